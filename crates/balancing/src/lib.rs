@@ -53,7 +53,7 @@
 //!             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
 //!         };
 //!         let (from, to) = (flow.source(), flow.destination());
-//!         let onward = Verdict::Forward(PortNumber(ask.port().0 ^ 1));
+//!         let egress = Verdict::Forward(PortNumber(ask.port().0 ^ 1));
 //!         if let Some(pool) = self.pools.of(to) {
 //!             let incarnations = |number| pool.may_take(number, &ask.health, ask.now(), Heeded::All);
 //!             let Some(number) = pool.by_hash(&ask, pool.key(from, to), incarnations)? else {
@@ -64,7 +64,7 @@
 //!         } else if self.pools.is_backend(from.address) {
 //!             ask.act()?.packet.set_source(self.asked);
 //!         }
-//!         Ok(onward)
+//!         Ok(egress)
 //!     }
 //! }
 //!

@@ -3,7 +3,9 @@
 
 use core::net::Ipv4Addr;
 
-use asterism_forwarding::{Carriage, Forwards, Lead, Onward, Router, Side, portless};
+use asterism_forwarding::{
+    Egress, ForwardingMode, Forwards, FragmentContext, Router, Side, portless,
+};
 use asterism_function::{Act, Ask, Endpoint, Late, Packet, Reason, Value, Verdict, Wire};
 
 use crate::flow::Flow;
@@ -74,26 +76,26 @@ impl Path {
         ask: Ask<'_, S>,
         write: impl FnOnce(&mut Act<'_, S>),
     ) -> Result<Verdict, Late> {
-        let Some(onward) = self.onward(ask.packet()) else {
+        let Some(egress) = self.egress(ask.packet()) else {
             return Ok(Verdict::Drop(Reason::NoRoute));
         };
-        router.forward(ask, onward, |act| {
+        router.forward(ask, egress, |act| {
             self.edit(router.inside.interface.address, &mut act.packet);
             write(act);
         })
     }
 
     #[inline]
-    fn onward(self, packet: &Packet<'_>) -> Option<Onward> {
+    fn egress(self, packet: &Packet<'_>) -> Option<Egress> {
         Some(match self {
             Self::ToBackend(mode, backend) | Self::ErrorToBackend(mode, backend) => {
-                Onward::new(Side::Inside, backend.address, mode.carriage())
+                Egress::new(Side::Inside, backend.address, mode.mode())
             }
             Self::ToClient(_) | Self::ErrorToClient(_) => {
-                Onward::routed(Side::Outside, packet.ipv4_destination()?)
+                Egress::routed(Side::Outside, packet.ipv4_destination()?)
             }
             Self::Masqueraded(_, to) | Self::ErrorMasqueraded(_, to) => {
-                Onward::routed(Side::Inside, to.address)
+                Egress::routed(Side::Inside, to.address)
             }
         })
     }
@@ -132,19 +134,19 @@ impl Path {
 }
 
 impl Mode {
-    const fn carriage(self) -> Carriage {
+    const fn mode(self) -> ForwardingMode {
         match self {
-            Self::Nat => Carriage::Routed,
-            Self::Direct => Carriage::Switched,
-            Self::Tunnel => Carriage::Tunnelled,
+            Self::Nat => ForwardingMode::Routed,
+            Self::Direct => ForwardingMode::Switched,
+            Self::Tunnel => ForwardingMode::Tunnelled,
         }
     }
 
-    const fn of_carriage(carriage: Carriage) -> Self {
-        match carriage {
-            Carriage::Routed => Self::Nat,
-            Carriage::Switched => Self::Direct,
-            Carriage::Tunnelled => Self::Tunnel,
+    const fn of_carriage(mode: ForwardingMode) -> Self {
+        match mode {
+            ForwardingMode::Routed => Self::Nat,
+            ForwardingMode::Switched => Self::Direct,
+            ForwardingMode::Tunnelled => Self::Tunnel,
         }
     }
 }
@@ -171,21 +173,21 @@ impl Led {
     }
 }
 
-impl Lead for Led {
-    fn of(packet: &Packet<'_>, onward: &Onward) -> Option<Self> {
+impl FragmentContext for Led {
+    fn of(packet: &Packet<'_>, egress: &Egress) -> Option<Self> {
         Some(Self {
-            kind: match onward.side {
-                Side::Inside => Mode::of_carriage(onward.carriage).code() + 1,
+            kind: match egress.side {
+                Side::Inside => Mode::of_carriage(egress.mode).code() + 1,
                 Side::Outside => 0,
             },
             source: packet.ipv4_source()?,
-            address: onward.towards,
+            address: egress.towards,
         })
     }
-    fn onward(&self, _: &Router, _: &Packet<'_>) -> Option<Onward> {
+    fn egress(&self, _: &Router, _: &Packet<'_>) -> Option<Egress> {
         Some(match self.mode() {
-            Some(mode) => Onward::new(Side::Inside, self.address, mode.carriage()),
-            None => Onward::routed(Side::Outside, self.address),
+            Some(mode) => Egress::new(Side::Inside, self.address, mode.mode()),
+            None => Egress::routed(Side::Outside, self.address),
         })
     }
     fn edit(&self, packet: &mut Packet<'_>) {
@@ -246,10 +248,10 @@ mod tests {
             ] {
                 let mut packet = Packet::parse(&mut bytes).unwrap();
                 let path = flow.path(from);
-                let onward = path.onward(&packet).unwrap();
+                let egress = path.egress(&packet).unwrap();
                 let mut later = bytes_of(&packet);
                 path.edit(own(), &mut packet);
-                let led = Led::of(&packet, &onward).unwrap();
+                let led = Led::of(&packet, &egress).unwrap();
                 assert!(led.is_known());
                 let ends = (packet.ipv4_source(), packet.ipv4_destination());
                 let mut later = Packet::parse(&mut later).unwrap();
@@ -257,7 +259,7 @@ mod tests {
                 assert_eq!((later.ipv4_source(), later.ipv4_destination()), ends);
                 assert_eq!(
                     (led.address, led.kind == 0),
-                    (onward.towards, from == Side::Inside)
+                    (egress.towards, from == Side::Inside)
                 );
             }
         }

@@ -18,8 +18,8 @@ use asterism_function::{
 };
 
 use crate::interface::Side;
-use crate::link::Carriage;
-use crate::router::{Onward, Router};
+use crate::link::ForwardingMode;
+use crate::router::{Egress, Router};
 use crate::state::Forwards;
 
 /// Fragmented datagrams whose first fragment was seen.
@@ -55,11 +55,11 @@ impl FragmentKey {
 }
 
 /// What the first fragment of a datagram leaves for the later ones, which have no ports.
-pub trait Lead: Value {
+pub trait FragmentContext: Value {
     /// What is to be remembered of a first fragment that was edited and leaves now.
-    fn of(packet: &Packet<'_>, onward: &Onward) -> Option<Self>;
+    fn of(packet: &Packet<'_>, egress: &Egress) -> Option<Self>;
     /// Where a later one goes; `None`: there is no route.
-    fn onward(&self, router: &Router, packet: &Packet<'_>) -> Option<Onward>;
+    fn egress(&self, router: &Router, packet: &Packet<'_>) -> Option<Egress>;
     /// Edits a later one as the first one was.
     fn edit(&self, packet: &mut Packet<'_>);
 }
@@ -74,16 +74,16 @@ pub struct Fragmented {
     pub destination: Ipv4Addr,
 }
 
-impl Lead for Fragmented {
-    fn of(packet: &Packet<'_>, _: &Onward) -> Option<Self> {
+impl FragmentContext for Fragmented {
+    fn of(packet: &Packet<'_>, _: &Egress) -> Option<Self> {
         Some(Self {
             source: packet.ipv4_source()?,
             destination: packet.ipv4_destination()?,
         })
     }
-    fn onward(&self, router: &Router, _: &Packet<'_>) -> Option<Onward> {
+    fn egress(&self, router: &Router, _: &Packet<'_>) -> Option<Egress> {
         let side = router.side_of(self.destination)?;
-        Some(Onward::new(side, self.destination, Carriage::Routed))
+        Some(Egress::new(side, self.destination, ForwardingMode::Routed))
     }
     fn edit(&self, packet: &mut Packet<'_>) {
         packet.set_source(portless(self.source));
@@ -117,10 +117,10 @@ impl Router {
             ask.expect(FIRST_WAIT_US)?;
             return Ok(Verdict::Drop(Reason::FragmentUnmatched));
         };
-        let Some(onward) = datagram.value.onward(self, ask.packet()) else {
+        let Some(egress) = datagram.value.egress(self, ask.packet()) else {
             return Ok(Verdict::Drop(Reason::NoRoute));
         };
-        self.forward(ask, onward, |act| {
+        self.forward(ask, egress, |act| {
             datagram.value.edit(&mut act.packet);
             S::writes(act).fragments.touch(&datagram);
         })

@@ -8,7 +8,7 @@
 //! [`Router::resolve_ahead`] asks for a station before the first packet to it, when the host's control side requests that.
 //!
 //! ```
-//! use asterism_forwarding::{Came, Errors, Fragmented, Fragments, Neighbours, Onward, Router, forwards, tables};
+//! use asterism_forwarding::{PacketClass, Errors, Fragmented, Fragments, Neighbours, Egress, Router, forwards, tables};
 //! use asterism_function::{Ask, Builder, Late, NetworkFunction, Reason, Verdict, state};
 //! use core::ops::ControlFlow;
 //!
@@ -36,12 +36,12 @@
 //!             ControlFlow::Continue(admitted) => admitted,
 //!             ControlFlow::Break(verdict) => return Ok(verdict),
 //!         };
-//!         let (Came::Flow(flow) | Came::Query(flow) | Came::Reply(flow)) = came else {
+//!         let (PacketClass::Flow(flow) | PacketClass::Query(flow) | PacketClass::Reply(flow)) = came else {
 //!             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
 //!         };
 //!         let to = flow.destination().address;
 //!         match self.0.side_of(to) {
-//!             Some(side) => self.0.forward(ask, Onward::routed(side, to), |_| {}),
+//!             Some(side) => self.0.forward(ask, Egress::routed(side, to), |_| {}),
 //!             None => Ok(Verdict::Drop(Reason::NoRoute)),
 //!         }
 //!     }
@@ -71,11 +71,11 @@ pub use connection::{Connection, Direction, IdleTimes};
 pub use ends::Ends;
 pub use error::{embedded, quoted};
 pub use fault::{ConfigFault, Faults};
-pub use fragment::{FragmentKey, Fragmented, Fragments, Lead, portless};
+pub use fragment::{FragmentContext, FragmentKey, Fragmented, Fragments, portless};
 pub use interface::{Interface, Prefix, ROUTES_MAX, Route, Side, is_host};
-pub use link::{Carriage, Link};
+pub use link::{ForwardingMode, Link};
 pub use neighbour::{Neighbour, Neighbours, NextHop, next_hop};
 pub use progress::{Progress, Segment};
 pub use report::{ERRORS_IDLE, ERRORS_MAX, Errors, ErrorsSent, OneMore, Report};
-pub use router::{Admission, Came, Onward, Router, RouterConfig};
+pub use router::{Admission, Egress, PacketClass, Router, RouterConfig};
 pub use state::{Forwards, Tables, Writes, tables};

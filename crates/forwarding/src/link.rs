@@ -49,8 +49,8 @@ pub struct Link {
 struct Entry {
     network: u32,
     mask: u32,
-    way: Way,
-    /// Of a frame that goes this way, if it is [`Way::To`] a station.
+    way: RouteDecision,
+    /// Of a frame that goes this way, if it is [`RouteDecision::To`] a station.
     ethernet: [u8; 12],
 }
 
@@ -65,7 +65,7 @@ struct Configured {
 
 /// How a packet is carried over a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Carriage {
+pub enum ForwardingMode {
     /// As a router does it: this is a hop, which the time to live counts.
     Routed,
     /// As a switch does it: the IP packet stays as it is.
@@ -76,7 +76,7 @@ pub enum Carriage {
 
 /// What a route says of a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum RouteDecision {
     /// Hand it to this station.
     To(MacAddress),
     /// Hand it to the router of this address, whose station is not configured.
@@ -139,12 +139,12 @@ impl Link {
         let mut ways = others.map(|route| link.entry(route).way);
         let first = ways.next();
         match first.filter(|first| ways.all(|way| way == *first)) {
-            Some(Way::To(station)) => {
+            Some(RouteDecision::To(station)) => {
                 link.beyond = link.own;
                 link.only_station = addressed(station, interface.mac);
             }
-            Some(Way::Via(router)) => link.only_router = Some(router),
-            Some(Way::OnLink) | None => {}
+            Some(RouteDecision::Via(router)) => link.only_router = Some(router),
+            Some(RouteDecision::OnLink) | None => {}
         }
         link
     }
@@ -195,9 +195,9 @@ impl Link {
                     return Ok(None);
                 };
                 match entry.way {
-                    Way::To(_) => return Ok(Some(&entry.ethernet)),
-                    Way::Via(router) => router,
-                    Way::OnLink => match self.neighbour(host) {
+                    RouteDecision::To(_) => return Ok(Some(&entry.ethernet)),
+                    RouteDecision::Via(router) => router,
+                    RouteDecision::OnLink => match self.neighbour(host) {
                         Some(neighbour) => return Ok(Some(&neighbour.ethernet)),
                         None => host,
                     },
@@ -213,15 +213,15 @@ impl Link {
 
     fn entry(&self, route: &Route) -> Entry {
         let way = match route.next_hop {
-            None => Way::OnLink,
+            None => RouteDecision::OnLink,
             Some(next_hop) => match self.configured(next_hop) {
-                Some(mac) => Way::To(mac),
-                None => Way::Via(next_hop),
+                Some(mac) => RouteDecision::To(mac),
+                None => RouteDecision::Via(next_hop),
             },
         };
         let ethernet = match way {
-            Way::To(mac) => addressed(mac, self.interface.mac),
-            Way::Via(_) | Way::OnLink => [0; 12],
+            RouteDecision::To(mac) => addressed(mac, self.interface.mac),
+            RouteDecision::Via(_) | RouteDecision::OnLink => [0; 12],
         };
         Entry {
             network: route.prefix.address.to_bits() & route.prefix.mask(),
@@ -239,7 +239,7 @@ impl Link {
     }
 
     /// The way to a destination on this side; `None`: it is not on this side.
-    pub(crate) fn way(&self, destination: Ipv4Addr) -> Option<Way> {
+    pub(crate) fn way(&self, destination: Ipv4Addr) -> Option<RouteDecision> {
         self.entry_of(destination).map(|entry| entry.way)
     }
 
@@ -261,11 +261,13 @@ impl Link {
     pub(crate) fn cut(
         &self,
         packet: &Packet<'_>,
-        carriage: Carriage,
+        mode: ForwardingMode,
     ) -> Result<Option<Cut>, TooLong> {
-        let most = match carriage {
-            Carriage::Routed | Carriage::Switched => usize::from(self.mtu),
-            Carriage::Tunnelled => usize::from(self.mtu).min(EMITTED_PACKET_MAX) - tunnel::OUTER,
+        let most = match mode {
+            ForwardingMode::Routed | ForwardingMode::Switched => usize::from(self.mtu),
+            ForwardingMode::Tunnelled => {
+                usize::from(self.mtu).min(EMITTED_PACKET_MAX) - tunnel::OUTER
+            }
         };
         let layout = packet.layout();
         if layout.end() - layout.network_offset() <= most {

@@ -12,7 +12,7 @@ use asterism_function::{
 };
 
 use crate::interface::Side;
-use crate::link::{Link, Way};
+use crate::link::{Link, RouteDecision};
 use crate::router::Router;
 use crate::state::Forwards;
 
@@ -105,9 +105,9 @@ pub fn next_hop(
 ) -> Result<NextHop, Late> {
     let address = match link.way(destination) {
         None => return Ok(NextHop::Unreachable),
-        Some(Way::To(station)) => return Ok(NextHop::Station(station)),
-        Some(Way::Via(router)) => router,
-        Some(Way::OnLink) => destination,
+        Some(RouteDecision::To(station)) => return Ok(NextHop::Station(station)),
+        Some(RouteDecision::Via(router)) => router,
+        Some(RouteDecision::OnLink) => destination,
     };
     if !link.may_have(address) {
         return Ok(NextHop::Unreachable);

@@ -9,9 +9,9 @@ use asterism_function::{
 };
 
 use crate::error::embedded;
-use crate::fragment::{FragmentKey, Lead};
+use crate::fragment::{FragmentContext, FragmentKey};
 use crate::interface::{Interface, Route, Side};
-use crate::link::{Carriage, Link, TooLong};
+use crate::link::{ForwardingMode, Link, TooLong};
 use crate::neighbour::{NextHop, next_hop};
 use crate::report::{Report, own_identification};
 use crate::state::Forwards;
@@ -52,7 +52,7 @@ pub struct Router {
 
 /// What came in that is for the function to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Came {
+pub enum PacketClass {
     /// A packet of a flow that is not ICMP, with its transport header.
     Flow(Flow4),
     /// An ICMP query. Its source has the identifier, its destination port zero (RFC 5508 §3.1).
@@ -64,34 +64,34 @@ pub enum Came {
 }
 
 /// What [`Router::admit`] makes of a packet: its verdict, or what the function is to judge.
-pub type Admission<'a, S> = ControlFlow<Verdict, (Ask<'a, S>, Side, Came)>;
+pub type Admission<'a, S> = ControlFlow<Verdict, (Ask<'a, S>, Side, PacketClass)>;
 
 /// Where a packet goes, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Onward {
+pub struct Egress {
     /// The link that it leaves by.
     pub side: Side,
     /// The host that it is led to: its destination when it leaves, or the far end of a tunnel.
     pub towards: Ipv4Addr,
     /// How.
-    pub carriage: Carriage,
+    pub mode: ForwardingMode,
 }
 
-impl Onward {
+impl Egress {
     /// By the link of a side towards a host.
     #[must_use]
-    pub const fn new(side: Side, towards: Ipv4Addr, carriage: Carriage) -> Self {
+    pub const fn new(side: Side, towards: Ipv4Addr, mode: ForwardingMode) -> Self {
         Self {
             side,
             towards,
-            carriage,
+            mode,
         }
     }
 
     /// As a router does it.
     #[must_use]
     pub const fn routed(side: Side, towards: Ipv4Addr) -> Self {
-        Self::new(side, towards, Carriage::Routed)
+        Self::new(side, towards, ForwardingMode::Routed)
     }
 }
 
@@ -99,7 +99,7 @@ impl Onward {
 #[derive(Debug)]
 struct Departure<'n> {
     link: &'n Link,
-    onward: Onward,
+    egress: Egress,
     hop: NextHop,
     /// The packet is too long for the link and may be cut.
     cut: Option<Cut>,
@@ -192,11 +192,11 @@ impl Router {
         }
         let kind = packet.icmp_kind();
         let came = if kind == Some(IcmpKind::Error) {
-            embedded(packet).map(Came::Error)
+            embedded(packet).map(PacketClass::Error)
         } else {
             packet
                 .flow4()
-                .map(|flow| Came::of(flow, kind))
+                .map(|flow| PacketClass::of(flow, kind))
                 .ok_or(Reason::UnsupportedProtocol)
         };
         match came {
@@ -216,10 +216,10 @@ impl Router {
     pub fn forward<S: Forwards>(
         &self,
         ask: Ask<'_, S>,
-        onward: Onward,
+        egress: Egress,
         edit: impl FnOnce(&mut Act<'_, S>),
     ) -> Result<Verdict, Late> {
-        let (ask, departure) = match self.departure(ask, onward)? {
+        let (ask, departure) = match self.departure(ask, egress)? {
             ControlFlow::Continue(leaves) => leaves,
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
@@ -232,15 +232,15 @@ impl Router {
     fn departure<'a, S: Forwards>(
         &self,
         ask: Ask<'a, S>,
-        onward: Onward,
+        egress: Egress,
     ) -> Result<ControlFlow<Verdict, (Ask<'a, S>, Departure<'_>)>, Late> {
-        let link = self.link(onward.side);
-        let hops = onward.carriage != Carriage::Switched;
+        let link = self.link(egress.side);
+        let hops = egress.mode != ForwardingMode::Switched;
         if hops && ask.packet().ttl().is_none_or(|ttl| ttl <= 1) {
             let ended = self.report(ask, Report::TimeExceeded, Reason::TtlExceeded);
             return ended.map(ControlFlow::Break);
         }
-        let cut = match link.cut(ask.packet(), onward.carriage) {
+        let cut = match link.cut(ask.packet(), egress.mode) {
             Ok(cut) => cut,
             Err(TooLong { most }) if ask.packet().ipv4_dont_fragment() == Some(true) => {
                 let ended = self.report(ask, Report::TooBig(most), Reason::PacketTooBig);
@@ -250,7 +250,7 @@ impl Router {
                 return Ok(ControlFlow::Break(Verdict::Drop(Reason::PacketTooBig)));
             }
         };
-        let hop = next_hop(ask.tables().neighbours, ask.now(), link, onward.towards)?;
+        let hop = next_hop(ask.tables().neighbours, ask.now(), link, egress.towards)?;
         match hop {
             NextHop::Unresolved(address) => {
                 return self.resolve(ask, link, address).map(ControlFlow::Break);
@@ -271,13 +271,13 @@ impl Router {
         };
         let departure = Departure {
             link,
-            onward,
+            egress,
             hop,
             cut,
             fragment,
-            identification: match onward.carriage {
-                Carriage::Tunnelled => own_identification(&ask),
-                Carriage::Routed | Carriage::Switched => [0; 2],
+            identification: match egress.mode {
+                ForwardingMode::Tunnelled => own_identification(&ask),
+                ForwardingMode::Routed | ForwardingMode::Switched => [0; 2],
             },
             now: ask.now(),
         };
@@ -285,7 +285,7 @@ impl Router {
     }
 }
 
-impl Came {
+impl PacketClass {
     fn of(mut flow: Flow4, kind: Option<IcmpKind>) -> Self {
         match kind {
             None => Self::Flow(flow),
@@ -304,11 +304,11 @@ impl Came {
 impl Departure<'_> {
     /// Sends an edited packet on.
     fn leave<S: Forwards>(mut self, mut act: Act<'_, S>) -> Verdict {
-        if self.onward.carriage != Carriage::Switched {
+        if self.egress.mode != ForwardingMode::Switched {
             act.packet.decrement_ttl();
         }
         if let Some((key, vacancy)) = self.fragment.take()
-            && let Some(lead) = S::Lead::of(&act.packet, &self.onward)
+            && let Some(lead) = S::FragmentContext::of(&act.packet, &self.egress)
         {
             S::writes(&mut act).fragments.insert(vacancy, key, lead);
         }
@@ -337,10 +337,10 @@ impl Departure<'_> {
         let interface = self.link.interface;
         let parts = self.cut.as_ref().map_or(1, Cut::count);
         // What finds no room is counted by the engine, as `emission-overflow`.
-        if self.onward.carriage == Carriage::Tunnelled {
+        if self.egress.mode == ForwardingMode::Tunnelled {
             let outer = Outer {
                 source: interface.address,
-                destination: self.onward.towards,
+                destination: self.egress.towards,
                 identification: self.identification,
             };
             for part in 0..parts {

@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 
 use asterism_function::{Builder, Single, State, objects::TableAct};
 
-use crate::fragment::{self, FragmentKey, Fragments, Lead};
+use crate::fragment::{self, FragmentContext, FragmentKey, Fragments};
 use crate::neighbour::{self, Neighbour, Neighbours};
 use crate::report::{self, Errors, ErrorsSent};
 
@@ -12,16 +12,16 @@ use crate::report::{self, Errors, ErrorsSent};
 /// [`forwards!`](crate::forwards).
 pub trait Forwards: State {
     /// What is remembered of fragmented datagrams.
-    type Lead: Lead;
+    type FragmentContext: FragmentContext;
     /// The tables, to read.
-    fn tables(&self) -> Tables<'_, Self::Lead>;
+    fn tables(&self) -> Tables<'_, Self::FragmentContext>;
     /// The tables, to write.
-    fn writes<'b, 'a>(act: &'b mut Self::Act<'a>) -> Writes<'b, 'a, Self::Lead>;
+    fn writes<'b, 'a>(act: &'b mut Self::Act<'a>) -> Writes<'b, 'a, Self::FragmentContext>;
 }
 
 /// The tables of a function that forwards, to read.
 #[derive(Clone, Copy, Debug)]
-pub struct Tables<'s, L: Lead> {
+pub struct Tables<'s, L: FragmentContext> {
     /// Fragmented datagrams whose first fragment was seen.
     pub fragments: &'s Fragments<L>,
     /// Ethernet addresses learnt by ARP.
@@ -35,7 +35,7 @@ pub struct Tables<'s, L: Lead> {
     missing_debug_implementations,
     reason = "the structs of writes have none"
 )]
-pub struct Writes<'b, 'a, L: Lead> {
+pub struct Writes<'b, 'a, L: FragmentContext> {
     /// Fragmented datagrams whose first fragment was seen.
     pub fragments: &'b mut TableAct<'a, Single<FragmentKey>, L>,
     /// Ethernet addresses learnt by ARP.
@@ -47,7 +47,7 @@ pub struct Writes<'b, 'a, L: Lead> {
 /// Builds the three tables, which must be the last objects of the state, in this order: `fragments`, `neighbours`,
 /// `errors`. The counts are of entries at most, over the whole cluster.
 #[must_use]
-pub fn tables<L: Lead>(
+pub fn tables<L: FragmentContext>(
     builder: &Builder,
     fragments_max: u32,
     neighbours_max: u32,
@@ -65,7 +65,7 @@ pub fn tables<L: Lead>(
 macro_rules! forwards {
     ($state:ty, $lead:ty) => {
         impl $crate::Forwards for $state {
-            type Lead = $lead;
+            type FragmentContext = $lead;
             #[inline(always)]
             fn tables(&self) -> $crate::Tables<'_, $lead> {
                 $crate::Tables {

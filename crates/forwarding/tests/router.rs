@@ -4,8 +4,8 @@ use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
 use asterism_forwarding::{
-    Came, Carriage, Errors, Fragmented, Fragments, Interface, Neighbours, Onward, Prefix, Report,
-    Route, Router, RouterConfig, Side, StationRequest, forwards, tables,
+    Egress, Errors, ForwardingMode, Fragmented, Fragments, Interface, Neighbours, PacketClass,
+    Prefix, Report, Route, Router, RouterConfig, Side, StationRequest, forwards, tables,
 };
 use asterism_function::testkit::{Outcome, Testkit, late_everywhere};
 use asterism_function::{
@@ -24,7 +24,7 @@ forwards!(RelayState, Fragmented);
 /// Forwards what has a route, to its destination; outwards in a way of the test's choice.
 struct Relay {
     router: Router,
-    carriage: Carriage,
+    mode: ForwardingMode,
 }
 
 impl NetworkFunction for Relay {
@@ -50,10 +50,13 @@ impl NetworkFunction for Relay {
             ControlFlow::Continue(admitted) => admitted,
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
-        let (Came::Flow(flow) | Came::Query(flow) | Came::Reply(flow) | Came::Error(flow)) = came;
+        let (PacketClass::Flow(flow)
+        | PacketClass::Query(flow)
+        | PacketClass::Reply(flow)
+        | PacketClass::Error(flow)) = came;
         let to = match came {
             // Back to who sent the packet that it is about.
-            Came::Error(_) => flow.source().address,
+            PacketClass::Error(_) => flow.source().address,
             _ => flow.destination().address,
         };
         if self.router.is_interface(to) || self.router.answers_for(to) {
@@ -63,12 +66,12 @@ impl NetworkFunction for Relay {
         }
         match self.router.side_of(to) {
             Some(Side::Outside) => {
-                let onward = Onward::new(Side::Outside, to, self.carriage);
-                self.router.forward(ask, onward, |_| {})
+                let egress = Egress::new(Side::Outside, to, self.mode);
+                self.router.forward(ask, egress, |_| {})
             }
             Some(Side::Inside) => {
                 self.router
-                    .forward(ask, Onward::routed(Side::Inside, to), |_| {})
+                    .forward(ask, Egress::routed(Side::Inside, to), |_| {})
             }
             None => self
                 .router
@@ -92,7 +95,7 @@ const OWN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const ANSWERED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 100);
 const NOWHERE: Ipv4Addr = Ipv4Addr::new(172, 16, 0, 1);
 
-fn relay(carriage: Carriage) -> Relay {
+fn relay(mode: ForwardingMode) -> Relay {
     let router = Ipv4Addr::new(192, 0, 2, 254);
     let config = RouterConfig {
         inside: Interface::new(INSIDE, [10, 0, 0, 1].into(), 24, INSIDE_MAC),
@@ -112,12 +115,12 @@ fn relay(carriage: Carriage) -> Relay {
     };
     Relay {
         router: Router::new(config),
-        carriage,
+        mode,
     }
 }
 
 fn kit() -> Testkit<Relay> {
-    Testkit::new(relay(Carriage::Routed))
+    Testkit::new(relay(ForwardingMode::Routed))
 }
 
 fn header(port: PortNumber, from: Ipv4Addr, to: Ipv4Addr) -> build::Header4 {
@@ -500,10 +503,10 @@ fn first_fragments_of_strangers_take_no_place_from_hosts_inside() {
 #[test]
 fn a_switched_packet_keeps_its_time_to_live_and_a_tunnelled_one_is_put_into_another() {
     let frame = udp(INSIDE, HOST, FAR);
-    let switched = Testkit::new(relay(Carriage::Switched)).packet(INSIDE, &frame);
+    let switched = Testkit::new(relay(ForwardingMode::Switched)).packet(INSIDE, &frame);
     assert_eq!(switched.verdict, Verdict::Forward(OUTSIDE));
     assert_eq!(switched.packet[14..], frame[14..]);
-    let tunnelled = Testkit::new(relay(Carriage::Tunnelled)).packet(INSIDE, &frame);
+    let tunnelled = Testkit::new(relay(ForwardingMode::Tunnelled)).packet(INSIDE, &frame);
     assert_eq!(tunnelled.verdict, Verdict::Consumed);
     let [(OUTSIDE, outer)] = &tunnelled.emitted[..] else {
         panic!("one packet: {:?}", tunnelled.emitted);
@@ -562,5 +565,5 @@ fn late_reads_change_nothing() {
         (0, INSIDE, udp_of(&cut_off, 8)),
         (0, INSIDE, udp(INSIDE, HOST, FAR)),
     ];
-    late_everywhere(|| relay(Carriage::Routed), &steps);
+    late_everywhere(|| relay(ForwardingMode::Routed), &steps);
 }

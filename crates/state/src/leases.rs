@@ -119,10 +119,7 @@ pub(crate) struct Note {
 impl Notes {
     /// Takes a record up; false if it is none.
     pub(crate) fn take(&mut self, context: &Context, note: Note) -> bool {
-        let is_member = context
-            .identity()
-            .members
-            .contains(&note.origin.member);
+        let is_member = context.identity().members.contains(&note.origin.member);
         if !is_member || note.lane >= note.lanes || usize::from(note.lanes) > MEMBERS_MAX {
             return false;
         }
@@ -131,8 +128,8 @@ impl Notes {
         };
         match self.0.iter_mut().find(of) {
             Some(known) => {
-                let later = (note.origin.incarnation, note.epoch)
-                    > (known.origin.incarnation, known.epoch);
+                let later =
+                    (note.origin.incarnation, note.epoch) > (known.origin.incarnation, known.epoch);
                 taken(match later {
                     true => Branch::RecordReplaced,
                     false => Branch::RecordRepeated,

@@ -3,7 +3,7 @@
 //!
 //! An error neither opens nor refreshes nor ends a session (RFC 5508 REQ-4 to REQ-6): outsiders can forge them.
 
-use asterism_forwarding::{Ends, Onward, Side, portless};
+use asterism_forwarding::{Egress, Ends, Side, portless};
 use asterism_function::{Ask, Endpoint, Flow4, Late, Reason, Verdict};
 
 use crate::bindings::without_port_of_query;
@@ -31,8 +31,8 @@ impl Translator {
             return Ok(Verdict::Drop(Reason::IcmpUnmatched));
         };
         let inside = session.row.inside();
-        let onward = Onward::routed(Side::Inside, inside.address);
-        self.router.forward(ask, onward, |act| {
+        let egress = Egress::routed(Side::Inside, inside.address);
+        self.router.forward(ask, egress, |act| {
             act.packet.set_embedded_source(inside);
             act.packet.set_destination(portless(inside.address));
         })
@@ -66,8 +66,8 @@ impl Translator {
         if !self.is_outside_host(remote.address) {
             return Ok(Verdict::Drop(Reason::IcmpUnmatched));
         }
-        let onward = Onward::routed(Side::Outside, remote.address);
-        self.router.forward(ask, onward, |act| {
+        let egress = Egress::routed(Side::Outside, remote.address);
+        self.router.forward(ask, egress, |act| {
             act.packet.set_embedded_destination(outside);
             act.packet.set_source(portless(outside.address));
         })
@@ -88,8 +88,8 @@ impl Translator {
             return Ok(Verdict::Drop(Reason::IcmpUnmatched));
         };
         let sender = session.row.inside();
-        let onward = Onward::routed(Side::Inside, sender.address);
-        self.router.forward(ask, onward, |act| {
+        let egress = Egress::routed(Side::Inside, sender.address);
+        self.router.forward(ask, egress, |act| {
             act.packet.set_embedded_destination(outside);
             act.packet.set_embedded_source(sender);
             act.packet.set_source(portless(outside.address));

@@ -10,7 +10,7 @@
 //! outside ports, as [`NatConfig`] says.
 //!
 //! ```
-//! use asterism_forwarding::{Came, Errors, Fragmented, Fragments, Interface, Neighbours, Side, forwards, tables};
+//! use asterism_forwarding::{PacketClass, Errors, Fragmented, Fragments, Interface, Neighbours, Side, forwards, tables};
 //! use asterism_function::testkit::Testkit;
 //! use asterism_function::{
 //!     Ask, Builder, Endpoint, Flow4, Late, MacAddress, Map, NetworkFunction, Packet, Pool, PortNumber, Reason, Table, Verdict,
@@ -48,13 +48,13 @@
 //!             ControlFlow::Continue(admitted) => admitted,
 //!             ControlFlow::Break(verdict) => return Ok(verdict),
 //!         };
-//!         let Came::Flow(flow) = came else {
+//!         let PacketClass::Flow(flow) = came else {
 //!             return Ok(Verdict::Drop(Reason::Filtered));
 //!         };
 //!         let (source, destination) = (flow.source(), flow.destination());
 //!         if side == Side::Outside {
 //!             return match self.0.inward(&ask, source, destination)? {
-//!                 Ok(inward) => self.0.router.forward(ask, inward.onward(), |act| inward.write(act)),
+//!                 Ok(inward) => self.0.router.forward(ask, inward.egress(), |act| inward.write(act)),
 //!                 Err(reason) => Ok(Verdict::Drop(reason)),
 //!             };
 //!         }
@@ -63,7 +63,7 @@
 //!             return Ok(Verdict::Drop(Reason::Filtered));
 //!         }
 //!         match self.0.outward(&ask, (source, destination), false, false)? {
-//!             Ok(outward) => self.0.router.forward(ask, outward.onward(), |act| outward.write(act)),
+//!             Ok(outward) => self.0.router.forward(ask, outward.egress(), |act| outward.write(act)),
 //!             Err(_) => Ok(Verdict::Drop(Reason::Filtered)),
 //!         }
 //!     }

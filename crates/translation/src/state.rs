@@ -10,7 +10,7 @@ use crate::session::Session;
 
 /// State of a function that translates: it [forwards](Forwards), and has tables of sessions and mappings and a pool of outside
 /// endpoints. Write it with [`translates!`](crate::translates).
-pub trait Translates: Forwards<Lead = Fragmented> {
+pub trait Translates: Forwards<FragmentContext = Fragmented> {
     /// The three, to read.
     fn translations(&self) -> Translations<'_>;
     /// The three, to write.

@@ -7,7 +7,7 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use asterism_forwarding::{Faults, Onward, Prefix, Side, quoted};
+use asterism_forwarding::{Egress, Faults, Prefix, Side, quoted};
 use asterism_function::{Ask, IcmpKind, Late, Network, Packet, Protocol, Reason, Verdict};
 
 use crate::config::NatConfig;
@@ -132,9 +132,9 @@ impl Translator {
         match self.passes(ask.packet(), side) {
             None => Ok(Err(ask)),
             Some(Err(reason)) => Ok(Ok(Verdict::Drop(reason))),
-            Some(Ok(onward)) => {
+            Some(Ok(egress)) => {
                 let census = ask.translations().ports.space().census().cloned();
-                let verdict = self.router.forward(ask, onward, |_| {
+                let verdict = self.router.forward(ask, egress, |_| {
                     if let Some(census) = &census {
                         census.passed_untranslated();
                     }
@@ -145,7 +145,7 @@ impl Translator {
     }
 
     /// Where a packet goes that is not translated, or why nowhere; `None` of one that the rest of the NAT is to judge.
-    fn passes(&self, packet: &Packet<'_>, side: Side) -> Option<Result<Onward, Reason>> {
+    fn passes(&self, packet: &Packet<'_>, side: Side) -> Option<Result<Egress, Reason>> {
         let network = packet.layout().network();
         if network != Network::Ipv4 || !self.router.link(side).takes(packet) {
             return None;
@@ -172,11 +172,11 @@ impl Translator {
                     return Some(Err(Reason::SpoofedSource));
                 }
                 let is_inside = ends.inside == source || self.is_inside_host(ends.inside);
-                is_inside.then_some(Ok(Onward::routed(Side::Outside, destination)))
+                is_inside.then_some(Ok(Egress::routed(Side::Outside, destination)))
             }
             Side::Outside if !self.is_outside_host(source) => None,
             Side::Outside if self.is_inside_host(ends.inside) => {
-                Some(Ok(Onward::routed(Side::Inside, destination)))
+                Some(Ok(Egress::routed(Side::Inside, destination)))
             }
             Side::Outside => {
                 // Its answer would leave untranslated, from another address than was written to.

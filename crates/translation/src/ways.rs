@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use asterism_forwarding::{Direction, Onward, Progress, Segment, Side, is_host};
+use asterism_forwarding::{Direction, Egress, Progress, Segment, Side, is_host};
 use asterism_function::{Act, Ask, Endpoint, Late, Protocol, Reason, Vacancy, Verdict};
 
 use crate::bindings::{Belongs, Outside, Target};
@@ -147,8 +147,8 @@ impl Translator {
         if !self.is_inside_host(source) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
-        let onward = Onward::routed(Side::Inside, destination);
-        self.router.forward(ask, onward, |_| {})
+        let egress = Egress::routed(Side::Inside, destination);
+        self.router.forward(ask, egress, |_| {})
     }
 
     /// What it takes to translate a packet from a remote endpoint to an outside one, which the translator answers for; or why it goes
@@ -190,10 +190,10 @@ impl Translator {
 impl Outward {
     /// Where it goes.
     #[must_use]
-    pub fn onward(&self) -> Onward {
+    pub fn egress(&self) -> Egress {
         match self.hairpin {
-            Some((_, inside)) => Onward::routed(Side::Inside, inside.address),
-            None => Onward::routed(Side::Outside, self.remote.address),
+            Some((_, inside)) => Egress::routed(Side::Inside, inside.address),
+            None => Egress::routed(Side::Outside, self.remote.address),
         }
     }
 
@@ -236,8 +236,8 @@ impl Outward {
 impl Inward {
     /// Where it goes.
     #[must_use]
-    pub fn onward(&self) -> Onward {
-        Onward::routed(Side::Inside, self.inside.address)
+    pub fn egress(&self) -> Egress {
+        Egress::routed(Side::Inside, self.inside.address)
     }
 
     /// Edits the packet, and writes its session.

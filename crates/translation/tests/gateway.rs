@@ -5,8 +5,8 @@ use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
 use asterism_forwarding::{
-    Came, Errors, Fragmented, Fragments, Interface, Neighbours, Prefix, Progress, Report, Route,
-    Side, forwards, tables,
+    Errors, Fragmented, Fragments, Interface, Neighbours, PacketClass, Prefix, Progress, Report,
+    Route, Side, forwards, tables,
 };
 use asterism_function::build::{self, Header4, Segment};
 use asterism_function::testkit::{ClusterKit, Outcome, Testkit, late_everywhere};
@@ -41,8 +41,8 @@ impl Gateway {
             Way::Out | Way::Hairpin => {
                 match self.0.outward(&ask, ends, way == Way::Hairpin, false)? {
                     Ok(outward) => {
-                        let onward = outward.onward();
-                        self.0.router.forward(ask, onward, |act| outward.write(act))
+                        let egress = outward.egress();
+                        self.0.router.forward(ask, egress, |act| outward.write(act))
                     }
                     Err(Refused::Told(reason)) => {
                         self.0.router.report(ask, Report::Prohibited, reason)
@@ -84,19 +84,23 @@ impl NetworkFunction for Gateway {
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
         match (side, came) {
-            (Side::Inside, Came::Flow(flow) | Came::Query(flow)) => self.leaving(ask, flow),
-            (Side::Outside, Came::Flow(flow) | Came::Reply(flow)) => {
+            (Side::Inside, PacketClass::Flow(flow) | PacketClass::Query(flow)) => {
+                self.leaving(ask, flow)
+            }
+            (Side::Outside, PacketClass::Flow(flow) | PacketClass::Reply(flow)) => {
                 match self.0.inward(&ask, flow.source(), flow.destination())? {
                     Ok(inward) => {
-                        let onward = inward.onward();
-                        self.0.router.forward(ask, onward, |act| inward.write(act))
+                        let egress = inward.egress();
+                        self.0.router.forward(ask, egress, |act| inward.write(act))
                     }
                     Err(reason) => Ok(Verdict::Drop(reason)),
                 }
             }
-            (Side::Inside, Came::Error(flow)) => self.0.error_from_inside(ask, flow),
-            (Side::Outside, Came::Error(flow)) => self.0.error_from_outside(ask, flow),
-            (Side::Inside, Came::Reply(_)) | (Side::Outside, Came::Query(_)) => self.0.own(ask),
+            (Side::Inside, PacketClass::Error(flow)) => self.0.error_from_inside(ask, flow),
+            (Side::Outside, PacketClass::Error(flow)) => self.0.error_from_outside(ask, flow),
+            (Side::Inside, PacketClass::Reply(_)) | (Side::Outside, PacketClass::Query(_)) => {
+                self.0.own(ask)
+            }
         }
     }
 }

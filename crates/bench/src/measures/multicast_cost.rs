@@ -150,7 +150,7 @@ impl Held {
 
 /// How the sender sends.
 #[derive(Clone, Copy)]
-struct Way {
+struct Delivery {
     multicast: bool,
     segmentation: bool,
 }
@@ -190,7 +190,7 @@ fn not_started(error: TransportError) -> Failure {
 }
 
 impl Bench {
-    fn new(way: Way, seed: u64) -> Result<Self, Failure> {
+    fn new(way: Delivery, seed: u64) -> Result<Self, Failure> {
         let lab = Lab::new().map_err(absent)?;
         let switch = lab.node("switch").map_err(absent)?;
         let nodes = (0..HOSTS)
@@ -273,7 +273,7 @@ impl Bench {
     }
 
     fn start(
-        way: Way,
+        way: Delivery,
         number: u16,
         node: &Node,
         clock: MonotonicClock,
@@ -439,7 +439,7 @@ fn rest(time: Duration) {
 }
 
 /// Rounds of one way.
-fn rounds(way: Way, count: u32, context: &Context) -> Result<Found, Failure> {
+fn rounds(way: Delivery, count: u32, context: &Context) -> Result<Found, Failure> {
     let begun = wall_ns();
     let mut bench = Bench::new(way, context.seed)?;
     bench.write(OPERATIONS_PER_ROUND)?;
@@ -503,7 +503,7 @@ fn multicast_cost(context: &Context) -> Result<Outcome, Failure> {
         ));
     }
     let (count, beside) = if context.full { (60, 15) } else { (21, 5) };
-    let way = |multicast, segmentation| Way {
+    let way = |multicast, segmentation| Delivery {
         multicast,
         segmentation,
     };

@@ -47,7 +47,7 @@ const FLOWS: u32 = 8_000;
 /// Rounds that count, after one that warms up. The kernel's table holds 262,144 flows as it comes, and each round opens three
 /// parts of them.
 const ROUNDS: u32 = 9;
-const WAYS: [Way; 3] = [Way::Paced, Way::Flooded, Way::Held];
+const WAYS: [Delivery; 3] = [Delivery::Paced, Delivery::Flooded, Delivery::Held];
 /// Flows that come together where they are paced, and how long after those before: a hundred thousand a second.
 const PACED_TOGETHER: usize = 10;
 const PACE: Duration = Duration::from_micros(100);
@@ -74,7 +74,7 @@ const LOOKS: u32 = 10;
 
 /// How flows come.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Delivery {
     /// A hundred thousand a second.
     Paced,
     /// As fast as they can be made.
@@ -168,7 +168,7 @@ impl Daemon {
     }
 
     /// Opens flows by a datagram each.
-    fn open(&self, flows: Range<u32>, way: Way) -> Result<(), Failure> {
+    fn open(&self, flows: Range<u32>, way: Delivery) -> Result<(), Failure> {
         self.open_and_tell(flows, way, &AtomicU32::new(0))
     }
 
@@ -176,7 +176,7 @@ impl Daemon {
     fn open_and_tell(
         &self,
         flows: Range<u32>,
-        way: Way,
+        way: Delivery,
         opened: &AtomicU32,
     ) -> Result<(), Failure> {
         let clock = MonotonicClock::new();
@@ -189,18 +189,18 @@ impl Daemon {
                     socket.send_to(&[0; 18], (destination(flow), PORTS.1))?;
                 }
                 opened.fetch_add(together.len() as u32, Ordering::Relaxed);
-                if way == Way::Paced {
+                if way == Delivery::Paced {
                     due = due + PACE;
                     wait_until(clock, due);
                 }
             }
             Ok(())
         };
-        if way == Way::Held {
+        if way == Delivery::Held {
             self.program.signal(libc::SIGSTOP);
         }
         let sent = self.node.enter(send);
-        if way == Way::Held {
+        if way == Delivery::Held {
             // What waits is told in full messages.
             self.program.signal(libc::SIGCONT);
         }
@@ -320,7 +320,7 @@ impl Peers {
     }
 
     /// Opens the flows of a part.
-    fn part(&self, part: u32, way: Way) -> Result<Theirs, Failure> {
+    fn part(&self, part: u32, way: Delivery) -> Result<Theirs, Failure> {
         let flows = || part * FLOWS..(part + 1) * FLOWS;
         let daemons = [&self.first, &self.second, &self.alone];
         for daemon in daemons {
@@ -364,7 +364,7 @@ impl Peers {
         let now_open = || first + opened.load(Ordering::Relaxed);
         std::thread::scope(|scope| {
             let flows = first..first + LAG_FLOWS;
-            let opens = scope.spawn(|| self.first.open_and_tell(flows, Way::Paced, &opened));
+            let opens = scope.spawn(|| self.first.open_and_tell(flows, Delivery::Paced, &opened));
             let (mut least, mut most) = (Vec::new(), Vec::new());
             while least.len() < LOOKS as usize && !opens.is_finished() {
                 let asked = now_open();

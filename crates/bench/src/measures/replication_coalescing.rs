@@ -183,7 +183,7 @@ impl Beats for SketchFlows {
 
 /// How changes travel.
 #[derive(Clone, Copy)]
-enum Way {
+enum Delivery {
     /// Each packet's by themselves.
     Each,
     /// At every flush, on a link that takes everything.
@@ -313,11 +313,12 @@ fn compare<F: Beats>(
     context.say(name);
     let seed = context.seed;
     let part = time / PART;
-    let without = run(function(), Way::Each, part, &mut key, seed)?.bytes as f64 * f64::from(PART);
+    let without =
+        run(function(), Delivery::Each, part, &mut key, seed)?.bytes as f64 * f64::from(PART);
     let flushed =
-        run(function(), Way::Flushed, part, &mut key, seed)?.bytes as f64 * f64::from(PART);
+        run(function(), Delivery::Flushed, part, &mut key, seed)?.bytes as f64 * f64::from(PART);
     let demand = without * 8.0 / time.as_secs_f64();
-    let way = Way::Coalesced {
+    let way = Delivery::Coalesced {
         bits_per_second: (demand / LINK_PART) as u64,
     };
     let with = run(function(), way, time, &mut key, seed)?;
@@ -372,11 +373,11 @@ fn frame(key: u64, port: u16) -> SmallFrame {
     frame_between(Protocol::Udp, inside, outside)
 }
 
-fn cluster<F: Beats>(function: F, way: Way, seed: u64) -> Cluster<F> {
+fn cluster<F: Beats>(function: F, way: Delivery, seed: u64) -> Cluster<F> {
     let names = [MemberId(1), MemberId(2)];
     let mut network = Network::new(seed);
     network.set_defaults(LinkConditions::with_delay(DELAY));
-    if let Way::Coalesced { bits_per_second } = way {
+    if let Delivery::Coalesced { bits_per_second } = way {
         network.link_mut(0, 1).bits_per_second = Some(bits_per_second);
     }
     let function = Arc::new(function);
@@ -391,12 +392,12 @@ fn cluster<F: Beats>(function: F, way: Way, seed: u64) -> Cluster<F> {
         );
         config.replica.lookahead = LOOKAHEAD;
         config.flush_us = match way {
-            Way::Each => 0,
-            Way::Flushed | Way::Coalesced { .. } => FLUSH_US,
+            Delivery::Each => 0,
+            Delivery::Flushed | Delivery::Coalesced { .. } => FLUSH_US,
         };
         config.replica.coalescing_max = match way {
-            Way::Coalesced { .. } => WINDOW,
-            Way::Each | Way::Flushed => Duration::ZERO,
+            Delivery::Coalesced { .. } => WINDOW,
+            Delivery::Each | Delivery::Flushed => Duration::ZERO,
         };
         let (channel, mut parts) = host(config, Time::ZERO).expect("a sound configuration");
         let ports: Vec<Box<dyn Port>> = vec![Box::new(MemoryPort::new("in"))];
@@ -414,7 +415,7 @@ fn cluster<F: Beats>(function: F, way: Way, seed: u64) -> Cluster<F> {
 
 fn run<F: Beats>(
     function: F,
-    way: Way,
+    way: Delivery,
     time: Duration,
     key: &mut impl FnMut(&mut Random, usize) -> u64,
     seed: u64,
@@ -436,7 +437,7 @@ fn run<F: Beats>(
     let mut number = 0;
     // Of each packet's own changes, one packet at a time; else a burst at a time.
     let tick = match way {
-        Way::Each => Duration::from_micros(1),
+        Delivery::Each => Duration::from_micros(1),
         _ => Duration::from_micros(BURST as u64 / u64::from(RATE)),
     };
     let count = RATE as usize * tick.as_micros() as usize;
@@ -461,7 +462,7 @@ fn run<F: Beats>(
             number += 1;
         }
         match way {
-            Way::Each => {
+            Delivery::Each => {
                 for frame in &frames {
                     refused += usize::from(!cluster.inject(0, 0, PortNumber(0), frame));
                     cluster.step();

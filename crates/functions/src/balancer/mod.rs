@@ -21,8 +21,8 @@ use core::ops::ControlFlow;
 
 use asterism_balancing::{Clients, ControlAction, Flows, Health, Pools, Sizes, tables};
 use asterism_forwarding::{
-    Came, ConfigFault, Ends, Errors, Fragments, Neighbours, NextHop, Router, RouterConfig, Segment,
-    Side, forwards, next_hop,
+    ConfigFault, Ends, Errors, Fragments, Neighbours, NextHop, PacketClass, Router, RouterConfig,
+    Segment, Side, forwards, next_hop,
 };
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, NetworkFunction, OwnMetric, Protocol, Reason, TcpFlags,
@@ -175,9 +175,11 @@ impl Balancer {
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
         match came {
-            Came::Error(flow) => self.error(ask, side, flow),
-            Came::Flow(flow) => self.came(ask, side, flow),
-            Came::Query(_) | Came::Reply(_) => self.router.own(ask, |source| !self.is_ours(source)),
+            PacketClass::Error(flow) => self.error(ask, side, flow),
+            PacketClass::Flow(flow) => self.came(ask, side, flow),
+            PacketClass::Query(_) | PacketClass::Reply(_) => {
+                self.router.own(ask, |source| !self.is_ours(source))
+            }
         }
     }
 

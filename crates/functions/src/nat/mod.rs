@@ -15,7 +15,7 @@ use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
 use asterism_forwarding::{
-    Came, Errors, Fragments, Link, Neighbours, Progress, Report, Segment, forwards, tables,
+    Errors, Fragments, Link, Neighbours, PacketClass, Progress, Report, Segment, forwards, tables,
 };
 use asterism_function::{
     Ask, Builder, End, Endpoint, Flow4, Late, Map, NetworkFunction, Pool, Reason, Table, TcpFlags,
@@ -245,16 +245,22 @@ impl Nat {
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
         match (side, came) {
-            (Side::Inside, Came::Reply(_) | Came::Error(_)) if translator.stays_inside(&ask) => {
+            (Side::Inside, PacketClass::Reply(_) | PacketClass::Error(_))
+                if translator.stays_inside(&ask) =>
+            {
                 translator.between_insides(ask)
             }
-            (Side::Inside, Came::Error(flow)) => translator.error_from_inside(ask, flow),
-            (Side::Outside, Came::Error(flow)) => translator.error_from_outside(ask, flow),
+            (Side::Inside, PacketClass::Error(flow)) => translator.error_from_inside(ask, flow),
+            (Side::Outside, PacketClass::Error(flow)) => translator.error_from_outside(ask, flow),
             // Queries go out and replies come in; what goes the other way is the NAT's own business.
-            (Side::Inside, Came::Reply(_)) => Ok(Verdict::Drop(Reason::NoBinding)),
-            (Side::Outside, Came::Query(_)) => translator.own(ask),
-            (Side::Inside, Came::Flow(flow) | Came::Query(flow)) => self.leaving(ask, flow, false),
-            (Side::Outside, Came::Flow(flow) | Came::Reply(flow)) => self.entering(ask, flow),
+            (Side::Inside, PacketClass::Reply(_)) => Ok(Verdict::Drop(Reason::NoBinding)),
+            (Side::Outside, PacketClass::Query(_)) => translator.own(ask),
+            (Side::Inside, PacketClass::Flow(flow) | PacketClass::Query(flow)) => {
+                self.leaving(ask, flow, false)
+            }
+            (Side::Outside, PacketClass::Flow(flow) | PacketClass::Reply(flow)) => {
+                self.entering(ask, flow)
+            }
         }
     }
 
@@ -281,10 +287,10 @@ impl Nat {
                 let hairpins = way == Way::Hairpin;
                 match translator.outward(&ask, (inside, remote), hairpins, is_first)? {
                     Ok(outward) => {
-                        let onward = outward.onward();
+                        let egress = outward.egress();
                         return translator
                             .router
-                            .forward(ask, onward, |act| outward.write(act));
+                            .forward(ask, egress, |act| outward.write(act));
                     }
                     Err(Refused::Silently(reason)) => return Ok(Verdict::Drop(reason)),
                     Err(Refused::Told(reason)) => (Report::Prohibited, reason),
@@ -307,7 +313,7 @@ impl Nat {
             };
         }
         match self.translator.inward(&ask, remote, outside)? {
-            Ok(inward) => router.forward(ask, inward.onward(), |act| inward.write(act)),
+            Ok(inward) => router.forward(ask, inward.egress(), |act| inward.write(act)),
             Err(reason) => Ok(Verdict::Drop(reason)),
         }
     }

@@ -138,7 +138,7 @@ pub struct AfPacketPort {
 /// What is open on the interface.
 #[derive(Debug)]
 struct Medium {
-    way: Way,
+    way: Direction,
     socket: OwnedFd,
     /// Sends merged segments. One that receives would have offload headers in its ring.
     merging: Option<OwnedFd>,
@@ -150,7 +150,7 @@ struct Medium {
 }
 
 #[derive(Debug)]
-enum Way {
+enum Direction {
     Ring(Ring),
     Bulk(Box<Bulk>),
 }
@@ -261,7 +261,7 @@ fn open(
             }
             let ring = Ring::new(&socket, config.ring_slots, config.slot_bytes)
                 .map_err(refused("making a receive ring"))?;
-            Way::Ring(ring)
+            Direction::Ring(ring)
         }
         AfPacketMode::Bulk => {
             sockets(libc::SO_RCVBUFFORCE)
@@ -269,7 +269,7 @@ fn open(
                 .map_err(refused("sizing the socket's buffer"))?;
             set(libc::PACKET_VNET_HDR, 1).map_err(refused("asking for offload headers"))?;
             set(libc::PACKET_AUXDATA, 1).map_err(refused("asking for VLAN tags"))?;
-            Way::Bulk(Box::default())
+            Direction::Bulk(Box::default())
         }
     };
     if config.promiscuous {
@@ -344,8 +344,10 @@ impl Port for AfPacketPort {
             return 0;
         };
         match &mut medium.way {
-            Way::Ring(ring) => ring.receive(pool, burst, &mut self.statistics, &mut self.failure),
-            Way::Bulk(bulk) => bulk.receive(
+            Direction::Ring(ring) => {
+                ring.receive(pool, burst, &mut self.statistics, &mut self.failure)
+            }
+            Direction::Bulk(bulk) => bulk.receive(
                 medium.socket.as_fd(),
                 pool,
                 burst,
@@ -365,27 +367,27 @@ impl Port for AfPacketPort {
             return 0;
         };
         let (socket, failure) = (medium.socket.as_fd(), &mut self.failure);
-        let sent =
-            match medium.way {
-                Way::Ring(_) => {
-                    offload::plainly(pool, burst, statistics, |pool, burst, statistics| {
-                        match &medium.merging {
-                            Some(merging) => {
-                                let (socket, mtu) = (merging.as_fd(), medium.mtu);
-                                transmit_merged(socket, pool, burst, mtu, statistics, failure)
-                            }
-                            None => transmit(socket, pool, burst, None, statistics, failure),
-                        }
-                    })
-                }
-                Way::Bulk(_) => {
-                    let mut headers = [[0; HEADER_BYTES]; BURST];
-                    if burst.iter().any(crate::frame::Frame::is_offloaded) {
-                        bulk::describe(pool, burst, &mut headers, statistics);
+        let sent = match medium.way {
+            Direction::Ring(_) => offload::plainly(
+                pool,
+                burst,
+                statistics,
+                |pool, burst, statistics| match &medium.merging {
+                    Some(merging) => {
+                        let (socket, mtu) = (merging.as_fd(), medium.mtu);
+                        transmit_merged(socket, pool, burst, mtu, statistics, failure)
                     }
-                    transmit(socket, pool, burst, Some(&headers), statistics, failure)
+                    None => transmit(socket, pool, burst, None, statistics, failure),
+                },
+            ),
+            Direction::Bulk(_) => {
+                let mut headers = [[0; HEADER_BYTES]; BURST];
+                if burst.iter().any(crate::frame::Frame::is_offloaded) {
+                    bulk::describe(pool, burst, &mut headers, statistics);
                 }
-            };
+                transmit(socket, pool, burst, Some(&headers), statistics, failure)
+            }
+        };
         if std::mem::take(&mut failure.link_down) {
             self.attachment.watch_soon();
         }
