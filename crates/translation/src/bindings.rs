@@ -27,7 +27,7 @@ const NEXT_TRIED_MAX: usize = 3;
 
 /// The session that a packet belongs to.
 #[derive(Debug)]
-pub(crate) enum Belongs {
+pub(crate) enum SessionLookup {
     /// It exists.
     To(At<Session, Progress>),
     /// It is to be opened, or opened again.
@@ -45,7 +45,7 @@ pub(crate) enum Outside {
     Granted(Grant<Endpoint>),
 }
 
-impl Belongs {
+impl SessionLookup {
     /// The outside endpoint that the packet leaves by.
     pub(crate) fn outside(&self) -> Endpoint {
         match self {
@@ -94,7 +94,7 @@ impl Translator {
         (inside, remote, hairpins): (Endpoint, Endpoint, bool),
         segment: &Segment,
         is_first: bool,
-    ) -> Result<Result<Belongs, Reason>, Late> {
+    ) -> Result<Result<SessionLookup, Reason>, Late> {
         let flags = segment.flags;
         let Translations {
             sessions, ports, ..
@@ -102,7 +102,7 @@ impl Translator {
         let opens = |outside: Outside| {
             let session = Session::new(inside, remote, outside.endpoint(), hairpins);
             let vacancy = sessions.vacancy_for(session)?;
-            Ok(vacancy.map(|vacancy| Belongs::ToNew(vacancy, outside)))
+            Ok(vacancy.map(|vacancy| SessionLookup::ToNew(vacancy, outside)))
         };
         let known = if is_first {
             None
@@ -118,16 +118,16 @@ impl Translator {
                     true => opens(Outside::Bound(at.row.outside()))?,
                     false => None,
                 };
-                return Ok(Ok(opened.unwrap_or(Belongs::To(at))));
+                return Ok(Ok(opened.unwrap_or(SessionLookup::To(at))));
             }
             if let Some(next) = self.next_of(ask, &at)? {
-                return Ok(Ok(Belongs::To(next)));
+                return Ok(Ok(SessionLookup::To(next)));
             }
             if !at.value.reopens(flags) {
-                return Ok(Ok(Belongs::To(at)));
+                return Ok(Ok(SessionLookup::To(at)));
             }
             let opened = opens(Outside::Bound(at.row.outside()))?;
-            return Ok(Ok(opened.unwrap_or(Belongs::To(at))));
+            return Ok(Ok(opened.unwrap_or(SessionLookup::To(at))));
         }
         if inside.protocol == Protocol::TCP && !flags.contains(TcpFlags::SYN) {
             // Its connection was opened before; another instance's word of it may be on the way. A session opened now
@@ -137,7 +137,7 @@ impl Translator {
         if flags.contains(TcpFlags::RST) {
             // What its binding let in has no session, and may have been refused.
             let bound = self.bound(ask, inside)?;
-            return Ok(bound.map(Belongs::ToNone).ok_or(Reason::NoBinding));
+            return Ok(bound.map(SessionLookup::ToNone).ok_or(Reason::NoBinding));
         }
         let outside = match self.bind(ask, inside, inside.port)? {
             Ok(outside) => outside,

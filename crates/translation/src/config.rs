@@ -10,9 +10,9 @@ use asterism_forwarding::{
 };
 use asterism_function::{Endpoint, MacAddress, Protocol, Tick};
 
+use crate::exempt::NatExemption;
 use crate::limits::{AddressPool, PortBlocks, PortRest, SubscriberLimits};
 use crate::pcp::PortControl;
-use crate::untranslated::Untranslated;
 
 /// Outside addresses at most: so many have a one-byte name on the wire.
 pub const OUTSIDE_ADDRESSES_MAX: usize = 255;
@@ -79,7 +79,7 @@ pub struct NatConfig {
     /// Outside addresses that belong to inside hosts for ever; every remote endpoint may send to them.
     pub one_to_one: Vec<OneToOne>,
     /// Destinations outside whose packets are routed as they are, both ways (RFC 6888 REQ-6).
-    pub untranslated: Vec<Untranslated>,
+    pub exempt: Vec<NatExemption>,
     /// When sessions end.
     pub idle: IdleTimes,
     /// Idle times below what the RFCs allow are accepted: for tests and demonstrations.
@@ -122,7 +122,7 @@ impl NatConfig {
             answers_echo: true,
             forwards: Vec::new(),
             one_to_one: Vec::new(),
-            untranslated: Vec::new(),
+            exempt: Vec::new(),
             idle: IdleTimes::RFC,
             short_idle: false,
             sessions_max: 1 << 16,

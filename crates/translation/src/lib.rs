@@ -5,7 +5,7 @@
 //! state ([`Translates`], by the macro [`translates!`], beside the router's). [`Translator::way`] says which way a packet from inside
 //! goes, [`Translator::outward`] and [`Translator::inward`] what it takes to translate it; what they answer is written once it is sure that
 //! the packet leaves. Beside them: ICMP errors about translated packets ([`Translator::error_from_outside`],
-//! [`Translator::error_from_inside`]), destinations that are routed as they are ([`Translator::untranslated`]), and what is the translator's
+//! [`Translator::error_from_inside`]), destinations that are routed as they are ([`Translator::exempt`]), and what is the translator's
 //! own business ([`Translator::own`]), requests for mappings among it. Quotas of subscribers, blocks of ports and their log come with the
 //! outside ports, as [`NatConfig`] says.
 //!
@@ -107,6 +107,7 @@ mod bindings;
 mod census;
 mod config;
 mod error;
+mod exempt;
 mod limits;
 pub mod mutant;
 pub mod pcp;
@@ -115,11 +116,11 @@ mod session;
 mod state;
 mod subscribers;
 mod translator;
-mod untranslated;
 mod ways;
 
 pub use census::{EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatNews, NatUse};
 pub use config::{Filtering, Forward, NatConfig, ONE_TO_ONE_MAX, OUTSIDE_ADDRESSES_MAX, OneToOne};
+pub use exempt::{EXEMPT_MAX, NatExemption};
 pub use limits::{
     AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, POOL_NETWORKS_MAX,
     POOLS_MAX, PortBlocks, PortRest, SUBSCRIBERS_MAX, SubscriberLimits,
@@ -129,5 +130,4 @@ pub use ports::OutsidePorts;
 pub use session::{BY_INSIDE, BY_OUTSIDE, Session};
 pub use state::{Translates, TranslationWrites, Translations};
 pub use translator::Translator;
-pub use untranslated::{UNTRANSLATED_MAX, Untranslated};
 pub use ways::{Inward, Outward, Refused, Way};

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use asterism_forwarding::{Direction, Egress, Progress, Segment, Side, is_host};
 use asterism_function::{Act, Ask, Endpoint, Late, Protocol, Reason, Vacancy, Verdict};
 
-use crate::bindings::{Belongs, Outside, Target};
+use crate::bindings::{Outside, SessionLookup, Target};
 use crate::census::Census;
 use crate::mutant::{self, Mutant};
 use crate::state::Translates;
@@ -42,7 +42,7 @@ pub enum Refused {
 #[derive(Debug)]
 #[must_use = "what it reserved returns when the packet ends"]
 pub struct Outward {
-    belongs: Belongs,
+    belongs: SessionLookup,
     remote: Endpoint,
     segment: Segment,
     /// The packet comes back inside, to whom.
@@ -203,11 +203,11 @@ impl Outward {
         let outside = self.belongs.outside();
         let tables = S::writes_translations(act);
         match self.belongs {
-            Belongs::To(at) => {
+            SessionLookup::To(at) => {
                 let connection = at.value.after(&self.segment, Direction::Outbound);
                 tables.sessions.update(&at, connection);
             }
-            Belongs::ToNew(vacancy, port) => {
+            SessionLookup::ToNew(vacancy, port) => {
                 if let Outside::Granted(grant) = port
                     && !mutant::active(Mutant::PortNotTaken)
                 {
@@ -220,7 +220,7 @@ impl Outward {
                 }
                 tables.sessions.fill(vacancy, connection);
             }
-            Belongs::ToNone(_) => {}
+            SessionLookup::ToNone(_) => {}
         }
         if let Some((Target::Session(at), _)) = &self.hairpin {
             let connection = at.value.after(&self.segment, Direction::Inbound);

@@ -15,8 +15,8 @@ use asterism_function::{
     PortNumber, Protocol, Reason, Table, TcpFlags, Verdict, state,
 };
 use asterism_translation::{
-    Asked, Filtering, Forward, NatConfig, OutsidePorts, Refused, Session, SubscriberLimits,
-    Translator, Untranslated, Way, translates,
+    Asked, Filtering, Forward, NatConfig, NatExemption, OutsidePorts, Refused, Session,
+    SubscriberLimits, Translator, Way, translates,
 };
 
 #[state]
@@ -75,7 +75,7 @@ impl NetworkFunction for Gateway {
     }
 
     fn packet(&self, ask: Ask<'_, Tables>) -> Result<Verdict, Late> {
-        let ask = match self.0.untranslated(ask)? {
+        let ask = match self.0.exempt(ask)? {
             Ok(verdict) => return Ok(verdict),
             Err(ask) => ask,
         };
@@ -274,8 +274,8 @@ fn who_is_refused_is_told_or_not_and_leaves_nothing() {
 
 #[test]
 fn exempt_destinations_are_routed_as_they_are() {
-    let exempt = Untranslated::all(Prefix::new([198, 51, 100, 8].into(), 32));
-    let mut kit = Testkit::new(gateway(|config| config.untranslated = vec![exempt]));
+    let exempt = NatExemption::all(Prefix::new([198, 51, 100, 8].into(), 32));
+    let mut kit = Testkit::new(gateway(|config| config.exempt = vec![exempt]));
     let client = host(5, 2_100);
     let plain = kit.packet(INSIDE, &datagram(INSIDE, client, server(8, 53)));
     assert_eq!(ends(plain), (client, server(8, 53)));

@@ -12,9 +12,9 @@ use asterism_function::{
     Protocol,
 };
 use asterism_functions::balancer::{Balancer, BalancerState};
-use asterism_functions::nat::{Nat, NatState, Session, Untranslated};
+use asterism_functions::nat::{Nat, NatExemption, NatState, Session};
 
-use crate::config::functions::{BalancerSettings, NatSettings, UntranslatedSettings};
+use crate::config::functions::{BalancerSettings, ExemptionSettings, NatSettings};
 use crate::config::network::Prefix;
 use crate::wiring::{INSIDE, OUTSIDE};
 
@@ -101,7 +101,7 @@ impl Direction<Balancer> for BalancerDirection {
 pub struct NatDirection {
     inside: Vec<Prefix>,
     outside: Vec<Ipv4Addr>,
-    untranslated: Vec<Untranslated>,
+    exempt: Vec<NatExemption>,
 }
 
 impl NatDirection {
@@ -111,10 +111,10 @@ impl NatDirection {
         NatDirection {
             inside: settings.inside.clone(),
             outside: settings.outside.clone(),
-            untranslated: settings
-                .untranslated
+            exempt: settings
+                .exempt
                 .iter()
-                .map(UntranslatedSettings::made)
+                .map(ExemptionSettings::made)
                 .collect(),
         }
     }
@@ -142,8 +142,8 @@ impl Direction<Nat> for NatDirection {
         }
         let protocol = Protocol(packet.layout().protocol());
         let port = packet.ports().map(|(port, _)| port);
-        let untranslated = |one: &Untranslated| one.covers(source, protocol, port);
-        if self.untranslated.iter().any(untranslated) {
+        let exempt = |one: &NatExemption| one.covers(source, protocol, port);
+        if self.exempt.iter().any(exempt) {
             return Side::From(OUTSIDE);
         }
         // An answer as it is inside.

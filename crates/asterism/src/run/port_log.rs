@@ -78,7 +78,7 @@ pub struct PortCounts {
     rests_cut_short: AtomicU64,
     events: AtomicU64,
     events_lost: AtomicU64,
-    untranslated: AtomicU64,
+    exempt: AtomicU64,
     /// Of the file.
     lines: Arc<Counts>,
     messages: AtomicU64,
@@ -109,7 +109,7 @@ pub struct PortsDocument {
     /// IPFIX messages that could not be sent; their events are lost.
     pub messages_lost: u64,
     /// Packets of this host's instances that were routed untranslated.
-    pub untranslated: u64,
+    pub exempt: u64,
 }
 
 impl PortCounts {
@@ -128,7 +128,7 @@ impl PortCounts {
             lines_lost: self.lines.document().map_or(0, |lines| lines.lines_lost),
             messages: count(&self.messages),
             messages_lost: count(&self.messages_lost),
-            untranslated: count(&self.untranslated),
+            exempt: count(&self.exempt),
         })
     }
 
@@ -144,7 +144,7 @@ impl PortCounts {
             (&self.ports_resting, sum(|one| one.ports_resting.into())),
             (&self.rests_cut_short, sum(|one| one.rests_cut_short)),
             (&self.events_lost, sum(|one| one.events_lost)),
-            (&self.untranslated, sum(|one| one.untranslated)),
+            (&self.exempt, sum(|one| one.exempt)),
         ] {
             place.store(value, Ordering::Relaxed);
         }

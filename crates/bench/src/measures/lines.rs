@@ -292,7 +292,7 @@ const TRANSLATION: &[Source] = &[
     ),
     source!(
         "translation/src/",
-        "untranslated.rs",
+        "exempt.rs",
         Beyond,
         ["all", "check_untranslated", "write_untranslated"]
     ),

@@ -412,7 +412,7 @@ pub const CLAUSES: &[Clause] = &[
         "REQ-6",
         "no translation for chosen destinations",
         Configured,
-        "untranslated: networks, with a protocol and ports where they are given, are routed both ways without a session, ICMP errors and fragments too.",
+        "exempt: networks, with a protocol and ports where they are given, are routed both ways without a session, ICMP errors and fragments too.",
     ),
     clause(
         6888,

@@ -29,10 +29,10 @@ pub use asterism_forwarding::{
 };
 pub use asterism_translation::{
     AddressPool, Asked, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, BY_INSIDE,
-    BY_OUTSIDE, EVENTS_MAX, Filtering, Forward, NEWS_QUESTION, NatConfig, NatEvent, NatEventKind,
-    NatNews, NatUse, ONE_TO_ONE_MAX, OUTSIDE_ADDRESSES_MAX, OneToOne, OutsidePorts,
-    POOL_NETWORKS_MAX, POOLS_MAX, PortBlocks, PortControl, PortRest, SUBSCRIBERS_MAX, Session,
-    SubscriberLimits, UNTRANSLATED_MAX, Untranslated, pcp,
+    BY_OUTSIDE, EVENTS_MAX, EXEMPT_MAX, Filtering, Forward, NEWS_QUESTION, NatConfig, NatEvent,
+    NatEventKind, NatExemption, NatNews, NatUse, ONE_TO_ONE_MAX, OUTSIDE_ADDRESSES_MAX, OneToOne,
+    OutsidePorts, POOL_NETWORKS_MAX, POOLS_MAX, PortBlocks, PortControl, PortRest, SUBSCRIBERS_MAX,
+    Session, SubscriberLimits, pcp,
 };
 
 /// What all instances of a NAT share.
@@ -224,7 +224,7 @@ impl Nat {
         let Some(ask) = ask.take() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
-        let ask = match self.translator.untranslated(ask)? {
+        let ask = match self.translator.exempt(ask)? {
             Ok(verdict) => return Ok(verdict),
             Err(ask) => ask,
         };

@@ -2,7 +2,7 @@
 
 use asterism_function::{Endpoint, MacAddress, Protocol};
 use asterism_functions::nat::{
-    Forward, Nat, NatConfig, PortControl, Prefix, Route, Side, Untranslated,
+    Forward, Nat, NatConfig, NatExemption, PortControl, Prefix, Route, Side,
 };
 
 use crate::network::*;
@@ -105,27 +105,27 @@ fn every_fault_is_found() {
 
 #[test]
 fn a_destination_that_is_not_translated_has_a_network_and_ports_of_tcp_or_udp() {
-    let network = Untranslated::all(Prefix::new([198, 51, 100, 0].into(), 24));
-    let with = |one: Untranslated| faults(|config| config.untranslated = vec![one]);
-    let of = |protocol, ports| Untranslated {
+    let network = NatExemption::all(Prefix::new([198, 51, 100, 0].into(), 24));
+    let with = |one: NatExemption| faults(|config| config.exempt = vec![one]);
+    let of = |protocol, ports| NatExemption {
         protocol,
         ports,
         ..network
     };
     assert_eq!(with(network), Vec::<&str>::new());
     assert_eq!(with(of(None, Some((25, 25)))), Vec::<&str>::new());
-    let too_long = Untranslated::all(Prefix::new([198, 51, 100, 0].into(), 33));
+    let too_long = NatExemption::all(Prefix::new([198, 51, 100, 0].into(), 33));
     for wrong in [
         too_long,
         of(Some(Protocol::ICMP), Some((1, 2))),
         of(Some(Protocol::UDP), Some((0, 2))),
         of(Some(Protocol::UDP), Some((3, 2))),
     ] {
-        assert_eq!(with(wrong), ["untranslated"]);
+        assert_eq!(with(wrong), ["exempt"]);
     }
     assert_eq!(
-        faults(|config| config.untranslated = vec![network; 65]),
-        ["untranslated"]
+        faults(|config| config.exempt = vec![network; 65]),
+        ["exempt"]
     );
 }
 
@@ -157,6 +157,6 @@ fn hosts_that_would_disagree_have_other_schemas() {
     assert_ne!(schema(|_| {}), schema(|c| c.idle.udp += 1));
     let answers = |c: &mut NatConfig| c.port_control = Some(PortControl::DEFAULT);
     assert_ne!(schema(|_| {}), schema(answers));
-    let exempt = |c: &mut NatConfig| c.untranslated = vec![Untranslated::all(Prefix::ALL)];
+    let exempt = |c: &mut NatConfig| c.exempt = vec![NatExemption::all(Prefix::ALL)];
     assert_ne!(schema(|_| {}), schema(exempt));
 }

@@ -67,7 +67,7 @@ pub struct NatUse {
     /// Events that found no room before the control plane took them.
     pub events_lost: u64,
     /// Packets of this instance that were routed untranslated, because their destination or source is exempt.
-    pub untranslated: u64,
+    pub exempt: u64,
 }
 
 /// What a report of a NAT says: what it counts, then what happened.
@@ -116,7 +116,7 @@ impl NatNews {
             ports_resting: input.u32()?,
             rests_cut_short: input.u64()?,
             events_lost: input.u64()?,
-            untranslated: input.u64()?,
+            exempt: input.u64()?,
         }))
     }
 }
@@ -133,7 +133,7 @@ impl NatUse {
         out.u32(self.ports_resting);
         out.u64(self.rests_cut_short);
         out.u64(self.events_lost);
-        out.u64(self.untranslated);
+        out.u64(self.exempt);
     }
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct Census {
     rest_s: Tick,
     /// Ports that rest at most.
     resting_max: usize,
-    untranslated: Cell<u64>,
+    exempt: Cell<u64>,
     counts: RefCell<Counts>,
 }
 
@@ -213,14 +213,14 @@ impl Census {
             limits: config.subscribers,
             rest_s: seconds,
             resting_max,
-            untranslated: Cell::new(0),
+            exempt: Cell::new(0),
             counts: RefCell::new(counts),
         }
     }
 
     /// A packet left that is none of the NAT's business.
     pub(crate) fn passed_untranslated(&self) {
-        self.untranslated.set(self.untranslated.get() + 1);
+        self.exempt.set(self.exempt.get() + 1);
     }
 
     /// Whose an inside address is.
@@ -643,7 +643,7 @@ impl Census {
                 ports_resting: counts.resting.len() as u32,
                 rests_cut_short: counts.rests_cut_short,
                 events_lost: counts.events.lost,
-                untranslated: self.untranslated.get(),
+                exempt: self.exempt.get(),
             };
             counted.write(out);
         }

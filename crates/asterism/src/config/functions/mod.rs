@@ -31,8 +31,8 @@ pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use limiter::{LimitSettings, LimiterSettings};
 pub use monitor::MonitorSettings;
 pub use nat::{
-    CarrierSettings, Filtering, Forward, IdleTimes, Link, LogSettings, NatSettings, PoolSettings,
-    UntranslatedSettings,
+    CarrierSettings, ExemptionSettings, Filtering, Forward, IdleTimes, Link, LogSettings,
+    NatSettings, PoolSettings,
 };
 pub use outside::{Outside, OutsideFunction};
 pub use pass_through::{Access, PassThroughSettings};

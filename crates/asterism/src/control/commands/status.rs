@@ -77,11 +77,8 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             ports.events,
             ports.events_lost + ports.lines_lost + ports.messages_lost,
         ));
-        if ports.untranslated != 0 {
-            text.push_str(&format!(
-                "{} packets routed untranslated\n",
-                ports.untranslated
-            ));
+        if ports.exempt != 0 {
+            text.push_str(&format!("{} packets routed exempt\n", ports.exempt));
         }
     }
     if let Some(eve) = &status.eve {

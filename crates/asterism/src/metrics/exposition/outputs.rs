@@ -96,9 +96,9 @@ pub(super) fn nat_ports(page: &mut Page, view: &View) {
             ports.messages_lost,
         ),
         (
-            "asterism_nat_untranslated_packets_total",
+            "asterism_nat_exempt_packets_total",
             "Packets to and from destinations that are not translated, which were routed as they are.",
-            ports.untranslated,
+            ports.exempt,
         ),
     ] {
         page.one(name, "counter", help, value);

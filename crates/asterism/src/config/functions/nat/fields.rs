@@ -1,7 +1,7 @@
 //! The fields of the NAT, and its state objects.
 
 use super::carrier::FIELDS as CARRIER;
-use super::untranslated::FIELD as UNTRANSLATED;
+use super::exempt::FIELD as UNTRANSLATED;
 use crate::config::functions::{
     DROP, Described, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, allocation,
     capacity, delay, described, flow_capacity, object, placement, router_objects, seconds,

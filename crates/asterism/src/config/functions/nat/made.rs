@@ -9,7 +9,7 @@ use asterism_functions::nat::{
 };
 use asterism_state::BLOCK_ITEMS;
 
-use super::{Link, NatSettings, UntranslatedSettings};
+use super::{ExemptionSettings, Link, NatSettings};
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::functions::{FunctionSettings, ObjectKind};
 use crate::config::objects::{ObjectChoice, Placement, Sharing, capacity};
@@ -59,13 +59,13 @@ impl FunctionSettings for NatSettings {
             1 => ", 1 address of one host".to_owned(),
             count => format!(", {count} addresses of one host each"),
         };
-        let untranslated = match self.untranslated.len() {
+        let exempt = match self.exempt.len() {
             0 => String::new(),
-            1 => ", 1 destination untranslated".to_owned(),
-            count => format!(", {count} destinations untranslated"),
+            1 => ", 1 destination exempt".to_owned(),
+            count => format!(", {count} destinations exempt"),
         };
         format!(
-            "{} appear as {}{more}, ports {} ({} a protocol){forwards}{one_to_one}{untranslated}{}",
+            "{} appear as {}{more}, ports {} ({} a protocol){forwards}{one_to_one}{exempt}{}",
             inside.join(", "),
             outside.join(", "),
             self.ports,
@@ -83,7 +83,7 @@ impl FunctionSettings for NatSettings {
     }
 
     fn why_not_passed_by(&self) -> Option<&'static str> {
-        Some("inside addresses would leave untranslated")
+        Some("inside addresses would leave exempt")
     }
 
     /// Stations are learnt, and frames to others are theirs.
@@ -226,10 +226,10 @@ fn nat_config(settings: &NatSettings) -> NatConfig {
             .iter()
             .map(|&(outside, inside)| OneToOne { outside, inside })
             .collect(),
-        untranslated: settings
-            .untranslated
+        exempt: settings
+            .exempt
             .iter()
-            .map(UntranslatedSettings::made)
+            .map(ExemptionSettings::made)
             .collect(),
         idle: IdleTimes {
             tcp_transitory: seconds(settings.idle.tcp_transitory),

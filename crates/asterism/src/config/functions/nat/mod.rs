@@ -2,10 +2,10 @@
 //! the NAT that is made of them in `made.rs`, what carriers set in `carrier.rs`.
 
 mod carrier;
+mod exempt;
 pub(super) mod fields;
 pub(super) mod made;
 mod one_to_one;
-mod untranslated;
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::time::Duration;
@@ -17,9 +17,9 @@ use crate::config::network::{Ports, Prefix};
 use crate::config::section::Values;
 use crate::config::value::{show_count, show_duration};
 pub use carrier::{CarrierSettings, LogSettings, PoolSettings};
+pub use exempt::ExemptionSettings;
 use fields::IDLE;
 pub(super) use fields::NAT;
-pub use untranslated::UntranslatedSettings;
 
 /// What a NAT is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct NatSettings {
     /// Outside addresses, each with the inside one to which it belongs.
     pub one_to_one: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Destinations that are not translated.
-    pub untranslated: Vec<UntranslatedSettings>,
+    pub exempt: Vec<ExemptionSettings>,
     /// When sessions end.
     pub idle: IdleTimes,
     /// Whether idle times below the RFCs' are accepted.
@@ -146,7 +146,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     own.extend(pooled(values));
     let one_to_one = one_to_one::read(values);
     own.extend(one_to_one.iter().map(|(pair, _)| pair.0));
-    let untranslated = untranslated::read(values, &own, report);
+    let exempt = exempt::read(values, &own, report);
     let idle = values.table("idle")?;
     Some(Settings::Nat(NatSettings {
         outside: addresses(values)?
@@ -167,7 +167,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             .map(|(forward, _)| forward)
             .collect(),
         one_to_one: one_to_one.into_iter().map(|(pair, _)| pair).collect(),
-        untranslated,
+        exempt,
         idle: IdleTimes {
             tcp_transitory: idle.duration("tcp_transitory")?,
             tcp_established: idle.duration("tcp_established")?,

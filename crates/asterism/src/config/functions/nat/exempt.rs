@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 
 use asterism_function::Protocol;
-use asterism_functions::nat::{self, UNTRANSLATED_MAX, Untranslated};
+use asterism_functions::nat::{self, EXEMPT_MAX, NatExemption};
 
 use super::networks;
 use crate::config::diagnostic::{Diagnostic, Report};
@@ -15,7 +15,7 @@ use crate::config::section::{Default, Field, Section, Values};
 
 /// A destination that is not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UntranslatedSettings {
+pub struct ExemptionSettings {
     /// Its addresses.
     pub to: Prefix,
     /// Its protocol; `None`: of every one.
@@ -24,11 +24,11 @@ pub struct UntranslatedSettings {
     pub ports: Option<Ports>,
 }
 
-impl UntranslatedSettings {
+impl ExemptionSettings {
     /// In the NAT's own words.
     #[must_use]
-    pub fn made(&self) -> Untranslated {
-        Untranslated {
+    pub fn made(&self) -> NatExemption {
+        NatExemption {
             to: nat::Prefix::new(self.to.address, self.to.length),
             protocol: self.protocol,
             ports: self.ports.map(|ports| (ports.first, ports.last)),
@@ -53,17 +53,17 @@ impl UntranslatedSettings {
 }
 
 pub(super) const FIELD: Field = Field {
-    name: "untranslated",
+    name: "exempt",
     kind: Kind::List {
         of: &Kind::Table(&DESTINATION),
-        most: UNTRANSLATED_MAX,
+        most: EXEMPT_MAX,
     },
     default: Default::Is("[]"),
     meaning: "Destinations outside whose packets are routed as they are, both ways (RFC 6888, REQ-6).",
 };
 
 static DESTINATION: Section = Section {
-    path: "function.nat.untranslated",
+    path: "function.nat.exempt",
     meaning: "A destination outside that is not translated. What it sends to an inside address is let in, whoever begins.",
     fields: &[
         Field {
@@ -98,13 +98,13 @@ static DESTINATION: Section = Section {
 };
 
 /// The destinations as they are written; those that were not read are left out.
-fn all(values: &Values) -> Vec<(UntranslatedSettings, Values, Range<usize>)> {
-    let list = values.list("untranslated").unwrap_or_default().into_iter();
+fn all(values: &Values) -> Vec<(ExemptionSettings, Values, Range<usize>)> {
+    let list = values.list("exempt").unwrap_or_default().into_iter();
     list.filter_map(|(value, span)| {
         let Value::Table(table) = value else {
             return None;
         };
-        let destination = UntranslatedSettings {
+        let destination = ExemptionSettings {
             to: table.prefix("to")?,
             protocol: table.choice("protocol").map(|word| match word {
                 "tcp" => Protocol::TCP,
@@ -123,7 +123,7 @@ pub(super) fn read(
     values: &Values,
     outside: &[Ipv4Addr],
     report: &mut Report,
-) -> Vec<UntranslatedSettings> {
+) -> Vec<ExemptionSettings> {
     let inside = networks(values).unwrap_or_default();
     let mut all = all(values);
     all.retain(|(_, _, span)| !report.has_error_within(span));

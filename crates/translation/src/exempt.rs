@@ -15,11 +15,11 @@ use crate::state::Translates;
 use crate::translator::Translator;
 
 /// Destinations that are not translated, at most: they are searched one after the other for each of their packets.
-pub const UNTRANSLATED_MAX: usize = 64;
+pub const EXEMPT_MAX: usize = 64;
 
 /// A destination outside that is not translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Untranslated {
+pub struct NatExemption {
     /// Its addresses. Those that are inside, and the NAT's own, are left out of it.
     pub to: Prefix,
     /// Its protocol; `None`: of every one, those that the NAT does not translate among them.
@@ -28,7 +28,7 @@ pub struct Untranslated {
     pub ports: Option<(u16, u16)>,
 }
 
-impl Untranslated {
+impl NatExemption {
     /// All of a network.
     #[must_use]
     pub const fn all(to: Prefix) -> Self {
@@ -110,11 +110,11 @@ impl Sides {
 impl Translator {
     /// Routes a packet that is not translated; any other is handed back. Costs a comparison where there are no such destinations.
     #[inline]
-    pub fn untranslated<'a, S: Translates>(
+    pub fn exempt<'a, S: Translates>(
         &self,
         ask: Ask<'a, S>,
     ) -> Result<Result<Verdict, Ask<'a, S>>, Late> {
-        if self.config.untranslated.is_empty() {
+        if self.config.exempt.is_empty() {
             return Ok(Err(ask));
         }
         self.route_untranslated(ask)
@@ -153,7 +153,7 @@ impl Translator {
         let ends = Sides::of(packet, side)?;
         let is_untranslated = self
             .config
-            .untranslated
+            .exempt
             .iter()
             .any(|one| one.covers(ends.remote, ends.protocol, ends.remote_port));
         if !is_untranslated {
@@ -192,16 +192,16 @@ impl Translator {
 impl NatConfig {
     /// What is wrong with the destinations that are not translated.
     pub(crate) fn check_untranslated(&self, faults: &mut Faults) {
-        const FIELD: &str = "untranslated";
-        let count = self.untranslated.len();
-        if count > UNTRANSLATED_MAX {
-            faults.add(FIELD, format!("{count} exceed {UNTRANSLATED_MAX}"));
+        const FIELD: &str = "exempt";
+        let count = self.exempt.len();
+        if count > EXEMPT_MAX {
+            faults.add(FIELD, format!("{count} exceed {EXEMPT_MAX}"));
         }
-        for Untranslated {
+        for NatExemption {
             to,
             protocol,
             ports,
-        } in &self.untranslated
+        } in &self.exempt
         {
             if to.length > 32 {
                 faults.add(FIELD, format!("{to}: the length exceeds 32"));
@@ -221,7 +221,7 @@ impl NatConfig {
 
     /// What all members must have alike: what one host translates, another must.
     pub(crate) fn write_untranslated(&self, bytes: &mut Vec<u8>) {
-        for one in &self.untranslated {
+        for one in &self.exempt {
             let (first, last) = one.ports.unwrap_or((0, 0));
             bytes.extend((one.to.address.to_bits() & one.to.mask()).to_be_bytes());
             bytes.extend([one.to.length, one.protocol.map_or(0, |own| own.0)]);

@@ -5,7 +5,7 @@ use asterism_function::{
     Endpoint, Flow4, IcmpKind, NetworkFunction, Packet, PortNumber, Protocol, Reason, TcpFlags,
     Verdict, checksum,
 };
-use asterism_functions::nat::{NEWS_QUESTION, Nat, NatNews, Prefix, Untranslated};
+use asterism_functions::nat::{NEWS_QUESTION, Nat, NatExemption, NatNews, Prefix};
 
 use crate::links::fragments;
 use crate::network::*;
@@ -17,12 +17,12 @@ const SERVER: [u8; 4] = [198, 51, 100, 7];
 const RESOLVER: [u8; 4] = [192, 0, 2, 53];
 const STRANGER: [u8; 4] = [192, 0, 2, 99];
 
-fn network() -> Untranslated {
-    Untranslated::all(Prefix::new([198, 51, 100, 0].into(), 24))
+fn network() -> NatExemption {
+    NatExemption::all(Prefix::new([198, 51, 100, 0].into(), 24))
 }
 
-fn resolver() -> Untranslated {
-    Untranslated {
+fn resolver() -> NatExemption {
+    NatExemption {
         to: Prefix::new(RESOLVER.into(), 32),
         protocol: Some(Protocol::UDP),
         ports: Some((53, 53)),
@@ -30,7 +30,7 @@ fn resolver() -> Untranslated {
 }
 
 fn exempting() -> Kit {
-    kit_with(|config| config.untranslated = vec![network(), resolver()])
+    kit_with(|config| config.exempt = vec![network(), resolver()])
 }
 
 /// A packet that left as it came, but for what a router does to it.
@@ -64,7 +64,7 @@ fn counted(kit: &Kit) -> u64 {
     let mut counted = 0;
     assert!(NatNews::read_all(&report, |news| {
         if let NatNews::Use(of) = news {
-            counted = of.untranslated;
+            counted = of.exempt;
         }
     }));
     counted
@@ -109,7 +109,7 @@ fn exempt_packets() -> Vec<(PortNumber, Vec<u8>)> {
 fn rfc_6888_req_6_packets_are_routed_as_they_are_by_any_instance_alone() {
     let function = || {
         let mut config = config();
-        config.untranslated = vec![network(), resolver()];
+        config.exempt = vec![network(), resolver()];
         nat(config)
     };
     let mut cluster = ClusterKit::new(function(), 3, 7);
@@ -131,7 +131,7 @@ fn rfc_6888_req_6_packets_are_routed_as_they_are_by_any_instance_alone() {
 #[test]
 fn they_count_for_nobody_but_are_counted() {
     let mut kit = kit_with(|config| {
-        config.untranslated = vec![network()];
+        config.exempt = vec![network()];
         config.subscribers.ports_max = 1;
         config.subscribers.sessions_per_second = 1;
         config.subscribers.sessions_burst = 1;
@@ -215,7 +215,7 @@ fn only_exempt_sources_reach_inside_addresses() {
 /// Whatever the list says: a source that is inside does not come from outside, and own addresses are the NAT's.
 #[test]
 fn a_list_of_everything_leaves_out_what_is_inside_and_the_nat_itself() {
-    let mut kit = kit_with(|config| config.untranslated = vec![Untranslated::all(Prefix::ALL)]);
+    let mut kit = kit_with(|config| config.exempt = vec![NatExemption::all(Prefix::ALL)]);
     let (inside, neighbour) = (udp(HOST, 40_000), udp([10, 0, 0, 6], 50_000));
     let spoofed = send(&mut kit, OUTSIDE, neighbour, inside, Wish::default());
     dropped(&spoofed, Reason::NotForUs);
@@ -241,7 +241,7 @@ fn a_list_of_everything_leaves_out_what_is_inside_and_the_nat_itself() {
 #[test]
 fn an_exempt_source_reaches_no_outside_port() {
     let mut kit = kit_with(|config| {
-        config.untranslated = vec![network()];
+        config.exempt = vec![network()];
         config.forwards = vec![asterism_functions::nat::Forward {
             outside: tcp(OUTSIDE_ADDRESS.octets(), 80),
             inside: tcp(HOST, 8_080),
@@ -263,7 +263,7 @@ fn an_exempt_source_reaches_no_outside_port() {
 #[test]
 fn later_fragments_to_an_exempt_port_follow_the_first_one() {
     let mut config = config();
-    config.untranslated = vec![resolver()];
+    config.exempt = vec![resolver()];
     let mut cluster = ClusterKit::new(nat(config), 3, 7);
     for (port, by, from, to) in [
         (INSIDE, OUTSIDE, udp(HOST, 40_000), udp(RESOLVER, 53)),
@@ -301,7 +301,7 @@ fn a_router_tells_the_sender_why_a_packet_goes_no_further() {
         assert_eq!(error.quoted.source(), from);
     }
     let mut narrow = kit_with(|config| {
-        config.untranslated = vec![network()];
+        config.exempt = vec![network()];
         config.outside.mtu = 100;
     });
     let long = Wish {
