@@ -11,7 +11,7 @@ use asterism_forwarding::{
 use asterism_function::{Endpoint, MacAddress, Protocol, Tick};
 
 use crate::exempt::NatExemption;
-use crate::limits::{AddressPool, PortBlocks, PortRest, SubscriberLimits};
+use crate::limits::{AddressPool, PortBlocks, PortQuarantine, SubscriberLimits};
 use crate::pcp::PortControl;
 
 /// Outside addresses at most: so many have a one-byte name on the wire.
@@ -101,7 +101,7 @@ pub struct NatConfig {
     /// Ports are given to subscribers in blocks.
     pub blocks: Option<PortBlocks>,
     /// How long ports rest before they are granted again.
-    pub port_rest: PortRest,
+    pub port_quarantine: PortQuarantine,
     /// What blocks, or else bindings, begin and end is kept for the control plane.
     pub log: bool,
 }
@@ -133,7 +133,7 @@ impl NatConfig {
             pools: Vec::new(),
             subscribers: SubscriberLimits::NONE,
             blocks: None,
-            port_rest: PortRest::RFC,
+            port_quarantine: PortQuarantine::RFC,
             log: false,
         }
     }

@@ -133,10 +133,10 @@ impl Translator {
             None => Ok(Err(ask)),
             Some(Err(reason)) => Ok(Ok(Verdict::Drop(reason))),
             Some(Ok(egress)) => {
-                let census = ask.translations().ports.space().census().cloned();
+                let accounting = ask.translations().ports.space().accounting().cloned();
                 let verdict = self.router.forward(ask, egress, |_| {
-                    if let Some(census) = &census {
-                        census.passed_untranslated();
+                    if let Some(accounting) = &accounting {
+                        accounting.passed_untranslated();
                     }
                 })?;
                 Ok(Ok(verdict))

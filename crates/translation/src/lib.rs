@@ -101,10 +101,10 @@
 //!
 //! Layer 3c, above `forwarding`; imports it and `asterism_function` alone. IPv4 only. Read first: `session.rs`, then `translator.rs` and
 //! `ways.rs`; `bindings.rs` has the rules of RFC 4787; for carriers `limits.rs` (what they set), `subscribers.rs` (ports within quotas,
-//! blocks and pools) and `census/` (who has which ports); `pcp/` is mappings that hosts ask for.
+//! blocks and pools) and `accounting/` (who has which ports); `pcp/` is mappings that hosts ask for.
 
+mod accounting;
 mod bindings;
-mod census;
 mod config;
 mod error;
 mod exempt;
@@ -118,12 +118,12 @@ mod subscribers;
 mod translator;
 mod ways;
 
-pub use census::{EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatNews, NatUse};
+pub use accounting::{EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatReportPart, NatUse};
 pub use config::{Filtering, Forward, NatConfig, ONE_TO_ONE_MAX, OUTSIDE_ADDRESSES_MAX, OneToOne};
 pub use exempt::{EXEMPT_MAX, NatExemption};
 pub use limits::{
     AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, POOL_NETWORKS_MAX,
-    POOLS_MAX, PortBlocks, PortRest, SUBSCRIBERS_MAX, SubscriberLimits,
+    POOLS_MAX, PortBlocks, PortQuarantine, SUBSCRIBERS_MAX, SubscriberLimits,
 };
 pub use pcp::{Asked, PortControl};
 pub use ports::OutsidePorts;

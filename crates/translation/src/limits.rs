@@ -79,14 +79,14 @@ pub struct PortBlocks {
 /// How long ports rest that are used no more, before they are granted again (RFC 6888 REQ-8). Ports of TCP need not, because its
 /// connections are followed to their end (REQ-8 A); blocks rest whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PortRest {
+pub struct PortQuarantine {
     /// Seconds; 0: ports are granted again at once.
     pub seconds: Tick,
     /// Ports that rest at most, at each instance: when there are more, the first ones are granted again early, counted.
     pub ports_max: u32,
 }
 
-impl PortRest {
+impl PortQuarantine {
     /// What RFC 6888 asks for.
     pub const RFC: Self = Self {
         seconds: 120,
@@ -187,9 +187,9 @@ impl NatConfig {
                 blocks.per_subscriber_max
             ));
         }
-        if self.port_rest.seconds < BLOCK_REST_LEAST_S {
+        if self.port_quarantine.seconds < BLOCK_REST_LEAST_S {
             let sentence = format!("with blocks, ports rest {BLOCK_REST_LEAST_S} s at least");
-            faults.add("port_rest", sentence);
+            faults.add("port_quarantine", sentence);
         }
     }
 }
@@ -203,8 +203,8 @@ pub(crate) fn write(config: &NatConfig, bytes: &mut Vec<u8>) {
         limits.sessions_per_second,
         limits.sessions_burst,
         limits.count_max,
-        config.port_rest.seconds,
-        config.port_rest.ports_max,
+        config.port_quarantine.seconds,
+        config.port_quarantine.ports_max,
     ] {
         bytes.extend(number.to_be_bytes());
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use asterism_function::{Endpoint, Protocol, Space};
 
-use crate::census::Census;
+use crate::accounting::PortAccounting;
 use crate::config::NatConfig;
 
 /// Protocols, each with ports of its own on every address.
@@ -23,7 +23,7 @@ pub struct OutsidePorts {
     /// For each shelf the forwarded ports within the range, in order.
     forwarded: Vec<Vec<u16>>,
     /// Who uses them.
-    census: Option<Rc<Census>>,
+    accounting: Option<Rc<PortAccounting>>,
 }
 
 impl OutsidePorts {
@@ -60,21 +60,21 @@ impl OutsidePorts {
             first_port,
             items: range.saturating_sub(left_out) as u32,
             forwarded,
-            census: None,
+            accounting: None,
         }
     }
 
     /// The same endpoints, with who uses them.
-    pub(crate) fn with_census(self, census: Rc<Census>) -> Self {
+    pub(crate) fn with_census(self, accounting: Rc<PortAccounting>) -> Self {
         Self {
-            census: Some(census),
+            accounting: Some(accounting),
             ..self
         }
     }
 
     /// Who uses them.
-    pub(crate) fn census(&self) -> Option<&Rc<Census>> {
-        self.census.as_ref()
+    pub(crate) fn accounting(&self) -> Option<&Rc<PortAccounting>> {
+        self.accounting.as_ref()
     }
 
     pub(crate) fn all_addresses(&self) -> &[Ipv4Addr] {

@@ -7,8 +7,8 @@ use asterism_forwarding::Prefix;
 use asterism_function::objects::BLOCK_ITEMS;
 use asterism_function::{Ask, Endpoint, Grant, Late, Reason, Space};
 
+use crate::accounting::PortAccounting;
 use crate::bindings::ADDRESSES_TRIED_MAX;
-use crate::census::Census;
 use crate::config::NatConfig;
 use crate::session::BY_INSIDE;
 use crate::state::{Translates, Translations};
@@ -104,8 +104,8 @@ impl Translator {
         let shelf = space.shelf(address, inside.protocol);
         let wish = space.wish(shelf, inside.port);
         ports.approach(shelf, wish);
-        if let Some(census) = space.census() {
-            census.approach_number(shelf * space.items() + wish);
+        if let Some(accounting) = space.accounting() {
+            accounting.approach_number(shelf * space.items() + wish);
         }
     }
 
@@ -117,16 +117,16 @@ impl Translator {
         is_bound: bool,
     ) -> Option<Reason> {
         let Translations { ports, .. } = ask.translations();
-        let census = ports.space().census()?;
-        let subscriber = census.subscriber(inside);
-        census.wake(ask.now(), ports);
-        if !census.may_open(subscriber, ask.arrived_us()) {
+        let accounting = ports.space().accounting()?;
+        let subscriber = accounting.subscriber(inside);
+        accounting.wake(ask.now(), ports);
+        if !accounting.may_open(subscriber, ask.arrived_us()) {
             return Some(Reason::RateLimited);
         }
         if is_bound {
             return None;
         }
-        census.refuses(subscriber)
+        accounting.refuses(subscriber)
     }
 
     /// A port in a block of the subscriber's, or else in a further one, on the address that its blocks are of; or why there is
@@ -137,13 +137,14 @@ impl Translator {
         inside: Endpoint,
     ) -> Result<Result<Grant<Endpoint>, Reason>, Late> {
         let Translations { ports, .. } = ask.translations();
-        let (Some(census), Some(settings)) = (ports.space().census(), self.config.blocks) else {
+        let (Some(accounting), Some(settings)) = (ports.space().accounting(), self.config.blocks)
+        else {
             return Ok(Err(Reason::PortsExhausted));
         };
-        let subscriber = census.subscriber(inside);
-        let used = census.used_blocks(subscriber);
+        let subscriber = accounting.subscriber(inside);
+        let used = accounting.used_blocks(subscriber);
         for &block in used.all() {
-            if let Some(granted) = grant_of(ask, census, inside, block)? {
+            if let Some(granted) = grant_of(ask, accounting, inside, block)? {
                 return Ok(Ok(granted));
             }
         }
@@ -153,7 +154,10 @@ impl Translator {
         let (pool, paired) = self.paired(ask, inside);
         let addresses = pool.len() as u32;
         // All its blocks are of one address (RFC 6888 REQ-2); the first may be of any that has one left.
-        let only = used.all().first().and_then(|&block| census.block(block));
+        let only = used
+            .all()
+            .first()
+            .and_then(|&block| accounting.block(block));
         let tried = if only.is_some() {
             1
         } else {
@@ -166,9 +170,9 @@ impl Translator {
             };
             let turn = ask.random(u64::from(address)) as u32;
             let place = (address, turn);
-            let block = census.vacant_block(subscriber, place, ask.now(), ports);
+            let block = accounting.vacant_block(subscriber, place, ask.now(), ports);
             if let Some(block) = block
-                && let Some(granted) = grant_of(ask, census, inside, block)?
+                && let Some(granted) = grant_of(ask, accounting, inside, block)?
             {
                 return Ok(Ok(granted));
             }
@@ -180,12 +184,12 @@ impl Translator {
 /// A free port of a block that this instance leases, at random.
 fn grant_of<S: Translates>(
     ask: &Ask<'_, S>,
-    census: &Census,
+    accounting: &PortAccounting,
     inside: Endpoint,
     block: u32,
 ) -> Result<Option<Grant<Endpoint>>, Late> {
     let Translations { ports, .. } = ask.translations();
-    let Some((address, (first, last))) = census.block(block) else {
+    let Some((address, (first, last))) = accounting.block(block) else {
         return Ok(None);
     };
     let space = ports.space();
@@ -217,8 +221,8 @@ fn grant_of<S: Translates>(
             let Some(granted) = ports.grant(shelf, place)? else {
                 return Ok(None);
             };
-            let subscriber = census.subscriber(inside);
-            if census.fits(granted.item(), subscriber, ask.now(), ports) {
+            let subscriber = accounting.subscriber(inside);
+            if accounting.fits(granted.item(), subscriber, ask.now(), ports) {
                 return Ok(Some(granted));
             }
         }

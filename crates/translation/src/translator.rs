@@ -7,7 +7,7 @@ use std::rc::Rc;
 use asterism_forwarding::{ConfigFault, Progress, Router, RouterConfig, Side};
 use asterism_function::{Ask, Builder, Endpoint, Late, Map, Pool, Table, Verdict, objects};
 
-use crate::census::{Census, NEWS_QUESTION};
+use crate::accounting::{NEWS_QUESTION, PortAccounting};
 use crate::config::NatConfig;
 use crate::limits;
 use crate::pcp::{Asked, PortControl};
@@ -92,20 +92,20 @@ impl Translator {
         let idle = config.session_idle();
         let mut sessions = builder.table("sessions", config.sessions_max, &idle);
         let space = OutsidePorts::new(config);
-        let census = Census::new(config, space.clone(), builder.context().clone());
-        let census = Rc::new(census);
-        let ports = builder.pool("ports", space.with_census(census.clone()));
+        let accounting = PortAccounting::new(config, space.clone(), builder.context().clone());
+        let accounting = Rc::new(accounting);
+        let ports = builder.pool("ports", space.with_census(accounting.clone()));
         ports.held_for(&idle);
         let returns = ports.returns();
         // A port returns with the last session that anybody had through it, perhaps after a rest.
         let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
-        let forgets = census.clone();
+        let forgets = accounting.clone();
         sessions.on_forget(outside_lane, move |session: &Session, last| {
             if last {
                 forgets.left(session, &returns);
             }
         });
-        let (lines, counted) = (ports.returns(), census.clone());
+        let (lines, counted) = (ports.returns(), accounting.clone());
         sessions.on_approach(move |session: &Session| {
             let outside = session.outside();
             lines.approach(&outside);
@@ -115,7 +115,7 @@ impl Translator {
         let holds = ports.returns();
         sessions.on_adopt_used(move |session: &Session, used| {
             holds.hold(&session.outside());
-            census.adopted(session, used);
+            accounting.adopted(session, used);
         });
         let most = config
             .port_control
@@ -153,8 +153,8 @@ impl Translator {
         self.config.answered_addresses()
     }
 
-    /// To [`NEWS_QUESTION`] what the census counts ([`NatUse`](crate::NatUse)), then the events since the last report, which are told
-    /// once. [`NatNews::read_all`](crate::NatNews::read_all) reads them.
+    /// To [`NEWS_QUESTION`] what the accounting counts ([`NatUse`](crate::NatUse)), then the events since the last report, which are told
+    /// once. [`NatReportPart::read_all`](crate::NatReportPart::read_all) reads them.
     pub fn report<S: Translates>(
         state: &S,
         question: u32,
@@ -166,7 +166,7 @@ impl Translator {
             return None;
         }
         let ports = state.translations().ports;
-        ports.space().census()?.report(ports, range, out)
+        ports.space().accounting()?.report(ports, range, out)
     }
 
     /// What all members must have alike: for [`NetworkFunction::schema`](asterism_function::NetworkFunction::schema).

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use asterism_forwarding::{Direction, Egress, Progress, Segment, Side, is_host};
 use asterism_function::{Act, Ask, Endpoint, Late, Protocol, Reason, Vacancy, Verdict};
 
+use crate::accounting::PortAccounting;
 use crate::bindings::{Outside, SessionLookup, Target};
-use crate::census::Census;
 use crate::mutant::{self, Mutant};
 use crate::state::Translates;
 use crate::translator::Translator;
@@ -47,7 +47,7 @@ pub struct Outward {
     segment: Segment,
     /// The packet comes back inside, to whom.
     hairpin: Option<(Target, Endpoint)>,
-    census: Option<Rc<Census>>,
+    accounting: Option<Rc<PortAccounting>>,
     arrived_us: u64,
 }
 
@@ -124,7 +124,7 @@ impl Translator {
             remote,
             segment,
             hairpin,
-            census: ask.translations().ports.space().census().cloned(),
+            accounting: ask.translations().ports.space().accounting().cloned(),
             arrived_us: ask.arrived_us(),
         }))
     }
@@ -215,8 +215,8 @@ impl Outward {
                 }
                 let connection = Progress::new(self.remote).opened_by(&self.segment);
                 let connection = connection.after(&self.segment, Direction::Outbound);
-                if let Some(census) = &self.census {
-                    census.opened(vacancy.row(), self.arrived_us);
+                if let Some(accounting) = &self.accounting {
+                    accounting.opened(vacancy.row(), self.arrived_us);
                 }
                 tables.sessions.fill(vacancy, connection);
             }

@@ -14,7 +14,9 @@ use std::time::Duration;
 use asterism_function::Tick;
 use asterism_function::chain::Chain;
 use asterism_functions::nat::export::EventExporter;
-use asterism_functions::nat::{EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatNews, NatUse};
+use asterism_functions::nat::{
+    EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatReportPart, NatUse,
+};
 use asterism_placement::Time;
 use serde::{Deserialize, Serialize};
 
@@ -73,9 +75,9 @@ pub struct PortCounts {
     is_on: AtomicBool,
     subscribers: AtomicU64,
     blocks_used: AtomicU64,
-    blocks_resting: AtomicU64,
-    ports_resting: AtomicU64,
-    rests_cut_short: AtomicU64,
+    blocks_quarantined: AtomicU64,
+    ports_quarantined: AtomicU64,
+    quarantines_cut_short: AtomicU64,
     events: AtomicU64,
     events_lost: AtomicU64,
     exempt: AtomicU64,
@@ -93,11 +95,11 @@ pub struct PortsDocument {
     /// Blocks with ports in use, of all hosts.
     pub blocks_used: u64,
     /// Blocks that nobody uses and nobody else may have yet, of all hosts.
-    pub blocks_resting: u64,
+    pub blocks_quarantined: u64,
     /// Ports that rest at this host's instances before they are granted again.
-    pub ports_resting: u64,
+    pub ports_quarantined: u64,
     /// Ports that were granted again too early, because too many rested.
-    pub rests_cut_short: u64,
+    pub quarantines_cut_short: u64,
     /// Events that this host logged.
     pub events: u64,
     /// Events that were noted faster than they were taken, and are lost.
@@ -120,9 +122,9 @@ impl PortCounts {
         self.is_on.load(Ordering::Relaxed).then(|| PortsDocument {
             subscribers: count(&self.subscribers),
             blocks_used: count(&self.blocks_used),
-            blocks_resting: count(&self.blocks_resting),
-            ports_resting: count(&self.ports_resting),
-            rests_cut_short: count(&self.rests_cut_short),
+            blocks_quarantined: count(&self.blocks_quarantined),
+            ports_quarantined: count(&self.ports_quarantined),
+            quarantines_cut_short: count(&self.quarantines_cut_short),
             events: count(&self.events),
             events_lost: count(&self.events_lost),
             lines_lost: self.lines.document().map_or(0, |lines| lines.lines_lost),
@@ -140,9 +142,15 @@ impl PortCounts {
         for (place, value) in [
             (&self.subscribers, most(|one| one.subscribers)),
             (&self.blocks_used, most(|one| one.blocks_used)),
-            (&self.blocks_resting, most(|one| one.blocks_resting)),
-            (&self.ports_resting, sum(|one| one.ports_resting.into())),
-            (&self.rests_cut_short, sum(|one| one.rests_cut_short)),
+            (&self.blocks_quarantined, most(|one| one.blocks_quarantined)),
+            (
+                &self.ports_quarantined,
+                sum(|one| one.ports_quarantined.into()),
+            ),
+            (
+                &self.quarantines_cut_short,
+                sum(|one| one.quarantines_cut_short),
+            ),
             (&self.events_lost, sum(|one| one.events_lost)),
             (&self.exempt, sum(|one| one.exempt)),
         ] {
@@ -425,9 +433,9 @@ impl Service<'_, '_> {
                 };
                 match receiver.try_recv() {
                     Ok(part) => {
-                        NatNews::read_all(&part, |news| match news {
-                            NatNews::Use(counted) => asked.known = counted,
-                            NatNews::Event(event) => events.push(NatEvent {
+                        NatReportPart::read_all(&part, |news| match news {
+                            NatReportPart::Use(counted) => asked.known = counted,
+                            NatReportPart::Event(event) => events.push(NatEvent {
                                 at: dates.date_s32(event.at),
                                 since: dates.date_s32(event.since),
                                 ..event

@@ -219,17 +219,22 @@ const FORWARDING: &[Source] = &[
 /// What translators are made of.
 const TRANSLATION: &[Source] = &[
     source!("translation/src/", "bindings.rs", Path),
-    source!("translation/src/", "census/accounts.rs", Beyond, ["new"]),
-    source!("translation/src/", "census/blocks.rs", Beyond, ["new"]),
     source!(
         "translation/src/",
-        "census/events.rs",
+        "accounting/accounts.rs",
+        Beyond,
+        ["new"]
+    ),
+    source!("translation/src/", "accounting/blocks.rs", Beyond, ["new"]),
+    source!(
+        "translation/src/",
+        "accounting/events.rs",
         Beyond,
         ["new", "is_of_block", "encode", "decode", "take", "is_empty"]
     ),
     source!(
         "translation/src/",
-        "census/mod.rs",
+        "accounting/mod.rs",
         Beyond,
         [
             "read_all",

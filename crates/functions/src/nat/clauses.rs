@@ -426,7 +426,7 @@ pub const CLAUSES: &[Clause] = &[
         "REQ-8",
         "a freed port is not given out at once",
         Met,
-        "120 s for UDP and ICMP, and for blocks, at most as many ports as port_rest.ports says; TCP is followed to its end (REQ-8 A). Ports of a host that died rest longer: one idle time.",
+        "120 s for UDP and ICMP, and for blocks, at most as many ports as port_quarantine.ports says; TCP is followed to its end (REQ-8 A). Ports of a host that died rest longer: one idle time.",
     ),
     clause(
         6888,

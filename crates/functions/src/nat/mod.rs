@@ -30,9 +30,9 @@ pub use asterism_forwarding::{
 pub use asterism_translation::{
     AddressPool, Asked, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, BY_INSIDE,
     BY_OUTSIDE, EVENTS_MAX, EXEMPT_MAX, Filtering, Forward, NEWS_QUESTION, NatConfig, NatEvent,
-    NatEventKind, NatExemption, NatNews, NatUse, ONE_TO_ONE_MAX, OUTSIDE_ADDRESSES_MAX, OneToOne,
-    OutsidePorts, POOL_NETWORKS_MAX, POOLS_MAX, PortBlocks, PortControl, PortRest, SUBSCRIBERS_MAX,
-    Session, SubscriberLimits, pcp,
+    NatEventKind, NatExemption, NatReportPart, NatUse, ONE_TO_ONE_MAX, OUTSIDE_ADDRESSES_MAX,
+    OneToOne, OutsidePorts, POOL_NETWORKS_MAX, POOLS_MAX, PortBlocks, PortControl, PortQuarantine,
+    SUBSCRIBERS_MAX, Session, SubscriberLimits, pcp,
 };
 
 /// What all instances of a NAT share.
@@ -365,7 +365,7 @@ impl NetworkFunction for Nat {
         self.translator.addresses()
     }
 
-    /// To [`NEWS_QUESTION`] [`NatUse`], then the events since the last report, which are told once. [`NatNews::read_all`] reads them.
+    /// To [`NEWS_QUESTION`] [`NatUse`], then the events since the last report, which are told once. [`NatReportPart::read_all`] reads them.
     fn report(
         &self,
         state: &NatState,

@@ -7,8 +7,8 @@ use asterism_blocking::blocked::BLOCKED_QUESTION;
 use asterism_function::testkit::{ClusterKit, Outcome, late_everywhere};
 use asterism_function::{Endpoint, NetworkFunction, Reason, Verdict, notice};
 use asterism_functions::nat::{
-    AddressPool, Forward, NEWS_QUESTION, Nat, NatConfig, NatEvent, NatEventKind, NatNews, NatState,
-    NatUse, PortBlocks, PortRest, Prefix,
+    AddressPool, Forward, NEWS_QUESTION, Nat, NatConfig, NatEvent, NatEventKind, NatReportPart,
+    NatState, NatUse, PortBlocks, PortQuarantine, Prefix,
 };
 
 use crate::network::{
@@ -59,9 +59,9 @@ fn news(function: &Nat, state: &NatState) -> (NatUse, Vec<NatEvent>) {
     while let Some(from) = cursor {
         let mut part = Vec::new();
         cursor = function.report(state, NEWS_QUESTION, (from, 16), &mut part);
-        assert!(NatNews::read_all(&part, |news| match news {
-            NatNews::Use(of) => counted = of,
-            NatNews::Event(event) => events.push(event),
+        assert!(NatReportPart::read_all(&part, |news| match news {
+            NatReportPart::Use(of) => counted = of,
+            NatReportPart::Event(event) => events.push(event),
         }));
     }
     (counted, events)
@@ -218,7 +218,7 @@ fn a_block_returns_when_its_last_port_has_rested() {
     // Nobody uses them, and nobody else has them yet.
     assert_eq!(open(&mut kit, third), Err(Reason::PortsExhausted));
     let (counted, events) = news_of(&kit);
-    assert_eq!((counted.blocks_used, counted.blocks_resting), (0, 2));
+    assert_eq!((counted.blocks_used, counted.blocks_quarantined), (0, 2));
     assert_eq!(events.len(), 2);
     // The one whose it was may go on with it.
     let again = block_of(open(&mut kit, udp([10, 0, 0, 5], 5_001)).unwrap());
@@ -325,9 +325,9 @@ fn ports_rest_before_they_are_granted_again() {
     let mut kit = kit_with(|config| {
         few(config);
         config.outside_ports = (2_000, 2_001);
-        config.port_rest = PortRest {
+        config.port_quarantine = PortQuarantine {
             ports_max: 1,
-            ..PortRest::RFC
+            ..PortQuarantine::RFC
         };
     });
     for host in [5, 6] {
@@ -335,7 +335,10 @@ fn ports_rest_before_they_are_granted_again() {
     }
     kit.advance(UDP_IDLE);
     let counted = news_of(&kit).0;
-    assert_eq!((counted.ports_resting, counted.rests_cut_short), (1, 1));
+    assert_eq!(
+        (counted.ports_quarantined, counted.quarantines_cut_short),
+        (1, 1)
+    );
     assert!(open(&mut kit, udp([10, 0, 0, 7], 5_000)).is_ok());
     assert!(open(&mut kit, udp([10, 0, 0, 8], 5_000)).is_err());
 }
@@ -510,7 +513,7 @@ fn blocks_of_a_cluster_return_and_are_told_once() {
     cluster.idle_out();
     for member in 0..3 {
         let (counted, _) = news_at(&cluster, member);
-        assert_eq!((counted.blocks_used, counted.blocks_resting), (0, 60));
+        assert_eq!((counted.blocks_used, counted.blocks_quarantined), (0, 60));
     }
     cluster.advance(REST);
     let mut freed = BTreeMap::new();
@@ -525,7 +528,7 @@ fn blocks_of_a_cluster_return_and_are_told_once() {
             }
         }
         let (counted, _) = news_at(&cluster, member);
-        assert_eq!((counted.subscribers, counted.blocks_resting), (0, 0));
+        assert_eq!((counted.subscribers, counted.blocks_quarantined), (0, 0));
     }
     assert_eq!(freed, first_owners);
     // All can be had again, each by one.
@@ -618,9 +621,9 @@ fn every_fault_of_what_carriers_set_is_found() {
     }
     let rest = fields(|c| {
         with_blocks(c);
-        c.port_rest.seconds = 1;
+        c.port_quarantine.seconds = 1;
     });
-    assert_eq!(rest, ["port_rest"]);
+    assert_eq!(rest, ["port_quarantine"]);
     let pool = |outside: Ipv4Addr| AddressPool {
         inside: vec![Prefix::new([10, 1, 0, 0].into(), 16)],
         outside: vec![outside],

@@ -5,7 +5,7 @@ use asterism_function::{
     Endpoint, Flow4, IcmpKind, NetworkFunction, Packet, PortNumber, Protocol, Reason, TcpFlags,
     Verdict, checksum,
 };
-use asterism_functions::nat::{NEWS_QUESTION, Nat, NatExemption, NatNews, Prefix};
+use asterism_functions::nat::{NEWS_QUESTION, Nat, NatExemption, NatReportPart, Prefix};
 
 use crate::links::fragments;
 use crate::network::*;
@@ -62,8 +62,8 @@ fn counted(kit: &Kit) -> u64 {
         .report(kit.state(), NEWS_QUESTION, (0, 16), &mut report);
     assert_eq!(more, None, "nothing is logged");
     let mut counted = 0;
-    assert!(NatNews::read_all(&report, |news| {
-        if let NatNews::Use(of) = news {
+    assert!(NatReportPart::read_all(&report, |news| {
+        if let NatReportPart::Use(of) = news {
             counted = of.exempt;
         }
     }));

@@ -79,7 +79,7 @@ fn req_4_parity_is_kept_where_the_port_cannot_be() {
 
 #[test]
 fn req_5_a_binding_ends_after_its_idle_time_and_its_port_returns() {
-    let mut kit = kit_with(|config| config.port_rest.seconds = 0);
+    let mut kit = kit_with(|config| config.port_quarantine.seconds = 0);
     let inside = udp([10, 0, 0, 5], 40_000);
     let outside = bind(&mut kit, inside, udp(REMOTE, 443));
     kit.advance(300);

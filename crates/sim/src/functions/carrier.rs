@@ -14,8 +14,8 @@ use std::time::Duration;
 use asterism_function::build::Segment;
 use asterism_function::{Endpoint, NetworkFunction, Protocol, TcpFlags};
 use asterism_functions::nat::{
-    AddressPool, IdleTimes, NEWS_QUESTION, Nat, NatConfig, NatEvent, NatEventKind, NatNews, NatUse,
-    PortBlocks, PortRest, Prefix, SubscriberLimits,
+    AddressPool, IdleTimes, NEWS_QUESTION, Nat, NatConfig, NatEvent, NatEventKind, NatReportPart,
+    NatUse, PortBlocks, PortQuarantine, Prefix, SubscriberLimits,
 };
 use asterism_placement::Time;
 use asterism_state::hash;
@@ -98,7 +98,7 @@ pub(crate) struct Carrier {
     coming: BTreeMap<(Time, u64), Arrival>,
     sent: u64,
     is_calm: bool,
-    /// Blocks that some instance knows as used or resting.
+    /// Blocks that some instance knows as used or quarantined.
     held: u32,
     call: Option<Call>,
     judged: BTreeMap<&'static str, u64>,
@@ -416,9 +416,9 @@ impl World for Carrier {
                 ports,
                 per_subscriber_max: 2,
             }),
-            port_rest: PortRest {
+            port_quarantine: PortQuarantine {
                 seconds: REST_S,
-                ..PortRest::RFC
+                ..PortQuarantine::RFC
             },
             log: true,
             ..nat_of((0..POOLS).flat_map(Self::outside).collect())
@@ -485,13 +485,13 @@ impl World for Carrier {
                 cursor = hosts
                     .function()
                     .report(instance.state(), NEWS_QUESTION, part, &mut bytes);
-                NatNews::read_all(&bytes, |news| match news {
-                    NatNews::Use(NatUse {
+                NatReportPart::read_all(&bytes, |news| match news {
+                    NatReportPart::Use(NatUse {
                         blocks_used,
-                        blocks_resting,
+                        blocks_quarantined,
                         ..
-                    }) => self.held = self.held.max(blocks_used + blocks_resting),
-                    NatNews::Event(event) => self.noted(&event, at.host),
+                    }) => self.held = self.held.max(blocks_used + blocks_quarantined),
+                    NatReportPart::Event(event) => self.noted(&event, at.host),
                 });
             }
         }

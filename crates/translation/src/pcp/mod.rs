@@ -212,7 +212,7 @@ impl Translator {
         if request.insists && !is_wished(outside) {
             return refuse(ask, ResultCode::CannotProvideExternal);
         }
-        let (census, arrived_us) = (ports.space().census().cloned(), ask.arrived_us());
+        let (accounting, arrived_us) = (ports.space().accounting().cloned(), ask.arrived_us());
         let mapping = Progress::from(Connection::MAPPING);
         self.answer(ask, success(lifetime, outside), |act| {
             let tables = S::writes_translations(act);
@@ -225,8 +225,8 @@ impl Translator {
                 }
                 let session = Session::new(inside, nobody(inside.protocol), outside, false);
                 tables.sessions.insert(vacancy, session, mapping);
-                if let Some(census) = &census {
-                    census.opened(&session, arrived_us);
+                if let Some(accounting) = &accounting {
+                    accounting.opened(&session, arrived_us);
                 }
             }
             tables.mappings.put(room, now);

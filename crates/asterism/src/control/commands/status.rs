@@ -69,11 +69,11 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     }
     if let Some(ports) = &status.nat_ports {
         text.push_str(&format!(
-            "subscribers {}: {} blocks used, {} resting; {} ports rest; {} events logged, {} lost\n",
+            "subscribers {}: {} blocks used, {} quarantined; {} ports rest; {} events logged, {} lost\n",
             ports.subscribers,
             ports.blocks_used,
-            ports.blocks_resting,
-            ports.ports_resting,
+            ports.blocks_quarantined,
+            ports.ports_quarantined,
             ports.events,
             ports.events_lost + ports.lines_lost + ports.messages_lost,
         ));

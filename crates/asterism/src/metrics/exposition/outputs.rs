@@ -52,23 +52,23 @@ pub(super) fn nat_ports(page: &mut Page, view: &View) {
             ports.blocks_used,
         ),
         (
-            "asterism_nat_blocks_resting",
+            "asterism_nat_blocks_quarantined",
             "Blocks of ports that nobody uses and nobody else may have yet, of all hosts.",
-            ports.blocks_resting,
+            ports.blocks_quarantined,
         ),
         (
-            "asterism_nat_ports_resting",
+            "asterism_nat_ports_quarantined",
             "Ports that rest at this host before they are granted again.",
-            ports.ports_resting,
+            ports.ports_quarantined,
         ),
     ] {
         page.one(name, "gauge", help, value);
     }
     for (name, help, value) in [
         (
-            "asterism_nat_rests_cut_short_total",
+            "asterism_nat_quarantines_cut_short_total",
             "Ports that were granted again too early, because too many rested.",
-            ports.rests_cut_short,
+            ports.quarantines_cut_short,
         ),
         (
             "asterism_nat_log_events_total",

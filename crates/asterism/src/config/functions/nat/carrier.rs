@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use asterism_functions::ipfix::Export;
 use asterism_functions::nat::{
     self, AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, NatConfig,
-    OUTSIDE_ADDRESSES_MAX, POOLS_MAX, PortBlocks, PortControl, PortRest, SUBSCRIBERS_MAX,
+    OUTSIDE_ADDRESSES_MAX, POOLS_MAX, PortBlocks, PortControl, PortQuarantine, SUBSCRIBERS_MAX,
     SubscriberLimits,
 };
 use asterism_state::BLOCK_ITEMS;
@@ -31,7 +31,7 @@ pub struct CarrierSettings {
     /// Ports are given out in blocks.
     pub blocks: Option<PortBlocks>,
     /// How long ports rest before they are granted again.
-    pub port_rest: PortRest,
+    pub port_quarantine: PortQuarantine,
     /// Where the log goes.
     pub log: LogSettings,
     /// How long mappings live that inside hosts ask for, if they may.
@@ -106,7 +106,7 @@ pub(super) const FIELDS: [Field; 6] = [
         meaning: "Ports are given to subscribers in blocks, which the log names instead of ports.",
     },
     Field {
-        name: "port_rest",
+        name: "port_quarantine",
         kind: Kind::Table(&PORT_REST),
         default: Default::Is("{}"),
         meaning: "How long ports of UDP and ICMP, and blocks, rest before they are given out again (RFC 6888, REQ-8).",
@@ -224,7 +224,7 @@ static BLOCKS: Section = Section {
 };
 
 static PORT_REST: Section = Section {
-    path: "function.nat.port_rest",
+    path: "function.nat.port_quarantine",
     meaning: "How long ports of UDP and ICMP, and blocks, rest before they are given out again.",
     fields: &[
         seconds(
@@ -285,7 +285,7 @@ pub(super) fn read(values: &Values, report: &mut Report) -> Option<CarrierSettin
     let subscribers = values.table("subscribers")?;
     let narrow = |table: &Values, field| u32::try_from(table.count(field)?).ok();
     let short = |table: &Values, field| u16::try_from(table.count(field)?).ok();
-    let (rest, log) = (values.table("port_rest")?, values.table("log")?);
+    let (rest, log) = (values.table("port_quarantine")?, values.table("log")?);
     let new_sessions = subscribers.rate("new_sessions");
     Some(CarrierSettings {
         pools: pools(values).into_iter().map(|(pool, _)| pool).collect(),
@@ -303,7 +303,7 @@ pub(super) fn read(values: &Values, report: &mut Report) -> Option<CarrierSettin
                 per_subscriber_max: short(&blocks, "most")?,
             }),
         },
-        port_rest: PortRest {
+        port_quarantine: PortQuarantine {
             seconds: ticks(rest.duration("time")?),
             ports_max: narrow(&rest, "ports")?,
         },
@@ -419,7 +419,7 @@ fn check_limits(values: &Values, report: &mut Report) {
             .help(format!("write a `burst` of {} at most", rate * 60)),
         );
     }
-    let Some(rest) = values.table("port_rest") else {
+    let Some(rest) = values.table("port_quarantine") else {
         return;
     };
     check_whole_seconds(&rest, "time", report);
@@ -501,7 +501,7 @@ impl CarrierSettings {
         config.pools = pools.collect();
         config.subscribers = self.subscribers;
         config.blocks = self.blocks;
-        config.port_rest = self.port_rest;
+        config.port_quarantine = self.port_quarantine;
         config.log = self.log.is_on();
         config.port_control = self.port_control.map(|lifetime| PortControl {
             lifetime: ticks(lifetime),

@@ -2,7 +2,7 @@
 //!
 //! A block is its ports in use, as a binding is its sessions (decision 002): nothing about it travels. It is a subscriber's from
 //! its first port on; when the last one was forgotten by everybody it rests, still the subscriber's, and then is free. Whoever
-//! gives out free blocks is said by the leases of ports (`census/mod.rs`), so two instances never give one to two subscribers.
+//! gives out free blocks is said by the leases of ports (`accounting/mod.rs`), so two instances never give one to two subscribers.
 
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;
@@ -70,7 +70,7 @@ pub(super) struct Blocks {
     /// Those that rest, the first to be free first, with when that is; some were used again meanwhile. Each stands here once.
     queue: VecDeque<(u32, Tick)>,
     pub(super) used: u32,
-    pub(super) resting: u32,
+    pub(super) quarantined: u32,
 }
 
 impl Blocks {
@@ -88,7 +88,7 @@ impl Blocks {
             first_port,
             queue: VecDeque::with_capacity(count),
             used: 0,
-            resting: 0,
+            quarantined: 0,
         };
         for forward in &config.forwards {
             let places = &config.outside_addresses;
@@ -191,7 +191,7 @@ impl Blocks {
         None
     }
 
-    /// A port of a block came to use by `owner`, who has the block already if it is resting or used; true if the block is new to
+    /// A port of a block came to use by `owner`, who has the block already if it is quarantined or used; true if the block is new to
     /// the owner, so that it must be put before its other ones.
     pub(super) fn begin(&mut self, number: u32, owner: u32, now: Tick) -> bool {
         let block = &mut self.all[number as usize];
@@ -201,7 +201,7 @@ impl Blocks {
             // Of another's that is used: what a part of the cluster did that was cut off. The ports are told apart all the same.
             Standing::Used => false,
             Standing::Resting { .. } => {
-                self.resting -= 1;
+                self.quarantined -= 1;
                 self.used += 1;
                 block.owner != owner
             }
@@ -227,7 +227,7 @@ impl Blocks {
                 self.queue.push_back((number, until));
             }
             self.used -= 1;
-            self.resting += 1;
+            self.quarantined += 1;
         }
     }
 
@@ -236,7 +236,7 @@ impl Blocks {
         let block = &mut self.all[number as usize];
         if matches!(block.standing, Standing::Resting { .. }) {
             (block.standing, block.next) = (Standing::Free, 0);
-            self.resting -= 1;
+            self.quarantined -= 1;
         }
     }
 }
@@ -253,7 +253,7 @@ mod tests {
             first_port: 1_024,
             queue: VecDeque::new(),
             used: 0,
-            resting: 0,
+            quarantined: 0,
         }
     }
 
@@ -282,9 +282,9 @@ mod tests {
         assert!(!blocks.begin(130, 7, 11));
         assert!(!blocks.is_vacant(130, 1_000));
         blocks.end(130, 140);
-        assert_eq!((blocks.used, blocks.resting), (1, 0));
+        assert_eq!((blocks.used, blocks.quarantined), (1, 0));
         blocks.end(130, 150);
-        assert_eq!((blocks.used, blocks.resting), (0, 1));
+        assert_eq!((blocks.used, blocks.quarantined), (0, 1));
         assert!(!blocks.is_vacant(130, 149) && blocks.is_vacant(130, 150));
         assert_eq!(blocks.next_rested(149), None);
         assert!(!blocks.begin(130, 7, 20), "it was the owner's all the time");
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(blocks.next_rested(160), Some(130));
         assert_eq!(blocks.next_rested(160), None);
         blocks.free(130);
-        assert_eq!((blocks.used, blocks.resting), (0, 0));
+        assert_eq!((blocks.used, blocks.quarantined), (0, 0));
         assert!(blocks.begin(130, 8, 200));
         assert_eq!(blocks.all[130].owner, 8);
     }

@@ -27,7 +27,7 @@ use asterism_function::{
 };
 
 use crate::config::NatConfig;
-use crate::limits::{PortRest, SubscriberLimits};
+use crate::limits::{PortQuarantine, SubscriberLimits};
 use crate::mutant::{self, Mutant};
 use crate::ports::OutsidePorts;
 use crate::session::Session;
@@ -37,7 +37,7 @@ use events::Events;
 
 pub use events::{EVENTS_MAX, NatEvent, NatEventKind};
 
-/// The question that [`NatNews`] answer.
+/// The question that [`NatReportPart`] answer.
 pub const NEWS_QUESTION: u32 = 0;
 
 /// A session that comes to live here counts as opened now where it was used at most so many seconds ago: word of others takes
@@ -59,11 +59,11 @@ pub struct NatUse {
     /// Blocks with ports in use, of all instances.
     pub blocks_used: u32,
     /// Blocks whose ports were all given back and that nobody else may have yet, of all instances.
-    pub blocks_resting: u32,
+    pub blocks_quarantined: u32,
     /// Ports that rest at this instance before they are granted again.
-    pub ports_resting: u32,
+    pub ports_quarantined: u32,
     /// Ports that were granted again too early, because too many rested.
-    pub rests_cut_short: u64,
+    pub quarantines_cut_short: u64,
     /// Events that found no room before the control plane took them.
     pub events_lost: u64,
     /// Packets of this instance that were routed untranslated, because their destination or source is exempt.
@@ -72,7 +72,7 @@ pub struct NatUse {
 
 /// What a report of a NAT says: what it counts, then what happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NatNews {
+pub enum NatReportPart {
     /// What it counts.
     Use(NatUse),
     /// What happened.
@@ -82,7 +82,7 @@ pub enum NatNews {
 /// The first byte of counts in a report; events have their kind there.
 const USE: u8 = 0xFF;
 
-impl NatNews {
+impl NatReportPart {
     /// Reads a part of a report; false if something else follows.
     pub fn read_all(bytes: &[u8], mut each: impl FnMut(Self)) -> bool {
         let mut left = bytes;
@@ -112,9 +112,9 @@ impl NatNews {
         Ok(Self::Use(NatUse {
             subscribers: input.u32()?,
             blocks_used: input.u32()?,
-            blocks_resting: input.u32()?,
-            ports_resting: input.u32()?,
-            rests_cut_short: input.u64()?,
+            blocks_quarantined: input.u32()?,
+            ports_quarantined: input.u32()?,
+            quarantines_cut_short: input.u64()?,
             events_lost: input.u64()?,
             exempt: input.u64()?,
         }))
@@ -129,23 +129,23 @@ impl NatUse {
         out.u8(USE);
         out.u32(self.subscribers);
         out.u32(self.blocks_used);
-        out.u32(self.blocks_resting);
-        out.u32(self.ports_resting);
-        out.u64(self.rests_cut_short);
+        out.u32(self.blocks_quarantined);
+        out.u32(self.ports_quarantined);
+        out.u64(self.quarantines_cut_short);
         out.u64(self.events_lost);
         out.u64(self.exempt);
     }
 }
 
 /// Who uses which outside port.
-pub(crate) struct Census {
+pub(crate) struct PortAccounting {
     space: OutsidePorts,
     context: Rc<Context>,
     mask: u32,
     limits: SubscriberLimits,
-    rest_s: Tick,
+    quarantine_s: Tick,
     /// Ports that rest at most.
-    resting_max: usize,
+    quarantined_max: usize,
     exempt: Cell<u64>,
     counts: RefCell<Counts>,
 }
@@ -156,16 +156,16 @@ struct Counts {
     accounts: Accounts,
     blocks: Option<Blocks>,
     /// Ports that nobody uses and that are not granted yet, the oldest first, with when they may be.
-    resting: VecDeque<(u32, Tick)>,
-    rests_cut_short: u64,
+    quarantined: VecDeque<(u32, Tick)>,
+    quarantines_cut_short: u64,
     events: Events,
     /// The block that the next report looks at first, for those that others were to say the end of.
     said_next: u32,
 }
 
-impl fmt::Debug for Census {
+impl fmt::Debug for PortAccounting {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Census")
+        formatter.write_str("PortAccounting")
     }
 }
 
@@ -181,12 +181,12 @@ impl UsedBlocks {
     }
 }
 
-impl Census {
+impl PortAccounting {
     /// Of a NAT that has granted nothing yet.
     pub(crate) fn new(config: &NatConfig, space: OutsidePorts, context: Rc<Context>) -> Self {
         let items = (space.shelves() * space.items()) as usize;
-        let PortRest { seconds, ports_max } = config.port_rest;
-        let resting_max = if seconds == 0 {
+        let PortQuarantine { seconds, ports_max } = config.port_quarantine;
+        let quarantined_max = if seconds == 0 {
             0
         } else {
             items.min(ports_max as usize)
@@ -201,8 +201,8 @@ impl Census {
             used: vec![0; items.div_ceil(64)],
             accounts: Accounts::new(subscribers, context.seed()),
             blocks: Blocks::new(config),
-            resting: VecDeque::with_capacity(resting_max),
-            rests_cut_short: 0,
+            quarantined: VecDeque::with_capacity(quarantined_max),
+            quarantines_cut_short: 0,
             events: Events::new(config.log),
             said_next: 0,
         };
@@ -211,8 +211,8 @@ impl Census {
             context,
             mask: config.subscribers.mask(),
             limits: config.subscribers,
-            rest_s: seconds,
-            resting_max,
+            quarantine_s: seconds,
+            quarantined_max,
             exempt: Cell::new(0),
             counts: RefCell::new(counts),
         }
@@ -262,12 +262,16 @@ impl Census {
     pub(crate) fn wake(&self, now: Tick, pool: &Pool<OutsidePorts>) {
         let counts = &mut *self.counts.borrow_mut();
         let is_due = |until: Tick| now >= until;
-        if counts.resting.front().is_some_and(|rest| is_due(rest.1)) {
+        if counts
+            .quarantined
+            .front()
+            .is_some_and(|rest| is_due(rest.1))
+        {
             let returns = pool.returns();
             for _ in 0..RESTS_PER_LOOK {
-                match counts.resting.front() {
+                match counts.quarantined.front() {
                     Some(&(number, until)) if is_due(until) => {
-                        counts.resting.pop_front();
+                        counts.quarantined.pop_front();
                         self.give_back(counts, number, &returns);
                     }
                     _ => break,
@@ -546,18 +550,18 @@ impl Census {
             self.port_ends(counts, (inside, outside), now);
         }
         // Connections of TCP are followed to their end (RFC 6888 REQ-8 A).
-        if self.resting_max == 0 || outside.protocol == Protocol::TCP {
+        if self.quarantined_max == 0 || outside.protocol == Protocol::TCP {
             returns.item(&outside);
             return;
         }
-        if counts.resting.len() >= self.resting_max
-            && let Some((oldest, _)) = counts.resting.pop_front()
+        if counts.quarantined.len() >= self.quarantined_max
+            && let Some((oldest, _)) = counts.quarantined.pop_front()
         {
-            counts.rests_cut_short += 1;
+            counts.quarantines_cut_short += 1;
             self.give_back(counts, oldest, returns);
         }
-        let until = now.saturating_add(self.rest_s);
-        counts.resting.push_back((number, until));
+        let until = now.saturating_add(self.quarantine_s);
+        counts.quarantined.push_back((number, until));
     }
 
     fn port_ends(&self, counts: &mut Counts, ends: (Endpoint, Endpoint), now: Tick) {
@@ -565,7 +569,7 @@ impl Census {
         let number = self.block_of(counts, ends.1).map(|(_, number)| number);
         match (&mut counts.blocks, number) {
             (Some(blocks), Some(number)) => {
-                blocks.end(number, now.saturating_add(self.rest_s));
+                blocks.end(number, now.saturating_add(self.quarantine_s));
             }
             (Some(_), None) => {}
             (None, _) => self.note_binding(counts, NatEventKind::BindingEnded, ends, now),
@@ -632,16 +636,16 @@ impl Census {
         let counts = &mut *self.counts.borrow_mut();
         if cursor == 0 {
             self.say_for_others(counts, pool);
-            let (used, resting) = counts
+            let (used, quarantined) = counts
                 .blocks
                 .as_ref()
-                .map_or((0, 0), |blocks| (blocks.used, blocks.resting));
+                .map_or((0, 0), |blocks| (blocks.used, blocks.quarantined));
             let counted = NatUse {
                 subscribers: counts.accounts.len(),
                 blocks_used: used,
-                blocks_resting: resting,
-                ports_resting: counts.resting.len() as u32,
-                rests_cut_short: counts.rests_cut_short,
+                blocks_quarantined: quarantined,
+                ports_quarantined: counts.quarantined.len() as u32,
+                quarantines_cut_short: counts.quarantines_cut_short,
                 events_lost: counts.events.lost,
                 exempt: self.exempt.get(),
             };
