@@ -3,13 +3,13 @@
 use asterism_function::objects::hash;
 use asterism_function::{Ask, At, Endpoint, Late, Paired, Room, Single, State, Tick, Vector};
 
+use crate::affinity::{Affinity, AffinityUpdate, ClientKey, Clients};
 use crate::flow::{Flow, Flows};
-use crate::kept::{ClientKey, Clients, Keeping, Kept};
 use crate::maglev::PLACES;
 use crate::pool::Pool;
 use crate::role::Role;
 use crate::service::{Choice, Mode};
-use crate::watch::{Health, Heeded};
+use crate::watch::{Health, HealthSource};
 
 /// Places of the table that are tried for a flow before all backends are looked at one by one: with half of the backends dead,
 /// one flow in 256 comes so far.
@@ -21,7 +21,7 @@ pub struct Known<'s> {
     /// Which backend each flow has.
     pub flows: &'s Flows,
     /// Which backend a client has.
-    pub kept: &'s Clients,
+    pub affinity: &'s Clients,
     /// How many flows each backend has.
     pub usage: &'s Vector,
     /// What is said of backends.
@@ -38,21 +38,21 @@ pub struct Chosen {
     /// The client, where the service keeps to its backend.
     client: Option<ClientKey>,
     /// What was kept of it.
-    kept: Option<At<Single<ClientKey>, Kept>>,
+    affinity: Option<At<Single<ClientKey>, Affinity>>,
 }
 
 impl Chosen {
     /// What is to be written of the client: reserves room where there is nothing yet that is to be kept.
-    pub fn keeping(&self, clients: &Clients, now: Tick) -> Result<Keeping, Late> {
+    pub fn keeping(&self, clients: &Clients, now: Tick) -> Result<AffinityUpdate, Late> {
         let room = match self.client {
-            Some(client) => clients.room_at(self.kept, client)?,
+            Some(client) => clients.room_at(self.affinity, client)?,
             None => Room::Full,
         };
-        let kept = Kept {
+        let affinity = Affinity {
             backend: self.name,
             since: now,
         };
-        Ok(Keeping { room, kept })
+        Ok(AffinityUpdate { room, affinity })
     }
 }
 
@@ -60,7 +60,7 @@ impl Pool {
     /// A backend that lives and takes new flows, for a flow of a client to what it asks for; `None`: there is none. Goes by what is
     /// kept of the client, then by the service's [`Choice`].
     ///
-    /// Where flows alone speak against all that there are, they are not heeded: strangers can send what no backend answers, and
+    /// Where flows alone speak against all that there are, they are not health_source: strangers can send what no backend answers, and
     /// must not take all away. A client is no worse off with one that is dead than with none.
     pub fn choose<S: State>(
         &self,
@@ -68,8 +68,10 @@ impl Pool {
         known: Known<'_>,
         ends: (Endpoint, Endpoint),
     ) -> Result<Option<Chosen>, Late> {
-        match self.choose_by(ask, known, ends, Heeded::All)? {
-            None if self.service().passive > 0 => self.choose_by(ask, known, ends, Heeded::Checks),
+        match self.choose_by(ask, known, ends, HealthSource::All)? {
+            None if self.service().passive > 0 => {
+                self.choose_by(ask, known, ends, HealthSource::Checks)
+            }
             chosen => Ok(chosen),
         }
     }
@@ -79,26 +81,28 @@ impl Pool {
         ask: &Ask<'_, S>,
         known: Known<'_>,
         (client, asked): (Endpoint, Endpoint),
-        heeded: Heeded,
+        health_source: HealthSource,
     ) -> Result<Option<Chosen>, Late> {
         let service = self.service();
         let flow = |number: usize| self.flow(number, client, asked);
         let may_take = |number: usize| {
-            Ok(self.may_take(number, known.health, ask.now(), heeded)?
-                && has_no_other(known.flows, &flow(number))?)
+            Ok(
+                self.may_take(number, known.health, ask.now(), health_source)?
+                    && has_no_other(known.flows, &flow(number))?,
+            )
         };
         let client_key = (self.name(), client.address);
-        let kept = match service.persistent {
-            true => known.kept.get(&client_key)?,
+        let affinity = match service.persistent {
+            true => known.affinity.get(&client_key)?,
             false => None,
         };
         let chosen = |number: usize| Chosen {
             flow: flow(number),
             name: self.backend_name(number),
             client: service.persistent.then_some(client_key),
-            kept,
+            affinity,
         };
-        if let Some(at) = &kept {
+        if let Some(at) = &affinity {
             let same = |number: &usize| self.backend_name(*number) == at.value.backend;
             if let Some(number) = (0..self.backends().len()).find(same)
                 && may_take(number)?
@@ -195,19 +199,19 @@ impl Pool {
         }
     }
 
-    /// Whether a backend takes new flows, and lives as far as is known and heeded.
+    /// Whether a backend takes new flows, and lives as far as is known and health_source.
     #[inline]
     pub fn may_take(
         &self,
         number: usize,
         health: &Health,
         now: Tick,
-        heeded: Heeded,
+        health_source: HealthSource,
     ) -> Result<bool, Late> {
         if !self.backends()[number].takes_new() {
             return Ok(false);
         }
-        Ok(!self.is_down(number, health, now, heeded)?)
+        Ok(!self.is_down(number, health, now, health_source)?)
     }
 
     /// Whether a flow's backend is one of the pool, reached in the same way, that takes new flows, dead or not.

@@ -7,7 +7,7 @@ use asterism_function::{At, Endpoint, Late, Protocol, TcpFlags, Tick};
 use crate::flow::{Flow, Flows, opens};
 use crate::pool::{Pool, Pools};
 use crate::service::Mode;
-use crate::watch::{Health, Heeded};
+use crate::watch::{Health, HealthSource};
 
 /// Where a client's packet of a known flow goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,14 +35,14 @@ impl Pool {
         if !is_udp && !opens(segment.flags) {
             return Ok(Fate::Stays);
         }
-        let is_lost = |heeded| self.has_lost(&at.row, health, now, heeded);
-        if is_udp || is_lost(Heeded::Checks)? {
-            return Ok(match is_lost(Heeded::All)? {
+        let is_lost = |health_source| self.has_lost(&at.row, health, now, health_source);
+        if is_udp || is_lost(HealthSource::Checks)? {
+            return Ok(match is_lost(HealthSource::All)? {
                 true => Fate::Moves,
                 false => Fate::Stays,
             });
         }
-        let is_lost = is_lost(Heeded::All)?;
+        let is_lost = is_lost(HealthSource::All)?;
         if !is_lost && self.takes_new(&at.row) {
             return Ok(Fate::Stays);
         }
@@ -67,7 +67,7 @@ impl Pool {
         let is_same = rival.value.is_begun_by(segment, Direction::Outbound);
         Ok(is_same
             && self.takes_new(&rival.row)
-            && !self.has_lost(&rival.row, health, now, Heeded::All)?)
+            && !self.has_lost(&rival.row, health, now, HealthSource::All)?)
     }
 }
 

@@ -4,8 +4,8 @@
 //! - [`Pools`] are the services of a function ([`Service`]s, its settings). [`Pools::of`] finds the pool of what is asked for, and
 //!   [`Pool::choose`] a backend of it for a new flow: that which is kept of the client, else by [`Maglev`] (Eisenbud et al., NSDI 2016,
 //!   section 3.4) or by the fewest flows. [`Pool::by_hash`] and [`Pool::by_usage`] do it by a key alone, without flows.
-//! - [`Votes`] are what is said of a backend. Hosts say it by frames on the port [`CONTROL`](asterism_function::CONTROL)
-//!   ([`Finding`], [`Pools::told`]), flows by what becomes of them ([`Pools::said`]: RFC 9293 §3.10.7.1). [`Pool::is_down`] asks them.
+//! - [`HealthVotes`] are what is said of a backend. Hosts say it by frames on the port [`CONTROL`](asterism_function::CONTROL)
+//!   ([`CheckResult`], [`Pools::told`]), flows by what becomes of them ([`Pools::said`]: RFC 9293 §3.10.7.1). [`Pool::is_down`] asks them.
 //! - A [`Role`] is what a flow is beside a client's: one that waits to take the place of another, or that of a client on the backends'
 //!   own link. [`Pool::fate`] says where a client's packet of a known flow goes: where the flow went, or to another backend.
 //! - A [`Flow`] is the record of a flow that has a backend, and [`Path`] how its packets leave by a
@@ -15,7 +15,7 @@
 //! A function that balances flows has four objects in its state, which [`tables`] builds. One that only spreads needs `health` at most:
 //!
 //! ```
-//! use asterism_balancing::{Backend, ControlAction, Finding, Health, Heeded, Pools, Service, health};
+//! use asterism_balancing::{Backend, ControlAction, CheckResult, Health, HealthSource, Pools, Service, health};
 //! use asterism_function::testkit::Testkit;
 //! use asterism_function::{
 //!     Ask, Builder, CONTROL, Endpoint, Late, NetworkFunction, PortNumber, Protocol, Reason, Verdict, build, state,
@@ -55,7 +55,7 @@
 //!         let (from, to) = (flow.source(), flow.destination());
 //!         let egress = Verdict::Forward(PortNumber(ask.port().0 ^ 1));
 //!         if let Some(pool) = self.pools.of(to) {
-//!             let incarnations = |number| pool.may_take(number, &ask.health, ask.now(), Heeded::All);
+//!             let incarnations = |number| pool.may_take(number, &ask.health, ask.now(), HealthSource::All);
 //!             let Some(number) = pool.by_hash(&ask, pool.key(from, to), incarnations)? else {
 //!                 return Ok(Verdict::Drop(Reason::NoBackend));
 //!             };
@@ -78,7 +78,7 @@
 //! // Both live; then a host finds that neither one nor the other does.
 //! for dead in [None, Some(one), Some(other)] {
 //!     if let Some(backend) = dead {
-//!         wire.packet(CONTROL, &Finding { member: 0, backend, is_down: true }.frame());
+//!         wire.packet(CONTROL, &CheckResult { member: 0, backend, is_down: true }.frame());
 //!     }
 //!     let outcome = wire.packet(PortNumber(0), &question[..length]);
 //!     match dead {
@@ -92,11 +92,12 @@
 //! Layer 3c, above `forwarding`; imports it, `asterism_function` and `asterism_mutant` alone. IPv4 only. Read first: `service.rs` and
 //! `flow.rs`, then `choose.rs` (who gets a flow) and `watch.rs` (who lives).
 
+mod affinity;
+mod check_result;
 mod choose;
 mod fate;
-mod finding;
 mod flow;
-mod kept;
+mod health_votes;
 mod maglev;
 pub mod mutant;
 mod path;
@@ -104,19 +105,18 @@ mod pool;
 mod role;
 mod service;
 mod state;
-mod votes;
 mod watch;
 
+pub use affinity::{Affinity, AffinityUpdate, ClientKey, Clients};
+pub use check_result::CheckResult;
 pub use choose::{Chosen, Known};
 pub use fate::Fate;
-pub use finding::Finding;
 pub use flow::{Flow, Flows, direction, opens};
-pub use kept::{ClientKey, Clients, Keeping, Kept};
+pub use health_votes::{FAILURES, HealthVotes, SILENCE_SECONDS, VOTE_SECONDS, VOTERS};
 pub use maglev::{Maglev, PLACES};
 pub use path::{Led, Path};
 pub use pool::{BACKENDS_MOST, Pool, Pools};
 pub use role::Role;
 pub use service::{Backend, Choice, Mode, PASSIVE_MAX, Service, WEIGHT_MAX};
 pub use state::{Sizes, tables};
-pub use votes::{FAILURES, SILENCE_SECONDS, VOTE_SECONDS, VOTERS, Votes};
-pub use watch::{ControlAction, Health, Heeded, Said, health};
+pub use watch::{ControlAction, Health, HealthSource, HealthUpdate, health};

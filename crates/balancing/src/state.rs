@@ -3,8 +3,8 @@
 use asterism_forwarding::{IdleTimes, Progress};
 use asterism_function::{Builder, Tick, Vector};
 
+use crate::affinity::Clients;
 use crate::flow::{Flow, Flows};
-use crate::kept::Clients;
 use crate::pool::usage_places;
 use crate::watch::{self, Health};
 
@@ -25,7 +25,7 @@ pub struct Sizes {
     pub backends_max: usize,
 }
 
-/// Builds the four objects of a function that balances flows, in this order: `flows`, `kept`, `usage` and `health`.
+/// Builds the four objects of a function that balances flows, in this order: `flows`, `affinity`, `usage` and `health`.
 ///
 /// Each instance counts of `flows` for itself how many flows each backend has. So `usage` is never told, and never drifts.
 #[must_use]
@@ -34,12 +34,12 @@ pub fn tables(builder: &Builder, sizes: &Sizes) -> (Flows, Clients, Vector, Heal
     let others = sizes.idle.classes();
     idle[..others.len()].copy_from_slice(&others);
     let mut flows: Flows = builder.table("flows", sizes.flows_max, &idle);
-    let kept = builder.table("kept", sizes.kept_max, &[sizes.persistence_s]);
+    let affinity = builder.table("affinity", sizes.kept_max, &[sizes.persistence_s]);
     let usage = builder.own_vector("usage", usage_places(sizes.backends_max));
     let later = usage.later();
     flows.on_turn(move |flow: &Flow, incarnations| {
         later.add(flow.place.into(), if incarnations { 1 } else { -1 });
     });
     let health = watch::health(builder, sizes.backends_max);
-    (flows, kept, usage, health)
+    (flows, affinity, usage, health)
 }

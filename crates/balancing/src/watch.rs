@@ -8,14 +8,14 @@ use asterism_function::{
     Verdict,
 };
 
-use crate::finding::Finding;
+use crate::finding::CheckResult;
 use crate::flow::{Flow, opens};
 use crate::mutant::{self, Mutant};
 use crate::pool::{Pool, Pools};
-use crate::votes::{self, Votes};
+use crate::votes::{self, HealthVotes};
 
 /// What is said of each backend, by its name.
-pub type Health = Map<Endpoint, Votes>;
+pub type Health = Map<Endpoint, HealthVotes>;
 
 /// The object `health`: what is said of so many backends.
 #[must_use]
@@ -23,26 +23,26 @@ pub fn health(builder: &Builder, backends_max: usize) -> Health {
     builder.table("health", backends_max as u32, &votes::IDLE)
 }
 
-/// What is heeded of what is said of backends.
+/// What is health_source of what is said of backends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heeded {
-    /// Votes of hosts, and flows that failed.
+pub enum HealthSource {
+    /// HealthVotes of hosts, and flows that failed.
     All,
-    /// Votes of hosts alone.
+    /// HealthVotes of hosts alone.
     Checks,
 }
 
 /// What is to be written of a backend.
 #[derive(Debug)]
-pub struct Said {
-    room: Room<Endpoint, Votes>,
-    votes: Votes,
+pub struct HealthUpdate {
+    room: Room<Endpoint, HealthVotes>,
+    votes: HealthVotes,
 }
 
-impl Said {
+impl HealthUpdate {
     /// Writes it; where there is no room, nothing.
     #[inline]
-    pub fn write(self, health: &mut TableAct<'_, Single<Endpoint>, Votes>) {
+    pub fn write(self, health: &mut TableAct<'_, Single<Endpoint>, HealthVotes>) {
         health.put(self.room, self.votes);
     }
 }
@@ -55,7 +55,7 @@ impl Said {
 )]
 pub enum ControlAction {
     /// A result of a check is to be written.
-    Write(Said),
+    Write(HealthUpdate),
     /// A station is to be asked for ahead ([`Router::resolve_ahead`](asterism_forwarding::Router::resolve_ahead)). A function without a
     /// router has none.
     Resolve(StationRequest),
@@ -64,14 +64,14 @@ pub enum ControlAction {
 }
 
 impl Pools {
-    /// What is to be done about a frame of the host's control side: a [`Finding`] or a [`StationRequest`]; any other is dropped. A vote
+    /// What is to be done about a frame of the host's control side: a [`CheckResult`] or a [`StationRequest`]; any other is dropped. A vote
     /// that stands is written again after ten seconds; one on a backend that is not checked (any more), never.
     pub fn told<S: State>(&self, ask: &Ask<'_, S>, health: &Health) -> Result<ControlAction, Late> {
         let (frame, now) = (ask.packet().bytes(), ask.now());
         if let Some(request) = StationRequest::read(frame) {
             return Ok(ControlAction::Resolve(request));
         }
-        let Some(finding) = Finding::read(frame) else {
+        let Some(finding) = CheckResult::read(frame) else {
             return Ok(ControlAction::End(Verdict::Drop(
                 Reason::UnsupportedProtocol,
             )));
@@ -89,7 +89,7 @@ impl Pools {
             ControlAction::End(Verdict::Drop(Reason::TableFull))
         } else {
             let votes = votes.with(member, now, is_down);
-            ControlAction::Write(Said { room, votes })
+            ControlAction::Write(HealthUpdate { room, votes })
         })
     }
 
@@ -101,7 +101,7 @@ impl Pools {
         health: &Health,
         from: Side,
         at: &At<Flow, Progress>,
-    ) -> Result<Option<Said>, Late> {
+    ) -> Result<Option<HealthUpdate>, Late> {
         let flags = ask.packet().tcp_flags().unwrap_or_default();
         match from {
             Side::Outside if opens(flags) => self.said_by_client(ask, health, at),
@@ -117,7 +117,7 @@ impl Pools {
         ask: &Ask<'_, S>,
         health: &Health,
         at: &At<Flow, Progress>,
-    ) -> Result<Option<Said>, Late> {
+    ) -> Result<Option<HealthUpdate>, Late> {
         match self.watching(&at.row) {
             Some(pool) if !at.value.is_answered() && is_sound(ask.packet()) => {
                 pool.failed(health, ask.now(), &at.row, false)
@@ -134,7 +134,7 @@ impl Pools {
         health: &Health,
         at: &At<Flow, Progress>,
         flags: TcpFlags,
-    ) -> Result<Option<Said>, Late> {
+    ) -> Result<Option<HealthUpdate>, Late> {
         let is_first = !at.value.is_answered();
         let Some(pool) = self.watching(&at.row) else {
             return Ok(None);
@@ -158,7 +158,7 @@ impl Pools {
             {
                 let votes = known.value.with_answer(now);
                 let room = Room::Known(known);
-                Some(Said { room, votes })
+                Some(HealthUpdate { room, votes })
             }
             _ => None,
         })
@@ -175,14 +175,14 @@ impl Pools {
 }
 
 impl Pool {
-    /// Whether a backend counts as dead by what is heeded. Reads `health` if anything is said of the service's backends.
+    /// Whether a backend counts as dead by what is health_source. Reads `health` if anything is said of the service's backends.
     #[inline]
     pub fn is_down(
         &self,
         number: usize,
         health: &Health,
         now: Tick,
-        heeded: Heeded,
+        health_source: HealthSource,
     ) -> Result<bool, Late> {
         let service = self.service();
         if !service.checked && service.passive == 0 {
@@ -190,21 +190,21 @@ impl Pool {
         }
         let known = health.get(&self.backend_name(number))?;
         let votes = known.map(|known| known.value).unwrap_or_default();
-        let by_flows = heeded == Heeded::All && votes.fails(now, service.passive);
+        let by_flows = health_source == HealthSource::All && votes.fails(now, service.passive);
         Ok(service.checked && votes.is_down(now) || by_flows)
     }
 
-    /// Whether the backend of a flow counts as dead by what is heeded. One that the pool has no more does not: nothing is said of it.
+    /// Whether the backend of a flow counts as dead by what is health_source. One that the pool has no more does not: nothing is said of it.
     #[inline]
     pub fn has_lost(
         &self,
         flow: &Flow,
         health: &Health,
         now: Tick,
-        heeded: Heeded,
+        health_source: HealthSource,
     ) -> Result<bool, Late> {
         self.number_of(flow).map_or(Ok(false), |number| {
-            self.is_down(number, health, now, heeded)
+            self.is_down(number, health, now, health_source)
         })
     }
 
@@ -230,11 +230,11 @@ impl Pool {
         now: Tick,
         flow: &Flow,
         is_refused: bool,
-    ) -> Result<Option<Said>, Late> {
+    ) -> Result<Option<HealthUpdate>, Late> {
         let room = health.room_for(self.name_of(flow))?;
         let before = room.value().copied().unwrap_or_default();
         let votes = before.with_failure(flow.client, now, is_refused);
-        Ok((votes != before).then_some(Said { room, votes }))
+        Ok((votes != before).then_some(HealthUpdate { room, votes }))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The library as an author uses it: a wire that marks which backend it would choose, made of nothing else.
 
 use asterism_balancing::{
-    Backend, Choice, Clients, ControlAction, Finding, Flow, Flows, Health, Known, Pools,
+    Backend, CheckResult, Choice, Clients, ControlAction, Flow, Flows, Health, Known, Pools,
     SILENCE_SECONDS, Service, Sizes, VOTE_SECONDS, tables,
 };
 use asterism_forwarding::{Ends, IdleTimes, Segment, Side, StationRequest};
@@ -20,7 +20,7 @@ const MARK: u16 = 100;
 #[state]
 struct MarksState {
     flows: Flows,
-    kept: Clients,
+    affinity: Clients,
     usage: Vector,
     health: Health,
 }
@@ -40,10 +40,10 @@ impl NetworkFunction for Marks {
             persistence_s: 60,
             backends_max: BACKENDS_MAX,
         };
-        let (flows, kept, usage, health) = tables(builder, &sizes);
+        let (flows, affinity, usage, health) = tables(builder, &sizes);
         MarksState {
             flows,
-            kept,
+            affinity,
             usage,
             health,
         }
@@ -83,7 +83,7 @@ impl NetworkFunction for Marks {
         };
         let known = Known {
             flows: &ask.flows,
-            kept: &ask.kept,
+            affinity: &ask.affinity,
             usage: &ask.usage,
             health: &ask.health,
         };
@@ -93,11 +93,11 @@ impl NetworkFunction for Marks {
         let Some(vacancy) = ask.flows.vacancy()? else {
             return Ok(Verdict::Drop(Reason::TableFull));
         };
-        let keeping = chosen.keeping(&ask.kept, ask.now())?;
+        let keeping = chosen.keeping(&ask.affinity, ask.now())?;
         let (flow, mut act) = (chosen.flow, ask.act()?);
         let connection = flow.opened_by(&segment);
         act.flows.insert(vacancy, flow, connection);
-        keeping.write(&mut act.kept);
+        keeping.write(&mut act.affinity);
         Ok(marked(&flow))
     }
 }
@@ -159,7 +159,7 @@ fn opened(kit: &mut Testkit<Marks>, client: Endpoint) -> Option<u8> {
 }
 
 fn tell(kit: &mut Testkit<Marks>, backend: Endpoint, is_down: bool) -> Verdict {
-    let finding = Finding {
+    let finding = CheckResult {
         member: 0,
         backend,
         is_down,
@@ -221,7 +221,7 @@ fn a_client_keeps_its_backend_until_that_dies_and_then_the_next() {
     for number in 1..20 {
         assert_eq!(opened(&mut kit, client(number)), Some(first));
     }
-    assert_eq!(kit.state().kept.len(), 1);
+    assert_eq!(kit.state().affinity.len(), 1);
     tell(&mut kit, backend(first), true);
     let second = opened(&mut kit, client(20)).unwrap();
     assert_ne!(second, first);
@@ -278,7 +278,7 @@ fn flows_that_fail_tell_of_their_backend_until_it_answers() {
     let flags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0);
     kit.packet(BACKENDS, &frame(backend(silent), client(0), flags));
     assert!(!avoids(&mut kit, 40..60));
-    // One that refuses counts at once, but in the second of an answer; where all do, they are not heeded.
+    // One that refuses counts at once, but in the second of an answer; where all do, they are not health_source.
     kit.advance(1);
     for number in [silent, 1 - silent] {
         let refused = (60..120).find(|one| opened(&mut kit, client(*one)) == Some(number));
@@ -301,7 +301,7 @@ fn it_is_the_same_when_answers_are_late() {
         ..service(3)
     };
     let function = || Marks(Pools::new(&[persistent()], BACKENDS_MAX).unwrap());
-    let finding = Finding {
+    let finding = CheckResult {
         member: 0,
         backend: backend(0),
         is_down: true,

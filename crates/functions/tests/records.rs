@@ -234,7 +234,7 @@ fn records_are_what_they_were() {
         ),
         (
             "balancer votes",
-            value::<balancer::Votes>("02 01 01020304 02 02020304 01 03 02020304 05060708"),
+            value::<balancer::HealthVotes>("02 01 01020304 02 02020304 01 03 02020304 05060708"),
         ),
         (
             "balancer flow",

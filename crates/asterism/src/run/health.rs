@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use asterism_engine::clock::MonotonicClock;
 use asterism_function::{CONTROL, Endpoint, Protocol};
-use asterism_functions::balancer::Finding;
+use asterism_functions::balancer::CheckResult;
 
 use super::journal::Event;
 use super::requests::Request;
@@ -137,7 +137,7 @@ fn check_all(mut targets: Vec<Target>, checks: &Checks, teller: &Teller, ends: &
             }
             // Told after every check, so that none that was lost is missed; the state takes what is new.
             if let Some(is_down) = target.is_down {
-                let finding = Finding {
+                let finding = CheckResult {
                     member: teller.member,
                     backend: target.backend,
                     is_down,

@@ -10,7 +10,7 @@ use asterism_engine::Instance;
 use asterism_function::NetworkFunction;
 use asterism_function::notice::{Notice, questions};
 use asterism_function::records::read_records;
-use asterism_functions::balancer::{CONTROL, Finding};
+use asterism_functions::balancer::{CONTROL, CheckResult};
 use asterism_functions::firewall::{FLOWS_QUESTION, KnownFlow};
 use asterism_placement::{Incarnation, Time};
 
@@ -162,12 +162,12 @@ impl<F: NetworkFunction> World<'_, F> {
                 .help("a `reload` before took it away, or its service's check"));
         }
         for backend in backends {
-            let finding = Finding {
+            let check_result = CheckResult {
                 member,
                 backend,
                 is_down,
             };
-            if !self.alive[host] || !self.fleet.inject(host, 0, CONTROL, &finding.frame()) {
+            if !self.alive[host] || !self.fleet.inject(host, 0, CONTROL, &check_result.frame()) {
                 let why = format!("{} checks nothing now", self.name(host));
                 return Err(self.failure(step, why));
             }

@@ -12,7 +12,7 @@ use asterism_function::{
     Endpoint, MacAddress, Packet, PortNumber, Protocol, TcpFlags, Verdict, build,
 };
 use asterism_functions::balancer::{
-    Backend, Balancer, BalancerConfig, CONTROL, Finding, Maglev, PLACES, Service,
+    Backend, Balancer, BalancerConfig, CONTROL, CheckResult, Maglev, PLACES, Service,
 };
 use asterism_functions::nat::{Interface, Prefix, Route, Side};
 
@@ -103,7 +103,7 @@ fn leaves(clients: &[Endpoint], gone: u8, dies: bool) -> Result<(u32, u32), Fail
         had.push(taken_by(&mut kit, *client, TcpFlags::SYN)?);
     }
     let flags = if dies {
-        let finding = Finding {
+        let finding = CheckResult {
             member: 0,
             backend: Endpoint::new(address(gone), 8_080, Protocol::TCP),
             is_down: true,

@@ -3,7 +3,7 @@
 use asterism_function::notice;
 use asterism_function::{BadBytes, Endpoint, Reader, Tick, Wire, Writer};
 
-use super::{Balancer, BalancerState, Mode, Votes};
+use super::{Balancer, BalancerState, HealthVotes, Mode};
 use asterism_balancing::Pool;
 use asterism_function::records::Record;
 
@@ -32,7 +32,7 @@ pub struct BackendRecord {
     /// Flows that it has over all hosts, by any service.
     pub flows: u64,
     /// What hosts and flows say of it.
-    pub votes: Votes,
+    pub votes: HealthVotes,
 }
 
 impl BackendRecord {
@@ -70,7 +70,7 @@ impl Wire for BackendRecord {
             weight: input.u32()?,
             drains: bool::decode(input)?,
             flows: input.u64()?,
-            votes: Votes::decode(input)?,
+            votes: HealthVotes::decode(input)?,
         })
     }
 }

@@ -30,8 +30,8 @@ use asterism_function::{
 };
 
 pub use asterism_balancing::{
-    Backend, Choice, FAILURES, Finding, Flow, Kept, Led, Maglev, Mode, PASSIVE_MAX, PLACES, Role,
-    SILENCE_SECONDS, Service, VOTE_SECONDS, VOTERS, Votes, WEIGHT_MAX,
+    Affinity, Backend, CheckResult, Choice, FAILURES, Flow, HealthVotes, Led, Maglev, Mode,
+    PASSIVE_MAX, PLACES, Role, SILENCE_SECONDS, Service, VOTE_SECONDS, VOTERS, WEIGHT_MAX,
 };
 pub use asterism_forwarding::StationRequest;
 pub use asterism_function::CONTROL;
@@ -47,7 +47,7 @@ pub struct BalancerState {
     /// Which backend each flow has, and what was seen of it.
     pub flows: Flows,
     /// Which backend a client has, by service and client: of services that keep to it.
-    pub kept: Clients,
+    pub affinity: Clients,
     /// How many flows each backend has: counted of `flows` by each instance for itself, so it is never told and never drifts.
     pub usage: Vector,
     /// What hosts and flows say of backends.
@@ -220,12 +220,12 @@ impl NetworkFunction for Balancer {
             persistence_s: config.persistence_s,
             backends_max: BACKENDS_MAX,
         };
-        let (flows, kept, usage, health) = tables(builder, &sizes);
+        let (flows, affinity, usage, health) = tables(builder, &sizes);
         let (fragments, neighbours, errors) =
             asterism_forwarding::tables(builder, config.fragments_max, config.neighbours_max);
         BalancerState {
             flows,
-            kept,
+            affinity,
             usage,
             health,
             fragments,

@@ -159,7 +159,7 @@ impl Balancer {
         }
         let known = Known {
             flows: &ask.flows,
-            kept: &ask.kept,
+            affinity: &ask.affinity,
             usage: &ask.usage,
             health: &ask.health,
         };
@@ -173,7 +173,7 @@ impl Balancer {
         let Some(vacancy) = ask.flows.vacancy()? else {
             return Ok(Verdict::Drop(Reason::TableFull));
         };
-        let keeping = chosen.keeping(&ask.kept, ask.now())?;
+        let keeping = chosen.keeping(&ask.affinity, ask.now())?;
         let flow = contested.map_or(chosen.flow, |_| chosen.flow.as_rival());
         let known = flow.opened_by(&segment);
         flow.path(Side::Outside).send(&self.router, ask, |act| {
@@ -186,7 +186,7 @@ impl Balancer {
             if !mutant::active(Mutant::FlowNotKept) {
                 act.flows.insert(vacancy, flow, known);
             }
-            keeping.write(&mut act.kept);
+            keeping.write(&mut act.affinity);
         })
     }
 }

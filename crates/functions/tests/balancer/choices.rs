@@ -136,7 +136,7 @@ fn without_a_living_backend_the_client_is_told() {
     // Destination unreachable: host unreachable.
     assert_eq!(error[34..36], [3, 1]);
     assert_eq!(kit.state().flows.len(), 0);
-    // Votes grow old: without news the backends are tried again.
+    // HealthVotes grow old: without news the backends are tried again.
     kit.advance(31);
     opened(&mut kit, client(1), asked());
 }

@@ -2,7 +2,7 @@
 
 use asterism_function::testkit::ClusterKit;
 use asterism_function::{Endpoint, Late, TcpFlags, Verdict};
-use asterism_functions::balancer::{Balancer, CONTROL, Choice, Finding, Service};
+use asterism_functions::balancer::{Balancer, CONTROL, CheckResult, Choice, Service};
 
 use crate::network::*;
 
@@ -80,7 +80,7 @@ fn instances_choose_alike() {
     for told in [false, true] {
         if told {
             for member in 0..3 {
-                let finding = Finding {
+                let finding = CheckResult {
                     member: member as u16,
                     backend: dead,
                     is_down: member != 1,
@@ -231,7 +231,7 @@ fn deaths_and_moves_leave_nothing() {
     }
     three.exchange();
     for member in 0..3 {
-        let finding = Finding {
+        let finding = CheckResult {
             member: member as u16,
             backend: endpoint_of(2),
             is_down: true,

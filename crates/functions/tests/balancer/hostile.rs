@@ -111,7 +111,7 @@ fn clients_cannot_be_ours_and_segments_out_of_nowhere_open_nothing() {
 #[test]
 fn nobody_outside_can_vote() {
     let mut kit = kit(vec![service(2)]);
-    let finding = asterism_functions::balancer::Finding {
+    let finding = asterism_functions::balancer::CheckResult {
         member: 0,
         backend: endpoint_of(0),
         is_down: true,

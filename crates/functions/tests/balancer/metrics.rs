@@ -2,7 +2,7 @@
 
 use asterism_function::testkit::{ClusterKit, measured};
 use asterism_function::{Endpoint, Protocol, Reason, Verdict};
-use asterism_functions::balancer::{CONTROL, Finding, Service};
+use asterism_functions::balancer::{CONTROL, CheckResult, Service};
 
 use crate::network::*;
 
@@ -88,7 +88,7 @@ fn each_instance_tells_of_all_flows_and_votes() {
         three.packet(number as usize % 3, CLIENTS, &bytes);
     }
     for member in 0..3u16 {
-        let finding = Finding {
+        let finding = CheckResult {
             member,
             backend: endpoint_of(2),
             is_down: member != 1,

@@ -7,7 +7,7 @@ use asterism_function::{
     Endpoint, Flow4, MacAddress, Packet, PortNumber, Protocol, TcpFlags, Verdict, build,
 };
 use asterism_functions::balancer::{
-    Backend, Balancer, BalancerConfig, CONTROL, Finding, Mode, Service,
+    Backend, Balancer, BalancerConfig, CONTROL, CheckResult, Mode, Service,
 };
 use asterism_functions::nat::{Interface, Prefix, Route, Side};
 
@@ -155,7 +155,7 @@ pub(crate) fn opened(kit: &mut Kit, client: Endpoint, to: Endpoint) -> u8 {
 }
 
 pub(crate) fn tell(kit: &mut Kit, member: u16, backend: Endpoint, is_down: bool) {
-    let finding = Finding {
+    let finding = CheckResult {
         member,
         backend,
         is_down,

@@ -12,7 +12,7 @@ const LENGTH: usize = 24;
 
 /// What one host found of one backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Finding {
+pub struct CheckResult {
     /// The host, by its number in the cluster.
     pub member: u16,
     /// The backend that was checked.
@@ -21,7 +21,7 @@ pub struct Finding {
     pub is_down: bool,
 }
 
-impl Finding {
+impl CheckResult {
     /// The frame that tells the function of it.
     #[must_use]
     pub fn frame(&self) -> [u8; 60] {
@@ -58,15 +58,15 @@ mod tests {
 
     #[test]
     fn findings_come_back_from_their_frames() {
-        let finding = Finding {
+        let finding = CheckResult {
             member: 513,
             backend: Endpoint::new([10, 0, 0, 7].into(), 8_080, Protocol::TCP),
             is_down: true,
         };
         let frame = finding.frame();
-        assert_eq!(Finding::read(&frame), Some(finding));
+        assert_eq!(CheckResult::read(&frame), Some(finding));
         for length in 0..LENGTH {
-            assert_eq!(Finding::read(&frame[..length]), None);
+            assert_eq!(CheckResult::read(&frame[..length]), None);
         }
     }
 }

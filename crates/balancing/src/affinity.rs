@@ -10,12 +10,12 @@ use asterism_function::{Endpoint, Map, Room, Single, Tick, Value, Wire};
 pub type ClientKey = (Endpoint, Ipv4Addr);
 
 /// Which backend each client has, of services that keep to it.
-pub type Clients = Map<ClientKey, Kept>;
+pub type Clients = Map<ClientKey, Affinity>;
 
 /// Which backend a client has, where a service keeps to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 #[value(order(since, backend))]
-pub struct Kept {
+pub struct Affinity {
     /// The backend; its port is zero where the client's is kept.
     pub backend: Endpoint,
     /// When it was chosen.
@@ -24,20 +24,20 @@ pub struct Kept {
 
 /// What is to be written of a client whose flow is opened.
 #[derive(Debug)]
-pub struct Keeping {
+pub struct AffinityUpdate {
     /// Without room the client goes by its hash.
-    pub(crate) room: Room<ClientKey, Kept>,
-    pub(crate) kept: Kept,
+    pub(crate) room: Room<ClientKey, Affinity>,
+    pub(crate) affinity: Affinity,
 }
 
-impl Keeping {
+impl AffinityUpdate {
     /// Writes it. A client that stays where it was is only marked as there.
     #[inline]
-    pub fn write(self, clients: &mut TableAct<'_, Single<ClientKey>, Kept>) {
+    pub fn write(self, clients: &mut TableAct<'_, Single<ClientKey>, Affinity>) {
         match self.room {
-            Room::Known(at) if at.value.backend == self.kept.backend => clients.touch(&at),
+            Room::Known(at) if at.value.backend == self.affinity.backend => clients.touch(&at),
             room => {
-                clients.put(room, self.kept);
+                clients.put(room, self.affinity);
             }
         }
     }

@@ -22,7 +22,7 @@ pub(crate) const IDLE: [Tick; 1] = [4 * VOTE_SECONDS];
 
 /// The votes of all hosts on one backend, and what its flows say of it.
 #[derive(Clone, Copy, PartialEq, Eq, Value)]
-pub struct Votes {
+pub struct HealthVotes {
     /// Of each host: twice the time, plus one for a backend that does not answer; zero for none.
     #[join(max, each)]
     slots: [u32; VOTERS],
@@ -35,7 +35,7 @@ pub struct Votes {
     failed: [u32; FAILURES],
 }
 
-impl Default for Votes {
+impl Default for HealthVotes {
     fn default() -> Self {
         Self {
             slots: [0; VOTERS],
@@ -45,7 +45,7 @@ impl Default for Votes {
     }
 }
 
-impl core::fmt::Debug for Votes {
+impl core::fmt::Debug for HealthVotes {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let given = (0..).zip(self.slots).filter(|(_, slot)| *slot != 0);
         let mut list = formatter.debug_list();
@@ -67,7 +67,7 @@ impl core::fmt::Debug for Votes {
     }
 }
 
-impl Votes {
+impl HealthVotes {
     /// With a vote given at `now`.
     #[must_use]
     pub fn with(mut self, member: u16, now: Tick, is_down: bool) -> Self {
@@ -159,7 +159,7 @@ const fn is_refusal(failed: u32) -> bool {
 }
 
 /// The slots in use, each with its number; the same of failures; and when it answered.
-impl Wire for Votes {
+impl Wire for HealthVotes {
     const LAYOUT: u64 = layout::by_hand("balancer votes", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         let given = || (0u8..).zip(self.slots).filter(|(_, slot)| *slot != 0);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn most_of_those_that_spoke_lately_decide() {
-        let votes = Votes::default();
+        let votes = HealthVotes::default();
         assert!(!votes.is_down(100), "nobody spoke");
         let one = votes.with(0, 100, true);
         assert!(one.is_down(100) && one.is_down(130));
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn silence_counts_when_it_has_lasted_and_refusals_at_once() {
-        let votes = Votes::default();
+        let votes = HealthVotes::default();
         let silent = votes.with_failure(client(1), 100, false);
         assert!(!silent.fails(101, 1) && silent.fails(102, 1) && silent.fails(130, 1));
         assert!(!silent.fails(131, 1), "it is tried again");
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn votes_join_as_the_law_says_and_come_back_from_the_wire() {
         let random = |draw: u64| {
-            let mut votes = Votes::default();
+            let mut votes = HealthVotes::default();
             for number in 0..VOTERS as u64 {
                 let bits = hash::words(draw, number, 5);
                 if bits & 3 == 0 {
@@ -264,14 +264,17 @@ mod tests {
             let mut bytes = Vec::new();
             random(draw).encode(&mut Writer::new(&mut bytes, &[]));
             let mut input = Reader::new(&bytes, &[]);
-            assert_eq!(Votes::decode(&mut input), Ok(random(draw)));
+            assert_eq!(HealthVotes::decode(&mut input), Ok(random(draw)));
             assert!(input.is_empty());
         }
         for beyond in [
             [1, VOTERS as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             [0, 1, FAILURES as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         ] {
-            assert_eq!(Votes::decode(&mut Reader::new(&beyond, &[])), Err(BadBytes));
+            assert_eq!(
+                HealthVotes::decode(&mut Reader::new(&beyond, &[])),
+                Err(BadBytes)
+            );
         }
     }
 }
