@@ -1,5 +1,5 @@
 //! SYN floods: handshakes of a service that are begun and not completed, from few sources or many, over all instances. Imports
-//! `bits`, `clue`, `handshakes` and `asterism_function`.
+//! `bits`, `observation`, `handshakes` and `asterism_function`.
 //!
 //! In two stages, so that packets of connections pay nothing in ordinary times. First the SYNs of each service are counted, in a sketch whose
 //! size no number of services changes. A service that gets a part of the threshold is *looked at*: of its handshakes a sample, by a
@@ -16,9 +16,9 @@ use asterism_function::{
 };
 
 use crate::bits::{estimate, host_bit};
-use crate::clue::{Clue, What};
 use crate::handshakes::{CELLS, Flood, Handshakes, Limit, Sample, Service};
-use crate::trail::{Class, Methods};
+use crate::history::{Class, Methods};
+use crate::observation::{Observation, What};
 
 /// Seconds for which a flood is noted: one that goes on is told again after so long.
 const NOTED_S: Tick = 60;
@@ -213,18 +213,21 @@ impl Floods {
         Some((level, ask.choose(hash ^ 1 << 63, CELLS)))
     }
 
-    /// What a clue says of handshakes. SYNs of clients that are exempt count for nothing, as do those to groups.
+    /// What a observation says of handshakes. SYNs of clients that are exempt count for nothing, as do those to groups.
     pub fn step<S: SeesFloods>(
         &self,
         ask: &Ask<'_, S>,
-        clue: &Clue,
+        observation: &Observation,
         is_exempt: impl Fn(&Host) -> bool,
     ) -> Result<Option<Step>, Late> {
-        match clue.what {
-            What::Probe(Methods::SYN) if is_exempt(&clue.prober) => Ok(None),
-            What::Probe(Methods::SYN) => self.begun(ask, clue),
-            What::Refused { .. } if clue.class == Class::Tcp => {
-                let (client, service) = ((clue.prober, clue.from), (clue.target, clue.port));
+        match observation.what {
+            What::Probe(Methods::SYN) if is_exempt(&observation.scanner) => Ok(None),
+            What::Probe(Methods::SYN) => self.begun(ask, observation),
+            What::Refused { .. } if observation.class == Class::Tcp => {
+                let (client, service) = (
+                    (observation.scanner, observation.from),
+                    (observation.target, observation.port),
+                );
                 self.done(ask, [client, service])
             }
             What::Engaged => self.acknowledged(ask),
@@ -233,13 +236,17 @@ impl Floods {
     }
 
     /// A SYN.
-    fn begun<S: SeesFloods>(&self, ask: &Ask<'_, S>, clue: &Clue) -> Result<Option<Step>, Late> {
-        if clue.target.is_group() {
+    fn begun<S: SeesFloods>(
+        &self,
+        ask: &Ask<'_, S>,
+        observation: &Observation,
+    ) -> Result<Option<Step>, Late> {
+        if observation.target.is_group() {
             return Ok(None);
         }
         let service = Service {
-            host: clue.target,
-            port: clue.port,
+            host: observation.target,
+            port: observation.port,
         };
         let mut step = Step {
             counted: Some(service),
@@ -250,7 +257,10 @@ impl Floods {
         if tables.syns.get(&service)? < self.looked_at {
             return Ok(Some(step));
         }
-        let ends = ((clue.prober, clue.from), (clue.target, clue.port));
+        let ends = (
+            (observation.scanner, observation.from),
+            (observation.target, observation.port),
+        );
         let Some((level, cell)) = self.place(ask, ends.0, ends.1) else {
             return Ok(Some(step));
         };
@@ -259,7 +269,7 @@ impl Floods {
         let epoch = ask.now() / self.window_s;
         let mut value = known
             .map_or_else(Handshakes::default, |known| known.value)
-            .begun(epoch, cell, host_bit(ask, clue.prober));
+            .begun(epoch, cell, host_bit(ask, observation.scanner));
         let (full, half) = self.limits[usize::from(level)];
         if ask.now() % self.window_s >= GRACE_S
             && let Some((open, sources)) = value.judge(epoch, full, half)
@@ -269,7 +279,7 @@ impl Floods {
                 first: ask.now(),
                 open: (open * self.weights[usize::from(level)]) as u32,
                 sources: estimate(sources),
-                source: clue.prober,
+                source: observation.scanner,
             };
             step.flood = match tables.floods.room_for(service)? {
                 Room::Known(_) => None,

@@ -97,7 +97,7 @@ const SEEN_WORDS: usize = 2 * WORDS + 1;
 
 /// A sample of a service's handshakes in the current window and the one before: 184 bytes.
 ///
-/// Joining: as trails, the union for each window, cut to the latest and the one before.
+/// Joining: as histories, the union for each window, cut to the latest and the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Handshakes {
     /// The number of the current window.

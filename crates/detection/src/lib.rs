@@ -1,19 +1,19 @@
 //! What detectors of scans and floods are made of: what packets say of who probes whom, gathered in small values that join.
 //!
 //! What a source probes may be seen by one instance, and the answers by another. So nothing here is a table of flows. Each source has a
-//! [`Trail`], small sets of what it probed and what became of that; a packet is a [`Clue`] about one of them, and [`Scans`] says what it
-//! adds and whether the trail is a scan then. [`Floods`] finds SYN floods (RFC 4987) by samples of a service's handshakes, from however
+//! [`SourceHistory`], small sets of what it probed and what became of that; a packet is a [`Observation`] about one of them, and [`Scans`] says what it
+//! adds and whether the history is a scan then. [`Floods`] finds SYN floods (RFC 4987) by samples of a service's handshakes, from however
 //! many sources, and [`Traffic`] ports that get more than a [`VolumePolicy`] allows. What comes of it is the function's own:
 //!
 //! ```
-//! use asterism_detection::{Clue, Scans, Thresholds, Trails};
+//! use asterism_detection::{Observation, Scans, Thresholds, SourceHistories};
 //! use asterism_function::build::{Header4, Segment, tcp4};
 //! use asterism_function::testkit::Testkit;
 //! use asterism_function::{Ask, Builder, Late, NetworkFunction, PortNumber, Reason, TcpFlags, Verdict, state};
 //!
 //! #[state]
 //! struct Probed {
-//!     trails: Trails,
+//!     histories: SourceHistories,
 //! }
 //!
 //! /// A wire through which nobody can scan: his further probes are dropped, all else that he sends passes, and no one is told.
@@ -23,22 +23,22 @@
 //!     type State = Probed;
 //!
 //!     fn state(&self, builder: &Builder) -> Probed {
-//!         Probed { trails: self.0.table(builder, 65_536) }
+//!         Probed { histories: self.0.table(builder, 65_536) }
 //!     }
 //!
 //!     fn packet(&self, ask: Ask<'_, Probed>) -> Result<Verdict, Late> {
 //!         let out = PortNumber(ask.port().0 ^ 1);
-//!         let Some((source, Some(clue))) = Clue::of(ask.packet()) else {
+//!         let Some((source, Some(observation))) = Observation::of(ask.packet()) else {
 //!             return Ok(Verdict::Forward(out));
 //!         };
-//!         if !self.0.teaches(&ask, &ask.trails, &clue)? {
+//!         if !self.0.teaches(&ask, &ask.histories, &observation)? {
 //!             return Ok(Verdict::Forward(out));
 //!         }
-//!         let lesson = self.0.learn(&ask, &ask.trails, &clue)?;
+//!         let update = self.0.learn(&ask, &ask.histories, &observation)?;
 //!         // A refusal may show the scan, too, and is not the scanner's.
-//!         let is_probe_of_scan = lesson.finding.is_some() && clue.prober == source;
-//!         // Without room for the trail it is not remembered, and goes on all the same.
-//!         lesson.write(&mut ask.act()?.trails);
+//!         let is_probe_of_scan = update.detected.is_some() && observation.scanner == source;
+//!         // Without room for the history it is not remembered, and goes on all the same.
+//!         update.write(&mut ask.act()?.histories);
 //!         Ok(match is_probe_of_scan {
 //!             true => Verdict::Drop(Reason::Blocked),
 //!             false => Verdict::Forward(out),
@@ -59,14 +59,14 @@
 //! assert_eq!(passed.count(), 6);
 //! ```
 //!
-//! Layer 3c; imports `asterism_function` alone. Read first: `trail.rs`, then `clue.rs`, `sources.rs` and `scan.rs`; `handshakes.rs` before `flood.rs`.
+//! Layer 3c; imports `asterism_function` alone. Read first: `history.rs`, then `observation.rs`, `sources.rs` and `scan.rs`; `handshakes.rs` before `flood.rs`.
 
-pub mod clue;
 pub mod flood;
+pub mod history;
 pub mod mutant;
+pub mod observation;
 pub mod scan;
 pub mod sources;
-pub mod trail;
 pub mod volume;
 
 mod bits;
@@ -75,12 +75,12 @@ mod handshakes;
 use asterism_function::objects::TableAct;
 use asterism_function::{Key, Room, Single, Value};
 
-pub use clue::{Clue, What};
 pub use flood::{FloodPolicy, Floods, SeesFloods};
 pub use handshakes::{Flood, Handshakes, Sample, Service};
-pub use scan::{Lesson, Scans, Trails};
+pub use history::{Class, DetectedScan, Methods, Scanner, Shape, SourceHistory, Thresholds};
+pub use observation::{Observation, What};
+pub use scan::{HistoryUpdate, Scans, SourceHistories};
 pub use sources::Sources;
-pub use trail::{Class, Finding, Methods, Prober, Shape, Thresholds, Trail};
 pub use volume::{MeasuresVolume, Traffic, VolumePolicy, Watch};
 
 /// Writes what is due in a map. How many values there was no room for: one, or none.

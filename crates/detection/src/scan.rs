@@ -1,4 +1,4 @@
-//! Scans: what a packet teaches about a source's trail, and whether the trail is a scan then. Imports `bits`, `clue`, `trail` and
+//! Scans: what a packet teaches about a source's history, and whether the history is a scan then. Imports `bits`, `observation`, `history` and
 //! `asterism_function`.
 //!
 //! Nobody needs to see both directions: the probe may teach one instance, and its answer another.
@@ -7,13 +7,15 @@ use asterism_function::objects::TableAct;
 use asterism_function::{Ask, Builder, Late, Map, Room, Single, State, Tick};
 
 use crate::bits::{host_bit, port_bit};
-use crate::clue::{Clue, What};
+use crate::history::{
+    Class, DetectedScan, Marks, Methods, Scanner, Set, SourceHistory, Thresholds,
+};
 use crate::mutant::{self, Mutant};
+use crate::observation::{Observation, What};
 use crate::sources::Sources;
-use crate::trail::{Class, Finding, Marks, Methods, Prober, Set, Thresholds, Trail};
 
 /// What each source probed lately: see [`Scans::table`].
-pub type Trails = Map<Prober, Trail>;
+pub type SourceHistories = Map<Scanner, SourceHistory>;
 
 /// How scans are found.
 #[derive(Clone, Debug)]
@@ -57,27 +59,28 @@ impl Scans {
         &self.sources
     }
 
-    /// Whose trail a clue is about.
+    /// Whose history a observation is about.
     #[inline(always)]
-    fn prober(&self, clue: &Clue) -> Prober {
-        Prober {
-            host: self.sources.one(clue.prober),
-            class: clue.class,
+    fn scanner(&self, observation: &Observation) -> Scanner {
+        Scanner {
+            host: self.sources.one(observation.scanner),
+            class: observation.class,
         }
     }
 
-    /// Whether the prober is exempt and its trail is not its own alone, so that it may leave no evidence against others.
+    /// Whether the scanner is exempt and its history is not its own alone, so that it may leave no evidence against others.
     #[inline]
-    fn is_exempt_among_others(&self, clue: &Clue) -> bool {
-        self.sources.one(clue.prober) != clue.prober && self.sources.is_exempt(clue.prober)
+    fn is_exempt_among_others(&self, observation: &Observation) -> bool {
+        self.sources.one(observation.scanner) != observation.scanner
+            && self.sources.is_exempt(observation.scanner)
     }
 
-    /// The table `trails`: up to four for each source that is active within two windows, some 200 bytes each; at most `trails_max` over
+    /// The table `histories`: up to four for each source that is active within two windows, some 200 bytes each; at most `histories_max` over
     /// the whole cluster.
     #[must_use]
-    pub fn table(&self, builder: &Builder, trails_max: u32) -> Trails {
+    pub fn table(&self, builder: &Builder, histories_max: u32) -> SourceHistories {
         let idle = self.window_s.saturating_mul(2);
-        builder.table("trails", trails_max, &[idle])
+        builder.table("histories", histories_max, &[idle])
     }
 
     /// The number of the current window.
@@ -86,61 +89,75 @@ impl Scans {
         ask.now() / self.window_s
     }
 
-    /// Whether a clue may add to what is known, so that [`Scans::learn`] is due. Looks at the words that it needs where they lie and
+    /// Whether a observation may add to what is known, so that [`Scans::learn`] is due. Looks at the words that it needs where they lie and
     /// reserves nothing: all that a quiet flow costs.
     #[inline(always)]
     pub fn teaches<S: State>(
         &self,
         ask: &Ask<'_, S>,
-        trails: &Trails,
-        clue: &Clue,
+        histories: &SourceHistories,
+        observation: &Observation,
     ) -> Result<bool, Late> {
-        if clue.class == Class::Udp && self.udp.is_none() {
+        if observation.class == Class::Udp && self.udp.is_none() {
             return Ok(false);
         }
         let epoch = self.epoch(ask);
-        let own = trails.get(&self.prober(clue));
-        match clue.what {
+        let own = histories.get(&self.scanner(observation));
+        match observation.what {
             What::Engaged => Ok(own?.is_some_and(|known| {
-                let trail = &known.value;
-                let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
-                (trail.knows(epoch, Set::PortsProbed, port)
-                    || trail.knows(epoch, Set::PortsNamed, port))
-                    && !(trail.has(epoch, Set::HostsEngaged, host)
-                        && trail.has(epoch, Set::PortsAnswered, port))
+                let history = &known.value;
+                let (host, port) = (
+                    host_bit(ask, observation.target),
+                    port_bit(ask, observation.port),
+                );
+                (history.knows(epoch, Set::PortsProbed, port)
+                    || history.knows(epoch, Set::PortsNamed, port))
+                    && !(history.has(epoch, Set::HostsEngaged, host)
+                        && history.has(epoch, Set::PortsAnswered, port))
             })),
             What::Accepted => Ok(match own? {
-                None => clue.class == Class::Tcp,
+                None => observation.class == Class::Tcp,
                 Some(known) => {
-                    let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
+                    let (host, port) = (
+                        host_bit(ask, observation.target),
+                        port_bit(ask, observation.port),
+                    );
                     !(known.value.has(epoch, Set::HostsAccepted, host)
                         && known.value.has(epoch, Set::PortsAnswered, port))
                 }
             }),
             What::Datagram => {
-                // A flow that goes on is known to the trail of the side that began it.
+                // A flow that goes on is known to the history of the side that began it.
                 let probe = own.map(|known| {
                     known.is_some_and(|known| {
-                        let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
-                        let trail = &known.value;
-                        trail.has(epoch, Set::HostsProbed, host)
-                            && trail.has(epoch, Set::PortsProbed, port)
-                            && trail.has(epoch, Set::PORTS_USED, port_bit(ask, clue.from))
+                        let (host, port) = (
+                            host_bit(ask, observation.target),
+                            port_bit(ask, observation.port),
+                        );
+                        let history = &known.value;
+                        history.has(epoch, Set::HostsProbed, host)
+                            && history.has(epoch, Set::PortsProbed, port)
+                            && history.has(epoch, Set::PORTS_USED, port_bit(ask, observation.from))
                     })
                 });
-                let answer = trails.get(&self.prober(&clue.answered())).map(|known| {
-                    known.map(|known| {
-                        let trail = &known.value;
-                        let (host, port) = (host_bit(ask, clue.prober), port_bit(ask, clue.from));
-                        let to = port_bit(ask, clue.port);
-                        let is_answer = is_answered(trail, epoch, host, to);
-                        let is_known = trail.has(epoch, Set::HostsAccepted, host)
-                            && trail.has(epoch, Set::HostsProbed, host)
-                            && trail.has(epoch, Set::PORTS_USED, to)
-                            && trail.has(epoch, Set::PortsAnswered, port);
-                        (is_answer, is_known, converses(trail, epoch, host))
-                    })
-                });
+                let answer = histories
+                    .get(&self.scanner(&observation.answered()))
+                    .map(|known| {
+                        known.map(|known| {
+                            let history = &known.value;
+                            let (host, port) = (
+                                host_bit(ask, observation.scanner),
+                                port_bit(ask, observation.from),
+                            );
+                            let to = port_bit(ask, observation.port);
+                            let is_answer = is_answered(history, epoch, host, to);
+                            let is_known = history.has(epoch, Set::HostsAccepted, host)
+                                && history.has(epoch, Set::HostsProbed, host)
+                                && history.has(epoch, Set::PORTS_USED, to)
+                                && history.has(epoch, Set::PortsAnswered, port);
+                            (is_answer, is_known, converses(history, epoch, host))
+                        })
+                    });
                 Ok(match ask.all((probe, answer))? {
                     (_, Some((true, is_known, _))) => !is_known,
                     (is_known, other) => !is_known || matches!(other, Some((_, _, true))),
@@ -150,74 +167,82 @@ impl Scans {
         }
     }
 
-    /// What a clue adds to its trail, and what the trail amounts to then.
+    /// What a observation adds to its history, and what the history amounts to then.
     pub fn learn<S: State>(
         &self,
         ask: &Ask<'_, S>,
-        trails: &Trails,
-        clue: &Clue,
-    ) -> Result<Lesson, Late> {
-        let own = trails.get(&self.prober(clue));
+        histories: &SourceHistories,
+        observation: &Observation,
+    ) -> Result<HistoryUpdate, Late> {
+        let own = histories.get(&self.scanner(observation));
         let epoch = self.epoch(ask);
         let mut converses_too = None;
-        let (clue, known) = match clue.what {
+        let (observation, known) = match observation.what {
             What::Datagram => {
-                let answer = clue.answered();
-                let (own, other) = ask.all((own, trails.get(&self.prober(&answer))))?;
-                let host = host_bit(ask, clue.prober);
+                let answer = observation.answered();
+                let (own, other) = ask.all((own, histories.get(&self.scanner(&answer))))?;
+                let host = host_bit(ask, observation.scanner);
                 match &other {
-                    Some(at) if is_answered(&at.value, epoch, host, port_bit(ask, clue.port)) => {
+                    Some(at)
+                        if is_answered(&at.value, epoch, host, port_bit(ask, observation.port)) =>
+                    {
                         (answer, other)
                     }
                     Some(at)
                         if converses(&at.value, epoch, host)
-                            && self.prober(&answer) != self.prober(clue) =>
+                            && self.scanner(&answer) != self.scanner(observation) =>
                     {
                         let marks = Marks::default().with(Set::HostsAccepted, host);
-                        let trail = at.value.marked(epoch, &marks);
-                        let room = trails.room_at(other, self.prober(&answer))?;
-                        converses_too = Some((room, trail));
-                        (*clue, own)
+                        let history = at.value.marked(epoch, &marks);
+                        let room = histories.room_at(other, self.scanner(&answer))?;
+                        converses_too = Some((room, history));
+                        (*observation, own)
                     }
-                    _ => (*clue, own),
+                    _ => (*observation, own),
                 }
             }
-            _ => (*clue, own?),
+            _ => (*observation, own?),
         };
-        let only_clears = matches!(clue.what, What::Accepted | What::Engaged | What::Expired);
-        let trail = known.as_ref().map(|known| &known.value);
-        let marks = match self.is_exempt_among_others(&clue) && !only_clears {
-            true => exempt_marks(ask, epoch, &clue, trail),
-            false => marks(ask, epoch, &clue, trail),
+        let only_clears = matches!(
+            observation.what,
+            What::Accepted | What::Engaged | What::Expired
+        );
+        let history = known.as_ref().map(|known| &known.value);
+        let marks = match self.is_exempt_among_others(&observation) && !only_clears {
+            true => exempt_marks(ask, epoch, &observation, history),
+            false => marks(ask, epoch, &observation, history),
         };
         let ignored = mutant::active(Mutant::AcceptedIgnored) && only_clears;
         let Some(marks) = marks.filter(|_| !ignored) else {
-            return Ok(Lesson {
+            return Ok(HistoryUpdate {
                 converses: converses_too,
-                ..Lesson::default()
+                ..HistoryUpdate::default()
             });
         };
-        let trail = known
-            .map_or_else(Trail::default, |known| known.value)
+        let history = known
+            .map_or_else(SourceHistory::default, |known| known.value)
             .marked(epoch, &marks);
         let changed = match known {
-            Some(known) if known.value == trail => None,
-            _ => Some((trails.room_at(known, self.prober(&clue))?, trail)),
+            Some(known) if known.value == history => None,
+            _ => Some((
+                histories.room_at(known, self.scanner(&observation))?,
+                history,
+            )),
         };
         let judged = match mutant::active(Mutant::ProbeJudgedAlone) {
-            true => Trail::default().marked(epoch, &marks),
-            false => trail,
+            true => SourceHistory::default().marked(epoch, &marks),
+            false => history,
         };
-        let thresholds = match clue.class {
+        let thresholds = match observation.class {
             Class::Udp => self.udp,
             _ => Some(self.thresholds),
         };
-        let finding = match (only_clears, thresholds) {
-            (false, Some(thresholds)) => judged.judge(clue.class, epoch, thresholds),
+        let detected = match (only_clears, thresholds) {
+            (false, Some(thresholds)) => judged.judge(observation.class, epoch, thresholds),
             _ => None,
         };
-        Ok(Lesson {
-            finding,
+        Ok(HistoryUpdate {
+            detected,
             changed,
             converses: converses_too,
         })
@@ -227,81 +252,84 @@ impl Scans {
 /// What a packet taught: a write to come, and a scan if there is one.
 #[derive(Debug, Default)]
 #[must_use = "what is not written is not known"]
-pub struct Lesson {
-    /// The scan that the trail of the clue's prober amounts to, if it does. Said again of each further probe while it lasts.
-    pub finding: Option<Finding>,
+pub struct HistoryUpdate {
+    /// The scan that the history of the observation's scanner amounts to, if it does. Said again of each further probe while it lasts.
+    pub detected: Option<DetectedScan>,
     changed: Option<Change>,
-    /// What the trail of who was sent to gets: that the other one sends, too.
+    /// What the history of who was sent to gets: that the other one sends, too.
     converses: Option<Change>,
 }
 
-type Change = (Room<Prober, Trail>, Trail);
+type Change = (Room<Scanner, SourceHistory>, SourceHistory);
 
-impl Lesson {
-    /// Writes it. How many trails there was no room for.
+impl HistoryUpdate {
+    /// Writes it. How many histories there was no room for.
     #[inline(never)]
-    pub fn write(self, trails: &mut TableAct<'_, Single<Prober>, Trail>) -> u64 {
-        crate::write(trails, self.changed) + crate::write(trails, self.converses)
+    pub fn write(self, histories: &mut TableAct<'_, Single<Scanner>, SourceHistory>) -> u64 {
+        crate::write(histories, self.changed) + crate::write(histories, self.converses)
     }
 }
 
-/// Whether a UDP datagram from a host to a port answers the one whose trail it is: it comes from a host that was
+/// Whether a UDP datagram from a host to a port answers the one whose history it is: it comes from a host that was
 /// probed, to the very port that probed. From another port than the probed one will do (TFTP, RFC 1350 §4).
 #[inline(always)]
-fn is_answered(trail: &Trail, epoch: u32, host: u64, to: u64) -> bool {
-    trail.knows(epoch, Set::HostsProbed, host) && trail.knows(epoch, Set::PORTS_USED, to)
+fn is_answered(history: &SourceHistory, epoch: u32, host: u64, to: u64) -> bool {
+    history.knows(epoch, Set::HostsProbed, host) && history.knows(epoch, Set::PORTS_USED, to)
 }
 
-/// Whether a trail's source sent something to a host that was not known to send anything itself. One that does converses, whatever the
+/// Whether a history's source sent something to a host that was not known to send anything itself. One that does converses, whatever the
 /// ports are: peers of VXLAN send from ports that nobody sends to.
 #[inline(always)]
-fn converses(trail: &Trail, epoch: u32, host: u64) -> bool {
-    trail.knows(epoch, Set::HostsProbed, host) && !trail.has(epoch, Set::HostsAccepted, host)
+fn converses(history: &SourceHistory, epoch: u32, host: u64) -> bool {
+    history.knows(epoch, Set::HostsProbed, host) && !history.has(epoch, Set::HostsAccepted, host)
 }
 
-/// [`marks`] of an exempt source in a trail that others share: what comes to its ports is an answer, and nothing is evidence.
+/// [`marks`] of an exempt source in a history that others share: what comes to its ports is an answer, and nothing is evidence.
 fn exempt_marks<S: State>(
     ask: &Ask<'_, S>,
     epoch: u32,
-    clue: &Clue,
-    known: Option<&Trail>,
+    observation: &Observation,
+    known: Option<&SourceHistory>,
 ) -> Option<Marks> {
-    if clue.what != What::Datagram {
+    if observation.what != What::Datagram {
         return None;
     }
-    let host = host_bit(ask, clue.target);
+    let host = host_bit(ask, observation.target);
     let marks = Marks::default()
         .with(Set::HostsProbed, host)
         .with(Set::HostsAccepted, host)
-        .with(Set::PORTS_USED, port_bit(ask, clue.from));
-    let is_news = known.is_none_or(|trail| !trail.holds(epoch, &marks));
+        .with(Set::PORTS_USED, port_bit(ask, observation.from));
+    let is_news = known.is_none_or(|history| !history.holds(epoch, &marks));
     is_news.then_some(marks)
 }
 
-/// The sets that a clue adds to; `None` if it adds nothing to what is known.
+/// The sets that a observation adds to; `None` if it adds nothing to what is known.
 fn marks<S: State>(
     ask: &Ask<'_, S>,
     epoch: u32,
-    clue: &Clue,
-    known: Option<&Trail>,
+    observation: &Observation,
+    known: Option<&SourceHistory>,
 ) -> Option<Marks> {
-    let inserts = match clue.what {
+    let inserts = match observation.what {
         What::Probe(_) | What::Datagram | What::Named | What::Flagged(_) => true,
-        // The SYN may have gone through another instance, and its trail not be here yet.
-        What::Accepted => clue.class == Class::Tcp,
+        // The SYN may have gone through another instance, and its history not be here yet.
+        What::Accepted => observation.class == Class::Tcp,
         What::Reset { answers_ack } => answers_ack,
         What::Engaged | What::Refused { .. } | What::Expired => false,
     };
     if known.is_none() && !inserts {
         return None;
     }
-    let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
-    let knows = |set, bits| known.is_some_and(|trail| trail.knows(epoch, set, bits));
+    let (host, port) = (
+        host_bit(ask, observation.target),
+        port_bit(ask, observation.port),
+    );
+    let knows = |set, bits| known.is_some_and(|history| history.knows(epoch, set, bits));
     let probed = |host| knows(Set::HostsProbed, host);
-    let marks = match clue.what {
+    let marks = match observation.what {
         What::Probe(methods) => {
             let marks = Marks::by(methods).with(Set::HostsProbed, host);
-            match clue.class {
+            match observation.class {
                 Class::Icmp => marks,
                 _ => marks.with(Set::PortsProbed, port),
             }
@@ -311,14 +339,14 @@ fn marks<S: State>(
             .with(Set::PortsNamed, port),
         What::Flagged(methods) => Marks::by(methods | Methods::FRAGMENTS),
         What::Datagram => {
-            let marks = Marks::by(match clue.class {
+            let marks = Marks::by(match observation.class {
                 Class::Ip => Methods::PROTOCOLS,
                 _ => Methods::UDP,
             });
             let marks = marks
                 .with(Set::HostsProbed, host)
                 .with(Set::PortsProbed, port)
-                .with(Set::PORTS_USED, port_bit(ask, clue.from));
+                .with(Set::PORTS_USED, port_bit(ask, observation.from));
             // What was answered once is remembered for as long as either side goes on.
             let answered = [(Set::PortsAnswered, port), (Set::HostsAccepted, host)];
             answered
@@ -330,11 +358,12 @@ fn marks<S: State>(
             let marks = Marks::default()
                 .with(Set::HostsAccepted, host)
                 .with(Set::PortsAnswered, port);
-            let used = port_bit(ask, clue.from);
+            let used = port_bit(ask, observation.from);
             // The same from the other side.
             match known {
-                Some(trail)
-                    if clue.class.is_of_datagrams() && is_answered(trail, epoch, host, used) =>
+                Some(history)
+                    if observation.class.is_of_datagrams()
+                        && is_answered(history, epoch, host, used) =>
                 {
                     marks
                         .with(Set::HostsProbed, host)
@@ -368,7 +397,7 @@ fn marks<S: State>(
                 return None;
             }
             let marks = Marks::default().with(Set::HostsRefused, refusing);
-            match clue.class.is_of_datagrams() && knows(Set::PortsProbed, port) {
+            match observation.class.is_of_datagrams() && knows(Set::PortsProbed, port) {
                 true => marks.with(Set::PORTS_REFUSED, port),
                 false => marks,
             }
@@ -388,7 +417,10 @@ fn marks<S: State>(
     };
     // What others saw may have made a scan of it meanwhile: a probe is judged even if it adds nothing. Not so a datagram, of which a
     // quiet flow has many.
-    let is_judged = matches!(clue.what, What::Probe(_) | What::Named | What::Flagged(_));
-    let is_news = is_judged || known.is_none_or(|trail| !trail.holds(epoch, &marks));
+    let is_judged = matches!(
+        observation.what,
+        What::Probe(_) | What::Named | What::Flagged(_)
+    );
+    let is_news = is_judged || known.is_none_or(|history| !history.holds(epoch, &marks));
     is_news.then_some(marks)
 }

@@ -4,8 +4,9 @@
 use std::net::Ipv4Addr;
 
 use asterism_detection::{
-    Clue, Flood, FloodPolicy, Floods, Handshakes, Prober, Sample, Scans, Service, Thresholds,
-    Traffic, Trail, VolumePolicy, Watch, flood, measures_volume, sees_floods, volume,
+    Flood, FloodPolicy, Floods, Handshakes, Observation, Sample, Scanner, Scans, Service,
+    SourceHistory, Thresholds, Traffic, VolumePolicy, Watch, flood, measures_volume, sees_floods,
+    volume,
 };
 use asterism_function::build::{Header4, Segment, tcp4, udp4};
 use asterism_function::testkit::{ClusterKit, Testkit, late_everywhere};
@@ -16,7 +17,7 @@ use asterism_function::{
 
 #[state]
 struct Watched {
-    trails: Map<Prober, Trail>,
+    histories: Map<Scanner, SourceHistory>,
     volume: Counters<u16>,
     watched: Map<u16, Watch>,
     syns: WindowedCountMin<Service>,
@@ -54,12 +55,12 @@ impl NetworkFunction for Watchman {
     type State = Watched;
 
     fn state(&self, builder: &Builder) -> Watched {
-        let trails = self.scans.table(builder, self.most);
+        let histories = self.scans.table(builder, self.most);
         let (volume, watched) = volume::tables(builder, self.volume.as_ref());
         let (syns, handshakes, floods) =
             flood::tables(builder, self.floods.as_ref(), self.most, self.most);
         Watched {
-            trails,
+            histories,
             volume,
             watched,
             syns,
@@ -71,7 +72,7 @@ impl NetworkFunction for Watchman {
 
     fn packet(&self, ask: Ask<'_, Watched>) -> Result<Verdict, Late> {
         let out = PortNumber(ask.port().0 ^ 1);
-        let Some((source, clue)) = Clue::of(ask.packet()) else {
+        let Some((source, observation)) = Observation::of(ask.packet()) else {
             return Ok(Verdict::Forward(out));
         };
         let traffic = Traffic::of(self.volume.as_ref(), &ask)?;
@@ -81,23 +82,26 @@ impl NetworkFunction for Watchman {
         {
             return Ok(Verdict::Drop(Reason::PortBlocked));
         }
-        let lesson = match &clue {
-            Some(clue) => self.scans.learn(&ask, &ask.trails, clue)?,
+        let update = match &observation {
+            Some(observation) => self.scans.learn(&ask, &ask.histories, observation)?,
             None => Default::default(),
         };
-        let step = match (&self.floods, &clue) {
+        let step = match (&self.floods, &observation) {
             (None, _) => None,
             (Some(floods), None) => floods.acknowledged(&ask)?,
-            (Some(floods), Some(clue)) => floods.step(&ask, clue, |host| *host == exempt())?,
+            (Some(floods), Some(observation)) => {
+                floods.step(&ask, observation, |host| *host == exempt())?
+            }
         };
-        let scans = lesson.finding.is_some() && clue.is_some_and(|clue| clue.prober == source);
+        let scans = update.detected.is_some()
+            && observation.is_some_and(|observation| observation.scanner == source);
         let is_flooded = step.as_ref().is_some_and(|step| step.flood().is_some());
         let addition = match traffic {
             Some(traffic) => Some(traffic.addition(&ask)?),
             None => None,
         };
         let mut act = ask.act()?;
-        let unrecorded = lesson.write(&mut act.trails)
+        let unrecorded = update.write(&mut act.histories)
             + step.map_or(0, |step| step.write(&mut act))
             + addition.map_or(0, |addition| addition.write(&mut act));
         act.unrecorded.add(unrecorded);
@@ -227,7 +231,7 @@ fn silent_ports_say_less_of_a_host_that_sends_and_streams_say_nothing() {
     kit.packet(IN, &udp((1, 40_000), (2, 2_000)));
     kit.packet(PortNumber(1), &udp((2, 9_000), (1, 9_000)));
     assert_eq!(stopped(&mut kit, 40), 0, "the host sends, too");
-    // Only what adds to a full trail is judged.
+    // Only what adds to a full history is judged.
     assert!(stopped(&mut kit, 200) >= 5);
     let mut kit = Testkit::new(watchman());
     kit.packet(PortNumber(1), &udp((2, 9_000), (1, 9_000)));
@@ -319,7 +323,7 @@ fn what_there_is_no_room_for_is_said_and_passes() {
     assert_eq!(kit.state().unrecorded.get(), Ok(9));
 }
 
-/// Every read of it may be late: of trails, samples, floods, volumes and watches.
+/// Every read of it may be late: of histories, samples, floods, volumes and watches.
 #[test]
 fn late_answers_change_nothing() {
     let build = || Watchman {

@@ -29,7 +29,7 @@ fn scan() -> PortScan {
     PortScan::new(PortScanConfig {
         response: Response::Block { block_s: 60 },
         ports: 4,
-        trails_max: 1 << 10,
+        histories_max: 1 << 10,
         ..PortScanConfig::default()
     })
 }

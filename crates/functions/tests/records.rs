@@ -137,12 +137,12 @@ fn records_are_what_they_were() {
             value::<port_scan::Watch>("8601 ffff03 9c7f"),
         ),
         (
-            "port-scan prober",
-            key::<port_scan::Prober>(&with(&[HOST6, "02"])),
+            "port-scan scanner",
+            key::<port_scan::Scanner>(&with(&[HOST6, "02"])),
         ),
         (
-            "port-scan trail",
-            value::<port_scan::Trail>("8601 1100 0300 0102030405060708 1112131415161718"),
+            "port-scan history",
+            value::<port_scan::SourceHistory>("8601 1100 0300 0102030405060708 1112131415161718"),
         ),
         (
             "port-scan service",

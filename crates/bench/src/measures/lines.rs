@@ -343,14 +343,14 @@ const BALANCING: &[Source] = &[
 /// What detectors are made of. The paper's detector finds scans and volumes; floods are beyond it.
 const DETECTION: &[Source] = &[
     source!("detection/src/", "bits.rs", Path),
-    source!("detection/src/", "clue.rs", Path),
+    source!("detection/src/", "observation.rs", Path),
     source!("detection/src/", "flood.rs", Beyond),
     source!("detection/src/", "handshakes.rs", Beyond),
     source!("detection/src/", "lib.rs", Library),
     source!("detection/src/", "mutant.rs", Library),
     source!("detection/src/", "scan.rs", Path),
     source!("detection/src/", "sources.rs", Path),
-    source!("detection/src/", "trail.rs", Path),
+    source!("detection/src/", "history.rs", Path),
     source!("detection/src/", "volume.rs", Path),
 ];
 

@@ -140,7 +140,7 @@ fn counting_idps() -> PortScan {
             bits: u64::MAX,
             ..VolumePolicy::default()
         }),
-        trails_max: 1 << 17,
+        histories_max: 1 << 17,
         ..PortScanConfig::default()
     })
 }

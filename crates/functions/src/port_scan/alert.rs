@@ -205,7 +205,7 @@ impl PortScan {
         more.map(|next| next + WATCHED_FROM)
     }
 
-    /// Blocks a source by hand, or lifts its block, also one that a detector began, and that of its prefix. Its trails stay: if it goes on it is blocked
+    /// Blocks a source by hand, or lifts its block, also one that a detector began, and that of its prefix. Its histories stay: if it goes on it is blocked
     /// again.
     #[cold]
     #[inline(never)]

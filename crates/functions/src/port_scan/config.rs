@@ -49,9 +49,9 @@ pub struct PortScanConfig {
     pub volume: Option<VolumePolicy>,
     /// What makes a SYN flood, if they are looked for. Default: [`FloodPolicy::default`].
     pub flood: Option<FloodPolicy>,
-    /// Trails at most, over the whole cluster: up to four for each source that is active within two windows, some
+    /// SourceHistories at most, over the whole cluster: up to four for each source that is active within two windows, some
     /// 200 bytes each. Default 65,536. When they run out, probes of new sources are counted as unrecorded.
-    pub trails_max: u32,
+    pub histories_max: u32,
     /// Samples of handshakes at most, over the whole cluster: up to three for each service that gets a quarter of a flood in SYNs,
     /// some 250 bytes each. Default 4,096. When they run out, handshakes with further services are counted as unrecorded.
     pub samples_max: u32,
@@ -74,7 +74,7 @@ impl Default for PortScanConfig {
             exempt: Vec::new(),
             volume: None,
             flood: Some(FloodPolicy::default()),
-            trails_max: 1 << 16,
+            histories_max: 1 << 16,
             samples_max: 1 << 12,
             alerts_max: 1 << 13,
             alert_keep_s: 3_600,

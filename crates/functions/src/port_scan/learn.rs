@@ -1,33 +1,36 @@
 //! What comes of what a packet teaches: alerts and blocks. Imports `mod.rs`'s state and function, `alert`.
 //!
-//! Off the path of quiet flows: only packets come here that may add to a trail.
+//! Off the path of quiet flows: only packets come here that may add to a history.
 
-use asterism_detection::{Class, Clue, Finding, Traffic};
+use asterism_detection::{Class, DetectedScan, Observation, Traffic};
 use asterism_function::{Ask, Host, Late, Reason, Room, Tick, Verdict};
 
 use super::{Alert, Block, PortScan, PortScanState, Response, Subject, forward};
 
 impl PortScan {
-    /// Learns from a clue what there is to learn, and draws the consequence.
+    /// Learns from a observation what there is to learn, and draws the consequence.
     #[inline(never)]
     pub(super) fn learn(
         &self,
         ask: Ask<'_, PortScanState>,
         source: Host,
-        clue: Clue,
+        observation: Observation,
         traffic: Option<Traffic>,
     ) -> Result<Verdict, Late> {
-        let lesson = self.scans.learn(&ask, &ask.trails, &clue)?;
-        let consequence = match &lesson.finding {
-            Some(finding) if !self.is_exempt(&clue.prober) => {
-                Some(self.consequence(&ask, &clue, finding)?)
+        let update = self.scans.learn(&ask, &ask.histories, &observation)?;
+        let consequence = match &update.detected {
+            Some(detected) if !self.is_exempt(&observation.scanner) => {
+                Some(self.consequence(&ask, &observation, detected)?)
             }
             _ => None,
         };
-        let blocks =
-            consequence.is_some() && clue.prober == source && self.block_s(clue.class).is_some();
+        let blocks = consequence.is_some()
+            && observation.scanner == source
+            && self.block_s(observation.class).is_some();
         let step = match &self.floods {
-            Some(floods) if !blocks => floods.step(&ask, &clue, |host| self.is_exempt(host))?,
+            Some(floods) if !blocks => {
+                floods.step(&ask, &observation, |host| self.is_exempt(host))?
+            }
             _ => None,
         };
         let addition = match traffic {
@@ -36,7 +39,7 @@ impl PortScan {
         };
         let out = forward(&ask);
         let mut act = ask.act()?;
-        let mut unrecorded = lesson.write(&mut act.trails);
+        let mut unrecorded = update.write(&mut act.histories);
         if let Some(Consequence { alert, block }) = consequence {
             let noted = alert.is_none_or(|(room, alert)| act.alerts.put(room, alert));
             let blocked = block.is_none_or(|(room, block)| act.blocked.put(room, block));
@@ -57,34 +60,34 @@ impl PortScan {
         })
     }
 
-    /// What a finding changes: the alert, unless it says so already, and the block.
+    /// What a detected changes: the alert, unless it says so already, and the block.
     #[cold]
     fn consequence(
         &self,
         ask: &Ask<'_, PortScanState>,
-        clue: &Clue,
-        finding: &Finding,
+        observation: &Observation,
+        detected: &DetectedScan,
     ) -> Result<Consequence, Late> {
-        let (now, source) = (ask.now(), self.scans.sources().one(clue.prober));
+        let (now, source) = (ask.now(), self.scans.sources().one(observation.scanner));
         let subject = Subject {
             source,
-            class: clue.class,
-            shape: finding.shape,
+            class: observation.class,
+            shape: detected.shape,
         };
         let (alert, blocked) = ask.all((ask.alerts.room_for(subject), ask.blocked.get(&source)))?;
         let found = Alert {
             first: now,
-            target: (clue.target, clue.port),
-            by: clue.prober,
-            ports: finding.ports,
-            hosts: finding.hosts,
-            methods: finding.methods,
+            target: (observation.target, observation.port),
+            by: observation.scanner,
+            ports: detected.ports,
+            hosts: detected.hosts,
+            methods: detected.methods,
         };
         let is_news = alert.value().is_none_or(|known| {
             found.ports >= known.ports.saturating_mul(2).max(1)
                 || found.hosts >= known.hosts.saturating_mul(2).max(1)
         });
-        let block = match (self.block_s(clue.class), blocked) {
+        let block = match (self.block_s(observation.class), blocked) {
             (None, _) => None,
             (Some(_), Some(at)) if now < at.value.until => None,
             (Some(block_s), at) => {
@@ -109,7 +112,7 @@ impl PortScan {
     }
 }
 
-/// A finding's writes.
+/// A detected's writes.
 struct Consequence {
     alert: Option<(Room<Subject, Alert>, Alert)>,
     block: Option<(Room<Host, Block>, Block)>,

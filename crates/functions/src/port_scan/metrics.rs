@@ -7,7 +7,7 @@ use super::PortScanState;
 pub(super) const METRICS: [OwnMetric; 5] = [
     OwnMetric::gauge(
         "watched_trails",
-        "Trails of what sources probed lately: one for each source and class of probes (TCP, UDP, ICMP).",
+        "SourceHistories of what sources probed lately: one for each source and class of probes (TCP, UDP, ICMP).",
     ),
     OwnMetric::counter(
         "alerts_total",
@@ -31,7 +31,7 @@ impl PortScanState {
     /// Appends a value for each of [`METRICS`].
     pub(super) fn measure(&self, values: &mut Vec<u64>) {
         values.extend([
-            self.trails.len() as u64,
+            self.histories.len() as u64,
             self.alerts.begun(),
             self.blocked.len() as u64,
             self.watched.len() as u64,

@@ -15,7 +15,7 @@ mod config;
 mod learn;
 mod metrics;
 
-use asterism_detection::{Clue, Floods, Scans, Sources, Traffic, flood, volume};
+use asterism_detection::{Floods, Observation, Scans, Sources, Traffic, flood, volume};
 use asterism_function::notice;
 use asterism_function::objects::hash;
 use asterism_function::{
@@ -26,8 +26,8 @@ use asterism_function::{
 pub use alert::{Alert, EVENTS, Subject};
 pub use asterism_blocking::by_hand::Block;
 pub use asterism_detection::{
-    Class, Flood, FloodPolicy, Handshakes, Methods, Prober, Sample, Service, Shape, Thresholds,
-    Trail, VolumePolicy, Watch,
+    Class, Flood, FloodPolicy, Handshakes, Methods, Sample, Scanner, Service, Shape, SourceHistory,
+    Thresholds, VolumePolicy, Watch,
 };
 pub use asterism_function::Host;
 pub use config::{PortScanConfig, Response};
@@ -38,7 +38,7 @@ use asterism_blocking::blocked::BLOCKED_QUESTION;
 #[state]
 pub struct PortScanState {
     /// What each source probed lately.
-    pub trails: Map<Prober, Trail>,
+    pub histories: Map<Scanner, SourceHistory>,
     /// Sources that are blocked, for a scan or by hand.
     pub blocked: Map<Host, Block>,
     /// Scans found: one for each source, class and shape.
@@ -133,8 +133,8 @@ impl PortScan {
     /// Handles IPv6, ICMP, fragments and other protocols.
     #[inline(never)]
     fn uncommon(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
-        match Clue::of_uncommon(ask.packet()) {
-            Some((source, clue)) => self.handle(ask, source, clue),
+        match Observation::of_uncommon(ask.packet()) {
+            Some((source, observation)) => self.handle(ask, source, observation),
             None if ask.port() == CONTROL => self.told(ask),
             None => Ok(Verdict::Forward(forward(&ask))),
         }
@@ -146,22 +146,25 @@ impl PortScan {
         &self,
         ask: Ask<'_, PortScanState>,
         source: Host,
-        clue: Option<Clue>,
+        observation: Option<Observation>,
     ) -> Result<Verdict, Late> {
         if self.config.volume.is_some() | !ask.handshakes.is_empty() {
-            return self.handle_measured(ask, source, clue);
+            return self.handle_measured(ask, source, observation);
         }
         let is_blocked = self.is_blocked(&ask, &source);
-        let Some(clue) = clue else {
+        let Some(observation) = observation else {
             return Ok(match is_blocked? {
                 true => Verdict::Drop(Reason::Blocked),
                 false => Verdict::Forward(forward(&ask)),
             });
         };
-        match ask.all((is_blocked, self.scans.teaches(&ask, &ask.trails, &clue)))? {
+        match ask.all((
+            is_blocked,
+            self.scans.teaches(&ask, &ask.histories, &observation),
+        ))? {
             (true, _) => Ok(Verdict::Drop(Reason::Blocked)),
             (false, false) => Ok(Verdict::Forward(forward(&ask))),
-            (false, true) => self.learn(ask, source, clue, None),
+            (false, true) => self.learn(ask, source, observation, None),
         }
     }
 
@@ -171,10 +174,10 @@ impl PortScan {
         &self,
         ask: Ask<'_, PortScanState>,
         source: Host,
-        clue: Option<Clue>,
+        observation: Option<Observation>,
     ) -> Result<Verdict, Late> {
-        let teaches = match &clue {
-            Some(clue) => self.scans.teaches(&ask, &ask.trails, clue),
+        let teaches = match &observation {
+            Some(observation) => self.scans.teaches(&ask, &ask.histories, observation),
             None => Ok(false),
         };
         let (is_blocked, teaches, traffic) = ask.all((
@@ -191,8 +194,8 @@ impl PortScan {
         {
             return Ok(Verdict::Drop(Reason::PortBlocked));
         }
-        if let (true, Some(clue)) = (teaches, clue) {
-            return self.learn(ask, source, clue, traffic);
+        if let (true, Some(observation)) = (teaches, observation) {
+            return self.learn(ask, source, observation, traffic);
         }
         let addition = match traffic {
             Some(traffic) => Some(traffic.addition(&ask)?),
@@ -246,9 +249,9 @@ impl NetworkFunction for PortScan {
             // Entries are never touched, so a block ends on its own.
             Response::Block { block_s } => block_s.max(1),
         };
-        let trails = self.scans.table(builder, config.trails_max);
+        let histories = self.scans.table(builder, config.histories_max);
         let written = [
-            "trails",
+            "histories",
             "alerts",
             "blocked",
             "watched",
@@ -266,7 +269,7 @@ impl NetworkFunction for PortScan {
             config.alerts_max,
         );
         PortScanState {
-            trails,
+            histories,
             blocked,
             alerts,
             volume,
@@ -280,8 +283,8 @@ impl NetworkFunction for PortScan {
 
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
-        match Clue::of_common(ask.packet()) {
-            Some((source, clue)) => self.handle(ask, source, clue),
+        match Observation::of_common(ask.packet()) {
+            Some((source, observation)) => self.handle(ask, source, observation),
             None => self.uncommon(ask),
         }
     }
@@ -320,7 +323,7 @@ impl NetworkFunction for PortScan {
             .volume
             .map_or(u64::from(u32::MAX) + 1, |volume| volume.window_s.into());
         let flood = self.floods.as_ref().map_or(0, Floods::schema);
-        // Trails are of these sources. The last number stands for how alerts are written.
+        // SourceHistories are of these sources. The last number stands for how alerts are written.
         let sources = u64::from(self.config.ipv6_prefix) << 32 | u64::from(self.config.window_s);
         hash::words(hash::words(sources, volume_s, 1), flood, 2)
     }

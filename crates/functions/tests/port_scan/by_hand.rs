@@ -21,7 +21,7 @@ const BLOCK_S: Tick = 30;
 fn scan(response: Response) -> PortScan {
     PortScan::new(PortScanConfig {
         response,
-        trails_max: 1 << 10,
+        histories_max: 1 << 10,
         alerts_max: 1 << 6,
         flood: None,
         ..PortScanConfig::default()

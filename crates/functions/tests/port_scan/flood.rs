@@ -355,7 +355,7 @@ fn thresholds_are_kept_about() {
 }
 
 impl Three {
-    /// How many are known, whether or not there was room for all trails.
+    /// How many are known, whether or not there was room for all histories.
     fn floods_alone(&mut self) -> usize {
         self.kit.agree();
         self.kit.state(0).floods().len()

@@ -94,7 +94,7 @@ fn a_scan_over_ipv6_is_found() {
 #[test]
 fn a_flood_from_forged_sources_fills_the_table_and_is_counted() {
     let config = PortScanConfig {
-        trails_max: 1_000,
+        histories_max: 1_000,
         ..PortScanConfig::default()
     };
     let mut kit = Testkit::new(PortScan::new(config));
@@ -106,7 +106,7 @@ fn a_flood_from_forged_sources_fills_the_table_and_is_counted() {
             "it fails open"
         );
     }
-    assert_eq!(kit.state().trails.len(), 1_000);
+    assert_eq!(kit.state().histories.len(), 1_000);
     let unrecorded = measured(kit.function(), kit.state(), "unrecorded_total");
     assert_eq!(unrecorded, 4_000, "and whoever collects metrics sees it");
     assert_eq!(kit.state().alerts(), []);

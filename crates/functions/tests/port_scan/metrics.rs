@@ -55,7 +55,7 @@ fn trails_alerts_and_blocks_are_counted() {
 #[test]
 fn what_finds_no_room_and_ports_whose_volume_is_measured_are_counted() {
     let mut kit = Testkit::new(PortScan::new(PortScanConfig {
-        trails_max: 10,
+        histories_max: 10,
         volume: Some(VolumePolicy {
             bits: 160_000,
             window_s: 10,

@@ -70,7 +70,7 @@ impl Service for Row {
                 true => Response::Block { block_s: 600 },
                 false => Response::Detect,
             },
-            trails_max: 1 << 10,
+            histories_max: 1 << 10,
             alerts_max: 1 << 6,
             ..PortScanConfig::default()
         });

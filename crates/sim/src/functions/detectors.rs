@@ -141,7 +141,7 @@ impl World for Scanned {
                 true => port_scan::Response::Block { block_s: 600 },
                 false => port_scan::Response::Detect,
             },
-            trails_max: 1 << 8,
+            histories_max: 1 << 8,
             alerts_max: 1 << 6,
             ..PortScanConfig::default()
         })

@@ -73,7 +73,7 @@ pub struct Volume {
 
 object!(
     TRAILS,
-    "function.port-scan.state.trails",
+    "function.port-scan.state.histories",
     "What each source probed lately; up to four entries a source.",
     [
         placement(REPLICATED),
@@ -150,7 +150,7 @@ pub(super) const PORT_SCAN: Described = Described {
     name: "port-scan",
     settings: &SETTINGS,
     objects: &[
-        described("trails", ObjectKind::Table, &TRAILS),
+        described("histories", ObjectKind::Table, &TRAILS),
         described("blocked", ObjectKind::Table, &BLOCKED),
         described("alerts", ObjectKind::Table, &ALERTS),
         described("volume", ObjectKind::Counter, &VOLUME_COUNTS),
@@ -479,7 +479,7 @@ impl FunctionSettings for PortScanSettings {
     fn function(&self, objects: &[ObjectChoice]) -> Result<PortScan, String> {
         let of = |name| objects::capacity(objects, name);
         Ok(PortScan::new(PortScanConfig {
-            trails_max: of("trails"),
+            histories_max: of("histories"),
             samples_max: of("handshakes"),
             alerts_max: of("alerts").max(of("blocked")),
             ..config(self)

@@ -135,7 +135,7 @@ fn firewall(entries: u32) -> Firewall {
 fn scan(response: Response, entries: u32) -> PortScan {
     PortScan::new(PortScanConfig {
         response,
-        trails_max: entries,
+        histories_max: entries,
         samples_max: entries,
         alerts_max: 1 << 10,
         ..PortScanConfig::default()

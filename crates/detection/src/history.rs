@@ -1,13 +1,13 @@
 //! What is known of one source's probes: small sketches that join. Imports `bits` and `asterism_function`.
 //!
-//! A trail holds two windows of time, each a few sets of ports and hosts. A set is 64 bits (`bits.rs`). Sizes are estimated by linear
+//! A history holds two windows of time, each a few sets of ports and hosts. A set is 64 bits (`bits.rs`). Sizes are estimated by linear
 //! counting (Whang et al. 1990): exact to one up to about ten, within a fifth up to a hundred, saturated beyond some two hundred.
 
 use asterism_function::{BadBytes, Host, Key, Reader, Value, Wire, Writer, layout};
 
 use crate::bits::estimate;
 
-/// What kind of probing a trail is about: one source has up to four trails.
+/// What kind of probing a history is about: one source has up to four histories.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 #[repr(u8)]
 pub enum Class {
@@ -21,16 +21,16 @@ pub enum Class {
     Ip = 3,
 }
 
-/// Whose trail of which class.
+/// Whose history of which class.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
-pub struct Prober {
+pub struct Scanner {
     /// The source of the probes.
     pub host: Host,
     /// Their class.
     pub class: Class,
 }
 
-impl Key for Prober {
+impl Key for Scanner {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
         self.host.hash(seed ^ (self.class as u64 + 1) << 56)
@@ -121,18 +121,18 @@ pub(crate) enum Set {
     HostsEngaged,
     /// Hosts that said no: RST to a SYN, ICMP unreachable.
     HostsRefused,
-    /// Hosts that reset, or were reset by the source, outside a refusal. Says nothing if they engaged. In trails of datagrams
+    /// Hosts that reset, or were reset by the source, outside a refusal. Says nothing if they engaged. In histories of datagrams
     /// [`Set::PORTS_USED`].
     HostsReset,
     /// Ports that a first fragment named whose segment's flags are elsewhere: probed, if any of the source's segments in such fragments
-    /// is a probe. In trails of datagrams [`Set::PORTS_REFUSED`].
+    /// is a probe. In histories of datagrams [`Set::PORTS_REFUSED`].
     PortsNamed,
 }
 
 impl Set {
-    /// The source's own ports: what comes to them is an answer. Trails of datagrams only, which have no use for resets.
+    /// The source's own ports: what comes to them is an answer. SourceHistories of datagrams only, which have no use for resets.
     pub(crate) const PORTS_USED: Self = Self::HostsReset;
-    /// Ports that some host refused. Trails of datagrams only, which have no use for flags.
+    /// Ports that some host refused. SourceHistories of datagrams only, which have no use for flags.
     pub(crate) const PORTS_REFUSED: Self = Self::PortsNamed;
 }
 
@@ -169,12 +169,12 @@ impl Marks {
     }
 }
 
-/// A source's trail: what it probed lately, and what became of that. 136 bytes.
+/// A source's history: what it probed lately, and what became of that. 136 bytes.
 ///
-/// Joining: the trail is a function from window numbers to sets, cut to the largest number and the one before; the
+/// Joining: the history is a function from window numbers to sets, cut to the largest number and the one before; the
 /// join takes the union and cuts again. It commutes, associates and is idempotent, whatever the members' clocks say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Trail {
+pub struct SourceHistory {
     /// The number of the current window.
     epoch: u32,
     methods: Methods,
@@ -182,16 +182,16 @@ pub struct Trail {
     windows: [[u64; SETS]; 2],
 }
 
-/// A scan that a trail amounts to.
+/// A scan that a history amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Finding {
+pub struct DetectedScan {
     /// Many ports, or many hosts.
     pub shape: Shape,
     /// Distinct ports without an answer, estimated; 300 stands for more than can be told.
     pub ports: u16,
     /// Distinct hosts that refused or kept silent, likewise.
     pub hosts: u16,
-    /// The ways of probing that were seen while the trail lived.
+    /// The ways of probing that were seen while the history lived.
     pub methods: Methods,
 }
 
@@ -253,8 +253,8 @@ const FEW_HOSTS: u16 = 15;
 /// The same for hosts probed by UDP, where peers are many and few of them answer.
 const CONCENTRATION_UDP: u32 = 4;
 
-impl Trail {
-    /// With the marks in window `epoch`, or in the current one if the trail is in a later one (another member's
+impl SourceHistory {
+    /// With the marks in window `epoch`, or in the current one if the history is in a later one (another member's
     /// clock is ahead: evidence is not dropped for that).
     #[inline]
     pub(crate) fn marked(mut self, epoch: u32, marks: &Marks) -> Self {
@@ -266,7 +266,7 @@ impl Trail {
         self
     }
 
-    /// Whether [`Trail::marked`] would change nothing.
+    /// Whether [`SourceHistory::marked`] would change nothing.
     #[inline(always)]
     pub(crate) fn holds(&self, epoch: u32, marks: &Marks) -> bool {
         self.epoch >= epoch
@@ -324,7 +324,7 @@ impl Trail {
         class: Class,
         epoch: u32,
         thresholds: Thresholds,
-    ) -> Option<Finding> {
+    ) -> Option<DetectedScan> {
         self.advance(epoch);
         let hosts = self.hosts(class);
         let ports = match class.is_of_datagrams() {
@@ -360,7 +360,7 @@ impl Trail {
             false if is_sweep() => Shape::Hosts,
             false => return None,
         };
-        Some(Finding {
+        Some(DetectedScan {
             shape,
             ports,
             hosts: hosts.unanswered,
@@ -436,7 +436,7 @@ impl Trail {
     }
 }
 
-/// What became of the hosts that a trail's source probed, estimated.
+/// What became of the hosts that a history's source probed, estimated.
 struct Hosts {
     /// Hosts that refused or kept silent.
     unanswered: u16,
@@ -450,7 +450,7 @@ struct Hosts {
     all_converse: bool,
 }
 
-impl Value for Trail {
+impl Value for SourceHistory {
     const JOINS: bool = true;
 
     #[inline]
@@ -470,8 +470,8 @@ impl Value for Trail {
 }
 
 /// Window number, methods, a bit for each set that is not empty, those sets.
-impl Wire for Trail {
-    const LAYOUT: u64 = layout::by_hand("port-scan trail", 2);
+impl Wire for SourceHistory {
+    const LAYOUT: u64 = layout::by_hand("port-scan history", 2);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.varint(self.epoch.into());
@@ -513,13 +513,13 @@ mod tests {
     use super::*;
     use asterism_function::{laws, objects::hash};
 
-    fn random_trail(draw: u64) -> Trail {
+    fn random_trail(draw: u64) -> SourceHistory {
         let number = |place: u64| hash::words(draw, place, 77);
         let mut windows = [[0; SETS]; 2];
         for (place, set) in windows.iter_mut().flatten().enumerate() {
             *set = number(place as u64) & number(100 + place as u64);
         }
-        Trail {
+        SourceHistory {
             epoch: (number(50) % 5) as u32,
             methods: Methods(number(51) as u16),
             windows,
@@ -540,18 +540,18 @@ mod tests {
     #[test]
     fn trails_come_back_from_the_wire() {
         for draw in 0..500 {
-            let mut trail = random_trail(draw);
+            let mut history = random_trail(draw);
             if draw % 3 == 0 {
-                trail.windows[1] = [0; SETS];
+                history.windows[1] = [0; SETS];
             }
             let mut bytes = Vec::new();
-            trail.encode(&mut Writer::new(&mut bytes, &[]));
+            history.encode(&mut Writer::new(&mut bytes, &[]));
             let mut input = Reader::new(&bytes, &[]);
-            assert_eq!(Trail::decode(&mut input), Ok(trail));
+            assert_eq!(SourceHistory::decode(&mut input), Ok(history));
             assert!(input.is_empty());
             for length in 0..bytes.len() {
                 assert_eq!(
-                    Trail::decode(&mut Reader::new(&bytes[..length], &[])),
+                    SourceHistory::decode(&mut Reader::new(&bytes[..length], &[])),
                     Err(BadBytes)
                 );
             }
@@ -563,19 +563,19 @@ mod tests {
         let marks = Marks::default()
             .with(Set::PortsProbed, 0xfff)
             .with(Set::HostsProbed, 1);
-        let trail = Trail::default().marked(10, &marks);
+        let history = SourceHistory::default().marked(10, &marks);
         let thresholds = Thresholds { ports: 7, hosts: 5 };
-        assert!(trail.judge(Class::Tcp, 10, thresholds).is_some());
-        assert!(trail.judge(Class::Tcp, 11, thresholds).is_some());
-        assert!(trail.judge(Class::Tcp, 12, thresholds).is_none());
+        assert!(history.judge(Class::Tcp, 10, thresholds).is_some());
+        assert!(history.judge(Class::Tcp, 11, thresholds).is_some());
+        assert!(history.judge(Class::Tcp, 12, thresholds).is_none());
     }
 
     #[test]
     fn a_late_clock_adds_to_the_current_window() {
         let early = Marks::default().with(Set::PortsProbed, 1);
         let late = Marks::default().with(Set::PortsProbed, 2);
-        let trail = Trail::default().marked(10, &early).marked(7, &late);
-        assert_eq!((trail.epoch, trail.set(Set::PortsProbed)), (10, 3));
-        assert!(trail.holds(7, &late));
+        let history = SourceHistory::default().marked(10, &early).marked(7, &late);
+        assert_eq!((history.epoch, history.set(Set::PortsProbed)), (10, 3));
+        assert!(history.holds(7, &late));
     }
 }

@@ -1,13 +1,13 @@
-//! What one packet says about whose probes. Imports `trail` and `asterism_function`; reads the packet, knows no state.
+//! What one packet says about whose probes. Imports `history` and `asterism_function`; reads the packet, knows no state.
 
 use asterism_function::{Fragment, Host, IcmpKind, Network, Packet, TcpFlags, Transport};
 
-use crate::trail::{Class, Methods, Prober};
+use crate::history::{Class, Methods, Scanner};
 
 /// What happened to a probe, or that there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
-    /// The prober probes.
+    /// The scanner probes.
     Probe(Methods),
     /// A TCP segment whose ports are known and whose flags are not: a first fragment that ends before them, as `nmap -f` sends.
     Named,
@@ -26,31 +26,31 @@ pub enum What {
         /// Who says so.
         reporter: Host,
     },
-    /// The other one resets what the prober sent, or the prober what the other one accepted.
+    /// The other one resets what the scanner sent, or the scanner what the other one accepted.
     Reset {
-        /// Worth a trail of its own: a reset without ACK from the side of the service, as an ACK probe gets.
+        /// Worth a history of its own: a reset without ACK from the side of the service, as an ACK probe gets.
         answers_ack: bool,
     },
 }
 
-/// A packet's meaning for one trail.
+/// A packet's meaning for one history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Clue {
+pub struct Observation {
     /// Who probes, or probed.
-    pub prober: Host,
+    pub scanner: Host,
     /// By which protocol.
     pub class: Class,
     /// The probed host.
     pub target: Host,
     /// The probed port; 0 for ICMP, and the protocol's number for [`Class::Ip`].
     pub port: u16,
-    /// The prober's port, likewise.
+    /// The scanner's port, likewise.
     pub from: u16,
     /// What happened.
     pub what: What,
 }
 
-impl Clue {
+impl Observation {
     /// Reads any packet: who sent it, and what it says, if it says something. `None` if it is not IP.
     #[inline]
     #[must_use]
@@ -58,7 +58,7 @@ impl Clue {
         Self::of_common(packet).or_else(|| Self::of_uncommon(packet))
     }
 
-    /// [`Clue::of`] of a TCP or UDP packet over IPv4; `None` of another one, which is for [`Clue::of_uncommon`]. For functions that keep
+    /// [`Observation::of`] of a TCP or UDP packet over IPv4; `None` of another one, which is for [`Observation::of_uncommon`]. For functions that keep
     /// what is rare off their path.
     #[inline(always)]
     #[must_use]
@@ -73,27 +73,27 @@ impl Clue {
         }
     }
 
-    /// [`Clue::of`] of any packet, at more cost than [`Clue::of_common`] for those that it reads.
+    /// [`Observation::of`] of any packet, at more cost than [`Observation::of_common`] for those that it reads.
     #[inline]
     #[must_use]
     pub fn of_uncommon(packet: &Packet<'_>) -> Option<(Host, Option<Self>)> {
         let (source, destination) = Host::ends(packet)?;
-        let clue = match (packet.layout().transport(), packet.ports()) {
+        let observation = match (packet.layout().transport(), packet.ports()) {
             (Transport::Tcp, Some(ports)) => Self::of_tcp(packet, source, destination, ports),
             (Transport::Udp, Some(ports)) => Self::of_udp(packet, source, destination, ports),
             (Transport::Icmp | Transport::Icmpv6, _) => Self::of_icmp(packet, source, destination),
             _ => Self::of_no_transport(packet, source, destination),
         };
-        Some((source, clue))
+        Some((source, observation))
     }
 
-    /// The key of the trail that it is about, where each address is a source of its own: see
+    /// The key of the history that it is about, where each address is a source of its own: see
     /// [`Sources::one`](crate::Sources::one).
     #[inline(always)]
     #[must_use]
-    pub const fn prober(&self) -> Prober {
-        Prober {
-            host: self.prober,
+    pub const fn scanner(&self) -> Scanner {
+        Scanner {
+            host: self.scanner,
             class: self.class,
         }
     }
@@ -103,9 +103,9 @@ impl Clue {
     #[must_use]
     pub const fn answered(self) -> Self {
         Self {
-            prober: self.target,
+            scanner: self.target,
             class: self.class,
-            target: self.prober,
+            target: self.scanner,
             port: self.from,
             from: self.port,
             what: What::Accepted,
@@ -133,7 +133,7 @@ impl Clue {
         (source_port, destination_port): (u16, u16),
     ) -> Option<Self> {
         let forth = |what| Self {
-            prober: source,
+            scanner: source,
             class: Class::Tcp,
             target: destination,
             port: destination_port,
@@ -141,7 +141,7 @@ impl Clue {
             what,
         };
         let back = |what| Self {
-            prober: destination,
+            scanner: destination,
             class: Class::Tcp,
             target: source,
             port: source_port,
@@ -194,7 +194,7 @@ impl Clue {
         // From a system port to another one: an answer, whoever saw the question.
         if source_port < 1024 && destination_port >= 1024 {
             return Some(Self {
-                prober: destination,
+                scanner: destination,
                 class: Class::Udp,
                 target: source,
                 port: source_port,
@@ -203,7 +203,7 @@ impl Clue {
             });
         }
         Some(Self {
-            prober: source,
+            scanner: source,
             class: Class::Udp,
             target: destination,
             port: destination_port,
@@ -223,7 +223,7 @@ impl Clue {
         };
         if kind == IcmpKind::Query && !destination.is_group() {
             return Some(Self {
-                prober: source,
+                scanner: source,
                 class: Class::Icmp,
                 target: destination,
                 port: 0,
@@ -252,7 +252,7 @@ impl Clue {
             return None;
         }
         Some(Self {
-            prober: embedded.source().into(),
+            scanner: embedded.source().into(),
             class,
             target: embedded.destination().into(),
             port,
@@ -274,7 +274,7 @@ impl Clue {
         let bytes = packet.bytes().get(..layout.end())?;
         let payload = bytes.get(layout.transport_offset()..)?;
         let forth = |class, (from, port), what| Self {
-            prober: source,
+            scanner: source,
             class,
             target: destination,
             port,
