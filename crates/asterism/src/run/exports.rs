@@ -2,7 +2,7 @@
 //!
 //! Off the packet path: the first instance reads a part of its table between two bursts, the main thread makes messages of the
 //! parts and sends them over UDP, a bounded number each time that it looks. Which host exports is said by
-//! `asterism_functions::monitor::Duty`.
+//! `asterism_functions::monitor::ExporterElection`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use asterism_function::Tick;
 use asterism_function::chain::Chain;
 use asterism_function::records::read_records;
 use asterism_functions::ipfix::Export;
-use asterism_functions::monitor::{Before, Duty, Exporter, FlowRecord, Span};
+use asterism_functions::monitor::{Before, Exporter, ExporterElection, FlowRecord, Span};
 use asterism_placement::replicated::Standing;
 use asterism_placement::{Incarnation, MemberId, Time};
 
@@ -91,7 +91,7 @@ pub struct Exports {
     interval_s: Tick,
     /// Which stage of a chain counts them, if the function is one.
     stage: Option<usize>,
-    duty: Duty,
+    election: ExporterElection,
     exporter: Exporter,
     /// Hosts before this one, with the incarnation that is known.
     before: Vec<(MemberId, Incarnation, Before)>,
@@ -113,7 +113,7 @@ impl Exports {
             collector: Collector::open(collector)?,
             interval_s,
             stage: None,
-            duty: Duty::new(interval_s, now),
+            election: ExporterElection::new(interval_s, now),
             exporter: Exporter::new(u32::from(member.0) + 1).by(protocol),
             before: Vec::new(),
             looked: Time::ZERO,
@@ -182,7 +182,7 @@ impl Service<'_, '_> {
     pub(super) fn date_exports(&mut self) {
         let (now, before) = (self.tick(self.clock.now()), self.before(&[], 0));
         if let Some(exports) = &mut self.exports.flows {
-            exports.duty = Duty::new(exports.interval_s, now);
+            exports.election = ExporterElection::new(exports.interval_s, now);
             exports.before = before;
         }
     }
@@ -228,7 +228,7 @@ impl Service<'_, '_> {
             let tick = self.tick(now);
             exports.before = self.before(&exports.before, tick);
             let before: Vec<Before> = exports.before.iter().map(|(_, _, one)| *one).collect();
-            exports.wanted = exports.duty.due(tick, &before);
+            exports.wanted = exports.election.due(tick, &before);
         }
         if let Some(interval) = exports.wanted {
             let (parts, coming) = sync_channel(PARTS_MAX);

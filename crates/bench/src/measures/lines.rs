@@ -132,7 +132,7 @@ const FIREWALL: &[Source] = &[
 const MONITOR: &[Source] = &[
     source!("functions/src/monitor/", "alarm.rs", Path),
     source!("functions/src/monitor/", "config.rs", Configuration),
-    source!("functions/src/monitor/", "duty.rs", Control),
+    source!("functions/src/monitor/", "election.rs", Control),
     source!("functions/src/monitor/", "flow.rs", Path, ["fmt"]),
     source!("functions/src/monitor/", "ipfix.rs", Control),
     source!("functions/src/monitor/", "look.rs", Control),

@@ -3,7 +3,7 @@
 //!
 //! Everything is a sum that instances add to, so a flow whose packets come to several of them is one flow. `flow.rs` is what is
 //! counted, `alarm.rs` what is made of the dispersion graph; for the control plane `sizes.rs` reads the sketch of flow sizes,
-//! `duty.rs` says which host exports an interval, and `ipfix.rs` how; `look.rs` is what people see of it all, `metrics.rs` what
+//! `election.rs` says which host exports an interval, and `ipfix.rs` how; `look.rs` is what people see of it all, `metrics.rs` what
 //! other programs do. Read first: [`MonitorState`].
 //!
 //! Flows are counted by *intervals* of the cluster's common seconds, as an exporter with an active timeout does: a flow that
@@ -12,7 +12,7 @@
 
 mod alarm;
 mod config;
-mod duty;
+mod election;
 mod flow;
 mod ipfix;
 mod look;
@@ -30,7 +30,7 @@ use crate::mutant::{self, Mutant};
 
 pub use alarm::{Alarm, Degree, EVENTS, Suspect};
 pub use config::MonitorConfig;
-pub use duty::{Before, Duty, EXPORT_S, GRACE_S, SILENCE_S};
+pub use election::{Before, EXPORT_S, ExporterElection, GRACE_S, SILENCE_S};
 pub use flow::{Flow, Observed};
 pub use ipfix::{Exporter, FlowRecord, MESSAGE_BYTES_MAX, Span};
 pub use look::{AlarmRecord, CellRecord, HeavyRecord, LinkRecord, Look, NodeRecord, Summary};

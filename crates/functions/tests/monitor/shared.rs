@@ -6,7 +6,7 @@ use asterism_function::records::{Record, read_records};
 use asterism_function::testkit::measured;
 use asterism_function::{HeavyKeys, NetworkFunction, PortNumber, Verdict};
 use asterism_functions::monitor::{
-    AlarmRecord, Before, CellRecord, Degree, Duty, Exporter, Flow, FlowRecord, GRACE_S,
+    AlarmRecord, Before, CellRecord, Degree, Exporter, ExporterElection, Flow, FlowRecord, GRACE_S,
     HeavyRecord, LinkRecord, Look, Monitor, MonitorConfig, NodeRecord, ProtocolCount, Span,
     Summary,
 };
@@ -24,7 +24,7 @@ const SECOND_US: u64 = 1_000_000;
 
 /// All hosts' duties, and what they exported: interval, exporter, record.
 struct Exports {
-    duties: Vec<Duty>,
+    duties: Vec<ExporterElection>,
     heard: Vec<u32>,
     done: Vec<(u32, usize, FlowRecord)>,
 }
@@ -33,13 +33,13 @@ impl Exports {
     fn new(cluster: &Cluster<Monitor>, hosts: usize) -> Self {
         let now = cluster.tick();
         Self {
-            duties: vec![Duty::new(60, now); hosts],
+            duties: vec![ExporterElection::new(60, now); hosts],
             heard: vec![now; hosts],
             done: Vec::new(),
         }
     }
 
-    /// Every host that lives looks at its duty, as it does every second.
+    /// Every host that lives looks at its election, as it does every second.
     fn look(&mut self, cluster: &Cluster<Monitor>) {
         let now = cluster.tick();
         for host in 0..self.duties.len() {

@@ -27,12 +27,12 @@ pub struct Before {
 
 /// Which intervals this host exports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Duty {
+pub struct ExporterElection {
     interval_s: Tick,
     next: u32,
 }
 
-impl Duty {
+impl ExporterElection {
     /// Of a host that begins at `now`: with the first interval that is not due yet.
     #[must_use]
     pub fn new(interval_s: Tick, now: Tick) -> Self {
@@ -50,7 +50,7 @@ impl Duty {
             .saturating_add(GRACE_S)
     }
 
-    /// The number of an interval that this host has to export now: it is from then on its duty alone. `before` are the hosts before
+    /// The number of an interval that this host has to export now: it is from then on its election alone. `before` are the hosts before
     /// this one in the member list that were ever heard. To be asked every second or more often.
     pub fn due(&mut self, now: Tick, before: &[Before]) -> Option<u32> {
         loop {
@@ -84,11 +84,11 @@ mod tests {
 
     /// Seconds at which a host exports which interval, if the one before it is heard as `before` says.
     fn run(from: Tick, to: Tick, before: impl Fn(Tick) -> Option<Before>) -> Vec<(Tick, u32)> {
-        let mut duty = Duty::new(T, from);
+        let mut election = ExporterElection::new(T, from);
         let mut exported = Vec::new();
         for now in from..to {
             let known: Vec<Before> = before(now).into_iter().collect();
-            while let Some(interval) = duty.due(now, &known) {
+            while let Some(interval) = election.due(now, &known) {
                 exported.push((now, interval));
             }
         }
