@@ -60,7 +60,7 @@ impl Pool {
     /// A backend that lives and takes new flows, for a flow of a client to what it asks for; `None`: there is none. Goes by what is
     /// kept of the client, then by the service's [`Choice`].
     ///
-    /// Where flows alone speak against all that there are, they are not health_source: strangers can send what no backend answers, and
+    /// Where flows alone speak against all that there are, they are not used: strangers can send what no backend answers, and
     /// must not take all away. A client is no worse off with one that is dead than with none.
     pub fn choose<S: State>(
         &self,
@@ -199,7 +199,7 @@ impl Pool {
         }
     }
 
-    /// Whether a backend takes new flows, and lives as far as is known and health_source.
+    /// Whether a backend takes new flows, and lives as far as its health is known and used.
     #[inline]
     pub fn may_take(
         &self,

@@ -23,7 +23,7 @@ pub fn health(builder: &Builder, backends_max: usize) -> Health {
     builder.table("health", backends_max as u32, &votes::IDLE)
 }
 
-/// What is health_source of what is said of backends.
+/// Which health signals are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HealthSource {
     /// HealthVotes of hosts, and flows that failed.
@@ -175,7 +175,7 @@ impl Pools {
 }
 
 impl Pool {
-    /// Whether a backend counts as dead by what is health_source. Reads `health` if anything is said of the service's backends.
+    /// Whether a backend counts as dead by the health signals that are used. Reads `health` if anything is said of the service's backends.
     #[inline]
     pub fn is_down(
         &self,
@@ -194,7 +194,7 @@ impl Pool {
         Ok(service.checked && votes.is_down(now) || by_flows)
     }
 
-    /// Whether the backend of a flow counts as dead by what is health_source. One that the pool has no more does not: nothing is said of it.
+    /// Whether the backend of a flow counts as dead by the health signals that are used. One that the pool has no more does not: nothing is said of it.
     #[inline]
     pub fn has_lost(
         &self,

@@ -278,7 +278,7 @@ fn flows_that_fail_tell_of_their_backend_until_it_answers() {
     let flags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0);
     kit.packet(BACKENDS, &frame(backend(silent), client(0), flags));
     assert!(!avoids(&mut kit, 40..60));
-    // One that refuses counts at once, but in the second of an answer; where all do, they are not health_source.
+    // One that refuses counts at once, but in the second of an answer; where all do, they are not used.
     kit.advance(1);
     for number in [silent, 1 - silent] {
         let refused = (60..120).find(|one| opened(&mut kit, client(*one)) == Some(number));

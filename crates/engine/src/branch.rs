@@ -13,7 +13,7 @@ asterism_mutant::branches! {
     /// A repair was over.
     RepairOver,
     /// An instance was handed what an epoch says of pools.
-    DealingTaken,
+    BlockAssignmentTaken,
     /// An instance was handed the end of an incarnation.
     EndTaken,
     /// An instance was handed that an ended incarnation is closed.

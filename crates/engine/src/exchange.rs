@@ -72,7 +72,7 @@ pub(crate) enum Down<'a> {
     /// All parts of an image came before this record.
     ImageEnd { from: MemberId, walk: u32 },
     /// What the epoch that comes next says of pools.
-    Dealing { epoch: u32, bytes: &'a [u8] },
+    BlockAssignment { epoch: u32, bytes: &'a [u8] },
     /// An epoch: which incarnations it names, ten bytes each.
     Epoch { incarnations: &'a [u8] },
     /// Whether another member has a later epoch in force than this host.
@@ -358,7 +358,7 @@ impl<'a> Down<'a> {
             Self::ClusterTime { at_zero_us } => {
                 Head::new(14).and(&at_zero_us.to_le_bytes()).push(ring, &[])
             }
-            Self::Dealing { epoch, bytes } => {
+            Self::BlockAssignment { epoch, bytes } => {
                 Head::new(12).and(&epoch.to_le_bytes()).push(ring, bytes)
             }
             Self::Audit {
@@ -427,7 +427,7 @@ impl<'a> Down<'a> {
                 object: fields.take::<1>()?[0],
                 segment: fields.take::<1>()?[0],
             },
-            12 => Self::Dealing {
+            12 => Self::BlockAssignment {
                 epoch: fields.u32()?,
                 bytes: fields.0,
             },
@@ -545,7 +545,7 @@ mod tests {
             Down::Epoch {
                 incarnations: b"ten bytes.",
             },
-            Down::Dealing {
+            Down::BlockAssignment {
                 epoch: 1 << 30,
                 bytes: b"who holds what",
             },

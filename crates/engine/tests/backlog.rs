@@ -164,7 +164,7 @@ fn who_walks_for_a_incarnation_that_an_epoch_ends_stops_walking() {
     let roster = Roster {
         epoch: Epoch(2),
         members: vec![(MemberId(0), Some(Incarnation(5)))],
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     cluster.set_paused(1, true);
     cluster.install(0, &roster).expect("a good roster");

@@ -140,7 +140,7 @@ fn hosts_that_cannot_read_a_group_stop_and_never_acknowledge_it() {
     let roster = Roster {
         epoch: Epoch(2),
         members: vec![(MemberId(0), Some(Incarnation(100)))],
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     cluster.install(0, &roster).expect("a later epoch");
     cluster.run_until(cluster.now() + Duration::from_secs(1));

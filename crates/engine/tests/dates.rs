@@ -115,7 +115,7 @@ fn roster(epoch: u32, members: &[(u16, u64)]) -> Roster {
     Roster {
         epoch: Epoch(epoch),
         members: members.iter().map(named).collect(),
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     }
 }
 

@@ -406,7 +406,7 @@ impl Running {
     /// Kills it and its group, and waits for its own end.
     pub(crate) fn kill(&self) {
         if self.group {
-            // The group may outlive its leader; its number cannot be anybody else's while a member incarnations.
+            // The group may outlive its leader; its number cannot be anybody else's while a member lives.
             signal_group(self.process_id, true, libc::SIGKILL);
         }
         let mut child = lock(&self.child);

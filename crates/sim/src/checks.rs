@@ -98,7 +98,7 @@ pub fn a_call(
         let least = idle.saturating_sub(oracle.skew_most + Duration::from_secs(1));
         if now < last + least {
             return Err(Failure::new(
-                "an entry incarnations while it is used",
+                "an entry lives while it is used",
                 format!(
                     "{} used the session of client {client} at {last} and found none at {now}; it idles out after {idle:?}",
                     name(at)

@@ -9,7 +9,7 @@ use asterism_engine::{Cluster, HostConfig};
 use asterism_function::PortNumber;
 use asterism_placement::replicated::{InstallError, Roster};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
-use asterism_state::{BLOCK_ITEMS, Dealing};
+use asterism_state::{BLOCK_ITEMS, BlockAssignment};
 
 use crate::entries::Entries;
 use crate::exercise::{Command, Exercise, Verb};
@@ -74,7 +74,7 @@ pub(crate) struct Estate {
     /// Members that hear each other and none of the rest.
     walled: BTreeSet<usize>,
     epoch: u32,
-    dealing: Dealing,
+    assignment: BlockAssignment,
     /// The roster handed out last.
     roster: Option<Roster>,
     /// The member of which an instance stood still last, and when it went on.
@@ -120,7 +120,7 @@ impl Estate {
             incarnations: (0..members as u64).map(|place| place + 100).collect(),
             walled: BTreeSet::new(),
             epoch: 1,
-            dealing: Dealing::default(),
+            assignment: BlockAssignment::default(),
             roster: None,
             went_on: None,
             groups: Groups::default(),
@@ -147,7 +147,7 @@ impl Estate {
 
     /// Whether nothing proves the end of somebody outside.
     pub(crate) fn is_any_unproved(&self) -> bool {
-        let is_proved = |place: &usize| self.dealing.fenced.contains_key(&(*place as u16));
+        let is_proved = |place: &usize| self.assignment.fenced.contains_key(&(*place as u16));
         !self.walled.iter().all(is_proved)
     }
 
@@ -220,9 +220,10 @@ impl Estate {
         let living: Vec<usize> = self.outside_the_wall();
         let names: Vec<u16> = living.iter().map(|&place| place as u16).collect();
         for &(place, end) in gone {
-            self.dealing.leave(place as u16, &names, self.epoch);
+            self.assignment.leave(place as u16, &names, self.epoch);
             if end == End::Killed {
-                self.dealing.fence(place as u16, self.incarnations[place]);
+                self.assignment
+                    .fence(place as u16, self.incarnations[place]);
             }
         }
         self.hand_out(&living)
@@ -231,7 +232,8 @@ impl Estate {
     /// The next epoch, of the same members: it says that one of those behind the wall has ended.
     pub(crate) fn fence(&mut self, place: usize) -> Result<(), Failure> {
         self.epoch += 1;
-        self.dealing.fence(place as u16, self.incarnations[place]);
+        self.assignment
+            .fence(place as u16, self.incarnations[place]);
         self.hand_out(&self.outside_the_wall())
     }
 
@@ -245,7 +247,7 @@ impl Estate {
                 self.reads_its_end(place)?;
                 self.end(place);
             }
-            self.dealing.come_back(place as u16, self.epoch);
+            self.assignment.come_back(place as u16, self.epoch);
             self.walled.remove(&place);
             self.begin(place);
         }
@@ -327,7 +329,7 @@ impl Estate {
         let roster = Roster {
             epoch: Epoch(self.epoch),
             members: named.collect(),
-            dealing: self.dealing.to_bytes(),
+            assignment: self.assignment.to_bytes(),
         };
         let mut handings: Vec<(u64, usize)> = places
             .iter()
@@ -486,7 +488,7 @@ impl Estate {
                     && now < talk.used + idle =>
             {
                 Err(Failure::new(
-                    "an entry incarnations while it is used",
+                    "an entry lives while it is used",
                     format!(
                         "{now} m{place} found no session of client {client}, which used it at {}",
                         talk.used
@@ -500,9 +502,9 @@ impl Estate {
     /// No block is granted from by two running processes, or by two instances of one.
     fn one_holder(&self) -> Result<(), Failure> {
         let items = self.scenario.sizes.ports;
-        let blocks = (0..SHELVES).flat_map(|shelf| {
+        let blocks = (0..SHELVES).flat_map(|range| {
             let places = (0..items).step_by(BLOCK_ITEMS as usize);
-            places.map(move |place| (shelf * items + place) as u16)
+            places.map(move |place| (range * items + place) as u16)
         });
         for port in blocks {
             let mut holders = Vec::new();
@@ -532,13 +534,13 @@ impl Estate {
     /// What certain members have by place, in ports.
     fn ports_of(&self, places: &[usize]) -> u32 {
         let (items, members) = (self.scenario.sizes.ports, self.running.len() as u32);
-        let shelves = 0..SHELVES;
-        let blocks = shelves.flat_map(|shelf| {
+        let ranges = 0..SHELVES;
+        let blocks = ranges.flat_map(|range| {
             let numbers = 0..items.div_ceil(BLOCK_ITEMS);
-            numbers.map(move |number| (shelf, number))
+            numbers.map(move |number| (range, number))
         });
         let theirs = blocks
-            .filter(|(shelf, number)| places.contains(&(((shelf + number) % members) as usize)));
+            .filter(|(range, number)| places.contains(&(((range + number) % members) as usize)));
         theirs
             .map(|(_, number)| (items - number * BLOCK_ITEMS).min(BLOCK_ITEMS))
             .sum()

@@ -236,7 +236,7 @@ pub struct Sizes {
     pub entries: u32,
     /// Keys of counters and joined values.
     pub keys: u32,
-    /// Ports on each shelf.
+    /// Ports on each range.
     pub ports: u32,
     /// Idle times in seconds.
     pub idle: [Tick; 2],
@@ -563,12 +563,12 @@ impl Exercise {
         };
         let mut granted = None;
         if verb == Verb::Open && found.is_none() {
-            let shelf = ask.choose(u64::from(key), SHELVES);
+            let range = ask.choose(u64::from(key), SHELVES);
             let Some(vacancy) = ask.sessions.vacancy()? else {
                 return Ok(FULL);
             };
             let wish = u32::from(key) % ask.ports.space().items;
-            let Some(grant) = ask.ports.grant(shelf, wish)? else {
+            let Some(grant) = ask.ports.grant(range, wish)? else {
                 return Ok(Verdict::Drop(Reason::PortsExhausted));
             };
             self.granted.borrow_mut().push((token, grant.item()));

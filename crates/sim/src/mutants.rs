@@ -342,7 +342,7 @@ fn complaint(name: &str) -> &'static str {
         "FallIgnored" => "a balancer's peer sees loads that only rise, and sends a server nobody",
         "ValuesOverwritten" => "HAProxy: conn_cur is overwritten, not merged",
         "RemoteEntryNotLogged" => "haproxy#3161: instances see no entries other than their own",
-        "BlocksDealtByShelf" | "LeasesCountInstances" | "CapacityNotLeased" => {
+        "BlocksAssignedByRange" | "LeasesCountInstances" | "CapacityNotLeased" => {
             "dpservice, Jool pool4: two hosts own the same ports"
         }
         "ReturnedBeforeStability" | "GrantReturnedAtPark" => "a NAT port given to two flows",

@@ -2,26 +2,26 @@
 
 use asterism_function::Space;
 
-/// Outside ports: two shelves of equal length.
+/// Outside ports: two ranges of equal length.
 #[derive(Debug)]
 pub struct Ports {
-    /// Ports on each shelf.
+    /// Ports on each range.
     pub items: u32,
 }
 
-/// Shelves of [`Ports`].
+/// BlockAllocator of [`Ports`].
 pub const SHELVES: u32 = 2;
 
 impl Space for Ports {
     type Item = u16;
-    fn shelves(&self) -> u32 {
+    fn ranges(&self) -> u32 {
         SHELVES
     }
     fn items(&self) -> u32 {
         self.items
     }
-    fn item(&self, shelf: u32, place: u32) -> u16 {
-        (shelf * self.items + place) as u16
+    fn item(&self, range: u32, place: u32) -> u16 {
+        (range * self.items + place) as u16
     }
     fn place(&self, item: &u16) -> Option<(u32, u32)> {
         let number = u32::from(*item);

@@ -102,7 +102,7 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
         let roster = Roster {
             epoch,
             members: without,
-            dealing: Vec::new(),
+            assignment: Vec::new(),
         };
         hand_out(world, &mut draws, &survivors, &roster)?;
     }
@@ -110,7 +110,7 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     let roster = Roster {
         epoch: Epoch(epoch.0 + 1),
         members: with,
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     hand_out(world, &mut draws, &all, &roster)?;
     // Numbers of one incarnation's stream say nothing of the next.

@@ -108,7 +108,7 @@ fn renew(
     let roster = Roster {
         epoch: Epoch(step as u32 + 2),
         members: incarnations.iter().enumerate().map(member).collect(),
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     hand_out(world, draws, &all, &roster)?;
     if newest == WIRE_VERSION {

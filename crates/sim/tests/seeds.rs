@@ -41,7 +41,7 @@ const FOUND: [(u64, &str); 20] = [
     ),
     (
         137_208,
-        "state: who returned granted from all of its place until its pools looked at the epoch's dealing",
+        "state: who returned granted from all of its place until its pools looked at the epoch's assignment",
     ),
     (
         153_367,

@@ -26,7 +26,7 @@ asterism_mutant::branches! {
     EndUnproved,
     /// Leases: the idle time since the proof has not passed.
     StillTalking,
-    /// Leases: a former holder that lives has not released a lot.
+    /// Leases: a former holder that lives has not released a partition.
     Unreleased,
     /// Leases: of a former holder that lives nothing is on record.
     NothingOnRecord,
@@ -50,13 +50,13 @@ asterism_mutant::branches! {
     LeaseUnanswered,
     /// Leases: nothing is granted, since the lease has run out.
     GrantWithoutLease,
-    /// Leases: a lot is still kept from being granted.
+    /// Leases: a partition is still kept from being granted.
     LotQuarantined,
-    /// Leases: a lot of another place is granted from.
+    /// Leases: a partition of another place is granted from.
     LotReclaimed,
-    /// Leases: a lot of the own place is granted from again.
+    /// Leases: a partition of the own place is granted from again.
     LotReturned,
-    /// Leases: a lot that is granted from goes on to be, since nobody else had it meanwhile.
+    /// Leases: a partition that is granted from goes on to be, since nobody else had it meanwhile.
     LotKept,
     /// Expiry: the last user of an entry ends it.
     IdleEnded,

@@ -228,7 +228,7 @@ impl Builder {
     /// A pool of the items of `space`, leased in blocks to the members by their place in the epoch.
     pub fn pool<S: Space>(&self, name: &str, space: S) -> Pool<S> {
         let (object, settings) = self.object(name);
-        let made = [space.shelves().into(), space.items().into()];
+        let made = [space.ranges().into(), space.items().into()];
         self.note(&settings, &[by_hand("pool", 0)], &made);
         Pool::new(self.context.clone(), object, settings, space)
     }

@@ -427,7 +427,7 @@ impl Context {
             let told =
                 call.grants_told & (1 << ticket) != 0 || mutant::active(Mutant::GrantPerRetry);
             // What was found while asking may have changed since the earlier call, and with it what the
-            // function asks for: a grant of another pool or shelf waits for the packet's end.
+            // function asks for: a grant of another pool or range waits for the packet's end.
             if !told && !granted.spent && granted.object == object && fits(granted.number) {
                 call.grants_told |= 1 << ticket;
                 return Some((granted.number, ticket));

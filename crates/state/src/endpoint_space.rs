@@ -7,7 +7,7 @@ use asterism_packet::{Endpoint, Protocol};
 
 use crate::pool::Space;
 
-/// Addresses × protocols × a range of ports. A shelf is an address and a protocol: shelf
+/// Addresses × protocols × a range of ports. A range is an address and a protocol: range
 /// `a × protocols + p` for the address at place `a` and the protocol at place `p`.
 ///
 /// Must be the same on every member: members are dealt blocks of it by their place in the epoch.
@@ -31,13 +31,13 @@ impl EndpointSpace {
         }
     }
 
-    /// The addresses, in the order of their shelves.
+    /// The addresses, in the order of their ranges.
     pub fn addresses(&self) -> &[Ipv4Addr] {
         &self.addresses
     }
 
-    /// The shelf of an address (by its place) and a protocol. `None` if there is none.
-    pub fn shelf(&self, address: usize, protocol: Protocol) -> Option<u32> {
+    /// The range of an address (by its place) and a protocol. `None` if there is none.
+    pub fn range(&self, address: usize, protocol: Protocol) -> Option<u32> {
         let place = self.protocols.iter().position(|&held| held == protocol)?;
         (address < self.addresses.len()).then_some((address * self.protocols.len() + place) as u32)
     }
@@ -56,16 +56,16 @@ fn distinct<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
 impl Space for EndpointSpace {
     type Item = Endpoint;
 
-    fn shelves(&self) -> u32 {
+    fn ranges(&self) -> u32 {
         (self.addresses.len() * self.protocols.len()) as u32
     }
     fn items(&self) -> u32 {
         self.ports
     }
-    fn item(&self, shelf: u32, place: u32) -> Endpoint {
+    fn item(&self, range: u32, place: u32) -> Endpoint {
         let (address, protocol) = (
-            shelf as usize / self.protocols.len(),
-            shelf as usize % self.protocols.len(),
+            range as usize / self.protocols.len(),
+            range as usize % self.protocols.len(),
         );
         Endpoint::new(
             self.addresses[address],
@@ -78,9 +78,9 @@ impl Space for EndpointSpace {
             .addresses
             .iter()
             .position(|&held| held == item.address)?;
-        let shelf = self.shelf(address, item.protocol)?;
+        let range = self.range(address, item.protocol)?;
         let place = u32::from(item.port.checked_sub(self.first_port)?);
-        (place < self.ports).then_some((shelf, place))
+        (place < self.ports).then_some((range, place))
     }
 }
 
@@ -98,12 +98,12 @@ mod tests {
         for ports in [1024..=1123, 65_000..=u16::MAX, 0..=u16::MAX] {
             let protocols = [Protocol::TCP, Protocol::UDP, Protocol::ICMP];
             let space = EndpointSpace::new(&addresses, ports.clone(), &protocols);
-            assert_eq!((space.shelves(), space.items()), (6, ports.len() as u32));
+            assert_eq!((space.ranges(), space.items()), (6, ports.len() as u32));
             let mut seen = std::collections::BTreeSet::new();
-            for shelf in 0..space.shelves() {
+            for range in 0..space.ranges() {
                 for place in 0..space.items() {
-                    let item = space.item(shelf, place);
-                    assert_eq!(space.place(&item), Some((shelf, place)));
+                    let item = space.item(range, place);
+                    assert_eq!(space.place(&item), Some((range, place)));
                     assert!(ports.contains(&item.port) && seen.insert(item.to_bits()));
                 }
             }
@@ -113,7 +113,7 @@ mod tests {
             assert_eq!(space.place(&foreign), None);
         }
         let empty = EndpointSpace::new(&[], 1..=9, &[Protocol::TCP]);
-        assert_eq!(empty.shelves(), 0);
-        assert_eq!(empty.shelf(0, Protocol::TCP), None);
+        assert_eq!(empty.ranges(), 0);
+        assert_eq!(empty.range(0, Protocol::TCP), None);
     }
 }

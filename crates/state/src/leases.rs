@@ -1,6 +1,6 @@
-//! When a member may grant from lots that were another's: what one instance knows of who could still grant from them.
+//! When a member may grant from partitions that were another's: what one instance knows of who could still grant from them.
 //!
-//! An epoch says who holds a lot ([`Dealing`]). Whoever is given one grants from it once none of those who held it before can,
+//! An epoch says who holds a partition ([`BlockAssignment`]). Whoever is given one grants from it once none of those who held it before can,
 //! and all that they granted is known here:
 //!
 //! - One that lives puts on record, in its own stream, that it has the epoch in force; what it granted before comes before
@@ -9,14 +9,14 @@
 //!   process known to have ended or its lease run out, and one idle time passed, in which flows that only it knew went quiet.
 //!
 //! A host holds its lease as long as so many members answer it that the others are no majority of the places. When it runs out
-//! the host grants nothing; one idle time later it handles no packets either, and another idle time later others may have its lots.
+//! the host grants nothing; one idle time later it handles no packets either, and another idle time later others may have its partitions.
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use crate::block_assignment::BlockAssignment;
 use crate::branch::{Branch, taken};
 use crate::context::{Context, Tick};
-use crate::dealing::Dealing;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{OriginName, Stamp};
 
@@ -46,7 +46,7 @@ struct Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     pub(crate) epoch: u32,
-    pub(crate) dealing: Dealing,
+    pub(crate) assignment: BlockAssignment,
     /// Changes whenever something did that matters to pools.
     pub(crate) version: u64,
     ended: Vec<Ended>,
@@ -70,7 +70,7 @@ pub(crate) struct Leasing {
     outdated_us: Cell<u64>,
     /// The longest that an entry of any table incarnations unused.
     quarantine: Cell<Tick>,
-    /// The longest that an entry incarnations unused that has an item of a pool which names such entries.
+    /// The longest that an entry lives unused that has an item of a pool which names such entries.
     held: Cell<Tick>,
     /// Pools that do not name the entries that have their items: any may.
     undeclared_pools: Cell<u32>,
@@ -211,7 +211,7 @@ impl Leases {
                 evident_us: None,
             });
         }
-        let fenced = &self.dealing.fenced;
+        let fenced = &self.assignment.fenced;
         self.fenced_us
             .retain(|member, _| fenced.contains_key(member));
         for &member in fenced.keys() {
@@ -319,7 +319,7 @@ impl Leases {
     /// Whether those who take no part and may run are too few to hold a lease among themselves.
     fn others_are_few(&self, members: &[u16], living: &[OriginName]) -> bool {
         let outside = members.iter().filter(|&&member| {
-            !self.dealing.fenced.contains_key(&member)
+            !self.assignment.fenced.contains_key(&member)
                 && !living
                     .iter()
                     .any(|incarnation| incarnation.member == member)
@@ -328,10 +328,10 @@ impl Leases {
         outside.count() < half + usize::from(mutant::active(Mutant::HalfIsFew))
     }
 
-    /// Whether this host, if the epoch has dealt it a lot of a member's place, may grant from it.
+    /// Whether this host, if the epoch has dealt it a partition of a member's place, may grant from it.
     pub(crate) fn may_grant(&self, context: &Context, home: u16, notes: &Notes) -> bool {
         let own = context.identity().own;
-        let Some(dealt) = self.dealing.dealt.get(&home) else {
+        let Some(dealt) = self.assignment.dealt.get(&home) else {
             return home == own.member;
         };
         dealt
@@ -359,9 +359,9 @@ impl Leases {
 
 impl Context {
     /// Reports what the epoch says of pools. Before [`Context::set_living`] of the same epoch.
-    pub fn set_dealing(&self, epoch: u32, dealing: Dealing) {
+    pub fn set_dealing(&self, epoch: u32, assignment: BlockAssignment) {
         let mut leases = self.leasing.leases.borrow_mut();
-        (leases.epoch, leases.dealing) = (epoch, dealing);
+        (leases.epoch, leases.assignment) = (epoch, assignment);
         leases.version += 1;
     }
 
@@ -404,7 +404,7 @@ impl Context {
             .set(self.leasing.quarantine.get().max(longest));
     }
 
-    /// After so long a flow that nobody knows has gone quiet: the longest that an entry incarnations unused which may have an item of a pool.
+    /// After so long a flow that nobody knows has gone quiet: the longest that an entry lives unused which may have an item of a pool.
     pub(crate) fn quarantine_us(&self) -> u64 {
         if mutant::active(Mutant::ReassignedBeforeIdle) {
             return 0;

@@ -11,11 +11,11 @@
 mod accumulator;
 mod answer;
 pub mod audit;
+mod block_assignment;
 pub mod branch;
 mod builder;
 mod context;
 mod counts;
-mod dealing;
 mod endpoint_space;
 mod erased;
 mod foresight;
@@ -54,6 +54,7 @@ pub use answer::{Late, Nearby, Wait};
 pub use asterism_state_macro::{
     KeyBelow as Key, ValueBelow as Value, WireBelow as Wire, state_below as state,
 };
+pub use block_assignment::{BlockAssignment, PARTITIONS, PlaceAssignment};
 pub use builder::Builder;
 pub use context::{
     AWAITED_READS_MAX, Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity,
@@ -61,7 +62,6 @@ pub use context::{
     WriteSetTooLong,
 };
 pub use counts::{Counted, ObjectCount, ObjectCounts};
-pub use dealing::{Dealing, Dealt, LOTS};
 pub use endpoint_space::EndpointSpace;
 pub use erased::AnyObject;
 pub use foresight::{BURST_MAX, Foresight};

@@ -12,9 +12,9 @@ asterism_mutant::planted! {
     RemoteEntryNotLogged,
     /// A field of an ended entry is not read from an image, and what follows is read askew (haproxy#1497).
     ImageFieldSkipped,
-    /// Blocks are dealt by shelf alone, so that all members own the same ones (Jool's `pool4` shared by two
+    /// Blocks are dealt by range alone, so that all members own the same ones (Jool's `pool4` shared by two
     /// instances; dpservice's port ranges).
-    BlocksDealtByShelf,
+    BlocksAssignedByRange,
     /// An item returns to its pool when its user ended here, not when everybody knows (a NAT port reused while a
     /// peer still translates to it).
     ReturnedBeforeStability,
@@ -108,7 +108,7 @@ asterism_mutant::planted! {
     /// A removal takes a key out of a filter as often as it is in it (an object that two caches hold is found in none after one
     /// of them dropped it).
     RemovedForAll,
-    /// A former holder of a lot counts as having released it once one of its instances has (two cores of one host, of which one
+    /// A former holder of a partition counts as having released it once one of its instances has (two cores of one host, of which one
     /// still grants the ports that another host has by now).
     ReleasedByOneInstance,
     /// Members outside the epoch that are half of all count as too few to hold a lease (a NAT port given to two flows, by the two
@@ -123,10 +123,10 @@ asterism_mutant::planted! {
     /// A host whose lease ran out goes on to handle packets of flows that it knows (a NAT port used by two flows, by a host that was
     /// only cut off).
     ServesWithoutLease,
-    /// Of the holders of a lot before its present one only the first is on record (what was dealt on twice is granted while the
+    /// Of the holders of a partition before its present one only the first is on record (what was dealt on twice is granted while the
     /// second holder still grants it).
     HeirNotNoted,
-    /// A lot that returns to its place keeps the date at which it was dealt away (who returns grants from it while another host
+    /// A partition that returns to its place keeps the date at which it was dealt away (who returns grants from it while another host
     /// still does).
     ReturnNotDated,
     /// What was dealt to a host is granted from at once, without quarantine (a NAT port given to a second flow while the first still

@@ -49,14 +49,14 @@ struct Ports;
 
 impl Space for Ports {
     type Item = (u32, u32);
-    fn shelves(&self) -> u32 {
+    fn ranges(&self) -> u32 {
         1
     }
     fn items(&self) -> u32 {
         640
     }
-    fn item(&self, shelf: u32, place: u32) -> (u32, u32) {
-        (shelf, place)
+    fn item(&self, range: u32, place: u32) -> (u32, u32) {
+        (range, place)
     }
     fn place(&self, item: &(u32, u32)) -> Option<(u32, u32)> {
         Some(*item)

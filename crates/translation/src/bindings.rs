@@ -196,11 +196,11 @@ impl Translator {
         let (pool, paired) = self.paired(ask, inside);
         let addresses = pool.len() as u32;
         for address in 0..addresses.min(ADDRESSES_TRIED_MAX) {
-            let shelf = space.shelf(
+            let range = space.range(
                 pool[((paired + address) % addresses) as usize],
                 inside.protocol,
             );
-            let wish = space.wish(shelf, wished);
+            let wish = space.wish(range, wished);
             let tries = if inside.protocol == Protocol::UDP {
                 PARITY_TRIES_MAX
             } else {
@@ -213,7 +213,7 @@ impl Translator {
                     0 => 0,
                     _ => ask.random(u64::from(try_number)) as u32 % items / 2 * 2,
                 };
-                let Some(grant) = ports.grant(shelf, (wish + step) % items)? else {
+                let Some(grant) = ports.grant(range, (wish + step) % items)? else {
                     break;
                 };
                 let keeps_parity = (grant.item().port ^ wished) & 1 == 0;

@@ -11,8 +11,8 @@ use crate::config::NatConfig;
 /// Protocols, each with ports of its own on every address.
 const PROTOCOLS: [Protocol; 3] = [Protocol::TCP, Protocol::UDP, Protocol::ICMP];
 
-/// All outside endpoints that are given out: a shelf for each address and protocol, the ports of the range on it.
-/// Ports that are forwarded for ever are left out; all shelves are as long as the shortest one.
+/// All outside endpoints that are given out: a range for each address and protocol, the ports of the range on it.
+/// Ports that are forwarded for ever are left out; all ranges are as long as the shortest one.
 #[derive(Clone, Debug)]
 pub struct OutsidePorts {
     addresses: Vec<Ipv4Addr>,
@@ -20,7 +20,7 @@ pub struct OutsidePorts {
     in_order: Vec<(Ipv4Addr, u32)>,
     first_port: u16,
     items: u32,
-    /// For each shelf the forwarded ports within the range, in order.
+    /// For each range the forwarded ports within the range, in order.
     forwarded: Vec<Vec<u16>>,
     /// Who uses them.
     accounting: Option<Rc<PortAccounting>>,
@@ -97,21 +97,21 @@ impl OutsidePorts {
         found.ok().map(|found| self.in_order[found].1)
     }
 
-    /// The shelf of an address (by its place in the list) and a protocol.
-    pub(crate) fn shelf(&self, address: u32, protocol: Protocol) -> u32 {
+    /// The range of an address (by its place in the list) and a protocol.
+    pub(crate) fn range(&self, address: u32, protocol: Protocol) -> u32 {
         let place = PROTOCOLS.iter().position(|known| *known == protocol);
         address * PROTOCOLS.len() as u32 + place.unwrap_or(0) as u32
     }
 
-    /// The place to wish for on a shelf so that `port` is kept; a place that depends on `port` alone where it
+    /// The place to wish for on a range so that `port` is kept; a place that depends on `port` alone where it
     /// cannot be kept.
-    pub(crate) fn wish(&self, shelf: u32, port: u16) -> u32 {
-        self.place_of(shelf, port)
+    pub(crate) fn wish(&self, range: u32, port: u16) -> u32 {
+        self.place_of(range, port)
             .unwrap_or_else(|| u32::from(port.wrapping_sub(self.first_port)) % self.items.max(1))
     }
 
-    fn place_of(&self, shelf: u32, port: u16) -> Option<u32> {
-        let forwarded = self.forwarded.get(shelf as usize)?;
+    fn place_of(&self, range: u32, port: u16) -> Option<u32> {
+        let forwarded = self.forwarded.get(range as usize)?;
         let before = forwarded.binary_search(&port).err()?;
         let place = u32::from(port.checked_sub(self.first_port)?) - before as u32;
         (place < self.items).then_some(place)
@@ -121,23 +121,23 @@ impl OutsidePorts {
 impl Space for OutsidePorts {
     type Item = Endpoint;
 
-    fn shelves(&self) -> u32 {
+    fn ranges(&self) -> u32 {
         self.forwarded.len() as u32
     }
     fn items(&self) -> u32 {
         self.items
     }
-    fn item(&self, shelf: u32, place: u32) -> Endpoint {
+    fn item(&self, range: u32, place: u32) -> Endpoint {
         let mut port = u32::from(self.first_port) + place;
-        for forwarded in self.forwarded.get(shelf as usize).into_iter().flatten() {
+        for forwarded in self.forwarded.get(range as usize).into_iter().flatten() {
             port += u32::from(u32::from(*forwarded) <= port);
         }
         let protocols = PROTOCOLS.len() as u32;
-        let address = self.addresses.get((shelf / protocols) as usize);
+        let address = self.addresses.get((range / protocols) as usize);
         Endpoint::new(
             address.copied().unwrap_or(Ipv4Addr::UNSPECIFIED),
             port as u16,
-            PROTOCOLS[(shelf % protocols) as usize],
+            PROTOCOLS[(range % protocols) as usize],
         )
     }
     fn place(&self, item: &Endpoint) -> Option<(u32, u32)> {
@@ -145,8 +145,8 @@ impl Space for OutsidePorts {
         let protocol = PROTOCOLS
             .iter()
             .position(|protocol| *protocol == item.protocol)?;
-        let shelf = address * PROTOCOLS.len() as u32 + protocol as u32;
-        Some((shelf, self.place_of(shelf, item.port)?))
+        let range = address * PROTOCOLS.len() as u32 + protocol as u32;
+        Some((range, self.place_of(range, item.port)?))
     }
 }
 
@@ -177,8 +177,8 @@ mod tests {
         for (place, address) in (0..).zip(listed) {
             assert_eq!(ports.place_of_address(address), Some(place), "{address}");
             let item = Endpoint::new(address, 5_000, Protocol::UDP);
-            let (shelf, at) = ports.place(&item).unwrap();
-            assert_eq!(ports.item(shelf, at), item);
+            let (range, at) = ports.place(&item).unwrap();
+            assert_eq!(ports.item(range, at), item);
         }
         for strange in [0, 5, 8, 10, 199, 201, 255].map(last) {
             assert_eq!(ports.place_of_address(strange), None, "{strange}");

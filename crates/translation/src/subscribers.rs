@@ -101,11 +101,11 @@ impl Translator {
             return;
         };
         let space = ports.space();
-        let shelf = space.shelf(address, inside.protocol);
-        let wish = space.wish(shelf, inside.port);
-        ports.approach(shelf, wish);
+        let range = space.range(address, inside.protocol);
+        let wish = space.wish(range, inside.port);
+        ports.approach(range, wish);
         if let Some(accounting) = space.accounting() {
-            accounting.approach_number(shelf * space.items() + wish);
+            accounting.approach_number(range * space.items() + wish);
         }
     }
 
@@ -196,7 +196,7 @@ fn grant_of<S: Translates>(
     let Some(&outside) = space.all_addresses().get(address as usize) else {
         return Ok(None);
     };
-    let shelf = space.shelf(address, inside.protocol);
+    let range = space.range(address, inside.protocol);
     let (size, part) = (u32::from(last - first) + 1, BLOCK_ITEMS);
     let draw = ask.random(1 << 40 | u64::from(block));
     let (turn, step) = (draw as u32, (draw >> 32) as u32);
@@ -218,7 +218,7 @@ fn grant_of<S: Translates>(
             continue;
         };
         for _ in 0..GRANTS_TRIED_MAX {
-            let Some(granted) = ports.grant(shelf, place)? else {
+            let Some(granted) = ports.grant(range, place)? else {
                 return Ok(None);
             };
             let subscriber = accounting.subscriber(inside);

@@ -187,7 +187,7 @@ fn describe(document: &EpochDocument) -> String {
         ));
     }
     for (name, held) in &epoch.ports {
-        let mut holders: Vec<&str> = held.lots.iter().map(String::as_str).collect();
+        let mut holders: Vec<&str> = held.partitions.iter().map(String::as_str).collect();
         holders.sort_unstable();
         holders.dedup();
         text.push_str(&format!(

@@ -18,7 +18,7 @@ use std::path::Path;
 use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation};
-use asterism_state::{Dealing, Dealt, LOTS};
+use asterism_state::{BlockAssignment, PARTITIONS, PlaceAssignment};
 use serde::{Deserialize, Serialize};
 
 use crate::check;
@@ -58,8 +58,8 @@ pub struct EpochFile {
 pub struct HeldPorts {
     /// The epoch in which any of them changed hands last.
     pub since: u32,
-    /// Who holds each of its lots.
-    pub lots: Vec<String>,
+    /// Who holds each of its partitions.
+    pub partitions: Vec<String>,
     /// Who held any of them before.
     #[serde(default)]
     pub past: Vec<String>,
@@ -145,7 +145,7 @@ impl EpochFile {
     fn names(&self) -> impl Iterator<Item = &String> {
         let ports = self.ports.iter();
         let holders = ports.flat_map(|(name, held)| {
-            let others = held.past.iter().chain(&held.lots);
+            let others = held.past.iter().chain(&held.partitions);
             others.chain([name])
         });
         self.members.keys().chain(holders)
@@ -173,13 +173,13 @@ impl EpochFile {
             }
         }
         for (name, held) in &self.ports {
-            if held.lots.len() != LOTS || held.since == 0 || held.since > self.epoch {
+            if held.partitions.len() != PARTITIONS || held.since == 0 || held.since > self.epoch {
                 return Err(format!(
-                    "the ports of {name} lie in {LOTS} lots, which changed hands in an epoch up to this one"
+                    "the ports of {name} lie in {PARTITIONS} partitions, which changed hands in an epoch up to this one"
                 ));
             }
             if let Some(gone) = held
-                .lots
+                .partitions
                 .iter()
                 .find(|holder| !self.members.contains_key(*holder))
             {
@@ -196,33 +196,33 @@ impl EpochFile {
 
     /// Who holds what of pools.
     #[must_use]
-    pub fn dealing(&self, cluster: &Cluster) -> Dealing {
+    pub fn assignment(&self, cluster: &Cluster) -> BlockAssignment {
         let member = |name: &String| cluster.member(name).map_or(0, |member| member.0);
-        let mut dealing = Dealing::default();
+        let mut assignment = BlockAssignment::default();
         for (name, held) in &self.ports {
-            let mut lots = [0; LOTS];
-            for (lot, holder) in lots.iter_mut().zip(&held.lots) {
-                *lot = member(holder);
+            let mut partitions = [0; PARTITIONS];
+            for (partition, holder) in partitions.iter_mut().zip(&held.partitions) {
+                *partition = member(holder);
             }
             let mut past: Vec<u16> = held.past.iter().map(member).collect();
             past.sort_unstable();
-            let dealt = Dealt {
+            let dealt = PlaceAssignment {
                 since: held.since,
-                lots,
+                partitions,
                 past,
             };
-            dealing.dealt.insert(member(name), dealt);
+            assignment.dealt.insert(member(name), dealt);
         }
         for (name, &incarnation) in &self.fenced {
-            dealing.fence(member(name), incarnation);
+            assignment.fence(member(name), incarnation);
         }
-        dealing
+        assignment
     }
 
     /// Deals ports as `change` says.
-    fn deal(&mut self, cluster: &Cluster, change: impl FnOnce(&mut Dealing)) {
-        let mut dealing = self.dealing(cluster);
-        change(&mut dealing);
+    fn deal(&mut self, cluster: &Cluster, change: impl FnOnce(&mut BlockAssignment)) {
+        let mut assignment = self.assignment(cluster);
+        change(&mut assignment);
         let name = |member: &u16| {
             let place = usize::from(*member).wrapping_sub(1);
             cluster.members.get(place).cloned().unwrap_or_default()
@@ -232,10 +232,10 @@ impl EpochFile {
             names.sort_unstable();
             names
         };
-        let ports = dealing.dealt.iter().map(|(home, dealt)| {
+        let ports = assignment.dealt.iter().map(|(home, dealt)| {
             let held = HeldPorts {
                 since: dealt.since,
-                lots: dealt.lots.iter().map(name).collect(),
+                partitions: dealt.partitions.iter().map(name).collect(),
                 past: sorted(&dealt.past),
             };
             (name(home), held)
@@ -291,7 +291,7 @@ impl EpochFile {
         Roster {
             epoch: Epoch(self.epoch),
             members: members.collect(),
-            dealing: self.dealing(cluster).to_bytes(),
+            assignment: self.assignment(cluster).to_bytes(),
         }
     }
 
@@ -383,12 +383,12 @@ impl EpochFile {
         let epoch = self.epoch;
         let gone = ids(&mut without.iter().filter(|name| !again.contains(name)));
         let back = ids(&mut again.iter());
-        self.deal(cluster, |dealing| {
+        self.deal(cluster, |assignment| {
             for &member in &gone {
-                dealing.leave(member, &living, epoch);
+                assignment.leave(member, &living, epoch);
             }
             for &member in &back {
-                dealing.come_back(member, epoch);
+                assignment.come_back(member, epoch);
             }
         });
     }
@@ -439,7 +439,7 @@ impl EpochFile {
             text.push_str(&format!(
                 "\n[ports.{name}]\nsince = {}\nlots = [{}]\npast = [{}]\n",
                 held.since,
-                list(&held.lots),
+                list(&held.partitions),
                 list(&held.past)
             ));
         }
@@ -493,13 +493,13 @@ mod tests {
         let cluster = cluster();
         let first = EpochFile::first(&cluster);
         let mut second = first.next(&cluster, &names(&["b"]), &[], false).unwrap();
-        let lots: Vec<String> = ["a", "c"]
-            .repeat(LOTS / 2)
+        let partitions: Vec<String> = ["a", "c"]
+            .repeat(PARTITIONS / 2)
             .into_iter()
             .map(str::to_owned)
             .collect();
-        assert_eq!(second.ports["b"].lots, lots);
-        assert!(second.fenced.is_empty() && second.dealing(&cluster).fenced.is_empty());
+        assert_eq!(second.ports["b"].partitions, partitions);
+        assert!(second.fenced.is_empty() && second.assignment(&cluster).fenced.is_empty());
         assert!(second.fence(&names(&["a"])).is_err(), "it takes part");
         let later = second.next_fenced(&cluster, &names(&["b"])).unwrap();
         assert_eq!((later.epoch, later.fenced["b"]), (3, 1));
@@ -510,17 +510,25 @@ mod tests {
         assert_eq!(EpochFile::read(&path, &cluster), Ok(later.clone()));
         let roster = later.roster(&cluster);
         assert_eq!(
-            Dealing::from_bytes(&roster.dealing),
-            Some(later.dealing(&cluster))
+            BlockAssignment::from_bytes(&roster.assignment),
+            Some(later.assignment(&cluster))
         );
         let back = later
             .next(&cluster, &names(&["c"]), &names(&["b"]), false)
             .unwrap();
         assert!(back.fenced.is_empty());
         let held = &back.ports["b"];
-        assert!(held.lots.iter().all(|holder| holder == "b"), "{held:?}");
+        assert!(
+            held.partitions.iter().all(|holder| holder == "b"),
+            "{held:?}"
+        );
         assert_eq!((held.since, &held.past), (4, &names(&["a", "b", "c"])));
-        assert!(back.ports["c"].lots.iter().all(|holder| holder != "c"));
+        assert!(
+            back.ports["c"]
+                .partitions
+                .iter()
+                .all(|holder| holder != "c")
+        );
         let anew = back.next(&cluster, &[], &[], true).unwrap();
         assert!(anew.ports.is_empty() && anew.fenced.is_empty());
     }
@@ -530,28 +538,28 @@ mod tests {
         let cluster = cluster();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("epoch.toml");
-        let lots = |holder: &str| vec![format!("\"{holder}\""); LOTS].join(", ");
+        let partitions = |holder: &str| vec![format!("\"{holder}\""); PARTITIONS].join(", ");
         let file =
             |section: &str| format!("epoch = 3\n[members]\na = 1\nb = 1\n[left]\nc = 1\n{section}");
-        let ports = |since: u32, lots: &str, past: &str| {
+        let ports = |since: u32, partitions: &str, past: &str| {
             file(&format!(
-                "[ports.c]\nsince = {since}\nlots = [{lots}]\npast = [{past}]\n"
+                "[ports.c]\nsince = {since}\nlots = [{partitions}]\npast = [{past}]\n"
             ))
         };
         for (text, said) in [
             (file("[fenced]\na = 1\n"), "cannot be fenced"),
             (file("[fenced]\nc = 2\n"), "cannot be fenced"),
-            (ports(2, &lots("d"), ""), "d is no member"),
-            (ports(2, &lots("c"), ""), "c takes no part"),
-            (ports(2, "\"a\"", ""), "12 lots"),
-            (ports(4, &lots("a"), ""), "up to this one"),
-            (ports(2, &lots("a"), "\"c\", \"b\""), "not in order"),
+            (ports(2, &partitions("d"), ""), "d is no member"),
+            (ports(2, &partitions("c"), ""), "c takes no part"),
+            (ports(2, "\"a\"", ""), "12 partitions"),
+            (ports(4, &partitions("a"), ""), "up to this one"),
+            (ports(2, &partitions("a"), "\"c\", \"b\""), "not in order"),
         ] {
             std::fs::write(&path, &text).unwrap();
             let error = EpochFile::read(&path, &cluster).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
         }
-        std::fs::write(&path, ports(2, &lots("a"), "\"b\", \"c\"")).unwrap();
+        std::fs::write(&path, ports(2, &partitions("a"), "\"b\", \"c\"")).unwrap();
         EpochFile::read(&path, &cluster).unwrap();
     }
 
@@ -563,7 +571,7 @@ mod tests {
         let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
         let held = HeldPorts {
             since: u32::MAX,
-            lots: names[..LOTS].to_vec(),
+            partitions: names[..PARTITIONS].to_vec(),
             past: names.clone(),
         };
         let last: BTreeMap<String, u64> = names

@@ -97,9 +97,13 @@ impl EpochFile {
             let was_there = |holder: &String| then.past.contains(holder);
             let is_kept = then.since >= held.since
                 && held.past.iter().all(was_there)
-                && held.lots.iter().zip(&then.lots).all(|(before, after)| {
-                    before == after || (was_there(before) && then.since > self.epoch)
-                });
+                && held
+                    .partitions
+                    .iter()
+                    .zip(&then.partitions)
+                    .all(|(before, after)| {
+                        before == after || (was_there(before) && then.since > self.epoch)
+                    });
             is_kept.then_some(())
         };
         self.ports
@@ -235,7 +239,7 @@ mod tests {
                 "ports of b",
             ),
             (
-                &|next| next.ports.get_mut("b").unwrap().lots.reverse(),
+                &|next| next.ports.get_mut("b").unwrap().partitions.reverse(),
                 "ports of b",
             ),
             (

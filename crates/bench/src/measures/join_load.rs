@@ -169,7 +169,7 @@ impl Bench {
                 .iter()
                 .map(|&(place, incarnation)| (name(place), Some(Incarnation(incarnation))))
                 .collect(),
-            dealing: Vec::new(),
+            assignment: Vec::new(),
         };
         for member in &mut self.hosts.members {
             let channel = member.mail.channel_mut();

@@ -63,9 +63,9 @@ impl StateChannel {
             .iter()
             .filter_map(|&(member, incarnation)| Some(origin(member, incarnation?)));
         let incarnations = write_incarnations(named);
-        self.outlet.push(&Down::Dealing {
+        self.outlet.push(&Down::BlockAssignment {
             epoch: roster.epoch.0,
-            bytes: &roster.dealing,
+            bytes: &roster.assignment,
         });
         self.outlet.push(&Down::Epoch {
             incarnations: &incarnations,

@@ -7,8 +7,8 @@ use asterism_placement::replicated::audit::SEGMENT_LEAVES;
 use asterism_placement::{MemberId, mutant as placed};
 use asterism_state::audit::Leaf;
 use asterism_state::{
-    Dealing, Flush, GROUP_BYTES_MAX, Joined, OPERATION_BYTES_MAX, OriginName, OutgrewCache, Part,
-    ReadLeaves, State, SweepLength, SweepSome, forget_incarnations,
+    BlockAssignment, Flush, GROUP_BYTES_MAX, Joined, OPERATION_BYTES_MAX, OriginName, OutgrewCache,
+    Part, ReadLeaves, State, SweepLength, SweepSome, forget_incarnations,
 };
 
 use super::stopped::StopReason;
@@ -177,10 +177,10 @@ impl<F: NetworkFunction> Instance<F> {
                     self.image_records += 1;
                 }
                 // A faulty one is impossible but for a fault of this program; then nothing changes hands.
-                Some(Down::Dealing { epoch, bytes }) => {
-                    if let Some(dealing) = Dealing::from_bytes(bytes) {
-                        taken(Branch::DealingTaken);
-                        self.context.set_dealing(epoch, dealing);
+                Some(Down::BlockAssignment { epoch, bytes }) => {
+                    if let Some(assignment) = BlockAssignment::from_bytes(bytes) {
+                        taken(Branch::BlockAssignmentTaken);
+                        self.context.set_dealing(epoch, assignment);
                         self.parking.wake_absent(&self.context);
                     }
                 }

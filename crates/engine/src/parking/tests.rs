@@ -102,66 +102,70 @@ fn absent(member: Option<u16>, until_us: u64) -> Until {
 
 #[test]
 fn reads_under_way_are_ready_in_order_of_their_times() {
-    let mut lot = Lot::new();
+    let mut partition = Lot::new();
     for (number, at_us) in [(0, 500), (1, 300), (2, 400), (3, 300)] {
         assert_eq!(
-            lot.park(number, number.into(), Until::Fetched { at_us }),
+            partition.park(number, number.into(), Until::Fetched { at_us }),
             None
         );
     }
-    assert_eq!(lot.parking.next_due_us(), Some(300));
-    assert_eq!(lot.due(299), [] as [u32; 0]);
-    assert!(!lot.parking.has_ready() && lot.called().is_empty());
-    lot.due(400);
-    assert_eq!(lot.called(), [1, 3, 2], "two of one time as they came");
-    lot.due(500);
-    assert_eq!(lot.called(), [0]);
-    assert!(lot.parking.is_empty());
-    assert_eq!(lot.parking.next_due_us(), None);
+    assert_eq!(partition.parking.next_due_us(), Some(300));
+    assert_eq!(partition.due(299), [] as [u32; 0]);
+    assert!(!partition.parking.has_ready() && partition.called().is_empty());
+    partition.due(400);
+    assert_eq!(
+        partition.called(),
+        [1, 3, 2],
+        "two of one time as they came"
+    );
+    partition.due(500);
+    assert_eq!(partition.called(), [0]);
+    assert!(partition.parking.is_empty());
+    assert_eq!(partition.parking.next_due_us(), None);
 }
 
 #[test]
 fn one_of_a_flow_is_called_after_the_other() {
-    let mut lot = Lot::new();
-    lot.park(0, 8, Until::Fetched { at_us: 500 });
+    let mut partition = Lot::new();
+    partition.park(0, 8, Until::Fetched { at_us: 500 });
     for number in 1..4 {
-        assert!(lot.parking.must_follow(8) && !lot.parking.must_follow(9));
-        lot.park(number, 8, TURN);
+        assert!(partition.parking.must_follow(8) && !partition.parking.must_follow(9));
+        partition.park(number, 8, TURN);
     }
-    lot.park(4, 9, Until::Fetched { at_us: 100 });
-    lot.due(100);
-    assert_eq!(lot.called(), [4], "another flow overtakes");
-    lot.due(500);
+    partition.park(4, 9, Until::Fetched { at_us: 100 });
+    partition.due(100);
+    assert_eq!(partition.called(), [4], "another flow overtakes");
+    partition.due(500);
     // The first is late again: it stays the first, whatever was behind it.
-    let first = lot.parking.next_ready().expect("the first");
-    assert!(!lot.parking.must_follow(8), "nobody is before it");
-    lot.number(first);
-    lot.park(0, 8, Until::Fetched { at_us: 900 });
-    lot.parking.was_called();
-    assert_eq!(lot.called(), [] as [u32; 0]);
-    lot.due(900);
-    assert_eq!(lot.called(), [0, 1, 2, 3]);
-    assert!(lot.parking.is_empty() && !lot.parking.must_follow(8));
+    let first = partition.parking.next_ready().expect("the first");
+    assert!(!partition.parking.must_follow(8), "nobody is before it");
+    partition.number(first);
+    partition.park(0, 8, Until::Fetched { at_us: 900 });
+    partition.parking.was_called();
+    assert_eq!(partition.called(), [] as [u32; 0]);
+    partition.due(900);
+    assert_eq!(partition.called(), [0, 1, 2, 3]);
+    assert!(partition.parking.is_empty() && !partition.parking.must_follow(8));
 }
 
 #[test]
 fn fragments_wait_for_nobody_and_nobody_for_them() {
-    let mut lot = Lot::new();
-    let fragment = |lot: &mut Lot, number, at_us| {
-        lot.park_of(number, (8, true), (0, 0), Until::Fetched { at_us })
+    let mut partition = Lot::new();
+    let fragment = |partition: &mut Lot, number, at_us| {
+        partition.park_of(number, (8, true), (0, 0), Until::Fetched { at_us })
     };
-    fragment(&mut lot, 0, 900);
-    assert!(!lot.parking.must_follow(8));
-    fragment(&mut lot, 1, 100);
-    lot.due(100);
-    assert_eq!(lot.called(), [1]);
-    lot.due(900);
-    assert_eq!(lot.called(), [0]);
+    fragment(&mut partition, 0, 900);
+    assert!(!partition.parking.must_follow(8));
+    fragment(&mut partition, 1, 100);
+    partition.due(100);
+    assert_eq!(partition.called(), [1]);
+    partition.due(900);
+    assert_eq!(partition.called(), [0]);
 }
 
 #[test]
 fn who_waits_for_a_member_is_woken_by_what_that_one_says() {
-    let mut lot = Lot::new();
+    let mut partition = Lot::new();
     for (number, member, arrived_us) in [
         (0, Some(1), 1_000),
         (1, Some(2), 1_000),
@@ -170,73 +174,77 @@ fn who_waits_for_a_member_is_woken_by_what_that_one_says() {
         (4, Some(1), 1_500),
     ] {
         let until = absent(member, 90_000);
-        lot.park_of(
+        partition.park_of(
             number,
             (number.into(), false),
             (arrived_us, arrived_us),
             until,
         );
     }
-    lot.covers(1, 999);
-    assert_eq!(lot.called(), [] as [u32; 0]);
-    lot.covers(1, 1_500);
+    partition.covers(1, 999);
+    assert_eq!(partition.called(), [] as [u32; 0]);
+    partition.covers(1, 1_500);
     assert_eq!(
-        lot.called(),
+        partition.called(),
         [0, 4],
         "not those that wait for the other member"
     );
-    lot.covers(2, 1_000);
-    assert_eq!(lot.called(), [1, 2], "of all others this was the last");
-    lot.due(90_000);
-    assert_eq!(lot.called(), [3], "in time");
+    partition.covers(2, 1_000);
+    assert_eq!(
+        partition.called(),
+        [1, 2],
+        "of all others this was the last"
+    );
+    partition.due(90_000);
+    assert_eq!(partition.called(), [3], "in time");
     // One that arrived before it was covered does not wait.
-    lot.park(5, 5, absent(None, 90_000));
-    assert_eq!(lot.called(), [5]);
-    lot.park_of(6, (6, false), (8_000, 8_000), absent(None, 90_000));
-    lot.parking.wake_absent(&lot.context);
-    assert_eq!(lot.called(), [6]);
+    partition.park(5, 5, absent(None, 90_000));
+    assert_eq!(partition.called(), [5]);
+    partition.park_of(6, (6, false), (8_000, 8_000), absent(None, 90_000));
+    partition.parking.wake_absent(&partition.context);
+    assert_eq!(partition.called(), [6]);
 }
 
 #[test]
 fn each_is_given_up_at_its_time_and_the_next_of_its_flow_goes_on() {
-    let mut lot = Lot::new();
-    lot.park_of(0, (8, false), (0, 0), absent(None, u64::MAX));
-    lot.park_of(1, (8, false), (700, 700), TURN);
-    lot.park_of(2, (9, false), (700, 700), absent(Some(1), u64::MAX));
-    assert_eq!(lot.due(PARKED_US_MAX), [] as [u32; 0]);
-    assert_eq!(lot.due(PARKED_US_MAX + 1), [0]);
-    assert_eq!(lot.called(), [1]);
-    lot.park_of(3, (9, false), (900, 900), TURN);
-    assert_eq!(lot.due(PARKED_US_MAX + 700), [] as [u32; 0]);
-    assert_eq!(lot.due(PARKED_US_MAX + 901), [2, 3], "ready or not");
-    assert!(lot.called().is_empty() && lot.parking.is_empty());
-    assert_eq!(lot.pool.in_use(), 0);
+    let mut partition = Lot::new();
+    partition.park_of(0, (8, false), (0, 0), absent(None, u64::MAX));
+    partition.park_of(1, (8, false), (700, 700), TURN);
+    partition.park_of(2, (9, false), (700, 700), absent(Some(1), u64::MAX));
+    assert_eq!(partition.due(PARKED_US_MAX), [] as [u32; 0]);
+    assert_eq!(partition.due(PARKED_US_MAX + 1), [0]);
+    assert_eq!(partition.called(), [1]);
+    partition.park_of(3, (9, false), (900, 900), TURN);
+    assert_eq!(partition.due(PARKED_US_MAX + 700), [] as [u32; 0]);
+    assert_eq!(partition.due(PARKED_US_MAX + 901), [2, 3], "ready or not");
+    assert!(partition.called().is_empty() && partition.parking.is_empty());
+    assert_eq!(partition.pool.in_use(), 0);
 }
 
 #[test]
 fn what_is_too_much_is_given_back() {
-    let mut lot = Lot::new();
+    let mut partition = Lot::new();
     for number in 0..PARKED_ABSENT_MAX as u32 {
         // The later ones arrived earlier.
         let since_us = 10_000 - u64::from(number);
         let flow = u64::from(number);
         let until = absent(None, u64::MAX);
         assert_eq!(
-            lot.park_of(number, (flow, false), (since_us, 9_000), until),
+            partition.park_of(number, (flow, false), (since_us, 9_000), until),
             None
         );
     }
-    lot.park(5_000, 255, TURN);
-    let refused = lot.park(300, 300, absent(None, u64::MAX));
+    partition.park(5_000, 255, TURN);
+    let refused = partition.park(300, 300, absent(None, u64::MAX));
     assert_eq!(refused, Some((300, Reason::ParkedOverflow)), "the oldest");
     let written = Until::Written { until_us: u64::MAX };
-    let refused = lot.park_of(301, (301, false), (20_000, 9_000), written);
+    let refused = partition.park_of(301, (301, false), (20_000, 9_000), written);
     assert_eq!(refused, Some((255, Reason::ParkedOverflow)), "the oldest");
-    assert_eq!(lot.called(), [5_000], "which was behind it");
+    assert_eq!(partition.called(), [5_000], "which was behind it");
     for number in 0..PARKED_FLOW_MAX as u32 - 1 {
-        assert_eq!(lot.park(number, 301, TURN), None);
+        assert_eq!(partition.park(number, 301, TURN), None);
     }
-    let refused = lot.park(9, 301, TURN);
+    let refused = partition.park(9, 301, TURN);
     assert_eq!(refused, Some((9, Reason::ParkedFlow)));
 }
 
@@ -252,7 +260,7 @@ fn it_does_what_a_list_would() {
         random % below
     };
     for _ in 0..60 {
-        let mut lot = Lot::new();
+        let mut partition = Lot::new();
         // (number, flow, ready at, member, arrived)
         let mut list: Vec<(u32, u64, u64, Option<u16>, u64)> = Vec::new();
         let (mut covered, mut now) = ([0_u64; 3], 0);
@@ -260,7 +268,7 @@ fn it_does_what_a_list_would() {
             now += draw(20);
             let flow = draw(40);
             let behind = list.iter().any(|one| one.1 == flow);
-            assert_eq!(lot.parking.must_follow(flow), behind);
+            assert_eq!(partition.parking.must_follow(flow), behind);
             let (until, one) = match draw(3) {
                 _ if behind => (TURN, (number, flow, 0, None, 0)),
                 0 => {
@@ -274,14 +282,17 @@ fn it_does_what_a_list_would() {
                     (absent(member, until_us), one)
                 }
             };
-            assert_eq!(lot.park_of(number, (flow, false), (now, now), until), None);
+            assert_eq!(
+                partition.park_of(number, (flow, false), (now, now), until),
+                None
+            );
             list.push(one);
             if draw(4) == 0 {
                 let member = 1 + draw(2) as u16;
                 covered[usize::from(member)] = now.saturating_sub(draw(200));
-                lot.covers(member, covered[usize::from(member)]);
+                partition.covers(member, covered[usize::from(member)]);
             }
-            lot.due(now);
+            partition.due(now);
             let mut expected = Vec::new();
             let mut held = Vec::new();
             list.retain(|&(number, flow, at_us, member, arrived)| {
@@ -298,11 +309,11 @@ fn it_does_what_a_list_would() {
                 }
                 !goes
             });
-            let mut called = lot.called();
+            let mut called = partition.called();
             for flow in 0..40 {
                 for one in &list {
                     if one.1 == flow {
-                        assert!(lot.parking.must_follow(flow));
+                        assert!(partition.parking.must_follow(flow));
                     }
                 }
             }

@@ -216,7 +216,7 @@ pub(super) fn what_a_relay_keeps_is_bounded() {
         members: (0..6)
             .map(|name| (MemberId(name), Some(Incarnation(u64::from(name) + 100))))
             .collect(),
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     for member in 0..6 {
         cluster.install(member, &roster).unwrap();

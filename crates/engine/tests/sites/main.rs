@@ -317,7 +317,7 @@ fn a_dead_relay_is_passed_by_and_the_next_epoch_replaces_it() {
         members: members
             .map(|name| (MemberId(name), Some(Incarnation(u64::from(name) + 100))))
             .to_vec(),
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     for member in members {
         cluster.install(usize::from(member), &roster).unwrap();

@@ -278,7 +278,7 @@ fn what_all_counted_is_told_by_any() {
     let mut cluster = Cluster::new(Monitor::new(config), 3, DELAY_US, 3);
     let answer = udp((9, 9), (10, 10), &[0; 700]);
     for number in 0..40u16 {
-        // One asks forty hosts, of which one answers a lot.
+        // One asks forty hosts, of which one answers a partition.
         cluster.packet(usize::from(number) % 3, 0, &syn(10, (100 + number, 80)));
         cluster.packet(usize::from(number + 1) % 3, 1, &answer);
     }

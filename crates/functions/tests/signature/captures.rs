@@ -129,7 +129,7 @@ impl Sure {
 
 /// A capture dealt over three instances, with an exchange after every `lag` packets: the alerts, what the sure way finds, and
 /// what all in it would have to find whole.
-struct Dealt {
+struct PlaceAssignment {
     found: BTreeSet<(String, u32)>,
     whole: BTreeSet<(String, u32)>,
     all: BTreeSet<(String, u32)>,
@@ -139,7 +139,7 @@ struct Dealt {
     places: usize,
 }
 
-fn deal(frames: &[Vec<u8>], config: &SignatureConfig, lag: usize) -> Dealt {
+fn deal(frames: &[Vec<u8>], config: &SignatureConfig, lag: usize) -> PlaceAssignment {
     let mut cluster = Cluster::new(config, 3);
     let mut streams: BTreeMap<String, Sure> = BTreeMap::new();
     let mut segments = 0;
@@ -183,7 +183,7 @@ fn deal(frames: &[Vec<u8>], config: &SignatureConfig, lag: usize) -> Dealt {
     let named = |name: &String, ids: BTreeSet<u32>| -> Vec<_> {
         ids.into_iter().map(|id| (name.clone(), id)).collect()
     };
-    Dealt {
+    PlaceAssignment {
         found: found
             .iter()
             .map(|one| (one.stream.to_string(), one.id))

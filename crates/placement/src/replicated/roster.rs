@@ -15,7 +15,7 @@ pub struct Roster {
     pub members: Vec<(MemberId, Option<Incarnation>)>,
     /// Who holds what of pools, as the state's objects write it down; empty: everybody what is its own by place. Handed through
     /// to those who grant: opaque here.
-    pub dealing: Vec<u8>,
+    pub assignment: Vec<u8>,
 }
 
 impl Roster {

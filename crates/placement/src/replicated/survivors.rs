@@ -335,7 +335,7 @@ mod tests {
                 members: members
                     .map(|name| (MemberId(name), Some(Incarnation(1))))
                     .collect(),
-                dealing: Vec::new(),
+                assignment: Vec::new(),
             };
             survivor
                 .install(Time(u64::from(epoch)), &roster, &mut Nowhere)

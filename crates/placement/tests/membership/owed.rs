@@ -79,7 +79,7 @@ impl Cluster {
         let roster = Roster {
             epoch: Epoch(epoch),
             members: names.collect(),
-            dealing: Vec::new(),
+            assignment: Vec::new(),
         };
         let now = self.now;
         for &name in members {

@@ -74,7 +74,7 @@ fn a_part_of_an_image_is_passed_on() {
     let roster = Roster {
         epoch: Epoch(2),
         members: vec![(MEMBERS[1], Some(LIFE)), (MEMBERS[2], Some(LIFE))],
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     for survivor in [&mut served, &mut third] {
         survivor
@@ -105,7 +105,7 @@ fn whoever_is_alone_in_its_epoch_is_ready() {
     let roster = |epoch: u32, members: &[MemberId]| Roster {
         epoch: Epoch(epoch),
         members: members.iter().map(|&name| (name, Some(LIFE))).collect(),
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     let joining = |member: MemberId| {
         let mut config = Config::new(ClusterId(1), Epoch(0), member, LIFE, MEMBERS.to_vec());
@@ -276,7 +276,7 @@ fn many_return_at_once_though_messages_are_short() {
         members: (0..MANY)
             .map(|place| (MemberId(20_000 + place), Some(incarnation(place))))
             .collect(),
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     for member in &mut cluster {
         member
@@ -330,7 +330,7 @@ fn a_newcomer_waits_a_minute_for_who_cannot_join() {
         let roster = Roster {
             epoch: Epoch(epoch),
             members: names.zip(incarnations).collect(),
-            dealing: Vec::new(),
+            assignment: Vec::new(),
         };
         for member in cluster {
             let installed = member.install(now, &roster, &mut Nowhere);
@@ -374,7 +374,7 @@ fn a_join_waits_for_no_keep_alive() {
     let roster = Roster {
         epoch: Epoch(2),
         members: vec![(MEMBERS[0], Some(LIFE)), (MEMBERS[1], Some(LIFE))],
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     let members = MEMBERS[..2].to_vec();
     let start = |member: MemberId, joins: bool| {

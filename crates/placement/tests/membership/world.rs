@@ -99,7 +99,7 @@ impl World {
             roster: Roster {
                 epoch: Epoch(1),
                 members,
-                dealing: Vec::new(),
+                assignment: Vec::new(),
             },
             walks: Walks::new(),
             dead: Vec::new(),
@@ -316,7 +316,7 @@ impl World {
         self.roster = Roster {
             epoch,
             members,
-            dealing: Vec::new(),
+            assignment: Vec::new(),
         };
         self.report.epochs += 1;
         for place in 0..self.hosts.len() {

@@ -316,7 +316,7 @@ pub(crate) fn a_full_message_goes_again_under_a_longer_header() -> Result<(), St
     let roster = Roster {
         epoch: Epoch(128),
         members: vec![(A, None), (B, None)],
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     let now = few.now;
     for (node, count) in few.nodes.iter_mut().zip(&mut few.delivered) {

@@ -326,7 +326,7 @@ impl<F: NetworkFunction> Hosts<F> {
         let roster = Roster {
             epoch: Epoch(epoch),
             members: members.collect(),
-            dealing: Vec::new(),
+            assignment: Vec::new(),
         };
         let now = self.now();
         let most = spread.as_micros() as u64;

@@ -1,47 +1,47 @@
 //! Things that can run out (outside ports), dealt so that two members never hand out the same one.
 //!
-//! The items of a pool lie on *shelves* (an address and a protocol) of equal length. Shelves are cut into
+//! The items of a pool lie on *ranges* (an address and a protocol) of equal length. BlockAllocator are cut into
 //! blocks of 64 items, and blocks are leased to instances by their place in the configured member list. An
 //! instance grants only from its own blocks, so a grant needs nobody's consent and never collides.
 //! What is in use is seen in the tables that use it, and an item returns
 //! when its last user was forgotten by everybody ([`Table::on_forget`](crate::Table::on_forget)).
 //!
-//! An epoch may deal the blocks of the dead to others ([`Dealing`](crate::Dealing)); `leases.rs` says when these may grant from
+//! An epoch may deal the blocks of the dead to others ([`BlockAssignment`](crate::BlockAssignment)); `leases.rs` says when these may grant from
 //! them. So every instance knows of every item whether it is used, not of its own alone: a bit each. All that travels about a
 //! pool is which epoch an instance has in force, once an epoch deals anything.
 
-mod shelves;
+mod block_allocator;
 
 use core::cell::{Cell, RefCell};
 use core::fmt::Debug;
 use std::rc::Rc;
 
 use crate::answer::Late;
+use crate::block_assignment::PARTITIONS;
 use crate::branch::{Branch, taken};
 use crate::context::{Context, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
-use crate::dealing::LOTS;
 use crate::leases::{Note, Notes};
 use crate::mutant::{self, Mutant};
 use crate::object::{Absence, Object, ObjectSettings, Part, Since};
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
-use shelves::{Begin, Shelves, Standing};
+use block_allocator::{Begin, BlockAllocator, Standing};
 
 /// Items in a leased block.
 pub const BLOCK_ITEMS: u32 = 64;
 
-/// What a pool's items are: `shelves` × `items` of them, numbered shelf by shelf.
+/// What a pool's items are: `ranges` × `items` of them, numbered range by range.
 pub trait Space: Debug + 'static {
     /// An item.
     type Item: Copy + Debug;
-    /// How many shelves there are.
-    fn shelves(&self) -> u32;
-    /// How many items a shelf has.
+    /// How many ranges there are.
+    fn ranges(&self) -> u32;
+    /// How many items a range has.
     fn items(&self) -> u32;
-    /// The item at a place of a shelf.
-    fn item(&self, shelf: u32, place: u32) -> Self::Item;
-    /// Where an item is: shelf and place. `None` if it is not of this pool.
+    /// The item at a place of a range.
+    fn item(&self, range: u32, place: u32) -> Self::Item;
+    /// Where an item is: range and place. `None` if it is not of this pool.
     fn place(&self, item: &Self::Item) -> Option<(u32, u32)>;
 }
 
@@ -76,7 +76,7 @@ struct Shared<S> {
     space: S,
     /// Which share of the blocks is this instance's by place, of how many.
     share: (u32, u32),
-    shelves: RefCell<Shelves>,
+    ranges: RefCell<BlockAllocator>,
     leases: RefCell<PoolLeases>,
     /// Granted items that are neither spent nor returned, the latest last: those of parked packets, and of the packet being
     /// handled.
@@ -86,11 +86,11 @@ struct Shared<S> {
     declared: Cell<bool>,
 }
 
-/// What a pool knows of the epoch's dealing.
+/// What a pool knows of the epoch's assignment.
 #[derive(Debug, Default)]
 struct PoolLeases {
     notes: Notes,
-    /// Members from whose places' lots this instance may grant what was dealt to it.
+    /// Members from whose places' partitions this instance may grant what was dealt to it.
     open: Vec<u16>,
     /// The state of the context's leases that was looked at last, and when.
     version: u64,
@@ -117,7 +117,7 @@ pub struct PoolUse {
     pub reclaimed: u32,
     /// Of those, granted and not returned.
     pub in_use: u32,
-    /// Grants refused because the shelf was empty.
+    /// Grants refused because the range was empty.
     pub refused: u64,
 }
 
@@ -135,17 +135,17 @@ impl<S: Space> Pool<S> {
             (0, 1)
         };
         assert!(
-            space.shelves().checked_mul(space.items()).is_some(),
+            space.ranges().checked_mul(space.items()).is_some(),
             "a pool has fewer than 2^32 items"
         );
-        let shelves = Shelves::new(space.shelves(), space.items());
+        let ranges = BlockAllocator::new(space.ranges(), space.items());
         let shared = Shared {
             context,
             object,
             settings,
             space,
             share,
-            shelves: RefCell::new(shelves),
+            ranges: RefCell::new(ranges),
             leases: RefCell::default(),
             outstanding: RefCell::new(Vec::with_capacity(OUTSTANDING_EXPECTED)),
             refused: Cell::new(0),
@@ -157,9 +157,9 @@ impl<S: Space> Pool<S> {
         }
     }
 
-    /// Reserves an item of a shelf: the one at `wish` if it is leased here and free, else another.
-    /// `None` when this instance's leases of the shelf are used up. Never late.
-    pub fn grant(&self, shelf: u32, wish: u32) -> Result<Option<Grant<S::Item>>, Late> {
+    /// Reserves an item of a range: the one at `wish` if it is leased here and free, else another.
+    /// `None` when this instance's leases of the range are used up. Never late.
+    pub fn grant(&self, range: u32, wish: u32) -> Result<Option<Grant<S::Item>>, Late> {
         let shared = &*self.shared;
         if shared.context.is_prefetching() {
             return Err(Late::new());
@@ -168,8 +168,8 @@ impl<S: Space> Pool<S> {
         let granted = shared.context.grant(
             shared.object,
             // What it was granted and may grant no more returns when the packet ends.
-            |number| number / items == shelf && shared.is_granted_from(shelf, number % items),
-            || shared.take(shelf, wish).map(|place| shelf * items + place),
+            |number| number / items == range && shared.is_granted_from(range, number % items),
+            || shared.take(range, wish).map(|place| range * items + place),
         );
         if granted.is_none() {
             shared.refused.set(shared.refused.get() + 1);
@@ -184,8 +184,8 @@ impl<S: Space> Pool<S> {
     /// Asks for what [`Pool::grant`] reads first, where there are other things to do before: a cache line comes meanwhile. Answers
     /// nothing and is never late.
     #[inline]
-    pub fn approach(&self, shelf: u32, wish: u32) {
-        self.shared.shelves.borrow().approach(shelf, wish);
+    pub fn approach(&self, range: u32, wish: u32) {
+        self.shared.ranges.borrow().approach(range, wish);
     }
 
     /// Whether nobody can have put `item` to use without it being known here: late while the living
@@ -197,8 +197,8 @@ impl<S: Space> Pool<S> {
             return Ok(());
         };
         match shared.space.place(item) {
-            Some((shelf, place)) if !shared.is_granted_from(shelf, place) => {
-                let member = shared.holder(shelf, place / BLOCK_ITEMS);
+            Some((range, place)) if !shared.is_granted_from(range, place) => {
+                let member = shared.holder(range, place / BLOCK_ITEMS);
                 let mut members = shared.context.identity().members.iter();
                 let place = members.position(|&known| known == member).unwrap_or(0);
                 shared.context.absent(Some(place as u16), us.into())
@@ -221,13 +221,13 @@ impl<S: Space> Pool<S> {
     pub fn is_own(&self, item: &S::Item) -> bool {
         let place = self.shared.space.place(item);
         self.shared.knows_its_own()
-            && place.is_some_and(|(shelf, place)| self.shared.is_granted_from(shelf, place))
+            && place.is_some_and(|(range, place)| self.shared.is_granted_from(range, place))
     }
 
     /// Whether the item is in use, as far as this instance knows, whoever granted it.
     pub fn is_used(&self, item: &S::Item) -> bool {
         let place = self.shared.space.place(item);
-        place.is_some_and(|(shelf, place)| self.shared.shelves.borrow().is_used(shelf, place))
+        place.is_some_and(|(range, place)| self.shared.ranges.borrow().is_used(range, place))
     }
 
     /// The items' space.
@@ -246,12 +246,12 @@ impl<S: Space> Pool<S> {
     /// How much of the leases is used.
     pub fn usage(&self) -> PoolUse {
         let shared = &*self.shared;
-        let shelves = shared.shelves.borrow();
+        let ranges = shared.ranges.borrow();
         PoolUse {
-            leased: shelves.free() + shelves.in_use(),
-            quarantined: shelves.quarantined(),
-            reclaimed: shelves.reclaimed(),
-            in_use: shelves.in_use(),
+            leased: ranges.free() + ranges.in_use(),
+            quarantined: ranges.quarantined(),
+            reclaimed: ranges.reclaimed(),
+            in_use: ranges.in_use(),
             refused: shared.refused.get(),
         }
     }
@@ -284,22 +284,22 @@ impl<S: Space> Returns<S> {
     /// Asks for what [`Returns::hold`] and [`Returns::item`] read; a cache line comes meanwhile.
     #[inline]
     pub fn approach(&self, item: &S::Item) {
-        if let Some((shelf, place)) = self.shared.space.place(item) {
-            self.shared.shelves.borrow().approach(shelf, place);
+        if let Some((range, place)) = self.shared.space.place(item) {
+            self.shared.ranges.borrow().approach(range, place);
         }
     }
 
     /// The item is in use: a row has it that this instance did not write now. It is granted to nobody until it returns.
     pub fn hold(&self, item: &S::Item) {
-        if let Some((shelf, place)) = self.shared.space.place(item) {
-            self.shared.hold(shelf, place);
+        if let Some((range, place)) = self.shared.space.place(item) {
+            self.shared.hold(range, place);
         }
     }
 
     /// The item is used by nobody any more. Items leased elsewhere are not this instance's business.
     pub fn item(&self, item: &S::Item) {
-        if let Some((shelf, place)) = self.shared.space.place(item) {
-            self.shared.put(shelf, place);
+        if let Some((range, place)) = self.shared.space.place(item) {
+            self.shared.put(range, place);
         }
     }
 }
@@ -312,42 +312,42 @@ impl<S: Space> Shared<S> {
             return true;
         }
         let leases = self.context.leasing.leases.borrow();
-        self.leases.borrow().dealt > 0 || leases.dealing.dealt.is_empty()
+        self.leases.borrow().dealt > 0 || leases.assignment.dealt.is_empty()
     }
 
-    fn is_granted_from(&self, shelf: u32, place: u32) -> bool {
-        self.shelves.borrow().is_granted_from(shelf, place)
+    fn is_granted_from(&self, range: u32, place: u32) -> bool {
+        self.ranges.borrow().is_granted_from(range, place)
     }
 
-    /// Whose a block is by place, and its number among those of that place. Shifted from shelf to shelf, so that a rest does not
+    /// Whose a block is by place, and its number among those of that place. Shifted from range to range, so that a rest does not
     /// always fall to the same member.
-    fn home(&self, shelf: u32, block: u32) -> (u16, u32) {
+    fn home(&self, range: u32, block: u32) -> (u16, u32) {
         let members = &self.context.identity().members;
-        let (turn, count) = (block + shelf, members.len().max(1) as u32);
+        let (turn, count) = (block + range, members.len().max(1) as u32);
         let member = members.get((turn % count) as usize);
         (member.copied().unwrap_or(0), turn / count)
     }
 
     /// The member that holds a block.
-    fn holder(&self, shelf: u32, block: u32) -> u16 {
-        let (home, number) = self.home(shelf, block);
+    fn holder(&self, range: u32, block: u32) -> u16 {
+        let (home, number) = self.home(range, block);
         let leases = self.context.leasing.leases.borrow();
-        leases.dealing.holder(home, number as usize % LOTS)
+        leases.assignment.holder(home, number as usize % PARTITIONS)
     }
 
     /// What this instance may do with a block.
-    fn judge(&self, shelf: u32, block: u32, open: &[u16]) -> Standing {
+    fn judge(&self, range: u32, block: u32, open: &[u16]) -> Standing {
         let (mine, shares) = self.share;
-        let is_home = if mutant::active(Mutant::BlocksDealtByShelf) {
-            (block + shelf).is_multiple_of(shares)
+        let is_home = if mutant::active(Mutant::BlocksAssignedByRange) {
+            (block + range).is_multiple_of(shares)
         } else {
-            (block + shelf) % shares == mine
+            (block + range) % shares == mine
         };
         if !self.settings.logged {
             return Standing::Own;
         }
         let leases = self.context.leasing.leases.borrow();
-        if leases.dealing.dealt.is_empty() {
+        if leases.assignment.dealt.is_empty() {
             return if is_home {
                 Standing::Own
             } else {
@@ -355,8 +355,8 @@ impl<S: Space> Shared<S> {
             };
         }
         let identity = self.context.identity();
-        let (home, number) = self.home(shelf, block);
-        let holder = leases.dealing.holder(home, number as usize % LOTS);
+        let (home, number) = self.home(range, block);
+        let holder = leases.assignment.holder(home, number as usize % PARTITIONS);
         let is_mine = if home == identity.own.member {
             is_home
         } else {
@@ -366,7 +366,7 @@ impl<S: Space> Shared<S> {
         };
         match () {
             () if holder != identity.own.member || !is_mine => Standing::Foreign,
-            () if leases.dealing.dealt.contains_key(&home)
+            () if leases.assignment.dealt.contains_key(&home)
                 && !open.contains(&home)
                 && !mutant::active(Mutant::QuarantineSkipped) =>
             {
@@ -374,7 +374,7 @@ impl<S: Space> Shared<S> {
                 Standing::Quarantined
             }
             () if home == identity.own.member => {
-                if leases.dealing.dealt.contains_key(&home) {
+                if leases.assignment.dealt.contains_key(&home) {
                     taken(Branch::LotReturned);
                 }
                 Standing::Own
@@ -391,11 +391,11 @@ impl<S: Space> Shared<S> {
         let leases = self.leases.borrow();
         // Who granted from a block and holds it still needs nobody's release, whoever held it before.
         let keeps = leases.dealt > 0;
-        let judge = |shelf, block| self.judge(shelf, block, &leases.open);
-        self.shelves.borrow_mut().deal(keeps, judge);
+        let judge = |range, block| self.judge(range, block, &leases.open);
+        self.ranges.borrow_mut().deal(keeps, judge);
     }
 
-    fn take(&self, shelf: u32, wish: u32) -> Option<u32> {
+    fn take(&self, range: u32, wish: u32) -> Option<u32> {
         let logged = self.settings.logged;
         if logged && !(self.context.may_lease() && self.knows_its_own()) {
             taken(Branch::GrantWithoutLease);
@@ -406,8 +406,8 @@ impl<S: Space> Shared<S> {
         } else {
             Begin::WhereLastEnded
         };
-        let place = self.shelves.borrow_mut().take(shelf, wish, begin)?;
-        let number = shelf * self.space.items() + place;
+        let place = self.ranges.borrow_mut().take(range, wish, begin)?;
+        let number = range * self.space.items() + place;
         self.outstanding.borrow_mut().push(number);
         Some(place)
     }
@@ -419,16 +419,16 @@ impl<S: Space> Shared<S> {
         place.map(|place| outstanding.swap_remove(place)).is_some()
     }
 
-    fn hold(&self, shelf: u32, place: u32) {
-        let is_new = self.shelves.borrow_mut().hold(shelf, place);
-        if !is_new && !self.is_granted_from(shelf, place) {
+    fn hold(&self, range: u32, place: u32) {
+        let is_new = self.ranges.borrow_mut().hold(range, place);
+        if !is_new && !self.is_granted_from(range, place) {
             // Whoever has the block now has put to use what was granted here before and never spent.
-            self.settle(shelf * self.space.items() + place);
+            self.settle(range * self.space.items() + place);
         }
     }
 
-    fn put(&self, shelf: u32, place: u32) {
-        self.shelves.borrow_mut().put(shelf, place);
+    fn put(&self, range: u32, place: u32) {
+        self.ranges.borrow_mut().put(range, place);
     }
 
     /// Does what a change of leases needs: deals anew, and puts on record which epoch is in force. Between packets.
@@ -440,7 +440,7 @@ impl<S: Space> Shared<S> {
             (
                 leases.version,
                 leases.epoch,
-                !leases.dealing.dealt.is_empty(),
+                !leases.assignment.dealt.is_empty(),
             )
         };
         let mut leases = self.leases.borrow_mut();
@@ -450,7 +450,7 @@ impl<S: Space> Shared<S> {
         }
         leases.judged_us = context.now_us();
         let shared = context.leasing.leases.borrow();
-        let homes = shared.dealing.dealt.keys().copied();
+        let homes = shared.assignment.dealt.keys().copied();
         let open: Vec<u16> = homes
             .filter(|&home| shared.may_grant(context, home, &leases.notes))
             .collect();
@@ -588,13 +588,13 @@ impl<S: Space> Object for Pool<S> {
     }
     fn give_back(&self, number: u32) {
         let items = self.shared.space.items();
-        let (shelf, place) = (number / items, number % items);
+        let (range, place) = (number / items, number % items);
         // What was dealt to another since may be in use there by now.
         if self.shared.settle(number) {
-            self.shared.put(shelf, place);
+            self.shared.put(range, place);
         }
     }
     fn entries(&self) -> usize {
-        self.shared.shelves.borrow().in_use() as usize
+        self.shared.ranges.borrow().in_use() as usize
     }
 }

@@ -69,7 +69,7 @@ pub(crate) struct Header {
     pub(crate) touch_due: Tick,
     /// The last announced use, of this generation.
     pub(crate) seen: Tick,
-    /// Uses up to this one were declared over, of this generation. The entry incarnations while `seen > expired`.
+    /// Uses up to this one were declared over, of this generation. The entry lives while `seen > expired`.
     pub(crate) expired: Tick,
     /// The lower half of the entry's generation; see [`Links`] and [`Table::generation`](super::Table::generation).
     pub(crate) generation_low: u32,

@@ -246,8 +246,8 @@ impl Cluster {
         let Some(vacancy) = state.users.vacancy()? else {
             return Ok(());
         };
-        let shelf = chance.below(2) as u32;
-        let Some(grant) = state.ports.grant(shelf, chance.below(8) as u32)? else {
+        let range = chance.below(2) as u32;
+        let Some(grant) = state.ports.grant(range, chance.below(8) as u32)? else {
             return Ok(());
         };
         if chance.one_in(4) {

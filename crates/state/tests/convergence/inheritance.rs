@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, Dealing, GiveBack, Identity, ObjectSettings, OriginName, Pool, PoolUse,
-    Sequencer, Set, State, Sweep, state,
+    BlockAssignment, Builder, Context, GiveBack, Identity, ObjectSettings, OriginName, Pool,
+    PoolUse, Sequencer, Set, State, Sweep, state,
 };
 
-use crate::leases::Shelves;
+use crate::leases::BlockAllocator;
 
 const MEMBERS: [u16; 3] = [3, 8, 13];
 const SHELVES: u32 = 2;
@@ -23,7 +23,7 @@ const LEASE_US: u64 = 10_000_000;
 
 #[state]
 struct Estate {
-    pool: Pool<Shelves>,
+    pool: Pool<BlockAllocator>,
     users: Set<u32>,
     /// Its entries have no items of the pool, so that how long they live delays nothing.
     neighbours: Set<u32>,
@@ -52,7 +52,7 @@ impl Host {
         let context = Rc::new(context);
         let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
         let estate = Estate {
-            pool: builder.pool("pool", Shelves(SHELVES, ITEMS)),
+            pool: builder.pool("pool", BlockAllocator(SHELVES, ITEMS)),
             users: builder.table("users", 100, &[USERS_IDLE_S]),
             neighbours: builder.table("neighbours", 100, &[1_200]),
         };
@@ -62,8 +62,8 @@ impl Host {
     }
 
     /// An epoch is put in force.
-    fn install(&self, epoch: u32, incarnations: &[OriginName], dealing: &Dealing) {
-        self.context.set_dealing(epoch, dealing.clone());
+    fn install(&self, epoch: u32, incarnations: &[OriginName], assignment: &BlockAssignment) {
+        self.context.set_dealing(epoch, assignment.clone());
         self.context.set_living(incarnations.iter().copied());
     }
 
@@ -94,7 +94,7 @@ impl Host {
 
 /// How many of these hosts may grant each item: at least so many, and at most.
 fn holders(hosts: &[&Host]) -> (usize, usize) {
-    let items = (0..SHELVES).flat_map(|shelf| (0..ITEMS).step_by(64).map(move |at| (shelf, at)));
+    let items = (0..SHELVES).flat_map(|range| (0..ITEMS).step_by(64).map(move |at| (range, at)));
     let counts = items.map(|item| {
         let holds = hosts.iter().filter(|host| host.estate.pool.is_own(&item));
         holds.count()
@@ -105,30 +105,30 @@ fn holders(hosts: &[&Host]) -> (usize, usize) {
 }
 
 /// Three hosts in their first epoch, of which the third leaves by the next.
-fn without_the_third(lease_us: u64, fenced: bool) -> ([Host; 3], Dealing) {
+fn without_the_third(lease_us: u64, fenced: bool) -> ([Host; 3], BlockAssignment) {
     let mut hosts = MEMBERS.map(|member| Host::new(incarnation(member, 1), lease_us));
     let all = MEMBERS.map(|member| incarnation(member, 1));
     for host in &mut hosts {
-        host.install(2, &all, &Dealing::default());
+        host.install(2, &all, &BlockAssignment::default());
         let usage = host.at(1_000_000);
         assert_eq!((usage.quarantined, usage.reclaimed), (0, 0));
     }
-    let mut dealing = Dealing::default();
-    dealing.leave(13, &[3, 8], 3);
+    let mut assignment = BlockAssignment::default();
+    assignment.leave(13, &[3, 8], 3);
     if fenced {
-        dealing.fence(13, 1);
+        assignment.fence(13, 1);
     }
     for host in &mut hosts[..2] {
-        host.install(3, &all[..2], &dealing);
+        host.install(3, &all[..2], &assignment);
         let usage = host.at(2_000_000);
         assert!(usage.quarantined > 0 && usage.reclaimed == 0);
     }
-    (hosts, dealing)
+    (hosts, assignment)
 }
 
 /// The dead is known to be dead.
 pub fn the_fenced_are_inherited_from_after_an_idle_time() {
-    let ([mut a, mut b, _], mut dealing) = without_the_third(0, true);
+    let ([mut a, mut b, _], mut assignment) = without_the_third(0, true);
     let usage = a.at(100_000_000);
     assert_eq!(usage.reclaimed, 0, "its incarnation is not closed");
     for host in [&mut a, &mut b] {
@@ -148,8 +148,8 @@ pub fn the_fenced_are_inherited_from_after_an_idle_time() {
     assert_eq!(holders(&[&a, &b]), (1, 1), "each block is one's");
     // Another leaves: what is granted from already stays so.
     let leased = usages[0].leased;
-    dealing.leave(8, &[3], 4);
-    a.install(4, &[incarnation(3, 1)], &dealing);
+    assignment.leave(8, &[3], 4);
+    a.install(4, &[incarnation(3, 1)], &assignment);
     let usage = a.at(200_000_000);
     assert_eq!(usage.leased, leased);
     assert_eq!(usage.leased + usage.quarantined, SHELVES * ITEMS);
@@ -184,9 +184,9 @@ pub fn leases_run_out_before_others_inherit() {
 
 /// Between its first packets and the first look at its blocks, milliseconds later, it has them all by place.
 pub fn who_returns_grants_nothing_before_it_judged() {
-    let mut dealing = Dealing::default();
-    dealing.leave(13, &[3, 8], 3);
-    dealing.come_back(13, 4);
+    let mut assignment = BlockAssignment::default();
+    assignment.leave(13, &[3, 8], 3);
+    assignment.come_back(13, 4);
     let mut back = Host::new(incarnation(13, 2), 0);
     assert!(
         back.grants(),
@@ -195,7 +195,7 @@ pub fn who_returns_grants_nothing_before_it_judged() {
     back.install(
         4,
         &[incarnation(3, 1), incarnation(8, 1), incarnation(13, 2)],
-        &dealing,
+        &assignment,
     );
     back.context.set_joined();
     assert_eq!(holders(&[&back]), (0, 0));
@@ -205,26 +205,26 @@ pub fn who_returns_grants_nothing_before_it_judged() {
     assert!(!back.grants());
     // Nothing was dealt away: its place's are its own at once.
     let plain = Host::new(incarnation(13, 2), 0);
-    plain.install(4, &[incarnation(13, 2)], &Dealing::default());
+    plain.install(4, &[incarnation(13, 2)], &BlockAssignment::default());
     assert!(plain.grants());
 }
 
 /// It comes back while one of the others has not heard of it.
 pub fn who_returns_waits_until_the_others_released() {
-    let ([mut a, mut b, _], mut dealing) = without_the_third(0, true);
+    let ([mut a, mut b, _], mut assignment) = without_the_third(0, true);
     for host in [&mut a, &mut b] {
         host.context.set_closed(incarnation(13, 1));
         assert!(host.at(100_000_000).reclaimed > 0);
         host.written();
     }
-    dealing.come_back(13, 4);
+    assignment.come_back(13, 4);
     let incarnations = [incarnation(3, 1), incarnation(8, 1), incarnation(13, 2)];
     let mut back = Host::new(incarnation(13, 2), 0);
-    back.install(4, &incarnations, &dealing);
+    back.install(4, &incarnations, &assignment);
     back.at(100_000_000);
     back.context.set_joined();
     let released = |back: &mut Host, host: &mut Host| {
-        host.install(4, &incarnations, &dealing);
+        host.install(4, &incarnations, &assignment);
         assert_eq!(host.at(200_000_000).reclaimed, 0);
         let own = host.context.identity().own;
         for (sequence, group) in host.written() {
@@ -254,7 +254,7 @@ pub fn who_returns_waits_until_the_others_released() {
     other.install(
         4,
         &[incarnation(3, 1), incarnation(8, 1), incarnation(13, 3)],
-        &dealing,
+        &assignment,
     );
     other
         .estate
@@ -284,13 +284,13 @@ fn returning() {
 
 #[test]
 fn without_evidence_and_without_leases_nobody_inherits() {
-    let ([mut a, ..], mut dealing) = without_the_third(0, false);
+    let ([mut a, ..], mut assignment) = without_the_third(0, false);
     a.context.set_closed(incarnation(13, 1));
     let late = u64::MAX / 2;
     assert_eq!(a.at(late).reclaimed, 0);
     // The evidence may come later. Until then the process may have run, and its flows talked.
-    dealing.fence(13, 1);
-    a.install(4, &[incarnation(3, 1), incarnation(8, 1)], &dealing);
+    assignment.fence(13, 1);
+    a.install(4, &[incarnation(3, 1), incarnation(8, 1)], &assignment);
     assert_eq!(a.at(late + QUARANTINE_US - 1).reclaimed, 0);
     assert!(a.at(late + QUARANTINE_US + LOOK_US).reclaimed > 0);
 }
@@ -298,7 +298,7 @@ fn without_evidence_and_without_leases_nobody_inherits() {
 /// A packet was granted an item and waits; meanwhile the item's block is another's again.
 #[test]
 fn grants_that_wait_are_void_and_leave_nothing() {
-    let ([mut a, ..], mut dealing) = without_the_third(0, true);
+    let ([mut a, ..], mut assignment) = without_the_third(0, true);
     a.context.set_closed(incarnation(13, 1));
     assert!(a.at(100_000_000).reclaimed > 0);
     let inherited = |a: &Host| {
@@ -313,12 +313,12 @@ fn grants_that_wait_are_void_and_leave_nothing() {
         let granted = a.estate.pool.grant(0, item.1).expect("never late");
         assert_eq!(granted.map(|grant| grant.item()), Some(item));
         let (call, _) = a.context.park();
-        let before = dealing.clone();
-        dealing.come_back(13, 4);
+        let before = assignment.clone();
+        assignment.come_back(13, 4);
         a.install(
             4,
             &[incarnation(3, 1), incarnation(8, 1), incarnation(13, next)],
-            &dealing,
+            &assignment,
         );
         a.at(next * 200_000_000);
         assert!(!a.estate.pool.is_own(&item));
@@ -332,9 +332,9 @@ fn grants_that_wait_are_void_and_leave_nothing() {
             .end(|object, number| _ = a.estate.look(object, GiveBack(number)));
         assert_eq!(a.estate.pool.is_used(&item), put_to_use_by_the_other);
         // Back to where it was, for the other case.
-        dealing = before;
-        dealing.fence(13, next);
-        a.install(4, &[incarnation(3, 1), incarnation(8, 1)], &dealing);
+        assignment = before;
+        assignment.fence(13, next);
+        a.install(4, &[incarnation(3, 1), incarnation(8, 1)], &assignment);
         a.at(next * 200_000_000 + 500_000);
         a.context.set_closed(incarnation(13, next));
         a.at(next * 200_000_000 + 100_000_000);

@@ -32,21 +32,21 @@ fn instances(hosts: u16, lanes: u16) -> Vec<Rc<Context>> {
         .collect()
 }
 
-/// Shelves and items of any number; an item is (shelf, place).
+/// BlockAllocator and items of any number; an item is (range, place).
 #[derive(Debug)]
-pub struct Shelves(pub u32, pub u32);
+pub struct BlockAllocator(pub u32, pub u32);
 
-impl Space for Shelves {
+impl Space for BlockAllocator {
     type Item = (u32, u32);
-    fn shelves(&self) -> u32 {
+    fn ranges(&self) -> u32 {
         self.0
     }
     fn items(&self) -> u32 {
         self.1
     }
-    fn item(&self, shelf: u32, place: u32) -> (u32, u32) {
-        assert!(shelf < self.0 && place < self.1, "no item of this pool");
-        (shelf, place)
+    fn item(&self, range: u32, place: u32) -> (u32, u32) {
+        assert!(range < self.0 && place < self.1, "no item of this pool");
+        (range, place)
     }
     fn place(&self, item: &(u32, u32)) -> Option<(u32, u32)> {
         (item.0 < self.0 && item.1 < self.1).then_some(*item)
@@ -55,20 +55,20 @@ impl Space for Shelves {
 
 #[state]
 struct Leased {
-    pool: Pool<Shelves>,
+    pool: Pool<BlockAllocator>,
 }
 
-fn pool(context: &Rc<Context>, shelves: u32, items: u32) -> Leased {
+fn pool(context: &Rc<Context>, ranges: u32, items: u32) -> Leased {
     let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
     Leased {
-        pool: builder.pool("pool", Shelves(shelves, items)),
+        pool: builder.pool("pool", BlockAllocator(ranges, items)),
     }
 }
 
 #[test]
 fn every_item_is_leased_to_exactly_one_instance_and_granted_once() {
     for (hosts, lanes) in (1..=5).flat_map(|hosts| (1..=3).map(move |lanes| (hosts, lanes))) {
-        for (shelves, items) in [
+        for (ranges, items) in [
             (1, 1),
             (1, 63),
             (2, 64),
@@ -80,22 +80,22 @@ fn every_item_is_leased_to_exactly_one_instance_and_granted_once() {
             let contexts = instances(hosts, lanes);
             let mut leased: Vec<Leased> = contexts
                 .iter()
-                .map(|context| pool(context, shelves, items))
+                .map(|context| pool(context, ranges, items))
                 .collect();
             let all: u32 = leased.iter().map(|leased| leased.pool.usage().leased).sum();
-            assert_eq!(all, shelves * items, "the shares add up");
-            for item in (0..shelves).flat_map(|shelf| (0..items).map(move |place| (shelf, place))) {
+            assert_eq!(all, ranges * items, "the shares add up");
+            for item in (0..ranges).flat_map(|range| (0..items).map(move |place| (range, place))) {
                 let owners = leased.iter().filter(|leased| leased.pool.is_own(&item));
                 assert_eq!(owners.count(), 1, "{item:?} of {hosts} × {lanes}");
             }
             let mut granted = std::collections::BTreeSet::new();
             for (leased, context) in leased.iter_mut().zip(&contexts) {
-                for shelf in 0..shelves {
+                for range in 0..ranges {
                     for wish in 0.. {
                         context.begin(wish);
-                        // Wishes beyond the shelf too: they are wishes.
+                        // Wishes beyond the range too: they are wishes.
                         let wish = (wish * 37) as u32 % (items * 2 + 1);
-                        let grant = leased.pool.grant(shelf, wish).expect("never late");
+                        let grant = leased.pool.grant(range, wish).expect("never late");
                         let Some(grant) = grant else { break };
                         assert!(leased.pool.is_own(&grant.item()));
                         assert!(granted.insert(leased.act().pool.take(grant)));
@@ -104,15 +104,15 @@ fn every_item_is_leased_to_exactly_one_instance_and_granted_once() {
                 }
                 let usage = leased.pool.usage();
                 assert_eq!(usage.in_use, usage.leased);
-                assert!(leased.pool.grant(shelves, 0).expect("never late").is_none());
+                assert!(leased.pool.grant(ranges, 0).expect("never late").is_none());
             }
-            assert_eq!(granted.len() as u32, shelves * items, "none is lost");
+            assert_eq!(granted.len() as u32, ranges * items, "none is lost");
             for leased in &leased {
                 let returns = leased.pool.returns();
                 granted.iter().for_each(|item| returns.item(item));
                 // Once more, and items of no pool: no harm.
                 granted.iter().for_each(|item| returns.item(item));
-                returns.item(&(shelves, 0));
+                returns.item(&(ranges, 0));
                 assert_eq!(leased.pool.usage().in_use, 0);
             }
         }
@@ -130,7 +130,7 @@ pub fn members_with_different_numbers_of_instances_share_no_item() {
         })
         .map(|context| pool(&context, 3, 1_500))
         .collect();
-    for item in (0..3).flat_map(|shelf| (0..1_500).map(move |place| (shelf, place))) {
+    for item in (0..3).flat_map(|range| (0..1_500).map(move |place| (range, place))) {
         let owners = leased.iter().filter(|leased| leased.pool.is_own(&item));
         assert_eq!(owners.count(), 1, "{item:?}");
     }

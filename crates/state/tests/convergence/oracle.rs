@@ -1,5 +1,5 @@
 //! What the tables must hold once everything arrived, told from the written operations alone, by the rules
-//! and not by the code: the greatest generation decides, in it a writing beats a removal, and an entry incarnations
+//! and not by the code: the greatest generation decides, in it a writing beats a removal, and an entry lives
 //! while it was seen later than it was declared over.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -82,7 +82,7 @@ impl Row for Session {
     }
 }
 
-/// Numbers on two shelves of a length that is no multiple of a block.
+/// Numbers on two ranges of a length that is no multiple of a block.
 #[derive(Debug)]
 pub struct Ports;
 
@@ -92,14 +92,14 @@ impl Ports {
 
 impl Space for Ports {
     type Item = u32;
-    fn shelves(&self) -> u32 {
+    fn ranges(&self) -> u32 {
         2
     }
     fn items(&self) -> u32 {
         Self::ITEMS
     }
-    fn item(&self, shelf: u32, place: u32) -> u32 {
-        shelf * 1_000 + place
+    fn item(&self, range: u32, place: u32) -> u32 {
+        range * 1_000 + place
     }
     fn place(&self, item: &u32) -> Option<(u32, u32)> {
         (*item < 2_000 && item % 1_000 < Self::ITEMS).then_some((item / 1_000, item % 1_000))

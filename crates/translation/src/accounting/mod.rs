@@ -151,7 +151,7 @@ pub(crate) struct PortAccounting {
 }
 
 struct Counts {
-    /// A bit for each port, shelf by shelf, that some session has.
+    /// A bit for each port, range by range, that some session has.
     used: Vec<u64>,
     accounts: Accounts,
     blocks: Option<Blocks>,
@@ -184,7 +184,7 @@ impl UsedBlocks {
 impl PortAccounting {
     /// Of a NAT that has granted nothing yet.
     pub(crate) fn new(config: &NatConfig, space: OutsidePorts, context: Rc<Context>) -> Self {
-        let items = (space.shelves() * space.items()) as usize;
+        let items = (space.ranges() * space.items()) as usize;
         let PortQuarantine { seconds, ports_max } = config.port_quarantine;
         let quarantined_max = if seconds == 0 {
             0
@@ -582,8 +582,8 @@ impl PortAccounting {
     }
 
     fn number(&self, outside: &Endpoint) -> Option<u32> {
-        let (shelf, place) = self.space.place(outside)?;
-        Some(shelf * self.space.items() + place)
+        let (range, place) = self.space.place(outside)?;
+        Some(range * self.space.items() + place)
     }
 
     // --- the log

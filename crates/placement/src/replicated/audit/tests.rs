@@ -88,7 +88,7 @@ fn whoever_becomes_alone_sleeps() {
     let alone = Roster {
         epoch: Epoch(2),
         members: vec![(names[0], Some(Incarnation(1)))],
-        dealing: Vec::new(),
+        assignment: Vec::new(),
     };
     let now = now + Duration::from_millis(1);
     replicator

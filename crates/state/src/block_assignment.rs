@@ -1,45 +1,45 @@
 //! Who holds what of a pool once members have died: what an epoch says of it, and how the next one is made.
 //!
-//! The blocks of a pool are dealt by place in the configured list of members. A place's blocks lie in [`LOTS`] lots. While
-//! its member lives, it holds all of them; when an epoch leaves it out, each lot is dealt to one who goes on, and when it comes
-//! back, it gets its lots back. An epoch says the result, whole, so that whoever missed epochs in between deals as the others
-//! do. That a lot is dealt to a member does not mean that it may grant from it: `leases.rs` says when it may.
+//! The blocks of a pool are dealt by place in the configured list of members. A place's blocks lie in [`PARTITIONS`] partitions. While
+//! its member lives, it holds all of them; when an epoch leaves it out, each partition is dealt to one who goes on, and when it comes
+//! back, it gets its partitions back. An epoch says the result, whole, so that whoever missed epochs in between deals as the others
+//! do. That a partition is dealt to a member does not mean that it may grant from it: `leases.rs` says when it may.
 
 use std::collections::BTreeMap;
 
 use crate::mutant::{self, Mutant};
 
-/// Lots of a place: block number `q` of a place lies in lot `q` modulo so many.
-pub const LOTS: usize = 12;
+/// Lots of a place: block number `q` of a place lies in partition `q` modulo so many.
+pub const PARTITIONS: usize = 12;
 /// Longer descriptions are none: 64 places, each with 64 earlier holders.
-const BYTES_MAX: usize = 64 * (9 + 2 * LOTS + 2 * 64) + 64 * 10 + 8;
+const BYTES_MAX: usize = 64 * (9 + 2 * PARTITIONS + 2 * 64) + 64 * 10 + 8;
 
-/// Who holds the lots of one place.
+/// Who holds the partitions of one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dealt {
-    /// The epoch in which a lot of this place changed hands last.
+pub struct PlaceAssignment {
+    /// The epoch in which a partition of this place changed hands last.
     pub since: u32,
-    /// The member that holds each lot.
-    pub lots: [u16; LOTS],
-    /// Members that held a lot of this place before, in order.
+    /// The member that holds each partition.
+    pub partitions: [u16; PARTITIONS],
+    /// Members that held a partition of this place before, in order.
     pub past: Vec<u16>,
 }
 
-/// What an epoch says of pools: places whose lots changed hands, and which incarnations are known to have ended.
+/// What an epoch says of pools: places whose partitions changed hands, and which incarnations are known to have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dealing {
-    /// By member, the lots of whose place changed hands. All other members hold their own.
-    pub dealt: BTreeMap<u16, Dealt>,
+pub struct BlockAssignment {
+    /// By member, the partitions of whose place changed hands. All other members hold their own.
+    pub dealt: BTreeMap<u16, PlaceAssignment>,
     /// Of members that take no part, the last incarnation of which whoever wrote the epoch knows that its process has ended.
     pub fenced: BTreeMap<u16, u64>,
 }
 
-impl Dealing {
-    /// Who holds a lot of a member's place.
+impl BlockAssignment {
+    /// Who holds a partition of a member's place.
     #[must_use]
-    pub fn holder(&self, home: u16, lot: usize) -> u16 {
+    pub fn holder(&self, home: u16, partition: usize) -> u16 {
         let dealt = self.dealt.get(&home);
-        dealt.map_or(home, |dealt| dealt.lots[lot % LOTS])
+        dealt.map_or(home, |dealt| dealt.partitions[partition % PARTITIONS])
     }
 
     /// Whether it says nothing: all members hold what is theirs by place.
@@ -48,37 +48,40 @@ impl Dealing {
         self.dealt.is_empty() && self.fenced.is_empty()
     }
 
-    /// Deals what a member that takes no part from `epoch` on holds to those who do: each lot to who holds fewest, the first
+    /// Deals what a member that takes no part from `epoch` on holds to those who do: each partition to who holds fewest, the first
     /// by name of several.
     pub fn leave(&mut self, gone: u16, living: &[u16], epoch: u32) {
         if living.is_empty() {
             return;
         }
-        self.dealt.entry(gone).or_insert_with(|| Dealt {
+        self.dealt.entry(gone).or_insert_with(|| PlaceAssignment {
             since: epoch,
-            lots: [gone; LOTS],
+            partitions: [gone; PARTITIONS],
             past: Vec::new(),
         });
         let mut held: BTreeMap<u16, usize> = living
             .iter()
             .map(|&member| {
-                let own = usize::from(!self.dealt.contains_key(&member)) * LOTS;
-                let lots = self.dealt.values().flat_map(|dealt| dealt.lots.iter());
+                let own = usize::from(!self.dealt.contains_key(&member)) * PARTITIONS;
+                let partitions = self
+                    .dealt
+                    .values()
+                    .flat_map(|dealt| dealt.partitions.iter());
                 (
                     member,
-                    own + lots.filter(|&&holder| holder == member).count(),
+                    own + partitions.filter(|&&holder| holder == member).count(),
                 )
             })
             .collect();
         for dealt in self.dealt.values_mut() {
-            for place in 0..LOTS {
-                if dealt.lots[place] != gone {
+            for place in 0..PARTITIONS {
+                if dealt.partitions[place] != gone {
                     continue;
                 }
                 let least = held.iter().min_by_key(|(_, count)| **count);
                 let Some((&member, _)) = least else { continue };
                 *held.entry(member).or_default() += 1;
-                dealt.lots[place] = member;
+                dealt.partitions[place] = member;
                 dealt.since = epoch;
                 // Only the place's own member, if that bug is planted.
                 let is_noted = dealt.past.is_empty() || !mutant::active(Mutant::HeirNotNoted);
@@ -89,13 +92,13 @@ impl Dealing {
         }
     }
 
-    /// Gives a member that takes part again from `epoch` on the lots of its place back.
+    /// Gives a member that takes part again from `epoch` on the partitions of its place back.
     pub fn come_back(&mut self, member: u16, epoch: u32) {
         self.fenced.remove(&member);
         let Some(dealt) = self.dealt.get_mut(&member) else {
             return;
         };
-        for holder in &mut dealt.lots {
+        for holder in &mut dealt.partitions {
             if *holder != member {
                 if !mutant::active(Mutant::ReturnNotDated) {
                     dealt.since = epoch;
@@ -111,7 +114,7 @@ impl Dealing {
         self.fenced.insert(member, incarnation);
     }
 
-    /// The dealing as bytes, for the members of one host among themselves.
+    /// The assignment as bytes, for the members of one host among themselves.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -120,7 +123,7 @@ impl Dealing {
             bytes.extend(home.to_le_bytes());
             bytes.extend(dealt.since.to_le_bytes());
             dealt
-                .lots
+                .partitions
                 .iter()
                 .for_each(|holder| bytes.extend(holder.to_le_bytes()));
             bytes.extend((dealt.past.len() as u16).to_le_bytes());
@@ -138,34 +141,41 @@ impl Dealing {
 
     /// Reads it back; no bytes are of one that says nothing. `None` if these are none, or more than members can have.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Dealing> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<BlockAssignment> {
         if bytes.len() > BYTES_MAX {
             return None;
         }
         let mut rest = bytes;
-        let mut dealing = Dealing::default();
+        let mut assignment = BlockAssignment::default();
         if rest.is_empty() {
-            return Some(dealing);
+            return Some(assignment);
         }
         for _ in 0..u16::from_le_bytes(take(&mut rest)?) {
             let home = u16::from_le_bytes(take(&mut rest)?);
             let since = u32::from_le_bytes(take(&mut rest)?);
-            let mut lots = [0; LOTS];
-            for holder in &mut lots {
+            let mut partitions = [0; PARTITIONS];
+            for holder in &mut partitions {
                 *holder = u16::from_le_bytes(take(&mut rest)?);
             }
             let mut past = Vec::new();
             for _ in 0..u16::from_le_bytes(take(&mut rest)?) {
                 past.push(u16::from_le_bytes(take(&mut rest)?));
             }
-            dealing.dealt.insert(home, Dealt { since, lots, past });
+            assignment.dealt.insert(
+                home,
+                PlaceAssignment {
+                    since,
+                    partitions,
+                    past,
+                },
+            );
         }
         while !rest.is_empty() {
             let member = u16::from_le_bytes(take(&mut rest)?);
             let incarnation = u64::from_le_bytes(take(&mut rest)?);
-            dealing.fenced.insert(member, incarnation);
+            assignment.fenced.insert(member, incarnation);
         }
-        Some(dealing)
+        Some(assignment)
     }
 }
 
@@ -185,11 +195,13 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 mod tests {
     use super::*;
 
-    fn counts(dealing: &Dealing, members: &[u16]) -> BTreeMap<u16, usize> {
+    fn counts(assignment: &BlockAssignment, members: &[u16]) -> BTreeMap<u16, usize> {
         let mut counts = BTreeMap::new();
         for &home in members {
-            for lot in 0..LOTS {
-                *counts.entry(dealing.holder(home, lot)).or_default() += 1;
+            for partition in 0..PARTITIONS {
+                *counts
+                    .entry(assignment.holder(home, partition))
+                    .or_default() += 1;
             }
         }
         counts
@@ -198,43 +210,49 @@ mod tests {
     #[test]
     fn what_the_dead_held_is_dealt_evenly_and_comes_back() {
         let all = [1, 2, 3, 4];
-        let mut dealing = Dealing::default();
-        dealing.leave(2, &[1, 3, 4], 5);
+        let mut assignment = BlockAssignment::default();
+        assignment.leave(2, &[1, 3, 4], 5);
         assert_eq!(
-            counts(&dealing, &all),
+            counts(&assignment, &all),
             [(1, 16), (3, 16), (4, 16)].into(),
-            "a place's lots among three"
+            "a place's partitions among three"
         );
-        dealing.leave(3, &[1, 4], 6);
-        assert_eq!(counts(&dealing, &all), [(1, 24), (4, 24)].into());
-        assert_eq!(dealing.dealt[&2].past, [2, 3]);
-        assert_eq!((dealing.dealt[&2].since, dealing.dealt[&3].since), (6, 6));
-        dealing.fence(2, 7);
-        let read = Dealing::from_bytes(&dealing.to_bytes());
-        assert_eq!(read.as_ref(), Some(&dealing));
-        dealing.come_back(2, 7);
-        assert!((0..LOTS).all(|lot| dealing.holder(2, lot) == 2));
-        assert_eq!(dealing.dealt[&2].past, [1, 2, 3, 4]);
-        assert!(dealing.fenced.is_empty());
-        dealing.come_back(2, 8);
-        assert_eq!(dealing.dealt[&2].since, 7, "nothing changed hands");
-        dealing.leave(1, &[], 9);
-        assert_eq!(dealing.dealt.len(), 2, "there is nobody to deal to");
+        assignment.leave(3, &[1, 4], 6);
+        assert_eq!(counts(&assignment, &all), [(1, 24), (4, 24)].into());
+        assert_eq!(assignment.dealt[&2].past, [2, 3]);
+        assert_eq!(
+            (assignment.dealt[&2].since, assignment.dealt[&3].since),
+            (6, 6)
+        );
+        assignment.fence(2, 7);
+        let read = BlockAssignment::from_bytes(&assignment.to_bytes());
+        assert_eq!(read.as_ref(), Some(&assignment));
+        assignment.come_back(2, 7);
+        assert!((0..PARTITIONS).all(|partition| assignment.holder(2, partition) == 2));
+        assert_eq!(assignment.dealt[&2].past, [1, 2, 3, 4]);
+        assert!(assignment.fenced.is_empty());
+        assignment.come_back(2, 8);
+        assert_eq!(assignment.dealt[&2].since, 7, "nothing changed hands");
+        assignment.leave(1, &[], 9);
+        assert_eq!(assignment.dealt.len(), 2, "there is nobody to deal to");
     }
 
     #[test]
     fn bytes_that_are_none_are_refused() {
-        let mut dealing = Dealing::default();
-        dealing.leave(1, &[0, 2], 3);
-        dealing.fence(1, 1);
-        let bytes = dealing.to_bytes();
+        let mut assignment = BlockAssignment::default();
+        assignment.leave(1, &[0, 2], 3);
+        assignment.fence(1, 1);
+        let bytes = assignment.to_bytes();
         for length in 1..bytes.len() {
             // Where it ends behind an entry it is a shorter one.
-            if let Some(shorter) = Dealing::from_bytes(&bytes[..length]) {
-                assert!(shorter.fenced.is_empty() && shorter.dealt == dealing.dealt);
+            if let Some(shorter) = BlockAssignment::from_bytes(&bytes[..length]) {
+                assert!(shorter.fenced.is_empty() && shorter.dealt == assignment.dealt);
             }
         }
-        assert_eq!(Dealing::from_bytes(&[]), Some(Dealing::default()));
-        assert_eq!(Dealing::from_bytes(&vec![0; BYTES_MAX + 1]), None);
+        assert_eq!(
+            BlockAssignment::from_bytes(&[]),
+            Some(BlockAssignment::default())
+        );
+        assert_eq!(BlockAssignment::from_bytes(&vec![0; BYTES_MAX + 1]), None);
     }
 }

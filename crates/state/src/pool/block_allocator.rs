@@ -28,7 +28,7 @@ impl Standing {
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// A bit for each item that is in use, whoever granted it. Places beyond the shelf's end are in use for ever.
+    /// A bit for each item that is in use, whoever granted it. Places beyond the range's end are in use for ever.
     used: u64,
     standing: Standing,
 }
@@ -39,9 +39,9 @@ impl Block {
     }
 }
 
-/// What is known of a shelf beside its blocks.
+/// What is known of a range beside its blocks.
 #[derive(Clone, Copy, Debug, Default)]
-struct Shelf {
+struct RangeState {
     /// Items that this instance may grant.
     free: u32,
     /// The block where the last search ended.
@@ -59,40 +59,40 @@ pub(super) enum Begin {
 
 /// All items of a pool.
 #[derive(Debug)]
-pub(super) struct Shelves {
-    /// Items of a shelf.
+pub(super) struct BlockAllocator {
+    /// Items of a range.
     items: u32,
-    /// Blocks of a shelf.
-    shelf_blocks: u32,
-    /// Shelf by shelf.
+    /// Blocks of a range.
+    range_blocks: u32,
+    /// RangeState by range.
     blocks: Vec<Block>,
-    shelves: Vec<Shelf>,
+    ranges: Vec<RangeState>,
     in_use: u32,
     /// Items of the blocks that stand so.
     quarantined: u32,
     reclaimed: u32,
 }
 
-impl Shelves {
+impl BlockAllocator {
     /// Nothing is used, and nothing is this instance's.
-    pub(super) fn new(shelves: u32, items: u32) -> Self {
-        let shelf_blocks = items.div_ceil(BLOCK_ITEMS);
+    pub(super) fn new(ranges: u32, items: u32) -> Self {
+        let range_blocks = items.div_ceil(BLOCK_ITEMS);
         let nothing = Block {
             used: 0,
             standing: Standing::Foreign,
         };
-        let mut blocks = vec![nothing; (shelves * shelf_blocks) as usize];
+        let mut blocks = vec![nothing; (ranges * range_blocks) as usize];
         let rest = items % BLOCK_ITEMS;
         if rest != 0 {
-            let last = blocks.iter_mut().skip(shelf_blocks as usize - 1);
-            last.step_by(shelf_blocks as usize)
+            let last = blocks.iter_mut().skip(range_blocks as usize - 1);
+            last.step_by(range_blocks as usize)
                 .for_each(|block| block.used = u64::MAX << rest);
         }
         Self {
             items,
-            shelf_blocks,
+            range_blocks,
             blocks,
-            shelves: vec![Shelf::default(); shelves as usize],
+            ranges: vec![RangeState::default(); ranges as usize],
             in_use: 0,
             quarantined: 0,
             reclaimed: 0,
@@ -110,51 +110,51 @@ impl Shelves {
     }
     /// Items that may be granted.
     pub(super) fn free(&self) -> u32 {
-        self.shelves.iter().map(|shelf| shelf.free).sum()
+        self.ranges.iter().map(|range| range.free).sum()
     }
-    pub(super) fn has_free(&self, shelf: u32) -> bool {
-        let shelf = self.shelves.get(shelf as usize);
-        shelf.is_some_and(|shelf| shelf.free > 0)
+    pub(super) fn has_free(&self, range: u32) -> bool {
+        let range = self.ranges.get(range as usize);
+        range.is_some_and(|range| range.free > 0)
     }
 
-    /// The block of an item, by its shelf and place, and its bit.
-    fn bit(&self, shelf: u32, place: u32) -> (usize, u64) {
-        let block = shelf * self.shelf_blocks + place / BLOCK_ITEMS;
+    /// The block of an item, by its range and place, and its bit.
+    fn bit(&self, range: u32, place: u32) -> (usize, u64) {
+        let block = range * self.range_blocks + place / BLOCK_ITEMS;
         (block as usize, 1 << (place % BLOCK_ITEMS))
     }
 
-    pub(super) fn is_granted_from(&self, shelf: u32, place: u32) -> bool {
-        let block = self.blocks[self.bit(shelf, place).0];
+    pub(super) fn is_granted_from(&self, range: u32, place: u32) -> bool {
+        let block = self.blocks[self.bit(range, place).0];
         block.standing.is_granted_from()
     }
 
-    pub(super) fn is_used(&self, shelf: u32, place: u32) -> bool {
-        let (block, bit) = self.bit(shelf, place);
+    pub(super) fn is_used(&self, range: u32, place: u32) -> bool {
+        let (block, bit) = self.bit(range, place);
         self.blocks[block].used & bit != 0
     }
 
     /// Asks for what a look at an item reads.
     #[inline]
-    pub(super) fn approach(&self, shelf: u32, place: u32) {
-        if let Some(block) = self.blocks.get(self.bit(shelf, place).0) {
+    pub(super) fn approach(&self, range: u32, place: u32) {
+        if let Some(block) = self.blocks.get(self.bit(range, place).0) {
             prefetch(block);
         }
     }
 
-    /// Items of a block of a shelf.
+    /// Items of a block of a range.
     fn block_items(&self, block: u32) -> u32 {
         (self.items - block * BLOCK_ITEMS).min(BLOCK_ITEMS)
     }
 
-    /// Looks at every block anew: `judge` says how each one stands, by shelf and number. What is granted from and `keeps` so stays
+    /// Looks at every block anew: `judge` says how each one stands, by range and number. What is granted from and `keeps` so stays
     /// that while it is only quarantined. A look at each, so some milliseconds for a pool of millions of items.
     pub(super) fn deal(&mut self, keeps: bool, judge: impl Fn(u32, u32) -> Standing) {
         (self.in_use, self.quarantined, self.reclaimed) = (0, 0, 0);
-        for number in 0..self.shelves.len() as u32 {
+        for number in 0..self.ranges.len() as u32 {
             let mut free = 0;
-            for block in 0..self.shelf_blocks {
+            for block in 0..self.range_blocks {
                 let items = self.block_items(block);
-                let known = &mut self.blocks[(number * self.shelf_blocks + block) as usize];
+                let known = &mut self.blocks[(number * self.range_blocks + block) as usize];
                 let judged = judge(number, block);
                 if judged != Standing::Quarantined || !(keeps && known.standing.is_granted_from()) {
                     known.standing = judged;
@@ -171,64 +171,64 @@ impl Shelves {
                     self.in_use += items - known.used.count_zeros();
                 }
             }
-            self.shelves[number as usize] = Shelf { free, next: 0 };
+            self.ranges[number as usize] = RangeState { free, next: 0 };
         }
     }
 
-    /// Takes a free item of a shelf that may be granted, the one at `wish` if it is one.
-    pub(super) fn take(&mut self, shelf: u32, wish: u32, begin: Begin) -> Option<u32> {
-        if !self.has_free(shelf) {
+    /// Takes a free item of a range that may be granted, the one at `wish` if it is one.
+    pub(super) fn take(&mut self, range: u32, wish: u32, begin: Begin) -> Option<u32> {
+        if !self.has_free(range) {
             return None;
         }
         let wished =
-            wish < self.items && self.is_granted_from(shelf, wish) && !self.is_used(shelf, wish);
+            wish < self.items && self.is_granted_from(range, wish) && !self.is_used(range, wish);
         let place = if wished {
             wish
         } else {
             let first = match begin {
-                Begin::AtWish => wish / BLOCK_ITEMS % self.shelf_blocks,
-                Begin::WhereLastEnded => self.shelves[shelf as usize].next,
+                Begin::AtWish => wish / BLOCK_ITEMS % self.range_blocks,
+                Begin::WhereLastEnded => self.ranges[range as usize].next,
             };
-            let block = |number: u32| &self.blocks[(shelf * self.shelf_blocks + number) as usize];
-            let mut numbers = (first..self.shelf_blocks).chain(0..first);
+            let block = |number: u32| &self.blocks[(range * self.range_blocks + number) as usize];
+            let mut numbers = (first..self.range_blocks).chain(0..first);
             let number = numbers.find(|&number| block(number).has_free())?;
-            self.shelves[shelf as usize].next = number;
+            self.ranges[range as usize].next = number;
             let free = !block(number).used;
             let turn = wish % BLOCK_ITEMS;
             let bit = (free.rotate_right(turn).trailing_zeros() + turn) % BLOCK_ITEMS;
             number * BLOCK_ITEMS + bit
         };
-        let (block, bit) = self.bit(shelf, place);
+        let (block, bit) = self.bit(range, place);
         self.blocks[block].used |= bit;
-        self.count_used(shelf);
+        self.count_used(range);
         Some(place)
     }
 
-    fn count_used(&mut self, shelf: u32) {
-        self.shelves[shelf as usize].free -= 1;
+    fn count_used(&mut self, range: u32) {
+        self.ranges[range as usize].free -= 1;
         self.in_use += 1;
     }
 
     /// An item is in use; false if it was already.
-    pub(super) fn hold(&mut self, shelf: u32, place: u32) -> bool {
-        let (block, bit) = self.bit(shelf, place);
+    pub(super) fn hold(&mut self, range: u32, place: u32) -> bool {
+        let (block, bit) = self.bit(range, place);
         let block = &mut self.blocks[block];
         let is_new = block.used & bit == 0;
         block.used |= bit;
         if is_new && block.standing.is_granted_from() {
-            self.count_used(shelf);
+            self.count_used(range);
         }
         is_new
     }
 
     /// An item is in use no more.
-    pub(super) fn put(&mut self, shelf: u32, place: u32) {
-        let (block, bit) = self.bit(shelf, place);
+    pub(super) fn put(&mut self, range: u32, place: u32) {
+        let (block, bit) = self.bit(range, place);
         let block = &mut self.blocks[block];
         let was_used = block.used & bit != 0;
         block.used &= !bit;
         if was_used && block.standing.is_granted_from() {
-            self.shelves[shelf as usize].free += 1;
+            self.ranges[range as usize].free += 1;
             self.in_use -= 1;
         }
     }
@@ -238,61 +238,61 @@ impl Shelves {
 mod tests {
     use super::*;
 
-    /// Two shelves of 200 items, of which this instance has every other block.
-    fn every_other() -> Shelves {
-        let mut shelves = Shelves::new(2, 200);
-        shelves.deal(false, |shelf, block| match (shelf + block) % 2 {
+    /// Two ranges of 200 items, of which this instance has every other block.
+    fn every_other() -> BlockAllocator {
+        let mut ranges = BlockAllocator::new(2, 200);
+        ranges.deal(false, |range, block| match (range + block) % 2 {
             0 => Standing::Own,
             _ => Standing::Foreign,
         });
-        shelves
+        ranges
     }
 
     #[test]
     fn what_is_wished_is_granted_once_and_else_what_lies_next_to_it() {
-        let mut shelves = every_other();
-        assert_eq!(shelves.take(0, 130, Begin::AtWish), Some(130));
-        assert_eq!(shelves.take(0, 130, Begin::AtWish), Some(131));
+        let mut ranges = every_other();
+        assert_eq!(ranges.take(0, 130, Begin::AtWish), Some(130));
+        assert_eq!(ranges.take(0, 130, Begin::AtWish), Some(131));
         // Of a foreign block: the next own one, at the same place of it.
-        assert_eq!(shelves.take(0, 70, Begin::AtWish), Some(134));
+        assert_eq!(ranges.take(0, 70, Begin::AtWish), Some(134));
         // Behind the last own block comes the first.
-        assert_eq!(shelves.take(0, 199, Begin::AtWish), Some(7));
-        assert_eq!(shelves.in_use(), 4);
+        assert_eq!(ranges.take(0, 199, Begin::AtWish), Some(7));
+        assert_eq!(ranges.in_use(), 4);
     }
 
     #[test]
     fn every_item_is_granted_once_and_then_none() {
-        let mut shelves = every_other();
+        let mut ranges = every_other();
         let mut granted = std::collections::BTreeSet::new();
-        while let Some(place) = shelves.take(1, 3, Begin::WhereLastEnded) {
-            assert!(shelves.is_granted_from(1, place), "{place}");
+        while let Some(place) = ranges.take(1, 3, Begin::WhereLastEnded) {
+            assert!(ranges.is_granted_from(1, place), "{place}");
             assert!(place < 200 && granted.insert(place), "{place}");
         }
         // Blocks 1 and 3, the second of which is cut short.
         assert_eq!(granted.len(), 64 + 8);
-        assert_eq!(shelves.in_use(), 72);
-        assert!(!shelves.has_free(1) && shelves.has_free(0));
-        shelves.put(1, 70);
-        shelves.put(1, 70);
-        assert_eq!(shelves.free(), 64 + 64 + 1);
-        assert_eq!(shelves.take(1, 0, Begin::AtWish), Some(70));
+        assert_eq!(ranges.in_use(), 72);
+        assert!(!ranges.has_free(1) && ranges.has_free(0));
+        ranges.put(1, 70);
+        ranges.put(1, 70);
+        assert_eq!(ranges.free(), 64 + 64 + 1);
+        assert_eq!(ranges.take(1, 0, Begin::AtWish), Some(70));
     }
 
     #[test]
     fn what_others_use_is_held_and_counts_where_it_comes_to_be_granted_from() {
-        let mut shelves = every_other();
-        assert!(shelves.hold(0, 64) && !shelves.hold(0, 64));
-        assert_eq!(shelves.in_use(), 0, "it is another's");
-        shelves.deal(true, |_, block| match block {
+        let mut ranges = every_other();
+        assert!(ranges.hold(0, 64) && !ranges.hold(0, 64));
+        assert_eq!(ranges.in_use(), 0, "it is another's");
+        ranges.deal(true, |_, block| match block {
             0 => Standing::Quarantined,
             1 => Standing::Reclaimed,
             _ => Standing::Foreign,
         });
-        assert_eq!(shelves.in_use(), 1);
-        assert_eq!(shelves.reclaimed(), 2 * 64);
-        // Block 0 of the first shelf is granted from as before; that of the second never was.
-        assert_eq!(shelves.quarantined(), 64);
-        assert!(shelves.is_granted_from(0, 0) && !shelves.is_granted_from(1, 0));
-        assert_eq!(shelves.take(0, 64, Begin::AtWish), Some(65));
+        assert_eq!(ranges.in_use(), 1);
+        assert_eq!(ranges.reclaimed(), 2 * 64);
+        // Block 0 of the first range is granted from as before; that of the second never was.
+        assert_eq!(ranges.quarantined(), 64);
+        assert!(ranges.is_granted_from(0, 0) && !ranges.is_granted_from(1, 0));
+        assert_eq!(ranges.take(0, 64, Begin::AtWish), Some(65));
     }
 }
