@@ -1,7 +1,7 @@
 //! What can be seen of a running host from outside its loops: `status`, `top` and metrics are made of it.
 //!
 //! Nothing here waits for a packet loop but [`View::ask`], which waits for an answer between two bursts for a bounded time.
-//! Imports `run/board.rs`, `run/worker.rs` and the engine's snapshots.
+//! Imports `run/statistics.rs`, `run/worker.rs` and the engine's snapshots.
 
 mod differing;
 mod documents;
@@ -28,12 +28,12 @@ use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
 use crate::lines::Counts;
 use crate::run::blocked::blocks;
-use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::caches::Caches;
 use crate::run::exports::Exported;
 use crate::run::flows;
 use crate::run::port_log::PortCounts;
 use crate::run::requests::Request;
+use crate::run::statistics::{COUNTS, InstanceSnapshot};
 use crate::run::worker::{Phase, Shared};
 pub use differing::differing;
 pub use documents::{
@@ -181,7 +181,7 @@ impl View {
     pub fn snapshots(&self) -> Vec<Option<InstanceSnapshot>> {
         let read = |shared: &Arc<Shared>| {
             let more = (self.names.stages.len(), self.names.own.metrics.len());
-            InstanceSnapshot::read(&shared.board.read()?, self.names.objects, more)
+            InstanceSnapshot::read(&shared.statistics.read()?, self.names.objects, more)
         };
         self.shared.iter().map(read).collect()
     }

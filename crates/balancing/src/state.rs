@@ -18,7 +18,7 @@ pub struct Sizes {
     /// When TCP ends whose client has finished and whose backend answers directly, so that nobody sees when that has.
     pub half_closed_s: Tick,
     /// Clients at most whose backend is kept.
-    pub kept_max: u32,
+    pub affinity_max: u32,
     /// Seconds for which a client keeps its backend after its last new flow.
     pub persistence_s: Tick,
     /// Different backends at most: as for [`Pools::new`](crate::Pools::new).
@@ -34,7 +34,7 @@ pub fn tables(builder: &Builder, sizes: &Sizes) -> (Flows, Clients, Vector, Heal
     let others = sizes.idle.classes();
     idle[..others.len()].copy_from_slice(&others);
     let mut flows: Flows = builder.table("flows", sizes.flows_max, &idle);
-    let affinity = builder.table("affinity", sizes.kept_max, &[sizes.persistence_s]);
+    let affinity = builder.table("affinity", sizes.affinity_max, &[sizes.persistence_s]);
     let usage = builder.own_vector("usage", usage_places(sizes.backends_max));
     let later = usage.later();
     flows.on_turn(move |flow: &Flow, incarnations| {

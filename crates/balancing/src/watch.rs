@@ -8,11 +8,11 @@ use asterism_function::{
     Verdict,
 };
 
-use crate::finding::CheckResult;
+use crate::check_result::CheckResult;
 use crate::flow::{Flow, opens};
+use crate::health_votes::{self, HealthVotes};
 use crate::mutant::{self, Mutant};
 use crate::pool::{Pool, Pools};
-use crate::votes::{self, HealthVotes};
 
 /// What is said of each backend, by its name.
 pub type Health = Map<Endpoint, HealthVotes>;
@@ -20,7 +20,7 @@ pub type Health = Map<Endpoint, HealthVotes>;
 /// The object `health`: what is said of so many backends.
 #[must_use]
 pub fn health(builder: &Builder, backends_max: usize) -> Health {
-    builder.table("health", backends_max as u32, &votes::IDLE)
+    builder.table("health", backends_max as u32, &health_votes::IDLE)
 }
 
 /// Which health signals are used.

@@ -36,7 +36,7 @@ impl NetworkFunction for Marks {
             flows_max: 4_096,
             idle: IdleTimes::RFC,
             half_closed_s: 120,
-            kept_max: 64,
+            affinity_max: 64,
             persistence_s: 60,
             backends_max: BACKENDS_MAX,
         };

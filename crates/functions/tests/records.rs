@@ -242,7 +242,7 @@ fn records_are_what_they_were() {
         ),
         (
             "balancer backend",
-            value::<balancer::Kept>("ff 01020304 901f 06 01020304"),
+            value::<balancer::Affinity>("ff 01020304 901f 06 01020304"),
         ),
         (
             "fragment key",

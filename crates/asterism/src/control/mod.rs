@@ -2,7 +2,7 @@
 //!
 //! A request is one line of JSON, and so is its answer. All are short but the one that hands an epoch, which the orchestrator's crate
 //! describes (`epochs.rs`) and sends by itself. `place.rs` is the socket's place in the file system, which one process
-//! holds at a time; `server.rs` listens and `desk.rs` answers; `client.rs` is how the commands ask, and `commands.rs` those commands. Lines, times
+//! holds at a time; `server.rs` listens and `request_handler.rs` answers; `client.rs` is how the commands ask, and `commands.rs` those commands. Lines, times
 //! and connections are bounded: what comes over the socket is believed no more than what comes over a network.
 
 pub mod audit;
@@ -11,10 +11,10 @@ pub mod blocked;
 pub mod by_hand;
 pub mod client;
 pub mod commands;
-pub mod desk;
 pub mod digests;
 pub mod flows;
 pub mod place;
+pub mod request_handler;
 pub mod rules;
 pub mod server;
 pub mod show;

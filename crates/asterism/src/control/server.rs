@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use asterism_orchestrator::epochs::Request as Handed;
 
-use super::desk::{Desk, Refused};
 use super::place::Place;
+use super::request_handler::{Refused, RequestHandler};
 use crate::connections::{Open, serve_all};
 
 use super::{Answer, Ask, EPOCH_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
@@ -22,7 +22,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// No thread or descriptor could be had.
-pub fn start(place: &Place, desk: Arc<Desk>) -> std::io::Result<()> {
+pub fn start(place: &Place, request_handler: Arc<RequestHandler>) -> std::io::Result<()> {
     let listener = place.listener()?;
     let thread = std::thread::Builder::new().name("control".into());
     let body = move || {
@@ -31,7 +31,7 @@ pub fn start(place: &Place, desk: Arc<Desk>) -> std::io::Result<()> {
         };
         let bounds = ("control", CONNECTIONS_MAX);
         serve_all(listener.incoming(), bounds, refuse, move |stream, open| {
-            let _ = serve(stream, open, &desk);
+            let _ = serve(stream, open, &request_handler);
         });
     };
     thread.spawn(body).map(drop)
@@ -44,7 +44,11 @@ fn refuse(mut stream: &UnixStream, error: &str) -> std::io::Result<()> {
 }
 
 /// Answers the requests of one connection until it ends, is silent too long, or says nonsense.
-fn serve(stream: &UnixStream, open: &Open, desk: &Desk) -> std::io::Result<()> {
+fn serve(
+    stream: &UnixStream,
+    open: &Open,
+    request_handler: &RequestHandler,
+) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
     let mut input = BufReader::new(stream);
@@ -80,7 +84,7 @@ fn serve(stream: &UnixStream, open: &Open, desk: &Desk) -> std::io::Result<()> {
             );
         }
         open.answers();
-        let result = read_request(&line).and_then(|ask| desk.answer(ask));
+        let result = read_request(&line).and_then(|ask| request_handler.answer(ask));
         let mut output = stream;
         output.write_all((serde_json::to_string(&Answer::from(result))? + "\n").as_bytes())?;
     }

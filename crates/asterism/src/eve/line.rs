@@ -7,7 +7,7 @@ use asterism_function::notice::{End, Notice, Outcome};
 use asterism_functions::firewall::DENIED;
 use serde::Serialize;
 
-use crate::run::journal::date;
+use crate::run::event_log::date;
 
 /// Bytes of a line at most, its end included: what a pipe takes whole (`PIPE_BUF` of Linux).
 pub const LINE_BYTES_MAX: usize = 4_096;

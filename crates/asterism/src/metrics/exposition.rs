@@ -16,7 +16,7 @@ use asterism_engine::port::{PortDrop, PortStatistics};
 use asterism_state::ObjectCount;
 
 use crate::control::audit::AuditDocument;
-use crate::run::board::{COUNTS, InstanceSnapshot, PortSnapshot};
+use crate::run::statistics::{COUNTS, InstanceSnapshot, PortSnapshot};
 use crate::view::{Own, View, phase_word};
 use peers::{peers, sites};
 

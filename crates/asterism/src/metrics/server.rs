@@ -19,7 +19,7 @@ pub(crate) const CONNECTIONS_MAX: usize = 32;
 /// How long a client may take to ask, and then to take the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-const MANNER: Manner = Manner {
+const MANNER: ServingMode = ServingMode {
     patience: PATIENCE,
     pause: None,
 };
@@ -51,7 +51,7 @@ pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, String>
 pub(crate) fn start_serving(
     listener: TcpListener,
     name: &'static str,
-    manner: Manner,
+    mode: ServingMode,
     answer: impl Fn(&[u8], bool) -> Answer + Send + Sync + 'static,
 ) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name(name.into());
@@ -59,7 +59,7 @@ pub(crate) fn start_serving(
         let bounds = (name, CONNECTIONS_MAX);
         let refuse = |_: &TcpStream| {};
         serve_all(listener.incoming(), bounds, refuse, move |stream, open| {
-            let _ = serve(stream, open, manner, &answer);
+            let _ = serve(stream, open, mode, &answer);
         });
     };
     thread.spawn(body).map(drop)
@@ -70,7 +70,7 @@ pub(crate) type Answer = (&'static str, &'static str, Vec<u8>);
 
 /// How answers go out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct ServingMode {
     /// How long a client may take to ask, and then to take the answer.
     pub(crate) patience: Duration,
     /// Bytes of what an answer holds that go with its head, and how long the rest waits then.
@@ -84,7 +84,7 @@ pub(crate) struct Manner {
 fn serve(
     mut stream: &TcpStream,
     open: &Open,
-    manner: Manner,
+    mode: ServingMode,
     answer: &dyn Fn(&[u8], bool) -> Answer,
 ) -> std::io::Result<()> {
     let clock = MonotonicClock::new();
@@ -92,7 +92,7 @@ fn serve(
     let mut buffer = [0; 1_024];
     let mut whole = false;
     while !whole && request.len() <= REQUEST_BYTES_MAX {
-        stream.set_read_timeout(Some(left_of(manner.patience, &clock)?))?;
+        stream.set_read_timeout(Some(left_of(mode.patience, &clock)?))?;
         let length = match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => length,
@@ -109,18 +109,18 @@ fn serve(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    let first = manner
+    let first = mode
         .pause
         .map_or(body.len(), |(first, _)| first.min(body.len()));
     let mut answer = head.into_bytes();
     if !is_head {
         answer.extend_from_slice(&body[..first]);
     }
-    write(stream, &answer, manner.patience)?;
-    if let (Some((_, pause)), false) = (manner.pause, is_head || first == body.len()) {
+    write(stream, &answer, mode.patience)?;
+    if let (Some((_, pause)), false) = (mode.pause, is_head || first == body.len()) {
         stream.set_nodelay(true)?;
         std::thread::park_timeout(pause);
-        write(stream, &body[first..], manner.patience)?;
+        write(stream, &body[first..], mode.patience)?;
     }
     Ok(())
 }
@@ -232,7 +232,7 @@ mod tests {
         client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         let (stream, _) = listener.accept().unwrap();
         let pause = Duration::from_millis(300);
-        let manner = Manner {
+        let mode = ServingMode {
             pause: Some((3, pause)),
             ..MANNER
         };
@@ -240,7 +240,7 @@ mod tests {
         let server = std::thread::spawn(move || {
             let stream = Arc::new(stream);
             let open = Connections::new(1).admit(&stream).unwrap();
-            serve(&stream, &open, manner, &|_, _| {
+            serve(&stream, &open, mode, &|_, _| {
                 ("200 OK", PLAIN, b"abcdef".to_vec())
             })
         });

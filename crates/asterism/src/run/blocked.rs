@@ -6,7 +6,7 @@ use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use serde::{Deserialize, Serialize};
 
 use super::dates::Dates;
-use super::journal::date;
+use super::event_log::date;
 use crate::config::Settings;
 use crate::view::View;
 

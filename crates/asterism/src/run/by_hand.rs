@@ -12,7 +12,7 @@ use asterism_functions::by_hand::Order;
 use serde::{Deserialize, Serialize};
 
 use super::blocked::{BlockDocument, NOBODY_BLOCKS, block as document_of};
-use super::journal::Event;
+use super::event_log::Event;
 use crate::config::suggestion::{nearest, quoted};
 use crate::view::{Asked, View};
 

@@ -11,12 +11,12 @@ use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation, Time};
 
 use super::Prepared;
-use super::journal::Event;
+use super::event_log::Event;
 use super::notify::Manager;
 use super::watched::{LOOK, Watched};
 use crate::check;
 use crate::config::Cluster;
-use crate::control::desk::{Command, CommandKind, Refused, in_json};
+use crate::control::request_handler::{Command, CommandKind, Refused, in_json};
 use crate::epochs::{EpochFile, StartDecision, Step};
 
 /// How often a host looks that waits for the file to settle.

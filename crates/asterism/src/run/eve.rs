@@ -13,7 +13,7 @@ use asterism_placement::Time;
 use asterism_placement::replicated::Standing;
 
 use super::dates::Dates;
-use super::journal::Event;
+use super::event_log::Event;
 use super::requests::Request;
 use super::service::Service;
 use crate::check::key_path;

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collector::{self, Collector};
 use super::dates::Dates;
-use super::journal::Event;
+use super::event_log::Event;
 use super::port_log::PortLog;
 use super::requests::Request;
 use super::service::Service;

@@ -14,7 +14,7 @@ use asterism_functions::firewall::{
 use serde::{Deserialize, Serialize};
 
 use super::by_hand::RefusedDocument;
-use super::journal::Event;
+use super::event_log::Event;
 use crate::config::suggestion::{nearest, quoted};
 use crate::config::{Function, Settings};
 use crate::view::{Asked, View};

@@ -15,7 +15,7 @@ use asterism_engine::clock::MonotonicClock;
 use asterism_function::{CONTROL, Endpoint, Protocol};
 use asterism_functions::balancer::CheckResult;
 
-use super::journal::Event;
+use super::event_log::Event;
 use super::requests::Request;
 use crate::config::functions::{BalancerSettings, Check, Checks};
 
@@ -55,7 +55,7 @@ impl Drop for Checking {
 
 /// Who checks, and whom it tells.
 #[derive(Clone, Debug)]
-pub(super) struct Teller {
+pub(super) struct HealthReporter {
     pub(super) member: u16,
     pub(super) clock: MonotonicClock,
     pub(super) requests: SyncSender<Request>,
@@ -67,7 +67,10 @@ impl Checking {
     ///
     /// # Errors
     /// There was no thread for it; nothing is checked.
-    pub(super) fn start(settings: &BalancerSettings, teller: &Teller) -> Result<Checking, String> {
+    pub(super) fn start(
+        settings: &BalancerSettings,
+        reporter: &HealthReporter,
+    ) -> Result<Checking, String> {
         let checking = Checking {
             ends: Arc::new(AtomicBool::new(false)),
         };
@@ -80,10 +83,11 @@ impl Checking {
                 .step_by(threads)
                 .cloned()
                 .collect();
-            let (ends, teller, checks) = (checking.ends.clone(), teller.clone(), settings.checks);
+            let (ends, reporter, checks) =
+                (checking.ends.clone(), reporter.clone(), settings.checks);
             std::thread::Builder::new()
                 .name(format!("checks-{thread}"))
-                .spawn(move || check_all(own, &checks, &teller, &ends))
+                .spawn(move || check_all(own, &checks, &reporter, &ends))
                 .map_err(|error| format!("backends cannot be checked: no thread: {error}"))?;
         }
         Ok(checking)
@@ -122,38 +126,43 @@ fn targets(settings: &BalancerSettings) -> Vec<Target> {
     targets
 }
 
-fn check_all(mut targets: Vec<Target>, checks: &Checks, teller: &Teller, ends: &AtomicBool) {
+fn check_all(
+    mut targets: Vec<Target>,
+    checks: &Checks,
+    reporter: &HealthReporter,
+    ends: &AtomicBool,
+) {
     loop {
-        let next = teller.clock.now() + checks.interval;
+        let next = reporter.clock.now() + checks.interval;
         for target in &mut targets {
-            let answers = answers(target, checks.timeout, &teller.clock);
+            let answers = answers(target, checks.timeout, &reporter.clock);
             if ends.load(Ordering::Relaxed) {
                 return;
             }
             if let Some(is_down) = target.after(answers, checks)
                 && let Some(event) = target.found(is_down)
             {
-                let _ = teller.events.try_send(event);
+                let _ = reporter.events.try_send(event);
             }
             // Told after every check, so that none that was lost is missed; the state takes what is new.
             if let Some(is_down) = target.is_down {
                 let finding = CheckResult {
-                    member: teller.member,
+                    member: reporter.member,
                     backend: target.backend,
                     is_down,
                 };
-                let _ = teller.requests.try_send(Request::Tell {
+                let _ = reporter.requests.try_send(Request::Tell {
                     port: CONTROL,
                     frame: finding.frame().into(),
                     called: None,
                 });
             }
         }
-        while teller.clock.now() < next {
+        while reporter.clock.now() < next {
             if ends.load(Ordering::Relaxed) {
                 return;
             }
-            std::thread::park_timeout(next.since(teller.clock.now()).min(LOOK));
+            std::thread::park_timeout(next.since(reporter.clock.now()).min(LOOK));
         }
     }
 }

@@ -5,7 +5,7 @@ use asterism_placement::Time;
 use asterism_placement::seal::KeyRing;
 
 use super::Prepared;
-use super::journal::Event;
+use super::event_log::Event;
 use super::service::Service;
 use super::watched::{LOOK, Watched};
 use crate::keys::listed;

@@ -1,25 +1,25 @@
 //! `asterism run`: a host as a service.
 //!
 //! One thread for each instance (`worker.rs`), one for the state channel (the engine's), one for the control socket and one for
-//! metrics; the main thread (`service.rs`) starts them, listens for signals, writes the log (`journal.rs`) and ends them in
-//! order. `board.rs` is what instances show of themselves, `saved.rs` the state's file, `notify.rs` the service manager,
+//! metrics; the main thread (`service.rs`) starts them, listens for signals, writes the log (`event_log.rs`) and ends them in
+//! order. `statistics.rs` is what instances show of themselves, `saved.rs` the state's file, `notify.rs` the service manager,
 //! `reload.rs` what can change while the host runs, `health.rs` what it checks, `caches/` how it fetches and serves digests of web
 //! caches, `traffic.rs` what it tells of the traffic that a monitor watches, `rules.rs` of a firewall's rules, `blocked.rs` of whom functions block, `by_hand.rs` how somebody is blocked and unblocked by hand, `flows.rs` how flows end before their time, `backends.rs` of a
-//! balancer's backends, `epochs.rs` how it learns of epochs, `keys.rs` of keys, `surroundings.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
+//! balancer's backends, `epochs.rs` how it learns of epochs, `keys.rs` of keys, `environment.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
 
 pub mod backends;
 pub mod blocked;
-pub mod board;
 pub mod by_hand;
 pub mod caches;
 pub(crate) mod collector;
 pub mod dates;
+mod environment;
 mod epochs;
 pub mod eve;
+pub mod event_log;
 pub mod exports;
 pub mod flows;
 mod health;
-pub mod journal;
 mod keys;
 mod notices;
 pub mod notify;
@@ -30,7 +30,7 @@ pub mod requests;
 pub mod rules;
 pub mod saved;
 pub mod service;
-mod surroundings;
+pub mod statistics;
 pub mod traffic;
 mod watched;
 pub mod worker;
@@ -48,7 +48,7 @@ use crate::config::functions::{FunctionSettings, Functions, Outside, WithFunctio
 use crate::control::place::Place;
 use crate::output::Output;
 use crate::{check, key_file};
-use journal::Style;
+use event_log::Style;
 use service::Service;
 
 /// What `asterism run` is told.

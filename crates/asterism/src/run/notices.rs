@@ -5,7 +5,7 @@ use asterism_engine::transport::{Notice, PeerFault, TransportEvent};
 use asterism_placement::MemberId;
 use asterism_placement::seal::Event as SealEvent;
 
-use super::journal::Event;
+use super::event_log::Event;
 use crate::config::Cluster;
 use crate::control::audit::parts_of;
 use crate::view::health::words;

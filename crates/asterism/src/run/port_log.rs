@@ -21,7 +21,7 @@ use asterism_placement::Time;
 use serde::{Deserialize, Serialize};
 
 use super::collector::{self, Collector};
-use super::journal::Event;
+use super::event_log::Event;
 use super::requests::Request;
 use super::service::{Service, TELL_LAST};
 use crate::check;

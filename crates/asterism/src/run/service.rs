@@ -6,10 +6,10 @@ mod ending;
 mod handing;
 mod others;
 mod reloading;
-mod room;
 mod state;
 mod stations;
 mod stopped;
+mod tombstones;
 
 pub use ending::TELL_LAST;
 pub use stations::STATIONS_AT_ONCE;
@@ -28,20 +28,22 @@ use asterism_placement::replicated::Refused as RefusedMessage;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 use serde_json::Value;
 
+use super::environment::{digest_of, pin, signals, udp_config};
 use super::epochs::Watch;
 use super::eve::Eve;
+use super::event_log::{Event, EventLog};
 use super::exports::Exporting;
-use super::health::Teller;
-use super::journal::{Event, Journal};
+use super::health::HealthReporter;
 use super::notify::Manager;
 use super::requests::Request;
 use super::saved::Identity;
-use super::surroundings::{digest_of, pin, signals, udp_config};
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
 use super::{Prepared, keys, notices, ports, random};
 use crate::config::{Config, Idle};
-use crate::control::desk::{COMMANDS_MAX, Command, CommandKind, Desk, Refused};
 use crate::control::place::Place;
+use crate::control::request_handler::{
+    COMMANDS_MAX, Command, CommandKind, Refused, RequestHandler,
+};
 use crate::control::server;
 use crate::metrics;
 use crate::output::Output;
@@ -86,7 +88,7 @@ pub struct Service<'a, 'o> {
     pub(super) channel: StateChannelThread,
     events: Receiver<Event>,
     commands: Receiver<Command>,
-    journal: Journal<'o>,
+    event_log: EventLog<'o>,
     manager: Manager,
     epochs: Option<Watch>,
     /// The incarnation that an epoch named; `None` without epochs.
@@ -106,12 +108,12 @@ pub struct Service<'a, 'o> {
     /// The same of datagrams refused because of settings that hosts must share.
     other_settings: (u64, Option<Time>),
     /// Whether what ended fills the tables.
-    room: room::Room,
+    tombstones: tombstones::Room,
     watched: Time,
     pub(super) view: Arc<View>,
-    teller: Teller,
+    reporter: HealthReporter,
     /// What looks at backends or caches beside the packets.
-    aside: Option<backends::Aside>,
+    background: Option<backends::BackgroundTask>,
     /// The stations that a balancer is to know before packets go to them.
     requesting: stations::Requesting,
     /// Who asked for the host to stop, and waits until it has.
@@ -168,17 +170,17 @@ impl Service<'_, '_> {
         let mut secrets = [0; 48];
         random(&mut secrets)?;
         let style = prepared.arguments.log;
-        let mut journal = Journal::new(output.progress(), style, &config.host.name);
+        let mut event_log = EventLog::new(output.progress(), style, &config.host.name);
         let manager = Manager::from_environment(std::process::id());
         // Before anything else: who waits to be named may be handed the epoch that does.
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
-        let desk = Arc::new(Desk::new(cluster.clone(), command_sender));
-        server::start(&place, desk.clone())
+        let request_handler = Arc::new(RequestHandler::new(cluster.clone(), command_sender));
+        server::start(&place, request_handler.clone())
             .map_err(|error| format!("the host was not started: {error}"))?;
         let mut epochs = Watch::of(prepared, clock.wall());
         let mut begun = None;
         if let Some(epochs) = &mut epochs {
-            let mut log = |event: &Event| journal.write(clock.now(), clock.wall(), event);
+            let mut log = |event: &Event| event_log.write(clock.now(), clock.wall(), event);
             begun = Some(epochs.begin_incarnation(clock, &stop, &commands, &manager, &mut log)?);
         }
         // Until now others did without this host, if it waited.
@@ -281,7 +283,7 @@ impl Service<'_, '_> {
             requests.clone(),
             channel.snapshots(),
         ));
-        desk.open(view.clone(), event_sender.clone());
+        request_handler.open(view.clone(), event_sender.clone());
         if let Some(address) = config.host.metrics {
             metrics::server::start(address, view.clone())
                 .map_err(|error| format!("the host was not started: {error}"))?;
@@ -293,7 +295,7 @@ impl Service<'_, '_> {
             .with("shape", format!("{:016x}", shape.whole))
             .with("incarnation", format!("{:016x}", incarnation.0))
             .with("address", channel.snapshot().state.local);
-        journal.write(clock.now(), clock.wall(), &started);
+        event_log.write(clock.now(), clock.wall(), &started);
         Ok(Service {
             prepared,
             config,
@@ -307,7 +309,7 @@ impl Service<'_, '_> {
             channel,
             events,
             commands,
-            journal,
+            event_log,
             manager,
             epochs,
             begun: begun.map(|begun| begun.incarnation),
@@ -321,16 +323,16 @@ impl Service<'_, '_> {
             incarnations_refused: 0,
             strange: (0, None),
             other_settings: (0, None),
-            room: room::Room::default(),
+            tombstones: tombstones::Room::default(),
             watched: Time::ZERO,
             view,
-            teller: Teller {
+            reporter: HealthReporter {
                 member: member.0,
                 clock,
                 requests: first,
                 events: event_sender,
             },
-            aside: None,
+            background: None,
             requesting: stations::Requesting::default(),
             stopping: Vec::new(),
             handed: Vec::new(),
@@ -345,7 +347,7 @@ impl Service<'_, '_> {
         self.manager.status("listening for other hosts");
         let cold = self.listen()?;
         let taken_up = self.take_up_state(cold)?;
-        // Whatever may still keep this host from running comes before the file is put aside: the next start needs it.
+        // Whatever may still keep this host from running comes before the file is put background: the next start needs it.
         self.check_backends().map_err(Interrupted::Failed)?;
         self.settle_time()?;
         self.date_exports();
@@ -605,8 +607,8 @@ impl Service<'_, '_> {
     }
 
     pub(super) fn log(&mut self, event: &Event) {
-        self.journal
+        self.event_log
             .write(self.clock.now(), self.clock.wall(), event);
-        self.view.note_suppressed(self.journal.suppressed());
+        self.view.note_suppressed(self.event_log.suppressed());
     }
 }

@@ -15,7 +15,7 @@ use asterism_functions::monitor::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::journal::date;
+use super::event_log::date;
 use crate::view::{Asked, View};
 
 /// Items of a list at most.

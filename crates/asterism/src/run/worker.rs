@@ -19,9 +19,9 @@ use asterism_placement::Time;
 use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::board::Board;
-use super::journal::Event;
+use super::event_log::Event;
 use super::requests::{Found, Request, Sought};
+use super::statistics::InstanceStatistics;
 
 /// Requests that wait for one instance at most.
 pub const REQUESTS_MAX: usize = 16;
@@ -79,7 +79,7 @@ impl Phase {
 #[derive(Debug)]
 pub struct Shared {
     /// What it shows.
-    pub board: Board,
+    pub statistics: InstanceStatistics,
     phase: AtomicU8,
     /// Why it ended by itself, if it did.
     pub stopped: OnceLock<StopReason>,
@@ -92,7 +92,7 @@ impl Shared {
     #[must_use]
     pub fn new(spins: bool) -> Shared {
         Shared {
-            board: Board::default(),
+            statistics: InstanceStatistics::default(),
             phase: AtomicU8::new(Phase::Listening as u8),
             stopped: OnceLock::new(),
             spins: AtomicBool::new(spins),

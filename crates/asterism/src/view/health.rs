@@ -4,7 +4,7 @@ use asterism_engine::transport::{ChannelSnapshot, PeerFault};
 use asterism_placement::MemberId;
 use serde::{Deserialize, Serialize};
 
-use crate::run::journal::date;
+use crate::run::event_log::date;
 
 /// Something that needs a look.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

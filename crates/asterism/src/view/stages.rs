@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Names, nonzero};
-use crate::run::board::InstanceSnapshot;
+use crate::run::statistics::InstanceSnapshot;
 
 /// A stage of a chain in a packet loop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

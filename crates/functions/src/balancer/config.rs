@@ -45,7 +45,7 @@ pub struct BalancerConfig {
     /// Flows at most, over the whole cluster.
     pub flows_max: u32,
     /// Clients whose backend is kept at most, over the whole cluster.
-    pub kept_max: u32,
+    pub affinity_max: u32,
     /// Fragmented datagrams under way at most, over the whole cluster.
     pub fragments_max: u32,
     /// Neighbours learnt at most, over the whole cluster.
@@ -77,7 +77,7 @@ impl BalancerConfig {
             answers_echo: true,
             icmp_errors_per_second: 100,
             flows_max: 1 << 18,
-            kept_max: 1 << 16,
+            affinity_max: 1 << 16,
             fragments_max: 1 << 16,
             neighbours_max: 1 << 12,
         }

@@ -216,7 +216,7 @@ impl NetworkFunction for Balancer {
             flows_max: config.flows_max,
             idle: config.idle,
             half_closed_s: config.half_closed_s,
-            kept_max: config.kept_max,
+            affinity_max: config.affinity_max,
             persistence_s: config.persistence_s,
             backends_max: BACKENDS_MAX,
         };

@@ -208,9 +208,9 @@ fn a_client_keeps_its_backend_for_a_time() {
     kit.advance(1);
     tell(&mut kit, 0, endpoint_of(first), false);
     assert_eq!(opened(&mut kit, client(101), asked()), second);
-    assert_eq!(kit.state().kept.len(), 2);
+    assert_eq!(kit.state().affinity.len(), 2);
     kit.advance(400);
-    assert_eq!(kit.state().kept.len(), 0);
+    assert_eq!(kit.state().affinity.len(), 0);
 }
 
 #[test]

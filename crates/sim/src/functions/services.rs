@@ -260,7 +260,7 @@ pub(crate) fn balancer(
         routes: vec![route(Prefix::ALL, Side::Outside, FAR)],
         neighbours: stations.chain([(FAR, ROUTER_MAC)]).collect(),
         flows_max,
-        kept_max: 1 << 6,
+        affinity_max: 1 << 6,
         fragments_max: 1 << 6,
         neighbours_max: 1 << 6,
         ..BalancerConfig::new(outside, inside, services)

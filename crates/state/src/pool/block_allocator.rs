@@ -64,7 +64,7 @@ pub(super) struct BlockAllocator {
     items: u32,
     /// Blocks of a range.
     range_blocks: u32,
-    /// RangeState by range.
+    /// Range by range.
     blocks: Vec<Block>,
     ranges: Vec<RangeState>,
     in_use: u32,

@@ -3,7 +3,7 @@
 use asterism_function::OwnMetric;
 
 use super::Page;
-use crate::run::board::InstanceSnapshot;
+use crate::run::statistics::InstanceSnapshot;
 
 /// In front of the names that functions give.
 const PREFIX: &str = "asterism_function_";

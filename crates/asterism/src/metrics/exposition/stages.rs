@@ -1,7 +1,7 @@
 //! What the stages of a chain counted. Families without a sample where no chain runs, so that nothing is missing.
 
 use super::Page;
-use crate::run::board::{InstanceSnapshot, StageSnapshot};
+use crate::run::statistics::{InstanceSnapshot, StageSnapshot};
 use crate::view::Names;
 
 type Read = fn(&StageSnapshot) -> u64;

@@ -17,8 +17,8 @@ use asterism_placement::Time;
 
 use super::{digest, directory};
 use crate::config::functions::CacheDigestsSettings;
-use crate::run::health::Teller;
-use crate::run::journal::Event;
+use crate::run::event_log::Event;
+use crate::run::health::HealthReporter;
 use crate::run::requests::Request;
 use crate::view::View;
 
@@ -67,7 +67,7 @@ impl Fetching {
     /// There was no thread for it; nothing is fetched.
     pub(crate) fn start(
         settings: &CacheDigestsSettings,
-        teller: &Teller,
+        reporter: &HealthReporter,
         view: Arc<View>,
     ) -> Result<Fetching, String> {
         let ends = Arc::new(AtomicBool::new(false));
@@ -84,10 +84,10 @@ impl Fetching {
             .collect();
         let fetcher = Fetcher {
             settings: settings.clone(),
-            teller: teller.clone(),
+            reporter: reporter.clone(),
             view,
             ends: ends.clone(),
-            begun: teller.clock.now(),
+            begun: reporter.clock.now(),
         };
         std::thread::Builder::new()
             .name("digests".into())
@@ -99,7 +99,7 @@ impl Fetching {
 
 struct Fetcher {
     settings: CacheDigestsSettings,
-    teller: Teller,
+    reporter: HealthReporter,
     view: Arc<View>,
     ends: Arc<AtomicBool>,
     begun: Time,
@@ -108,7 +108,7 @@ struct Fetcher {
 impl Fetcher {
     fn run(self, mut targets: Vec<Target>) {
         while !self.ends.load(Ordering::Relaxed) {
-            let next = self.teller.clock.now() + LOOK;
+            let next = self.reporter.clock.now() + LOOK;
             if let Ok(directory) = directory(&self.view) {
                 for target in &mut targets {
                     let known = directory.get(usize::from(target.cache));
@@ -120,17 +120,17 @@ impl Fetcher {
                     }
                 }
             }
-            while self.teller.clock.now() < next && !self.ends.load(Ordering::Relaxed) {
-                std::thread::park_timeout(next.since(self.teller.clock.now()).min(NOTICE));
+            while self.reporter.clock.now() < next && !self.ends.load(Ordering::Relaxed) {
+                std::thread::park_timeout(next.since(self.reporter.clock.now()).min(NOTICE));
             }
         }
     }
 
     /// Whether it is for this host to fetch a digest now.
     fn is_due(&self, target: &Target, known: &Known) -> bool {
-        let now = self.teller.clock.now();
+        let now = self.reporter.clock.now();
         // A host before this one may take so long to find that a cache does not answer.
-        let before = u32::from(self.teller.member.saturating_sub(1));
+        let before = u32::from(self.reporter.member.saturating_sub(1));
         let patience = (self.settings.timeout + Duration::from_secs(1)) * before;
         let is_old = match known {
             Known::Nothing => now >= self.begun + patience,
@@ -145,7 +145,7 @@ impl Fetcher {
 
     fn fetch(&self, target: &mut Target) {
         let settings = &self.settings;
-        let clock = &self.teller.clock;
+        let clock = &self.reporter.clock;
         let fetched = fetch(target.at, settings.timeout, settings.digest_max, clock)
             .and_then(|digest| self.keep(target.cache, &digest).map(|()| digest.0));
         let event = match &fetched {
@@ -169,7 +169,7 @@ impl Fetcher {
         let last = Some(fetched.err());
         if last != target.last {
             let event = event.with("cache", &target.name).with("at", target.at);
-            let _ = self.teller.events.try_send(event);
+            let _ = self.reporter.events.try_send(event);
         }
         target.last = last;
     }
@@ -188,7 +188,7 @@ impl Fetcher {
                     called: None,
                 };
                 // It waits while the instance has many requests; it takes them between bursts.
-                if self.teller.requests.send(told).is_err() {
+                if self.reporter.requests.send(told).is_err() {
                     return Err(Refusal::NotKept);
                 }
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, union};
 
 use super::digest;
-use crate::metrics::server::{Answer, Manner, PLAIN, method_and_path, start_serving};
+use crate::metrics::server::{Answer, PLAIN, ServingMode, method_and_path, start_serving};
 use crate::view::View;
 
 /// How long a cache may take to ask, and then to take the answer.
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Squid up to 7.1 reads a digest through a buffer of 4,096 bytes and, when it has taken the digest's header out of it, moves no more of
 /// the rest than it took (its bug 5510): bits go astray, and objects are missed. They do not if the header comes alone.
 const PAUSE: Duration = Duration::from_millis(250);
-const MANNER: Manner = Manner {
+const MANNER: ServingMode = ServingMode {
     patience: PATIENCE,
     pause: Some((HEADER_BYTES, PAUSE)),
 };

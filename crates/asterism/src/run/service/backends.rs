@@ -8,7 +8,7 @@ use crate::run::health::Checking;
 
 /// What goes on until this is dropped.
 #[derive(Debug)]
-pub(super) enum Aside {
+pub(super) enum BackgroundTask {
     /// Backends are checked.
     #[expect(dead_code, reason = "held until it is dropped")]
     Backends(Checking),
@@ -32,15 +32,18 @@ impl Service<'_, '_> {
     /// Begins to check the backends that the configuration names, and to request their stations, instead of those of before; or to fetch
     /// digests.
     pub(super) fn check_backends(&mut self) -> Result<(), String> {
-        self.aside = None;
+        self.background = None;
         self.requesting = Requesting::of(&self.config.function);
         match &self.config.function.settings {
             Settings::Balancer(settings) => {
-                self.aside = Some(Aside::Backends(Checking::start(settings, &self.teller)?));
+                self.background = Some(BackgroundTask::Backends(Checking::start(
+                    settings,
+                    &self.reporter,
+                )?));
             }
             Settings::CacheDigests(settings) => {
-                let fetching = Fetching::start(settings, &self.teller, self.view.clone())?;
-                self.aside = Some(Aside::Caches(fetching));
+                let fetching = Fetching::start(settings, &self.reporter, self.view.clone())?;
+                self.background = Some(BackgroundTask::Caches(fetching));
             }
             _ => {}
         }

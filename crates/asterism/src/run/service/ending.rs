@@ -6,7 +6,7 @@ use std::time::Duration;
 use asterism_placement::Time;
 
 use super::{Interrupted, LAST_WORD, Service, handing, others};
-use crate::run::journal::Event;
+use crate::run::event_log::Event;
 use crate::run::worker::Phase;
 
 /// How long what was noted last may take to be handed to who writes it and sent. That thread then has its own time for the last lines.
@@ -45,7 +45,7 @@ impl Service<'_, '_> {
         let member = self.member;
         let Service {
             channel,
-            mut journal,
+            mut event_log,
             clock,
             stopping,
             epochs,
@@ -69,7 +69,7 @@ impl Service<'_, '_> {
                 .with("members_behind", missing)
                 .effect("they have not acknowledged all that this host wrote");
         }
-        journal.write(clock.now(), clock.wall(), &event);
+        event_log.write(clock.now(), clock.wall(), &event);
         let is_awaited = !stopping.is_empty();
         for command in stopping {
             command.answer(Ok("the host has stopped".into()));

@@ -6,7 +6,7 @@ use asterism_orchestrator::epochs::{Refusal, Standing};
 use asterism_placement::{Epoch, Time};
 
 use super::{LAST_WORD, Service};
-use crate::control::desk::{Command, Refused, in_json};
+use crate::control::request_handler::{Command, Refused, in_json};
 use crate::epochs::{EpochFile, Step};
 use crate::run::epochs::{Watch, told};
 

@@ -8,7 +8,7 @@ use asterism_placement::replicated::{Refused, Standing};
 use asterism_placement::seal::Refusal;
 
 use super::Service;
-use crate::run::journal::Event;
+use crate::run::event_log::Event;
 use crate::view::differing;
 
 /// How often it is told at most that members differ.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::Service;
 use crate::config::{Config, Idle};
+use crate::run::environment::monotonic_us;
+use crate::run::event_log::Event;
 use crate::run::flows;
-use crate::run::journal::Event;
 use crate::run::reload::{self, Written};
 use crate::run::requests::Request;
-use crate::run::surroundings::monotonic_us;
 use crate::run::worker::Phase;
 
 /// How long instances may take to go on with another function: they look for requests once a turn, or every few.
@@ -93,7 +93,7 @@ impl Service<'_, '_> {
         if firewalls.is_empty() {
             return;
         }
-        let (view, events) = (self.view.clone(), self.teller.events.clone());
+        let (view, events) = (self.view.clone(), self.reporter.events.clone());
         let begun = std::thread::Builder::new()
             .name("flows-end".into())
             .spawn(move || flows::end_denied(&view, &events, &firewalls));

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::{Interrupted, Service, others};
 use crate::check;
-use crate::run::journal::Event;
+use crate::run::environment::moment;
+use crate::run::event_log::Event;
 use crate::run::requests::Request;
 use crate::run::saved::{self, SavedState};
-use crate::run::surroundings::moment;
 
 /// How much longer than the host before it in the list a host waits before it restores a saved state.
 const RESTORE_STAGGER: Duration = Duration::from_millis(250);
@@ -95,7 +95,7 @@ impl Service<'_, '_> {
         Ok(Some(path))
     }
 
-    /// Puts a file aside that was taken up: from the first packet on it is not the newest any more.
+    /// Puts a file background that was taken up: from the first packet on it is not the newest any more.
     pub(super) fn put_aside(&mut self, path: &Path) {
         if let Err(error) = saved::put_aside(path) {
             self.log(&Event::warning("state-not-archived").effect(error));

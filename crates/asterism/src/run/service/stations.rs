@@ -100,7 +100,7 @@ impl Service<'_, '_> {
     pub(super) fn request_stations(&mut self) {
         if self.view.phase() == Phase::Running {
             self.requesting
-                .go_on(self.clock.now(), &self.teller.requests);
+                .go_on(self.clock.now(), &self.reporter.requests);
         }
     }
 }

@@ -3,7 +3,7 @@
 use asterism_engine::StopReason;
 
 use super::Service;
-use crate::run::journal::Event;
+use crate::run::event_log::Event;
 
 /// What holds for all of them.
 const CURE: &str = "run the same build of the same program with the same configuration on all hosts, then start this one anew; it takes over what the others have. If they are alike, report it: this is a defect";

@@ -5,8 +5,8 @@ use asterism_function::{NetworkFunction, Reason};
 use asterism_placement::Time;
 
 use super::Worker;
-use crate::run::board::{COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
-use crate::run::journal::Event;
+use crate::run::event_log::Event;
+use crate::run::statistics::{COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
 
 impl<F: NetworkFunction> Worker<F> {
     /// Tells links that came or went, and writes a snapshot for whoever looks.
@@ -68,6 +68,6 @@ impl<F: NetworkFunction> Worker<F> {
         };
         self.words.clear();
         snapshot.write(&mut self.words);
-        self.shared.board.publish(&self.words);
+        self.shared.statistics.publish(&self.words);
     }
 }

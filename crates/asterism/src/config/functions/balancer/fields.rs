@@ -45,8 +45,8 @@ object!(
     ]
 );
 object!(
-    KEPT,
-    "function.balancer.state.kept",
+    AFFINITY,
+    "function.balancer.state.affinity",
     "Which backend a client keeps, for services with `persistent`.",
     [
         placement(REPLICATED),
@@ -74,7 +74,7 @@ pub(in super::super) const BALANCER: Described = Described {
     settings: &SETTINGS,
     objects: &[
         described("flows", ObjectKind::Table, &FLOWS),
-        described("kept", ObjectKind::Table, &KEPT),
+        described("affinity", ObjectKind::Table, &AFFINITY),
         described("usage", ObjectKind::Derived, &USAGE),
         described("health", ObjectKind::Table, &HEALTH),
         described("fragments", ObjectKind::Table, &FRAGMENTS),

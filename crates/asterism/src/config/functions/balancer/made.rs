@@ -20,7 +20,7 @@ impl FunctionSettings for BalancerSettings {
     fn function(&self, objects: &[ObjectChoice]) -> Result<Balancer, String> {
         let config = BalancerConfig {
             flows_max: capacity(objects, "flows"),
-            kept_max: capacity(objects, "kept"),
+            affinity_max: capacity(objects, "affinity"),
             fragments_max: capacity(objects, "fragments"),
             neighbours_max: capacity(objects, "neighbours"),
             ..config(self)

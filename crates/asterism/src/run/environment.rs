@@ -9,7 +9,7 @@ use asterism_engine::transport::{MulticastConfig, UdpConfig, UdpPeer};
 use asterism_placement::MemberId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::journal::Event;
+use super::event_log::Event;
 use super::saved::Moment;
 use crate::config::Config;
 

@@ -19,8 +19,8 @@ use crate::run::backends;
 use crate::run::blocked;
 use crate::run::by_hand;
 use crate::run::caches;
+use crate::run::event_log::Event;
 use crate::run::flows;
-use crate::run::journal::Event;
 use crate::run::requests::{Request, Sought};
 use crate::run::rules;
 use crate::run::traffic;
@@ -112,7 +112,7 @@ impl Command {
 
 /// What requests are answered from.
 #[derive(Debug)]
-pub struct Desk {
+pub struct RequestHandler {
     /// The cluster that the host is of.
     cluster: Cluster,
     /// The host, once its threads run, and where it is told what is to be logged.
@@ -120,11 +120,11 @@ pub struct Desk {
     commands: SyncSender<Command>,
 }
 
-impl Desk {
+impl RequestHandler {
     /// Before the host runs: it can be handed epochs, and be stopped.
     #[must_use]
-    pub fn new(cluster: Cluster, commands: SyncSender<Command>) -> Desk {
-        Desk {
+    pub fn new(cluster: Cluster, commands: SyncSender<Command>) -> RequestHandler {
+        RequestHandler {
             cluster,
             host: OnceLock::new(),
             commands,

@@ -21,16 +21,16 @@ const READS_MAX: usize = 10_000;
 
 /// A place that one thread writes and others read.
 #[derive(Debug)]
-pub struct Board {
+pub struct InstanceStatistics {
     /// Odd while it is being written.
     sequence: AtomicU64,
     used: AtomicUsize,
     words: Box<[AtomicU64]>,
 }
 
-impl Default for Board {
+impl Default for InstanceStatistics {
     fn default() -> Self {
-        Board {
+        InstanceStatistics {
             sequence: AtomicU64::new(0),
             used: AtomicUsize::new(0),
             words: (0..WORDS_MAX).map(|_| AtomicU64::new(0)).collect(),
@@ -38,7 +38,7 @@ impl Default for Board {
     }
 }
 
-impl Board {
+impl InstanceStatistics {
     /// Replaces what is shown. One thread only. What does not fit is left out.
     pub fn publish(&self, words: &[u64]) {
         let sequence = self.sequence.load(Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl InstanceSnapshot {
         self.dropped.iter().sum()
     }
 
-    /// As words for a [`Board`], appended to `words`.
+    /// As words for a [`InstanceStatistics`], appended to `words`.
     pub fn write(&self, words: &mut Vec<u64>) {
         words.extend([self.at.as_micros(), self.turns, self.sleeps]);
         words.extend(&self.counts);
@@ -277,7 +277,7 @@ impl InstanceSnapshot {
         words.extend(&self.own);
     }
 
-    /// From the words of a [`Board`]; `objects` are the function's, and it has so many stages and metrics of its own.
+    /// From the words of a [`InstanceStatistics`]; `objects` are the function's, and it has so many stages and metrics of its own.
     #[must_use]
     pub fn read(
         words: &[u64],
@@ -380,9 +380,9 @@ mod tests {
 
     #[test]
     fn readers_see_whole_states_only() {
-        let board = Arc::new(Board::default());
-        assert!(board.read().is_none());
-        let writer = board.clone();
+        let statistics = Arc::new(InstanceStatistics::default());
+        assert!(statistics.read().is_none());
+        let writer = statistics.clone();
         let thread = std::thread::spawn(move || {
             for round in 1..20_000u64 {
                 writer.publish(&[round; 300]);
@@ -390,7 +390,7 @@ mod tests {
         });
         let mut last = 0;
         while last < 19_999 {
-            if let Some(words) = board.read() {
+            if let Some(words) = statistics.read() {
                 assert_eq!(words.len(), 300);
                 assert!(words.iter().all(|word| *word == words[0]) && words[0] >= last);
                 last = words[0];

@@ -10,7 +10,7 @@ use asterism_placement::replicated::Standing;
 use asterism_placement::{MemberId, Time};
 
 use super::Service;
-use crate::run::journal::Event;
+use crate::run::event_log::Event;
 use crate::view::View;
 
 /// How often the tables are looked at.
@@ -24,26 +24,26 @@ const PART: u64 = 4;
 
 /// Looks at the tables' room now and then.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct TombstoneWatch {
     looked: Option<Time>,
     told: Option<Time>,
 }
 
 /// An object, and how many of its entries ended and are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kept {
+struct PinnedTombstones {
     object: &'static str,
     entries: u64,
     capacity: u64,
 }
 
-impl Kept {
+impl PinnedTombstones {
     /// Of all objects the one of whose capacity what ended takes the largest part.
-    fn most(view: &View) -> Option<Kept> {
+    fn most(view: &View) -> Option<PinnedTombstones> {
         let instances = view.snapshots().into_iter().flatten();
         let objects = instances.flat_map(|instance| instance.objects);
         let kept = objects.filter(|object| object.capacity > 0);
-        kept.map(|object| Kept {
+        kept.map(|object| PinnedTombstones {
             object: object.name,
             entries: object.ended as u64,
             capacity: object.capacity.into(),
@@ -82,7 +82,7 @@ impl Service<'_, '_> {
             return;
         }
         self.room.looked = Some(now);
-        let Some(kept) = Kept::most(&self.view) else {
+        let Some(kept) = PinnedTombstones::most(&self.view) else {
             return;
         };
         let told = self.room.told;
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_ended_is_told_of_from_a_quarter_of_the_capacity_to_an_eighth() {
-        let kept = |entries| Kept {
+        let kept = |entries| PinnedTombstones {
             object: "sessions",
             entries,
             capacity: 1_000,

@@ -106,7 +106,7 @@ struct Bucket {
 }
 
 /// Writes events.
-pub struct Journal<'a> {
+pub struct EventLog<'a> {
     out: &'a mut dyn Write,
     style: Style,
     host: String,
@@ -114,16 +114,16 @@ pub struct Journal<'a> {
     suppressed_total: u64,
 }
 
-impl core::fmt::Debug for Journal<'_> {
+impl core::fmt::Debug for EventLog<'_> {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(formatter, "Journal({})", self.host)
+        write!(formatter, "EventLog({})", self.host)
     }
 }
 
-impl<'a> Journal<'a> {
-    /// A journal of a host.
-    pub fn new(out: &'a mut dyn Write, style: Style, host: &str) -> Journal<'a> {
-        Journal {
+impl<'a> EventLog<'a> {
+    /// A event_log of a host.
+    pub fn new(out: &'a mut dyn Write, style: Style, host: &str) -> EventLog<'a> {
+        EventLog {
             out,
             style,
             host: host.to_owned(),
@@ -237,9 +237,9 @@ mod tests {
 
     fn lines(style: Style, events: &[(u64, Event)]) -> Vec<String> {
         let mut out = Vec::new();
-        let mut journal = Journal::new(&mut out, style, "a");
+        let mut event_log = EventLog::new(&mut out, style, "a");
         for (ms, event) in events {
-            journal.write(Time::from_micros(ms * 1_000), 0, event);
+            event_log.write(Time::from_micros(ms * 1_000), 0, event);
         }
         String::from_utf8(out)
             .unwrap()
