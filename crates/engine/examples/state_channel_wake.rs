@@ -1,5 +1,5 @@
 //! What waking a state channel's thread costs: lag from a write to the other host's having applied it, and the share of a
-//! core that the idle thread takes, by longest sleep, with and without bells. The figures of decision 012.
+//! core that the idle thread takes, by longest sleep, with and without wakers. The figures of decision 012.
 //!
 //!     cargo run --release -p asterism-engine --example state_channel_wake
 #![allow(
@@ -133,7 +133,7 @@ fn measure(mode: RunMode, sleep_max: Duration, rings: bool) {
         clock,
     )
     .unwrap();
-    let bell = running.bell();
+    let waker = running.waker();
     let udp = UdpConfig::new(at[1], [(MemberId(0), at[0])]);
     let mut transport = UdpTransport::open(&udp, other.datagram_bytes_max(), clock.now()).unwrap();
 
@@ -148,7 +148,7 @@ fn measure(mode: RunMode, sleep_max: Duration, rings: bool) {
         assert!(writer.inject(begun, PortNumber(0), &packet(1_000 + number)));
         writer.turn(begun);
         if rings {
-            bell.ring();
+            waker.ring();
         }
         while reader.state().seen.len() <= usize::from(number) {
             turn(&mut other, &mut reader, &mut transport, clock);
@@ -174,7 +174,7 @@ fn measure(mode: RunMode, sleep_max: Duration, rings: bool) {
     let share = spent.as_secs_f64() / (clock.now() - begun).as_secs_f64();
     println!(
         "{mode:?}, {sleep_max:>6?}, {}: lag {:>4} us, 99 % {:>5} us; idle {:>5.2} % of a core",
-        if rings { "bells   " } else { "no bells" },
+        if rings { "wakers   " } else { "no wakers" },
         lags[lags.len() / 2],
         lags[lags.len() * 99 / 100],
         share * 100.0,

@@ -14,12 +14,12 @@ mod parked;
 mod parts;
 mod recency;
 mod repair;
+mod reports;
 mod saved;
 mod sharing;
 mod stopped;
 mod trace;
 mod view;
-mod words;
 #[cfg(test)]
 mod write_sets;
 
@@ -51,12 +51,12 @@ pub(crate) use parts::Exchange;
 pub use parts::{InstanceParts, shape_of};
 use recency::Recency;
 pub use repair::{Removal, Repair, Repaired};
+pub(crate) use reports::Reports;
 pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
 use sharing::Walk;
 pub use sharing::{APPLY_GROUPS_PER_TURN, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN};
 pub use stopped::StopReason;
 pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
-pub(crate) use words::Words;
 
 /// Packets whose records the prefetch pass asks for together.
 const PREFETCHED_TOGETHER: usize = 16;

@@ -253,7 +253,8 @@ impl Service<'_, '_> {
             let share = Arc::new(Shared::new(spins));
             let (sender, receiver) = sync_channel(REQUESTS_MAX);
             let (function, settings) = (function.clone(), config.function.clone());
-            let (share_of, events_of, bell) = (share.clone(), event_sender.clone(), channel.bell());
+            let (share_of, events_of, waker) =
+                (share.clone(), event_sender.clone(), channel.waker());
             let core = config.host.cores.get(number).copied();
             let body = move || {
                 if let Some(core) = core {
@@ -263,7 +264,7 @@ impl Service<'_, '_> {
                 let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
                 let settings = move |name: &str| settings.object_settings(name);
                 let instance = parts.start(function, settings, pool, ports);
-                Worker::new(instance, share_of, receiver, events_of, bell, clock).run();
+                Worker::new(instance, share_of, receiver, events_of, waker, clock).run();
             };
             let name = format!("instance-{number}");
             let thread = std::thread::Builder::new().name(name).spawn(body);

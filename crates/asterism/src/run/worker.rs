@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::port::LinkState;
-use asterism_engine::transport::Bell;
+use asterism_engine::transport::Waker;
 use asterism_engine::{Instance, Repair, Repaired, StopReason, TracedPacket};
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
@@ -155,7 +155,7 @@ pub struct Worker<F: NetworkFunction> {
     /// Those that came while another took its time, at most [`REQUESTS_MAX`].
     waiting: VecDeque<Request>,
     events: SyncSender<Event>,
-    bell: Bell,
+    waker: Waker,
     clock: MonotonicClock,
     work: Option<Work>,
     /// A report whose asker takes nothing meanwhile, while the state is saved.
@@ -183,7 +183,7 @@ impl<F: NetworkFunction> Worker<F> {
         shared: Arc<Shared>,
         requests: Receiver<Request>,
         events: SyncSender<Event>,
-        bell: Bell,
+        waker: Waker,
         clock: MonotonicClock,
     ) -> Worker<F> {
         let links = instance.ports().iter().map(|_| LinkState::Up).collect();
@@ -193,7 +193,7 @@ impl<F: NetworkFunction> Worker<F> {
             requests,
             waiting: VecDeque::with_capacity(REQUESTS_MAX),
             events,
-            bell,
+            waker,
             clock,
             work: None,
             held_up: None,
@@ -237,7 +237,7 @@ impl<F: NetworkFunction> Worker<F> {
                 self.serve(now);
             }
             if self.written() != before {
-                self.bell.ring();
+                self.waker.ring();
             }
             if now.as_micros().saturating_sub(self.published_us) >= PUBLISH_US {
                 self.publish(now);
@@ -268,7 +268,7 @@ impl<F: NetworkFunction> Worker<F> {
         loop {
             let now = self.clock.now();
             self.instance.turn_without_reading(now);
-            self.bell.ring();
+            self.waker.ring();
             if now >= until {
                 break;
             }

@@ -153,7 +153,7 @@ fn a_host_that_is_told_what_it_cannot_read_stops_and_never_acknowledges_it() {
     let sequence = instance.commit_foreign(&[0xF8, 1, 2]).unwrap();
     let status = wait("the host to end", || {
         instance.turn(clock.now());
-        channel.bell().ring();
+        channel.waker().ring();
         a.child.try_wait().unwrap()
     });
     assert_eq!(status.code(), Some(1), "{}", a.log());

@@ -170,14 +170,16 @@ fn run_hosts(audited: bool, loaded: bool, seed: u64) -> Result<Vec<Running>, Fai
         let udp = UdpConfig::new(own, peers);
         let channel = spawn(channel, &udp, RunConfig::default(), clock)
             .map_err(|error| Failure::Unsound(error.to_string()))?;
-        let (bell, stop) = (channel.bell(), Arc::new(AtomicBool::new(false)));
+        let (waker, stop) = (channel.waker(), Arc::new(AtomicBool::new(false)));
         let (plants, planted) = channel_of_plants();
         let (parts, ended) = (parts.remove(0), stop.clone());
         let instance = std::thread::spawn(move || {
             let mut instance = start(parts, audited);
             let inserts = if loaded { INSERTS_AT_ONCE } else { 0 };
             let load = Load::new(inserts, seed + u64::from(place));
-            drive(&mut instance, load, &planted, &ended, clock, || bell.ring());
+            drive(&mut instance, load, &planted, &ended, clock, || {
+                waker.ring()
+            });
         });
         Ok(Running {
             channel,

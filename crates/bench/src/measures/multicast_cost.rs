@@ -234,7 +234,10 @@ impl Bench {
             .map(|session| frame_between(session.protocol, session.inside, session.remote))
             .collect();
         let stop = Arc::new(AtomicBool::new(false));
-        let bells: Vec<_> = channels[1..].iter().map(StateChannelThread::bell).collect();
+        let wakers: Vec<_> = channels[1..]
+            .iter()
+            .map(StateChannelThread::waker)
+            .collect();
         let listeners = {
             let (stop, keys, parts) = (stop.clone(), keys.clone(), parts.collect::<Vec<_>>());
             std::thread::spawn(move || {
@@ -243,9 +246,9 @@ impl Bench {
                     .map(|parts| start(parts, fed_ports().0))
                     .collect();
                 while !stop.load(Ordering::Acquire) {
-                    for (listener, bell) in listeners.iter_mut().zip(&bells) {
+                    for (listener, waker) in listeners.iter_mut().zip(&wakers) {
                         listener.turn(clock.now());
-                        bell.ring();
+                        waker.ring();
                     }
                     if listeners.iter().all(|listener| !listener.is_behind()) {
                         rest(Duration::from_micros(50));
@@ -307,7 +310,7 @@ impl Bench {
     /// Writes so many operations and waits until all hosts have acknowledged them.
     fn write(&mut self, operations: usize) -> Result<(), Failure> {
         let begun = wall_ns();
-        let bell = self.channels[0].bell();
+        let waker = self.channels[0].waker();
         for first in (0..operations).step_by(BURST) {
             for number in first..operations.min(first + BURST) {
                 let frame = &self.keys[(self.written as usize + number) % ENTRIES];
@@ -317,7 +320,7 @@ impl Bench {
             let wanted = self.written + operations.min(first + BURST) as u64;
             loop {
                 self.sender.turn(self.clock.now());
-                bell.ring();
+                waker.ring();
                 if self.sender.tally().received >= wanted {
                     break;
                 }
@@ -335,11 +338,11 @@ impl Bench {
     /// Waits until every host has what the sender wrote.
     fn settle(&mut self) -> Result<(), Failure> {
         let begun = wall_ns();
-        let bell = self.channels[0].bell();
+        let waker = self.channels[0].waker();
         let asked = self.clock.now();
         loop {
             self.sender.turn(self.clock.now());
-            bell.ring();
+            waker.ring();
             let is_settled = |channel: &StateChannelThread| {
                 let snapshot = channel.snapshot();
                 let admitted = snapshot.members.iter();

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use crate::exchange::{Down, Round};
     use crate::frame::FramePool;
-    use crate::instance::{Exchange, InstanceParts, Words};
+    use crate::instance::{Exchange, InstanceParts, Reports};
     use crate::ring::ByteRing;
 
     /// Asks for an entry that nobody wrote.
@@ -404,7 +404,7 @@ mod tests {
             committed: Arc::new(AtomicU64::new(0)),
             written: 0,
             round: Arc::new(Round::default()),
-            words: Words::new(),
+            reports: Reports::new(),
         });
         let settings = ObjectSettings {
             absence: Absence::Wait { us: 500_000 },
@@ -463,7 +463,7 @@ mod tests {
             committed: Arc::new(AtomicU64::new(0)),
             written: 0,
             round: Arc::new(Round::default()),
-            words: Words::new(),
+            reports: Reports::new(),
         });
         let settings = ObjectSettings {
             absence: Absence::Wait { us: 500_000 },

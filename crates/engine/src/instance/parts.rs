@@ -12,8 +12,8 @@ use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick
 use super::Instance;
 use super::chained::WITHIN_MAX;
 use super::recency::Recency;
+use super::reports::{Report, Reports};
 use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, IMAGE_PART_BYTES};
-use super::words::{Word, Words};
 use crate::exchange::Round;
 use crate::frame::{Burst, FramePool};
 use crate::parking::Parking;
@@ -48,20 +48,20 @@ pub(crate) struct Exchange {
     /// The round in which accumulators may log what changed; zero: at any time.
     pub(crate) round: Arc<Round>,
     /// Words that found no room in the ring.
-    pub(crate) words: Words,
+    pub(crate) reports: Reports,
 }
 
 impl Exchange {
     /// Says a word to the state channel, now or when there is room.
     #[inline]
-    pub(super) fn say(&mut self, word: Word) {
-        self.words.say(word, &mut self.up);
+    pub(super) fn say(&mut self, report: Report) {
+        self.reports.say(report, &mut self.up);
     }
 
     /// Says those that waited, as far as there is room.
     #[inline]
     pub(super) fn say_waiting(&mut self) {
-        self.words.say_waiting(&mut self.up);
+        self.reports.say_waiting(&mut self.up);
     }
 }
 
@@ -79,11 +79,11 @@ pub fn shape_of<F: NetworkFunction>(
     let addresses = addresses
         .iter()
         .fold(addresses.len() as u64, |sum, address| {
-            hash::word(address.to_bits().into(), sum)
+            hash::report(address.to_bits().into(), sum)
         });
     let mut shape = builder.shape().and(function.schema());
     // A saved state says by itself with which it was written.
-    shape.whole = hash::word(addresses, shape.whole);
+    shape.whole = hash::report(addresses, shape.whole);
     shape
 }
 

@@ -11,8 +11,8 @@ use asterism_state::{
     Part, ReadLeaves, State, SweepLength, SweepSome, forget_incarnations,
 };
 
+use super::reports::Report;
 use super::stopped::StopReason;
-use super::words::Word;
 use super::{Exchange, Instance};
 use crate::branch::{Branch, taken};
 use crate::channel::audits::{LEAVES_BYTES, write_leaves};
@@ -127,7 +127,7 @@ impl<F: NetworkFunction> Instance<F> {
                     {
                         self.context.set_applied(slot, received);
                     }
-                    exchange.say(Word::Applied {
+                    exchange.say(Report::Applied {
                         origin,
                         sequence: received,
                     });
@@ -173,7 +173,7 @@ impl<F: NetworkFunction> Instance<F> {
                     }
                 }
                 Some(Down::ImageEnd { from, walk }) => {
-                    exchange.say(Word::ImageApplied { from, walk });
+                    exchange.say(Report::ImageApplied { from, walk });
                     self.image_records += 1;
                 }
                 // A faulty one is impossible but for a fault of this program; then nothing changes hands.
@@ -195,7 +195,7 @@ impl<F: NetworkFunction> Instance<F> {
                 Some(Down::Ended { origin }) => {
                     taken(Branch::EndTaken);
                     self.parking.wake_absent(&self.context);
-                    exchange.say(Word::EndedApplied { origin });
+                    exchange.say(Report::EndedApplied { origin });
                 }
                 Some(Down::Closed { origin }) => {
                     taken(Branch::ClosingTaken);
@@ -395,7 +395,7 @@ impl<F: NetworkFunction> Instance<F> {
         if round != 0
             && let Some(exchange) = &mut self.exchange
         {
-            exchange.say(Word::Drained { round, whole });
+            exchange.say(Report::Drained { round, whole });
         }
     }
 
@@ -534,7 +534,7 @@ mod tests {
     use super::*;
     use crate::exchange::{Round, write_incarnations};
     use crate::frame::FramePool;
-    use crate::instance::{InstanceParts, Words};
+    use crate::instance::{InstanceParts, Reports};
     use crate::ring::ByteRing;
 
     struct Nothing;
@@ -574,7 +574,7 @@ mod tests {
                 committed: Arc::new(AtomicU64::new(0)),
                 written: 0,
                 round: Arc::new(Round::default()),
-                words: Words::new(),
+                reports: Reports::new(),
             });
             let mut instance = instance(parts, ObjectSettings::REPLICATED);
             for _ in 0..64 {
@@ -607,7 +607,7 @@ mod tests {
             committed: Arc::new(AtomicU64::new(0)),
             written: 0,
             round: Arc::new(Round::default()),
-            words: Words::new(),
+            reports: Reports::new(),
         });
         let mut instance = instance(parts, ObjectSettings::REPLICATED);
         let incarnation = |incarnation| OriginName {

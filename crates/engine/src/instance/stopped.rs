@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::exchange::{Down, REMOTE, Round, Up, write_incarnations};
     use crate::frame::FramePool;
-    use crate::instance::{Exchange, InstanceParts, Words};
+    use crate::instance::{Exchange, InstanceParts, Reports};
     use crate::ring::ByteRing;
 
     struct Nothing;
@@ -201,7 +201,7 @@ mod tests {
             committed: Arc::new(AtomicU64::new(0)),
             written: 0,
             round: Arc::new(Round::default()),
-            words: Words::new(),
+            reports: Reports::new(),
         });
         let mut instance = start(parts);
         for record in records {

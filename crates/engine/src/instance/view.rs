@@ -106,7 +106,7 @@ impl<F: NetworkFunction> Instance<F> {
         let writable = |walk: &Walk| walk.room > 0 || walk.cursor.is_none();
         (!self.walks.is_empty(), self.walks.iter().any(writable))
     }
-    /// Records of images, parts and ends, handed to the state channel so far: when it grows, ring the bell.
+    /// Records of images, parts and ends, handed to the state channel so far: when it grows, ring the waker.
     pub fn image_records(&self) -> u64 {
         self.image_records
     }

@@ -8,7 +8,7 @@ use asterism_placement::Time;
 use asterism_state::{Context, GROUP_BYTES_MAX, ObjectSettings};
 
 use super::sharing::BURST_LOG_BYTES;
-use super::{Exchange, InstanceParts, Words};
+use super::{Exchange, InstanceParts, Reports};
 use crate::exchange::{Round, Up};
 use crate::frame::{BURST, FramePool};
 use crate::ring::ByteRing;
@@ -89,7 +89,7 @@ fn the_largest_write_sets_are_whole_groups_and_find_room_in_a_log_that_is_nearly
         committed: Arc::new(AtomicU64::new(0)),
         written: 0,
         round: Arc::new(Round::default()),
-        words: Words::new(),
+        reports: Reports::new(),
     });
     let pool = FramePool::new(64).expect("memory for frames");
     let function = Arc::new(Fits(WRITES));

@@ -212,8 +212,8 @@ pub enum RunMode {
 pub struct RunConfig {
     /// Whether it sleeps.
     pub mode: RunMode,
-    /// The longest sleep. It bounds how late a group is seen whose instance rang no bell (see
-    /// [`super::Bell`]). Sane: 1 ms; 100 us if no instance rings. Bound: 10 us to 100 ms.
+    /// The longest sleep. It bounds how late a group is seen whose instance rang no waker (see
+    /// [`super::Waker`]). Sane: 1 ms; 100 us if no instance rings. Bound: 10 us to 100 ms.
     pub sleep_max: Duration,
     /// How long [`stop`](super::StateChannelThread::stop) waits for the others to acknowledge what is under way.
     /// Sane: 1 s. Bound: to 60 s.

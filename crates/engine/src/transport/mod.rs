@@ -26,7 +26,7 @@ pub use config::{
 };
 pub use outbound::SEND_QUEUE_DATAGRAMS_MAX;
 pub use pace::PACE_BURST;
-pub use run::{Bell, EVENTS_MAX, Notice, StateChannelThread, Stopped, open, spawn};
+pub use run::{EVENTS_MAX, Notice, StateChannelThread, Stopped, Waker, open, spawn};
 pub use snapshot::{ChannelSnapshot, MemberSnapshot, Snapshots, ThreadTally};
 pub use sources::STRANGERS_MAX;
 pub use statistics::{PeerTraffic, TransportEvent, TransportState, TransportStatistics};

@@ -95,28 +95,28 @@ impl core::fmt::Display for Notice {
 /// the time that a store takes to be seen; it then sees the group at the latest after
 /// [`RunConfig::sleep_max`](super::RunConfig::sleep_max).
 #[derive(Clone, Debug)]
-pub struct Bell(Arc<Rope>);
+pub struct Waker(Arc<WakerState>);
 
 #[derive(Debug)]
-struct Rope {
+struct WakerState {
     is_asleep: AtomicBool,
-    bell: kernel::Bell,
+    waker: kernel::EventDescriptor,
 }
 
-impl Bell {
+impl Waker {
     /// Wakes the thread if it sleeps.
     #[inline]
     pub fn ring(&self) {
         if self.0.is_asleep.load(Ordering::Relaxed) {
-            self.ring_aloud();
+            self.wake_sleeper();
         }
     }
 
     #[cold]
-    fn ring_aloud(&self) {
+    fn wake_sleeper(&self) {
         // One of several that ring at once is enough.
         if self.0.is_asleep.swap(false, Ordering::AcqRel) {
-            self.0.bell.ring();
+            self.0.waker.ring();
         }
     }
 }
@@ -127,7 +127,7 @@ pub struct StateChannelThread {
     snapshots: Snapshots,
     events: Receiver<Notice>,
     stop: Arc<AtomicBool>,
-    bell: Bell,
+    waker: Waker,
     orders: SyncSender<Order>,
     /// Whether an order waits that the thread has not looked at.
     ordered: Arc<AtomicBool>,
@@ -176,10 +176,10 @@ pub struct Stopped {
 /// // `config.tick_at_zero` is `clock.wall_at_zero()`.
 /// let (channel, parts) = asterism_engine::host(config, clock.now())?;
 /// let running = transport::spawn(channel, &udp, RunConfig::default(), clock)?;
-/// // Each instance's thread starts one of `parts`, has a copy of `clock` and of the bell, and after each
+/// // Each instance's thread starts one of `parts`, has a copy of `clock` and of the waker, and after each
 /// // turn in which it wrote something:
-/// let bell = running.bell();
-/// bell.ring();
+/// let waker = running.waker();
+/// waker.ring();
 /// // Whoever shows the host's state keeps `running.snapshots()`; the log takes the events.
 /// let snapshots = running.snapshots();
 /// println!("{} datagrams", snapshots.latest().transport.datagrams_sent);
@@ -224,9 +224,9 @@ pub fn open(
     }
     let now = clock.now();
     let transport = UdpTransport::open(udp, channel.datagram_bytes_max(), now)?;
-    let bell = Bell(Arc::new(Rope {
+    let waker = Waker(Arc::new(WakerState {
         is_asleep: AtomicBool::new(false),
-        bell: kernel::Bell::new().map_err(TransportError::Thread)?,
+        waker: kernel::EventDescriptor::new().map_err(TransportError::Thread)?,
     }));
     let stop = Arc::new(AtomicBool::new(false));
     let ordered = Arc::new(AtomicBool::new(false));
@@ -243,7 +243,7 @@ pub fn open(
         transport,
         run,
         clock,
-        bell: bell.clone(),
+        waker: waker.clone(),
         stop: stop.clone(),
         orders: handed_in,
         ordered: ordered.clone(),
@@ -257,7 +257,7 @@ pub fn open(
         snapshots,
         events,
         stop,
-        bell,
+        waker,
         orders,
         ordered,
         turner: Some(Unstarted(Box::new(turner))),
@@ -316,13 +316,13 @@ impl StateChannelThread {
     fn order(&self, order: Order) -> bool {
         let taken = self.orders.try_send(order).is_ok();
         self.ordered.store(true, Ordering::Release);
-        self.bell.0.bell.ring();
+        self.waker.0.waker.ring();
         taken
     }
 
     /// What wakes the thread: a copy for each instance.
-    pub fn bell(&self) -> Bell {
-        self.bell.clone()
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
     /// Whether the thread runs. It ends before [`StateChannelThread::stop`] only by a panic: then stop the host.
@@ -350,7 +350,7 @@ impl StateChannelThread {
 
     fn tell_stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.bell.0.bell.ring();
+        self.waker.0.waker.ring();
     }
 }
 
@@ -365,7 +365,7 @@ struct Turner {
     transport: UdpTransport,
     run: RunConfig,
     clock: MonotonicClock,
-    bell: Bell,
+    waker: Waker,
     stop: Arc<AtomicBool>,
     orders: Receiver<Order>,
     ordered: Arc<AtomicBool>,
@@ -485,7 +485,7 @@ impl Turner {
             core::hint::spin_loop();
             return;
         }
-        let rope = self.bell.0.clone();
+        let rope = self.waker.0.clone();
         rope.is_asleep.store(true, Ordering::SeqCst);
         // What was written before the flag was seen is looked for once more.
         let now = self.clock.now();
@@ -511,9 +511,9 @@ impl Turner {
         }
         let timeout = (until - now).clamp(SLEEP_MIN, most);
         self.tally.sleeps += 1;
-        self.transport.wait(now, &rope.bell, timeout);
+        self.transport.wait(now, &rope.waker, timeout);
         if !rope.is_asleep.swap(false, Ordering::AcqRel) {
-            self.tally.bells += 1;
+            self.tally.wakers += 1;
         }
     }
 

@@ -28,8 +28,8 @@ pub struct ThreadTally {
     pub turns: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// Times that an instance's bell woke it.
-    pub bells: u64,
+    /// Times that an instance's waker woke it.
+    pub wakers: u64,
     /// Time that it spent on a processor, the kernel's work for it included.
     pub processor_time: Duration,
     /// Events that found nobody reading.

@@ -245,12 +245,12 @@ impl Port for Wire {
         }
         for frame in burst.iter() {
             let bytes = pool.bytes(frame);
-            let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+            let report = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
             let letters = bytes[LETTERS..].iter().take_while(|&&letter| letter != 0);
             let left = Left {
                 port: self.number,
-                source_port: word(34),
-                number: word(PAYLOAD),
+                source_port: report(34),
+                number: report(PAYLOAD),
                 letters: letters.map(|&letter| char::from(letter)).collect(),
             };
             self.left.send(left).expect("the test listens");

@@ -58,7 +58,7 @@ fn errors_name_the_file_the_offset_and_a_cure() {
         .raw(&[0; 60]);
     claim.block(6, &body);
 
-    for (bytes, packets, offset, word) in [
+    for (bytes, packets, offset, report) in [
         (
             &b"PK\x03\x04 and more"[..],
             0,
@@ -87,12 +87,12 @@ fn errors_name_the_file_the_offset_and_a_cure() {
         (&claim.bytes, 0, claim_at, "too short for the packet"),
     ] {
         let (read, error) = read(bytes);
-        let error = error.unwrap_or_else(|| panic!("no error; expected {word:?}"));
+        let error = error.unwrap_or_else(|| panic!("no error; expected {report:?}"));
         assert_eq!((read.len(), error.offset), (packets, offset), "{error}");
         let text = error.to_string();
         assert!(
-            text.contains(word) && text.contains("test.pcap"),
-            "{text:?} lacks {word:?}"
+            text.contains(report) && text.contains("test.pcap"),
+            "{text:?} lacks {report:?}"
         );
     }
     let error = CaptureReader::open("/nonexistent/x.pcap").unwrap_err();
@@ -168,10 +168,10 @@ proptest! {
     #[test]
     fn any_bytes_behind_any_magic_are_survived(
         magic in proptest::sample::select(vec![0xA1B2_C3D4u32, 0xD4C3_B2A1, 0xA1B2_3C4D, 0x34CD_B2A1, 0x0A0D_0D0A, 0]),
-        words in proptest::collection::vec(prop_oneof![0u32..32, any::<u32>(), Just(0x1A2B_3C4D)], 0..200),
+        reports in proptest::collection::vec(prop_oneof![0u32..32, any::<u32>(), Just(0x1A2B_3C4D)], 0..200),
     ) {
         let mut bytes = magic.to_le_bytes().to_vec();
-        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(reports.iter().flat_map(|report| report.to_le_bytes()));
         fuzz_capture(&bytes);
     }
 }

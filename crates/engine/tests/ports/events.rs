@@ -4,7 +4,7 @@
 use crate::permitted;
 use crate::suite::frames::{Long, check_finished, has_pseudo_sum, numbered, unfinished};
 use crate::suite::media::{Driven, Folder, Medium, PATIENCE, RawSocket, Stand, open_on, sleep_on};
-use crate::suite::{Kind, words};
+use crate::suite::{Kind, reports};
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::frame::{Burst, FramePool};
 use asterism_engine::port::{
@@ -76,7 +76,7 @@ fn an_interface_that_vanishes_is_opened_again_by_its_name() {
             stand(driven)
                 .near
                 .ip(&["link delete dev port0"])
-                .map_err(words)?;
+                .map_err(reports)?;
             driven.until("the link is down", |driven| {
                 driven.port.link() == LinkState::Down
             })?;
@@ -99,7 +99,7 @@ fn an_interface_that_vanishes_is_opened_again_by_its_name() {
                 stand(driven)
                     .near
                     .ip(&["link delete dev port0"])
-                    .map_err(words)?;
+                    .map_err(reports)?;
                 // Without a pause: the new one may be there before anybody looked.
             }
             Ok(())
@@ -115,7 +115,7 @@ fn a_tap_interface_that_somebody_deletes_is_made_again() {
             stand(driven)
                 .near
                 .ip(&["link delete dev tap0"])
-                .map_err(words)?;
+                .map_err(reports)?;
             driven.until("it was made again", |driven| {
                 let statistics = driven.port.statistics();
                 driven.port.link() == LinkState::Up && statistics.reopened == 1
@@ -138,11 +138,11 @@ fn what_exceeds_the_mtu_is_counted_and_passes_once_it_fits() {
             stand(driven)
                 .near
                 .ip(&["link set dev port0 mtu 1700"])
-                .map_err(words)?;
+                .map_err(reports)?;
             stand(driven)
                 .far
                 .ip(&["link set dev far0 mtu 1700"])
-                .map_err(words)?;
+                .map_err(reports)?;
             // AF_XDP ports ask for the MTU now and then.
             std::iter::repeat_n((), 60).for_each(|()| driven.idle());
             driven.medium.collect();
@@ -170,16 +170,16 @@ fn what_is_longer_than_the_port_is_counted_and_told_with_a_cure() {
                 stand
                     .near
                     .ip(&["link set dev tap0 mtu 9000"])
-                    .map_err(words)?;
+                    .map_err(reports)?;
             } else {
                 stand
                     .near
                     .ip(&["link set dev port0 mtu 9000"])
-                    .map_err(words)?;
+                    .map_err(reports)?;
                 stand
                     .far
                     .ip(&["link set dev far0 mtu 9000"])
-                    .map_err(words)?;
+                    .map_err(reports)?;
             }
             driven.medium.inject(&numbered(1, 6_000))?;
             driven.medium.inject(&numbered(2, 600))?;
@@ -233,7 +233,7 @@ fn back_pressure_is_counted() {
             .program("tc")
             .args(shape.split(' '))
             .run()
-            .map_err(words)?;
+            .map_err(reports)?;
         let packets: Vec<_> = (0..200).map(|number| numbered(number, 500)).collect();
         let sent = driven.send(&packets) as u64;
         let counted = driven.port.statistics();
@@ -244,7 +244,7 @@ fn back_pressure_is_counted() {
             .program("tc")
             .args("qdisc delete dev port0 root".split(' '))
             .run()
-            .map_err(words)?;
+            .map_err(reports)?;
         passes(driven, numbered(1, 100))
     });
 }
@@ -491,11 +491,11 @@ fn what_cannot_be_opened_is_refused_in_words() {
         .err(),
     ];
     for refusal in refusals {
-        let words = refusal.unwrap().to_string();
+        let reports = refusal.unwrap().to_string();
         assert!(
-            words.starts_with("port inside: ") && words.contains("must be")
-                || words.contains("takes"),
-            "{words}"
+            reports.starts_with("port inside: ") && reports.contains("must be")
+                || reports.contains("takes"),
+            "{reports}"
         );
     }
     if !permitted("refusals of the kernel") {

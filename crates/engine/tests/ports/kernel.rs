@@ -121,10 +121,10 @@ fn an_exclusive_port_keeps_packets_from_the_kernel() {
         node.ip(&[line]).unwrap();
     }
     let told = stand.near.ip(&["link show dev port0"]).unwrap();
-    let mut words = told.split_whitespace();
-    let mac = words
-        .find(|word| *word == "link/ether")
-        .and_then(|_| words.next())
+    let mut reports = told.split_whitespace();
+    let mac = reports
+        .find(|report| *report == "link/ether")
+        .and_then(|_| reports.next())
         .unwrap();
     // The kernel answers no question for the address once the port is open.
     stand

@@ -174,7 +174,7 @@ fn strangers_are_refused_in_words() {
     let mut huge = old;
     (huge[8], huge[15]) = (1, 0x7f);
     old[8] = 9;
-    for (greeting, words) in [
+    for (greeting, reports) in [
         (
             &b"GET / HTTP/1.1\r\nHost: example\r\n\r\n"[..32],
             "no shared-memory port",
@@ -187,7 +187,7 @@ fn strangers_are_refused_in_words() {
         let mut stranger = UnixStream::connect(&listen.path).unwrap();
         stranger.write_all(greeting).unwrap();
         let why = told(&mut port, || {});
-        assert!(why.contains(words), "{why}");
+        assert!(why.contains(reports), "{why}");
         assert_eq!(port.link(), LinkState::Down);
     }
     // One that hangs up in the middle, and then a real one.

@@ -124,7 +124,7 @@ impl Host {
         let name = config.member;
         let (channel, mut parts) = host(config, clock.now()).unwrap();
         let running = spawn(channel, udp, run, clock).unwrap();
-        let bell = running.bell();
+        let waker = running.waker();
         let (requests, receiver) = channel_of_requests();
         let parts = parts.remove(0);
         let instance = std::thread::spawn(move || {
@@ -138,7 +138,7 @@ impl Host {
                 FramePool::new(256).unwrap(),
                 ports,
             );
-            drive(&mut instance, &receiver, clock, || bell.ring());
+            drive(&mut instance, &receiver, clock, || waker.ring());
         });
         Self {
             name,

@@ -18,7 +18,7 @@ use libc::{c_int, sockaddr_in6, socklen_t};
 use address::{decode, encode};
 pub(super) use receive::Arrivals;
 pub(super) use send::{MESSAGE_BYTES_MAX, MESSAGES_MAX, Message, PARTS_MAX, SEGMENTS_MAX};
-pub(super) use thread::{Bell, pin, sharpen_timers, thread_time, wait};
+pub(super) use thread::{EventDescriptor, pin, sharpen_timers, thread_time, wait};
 
 /// An option's value that is not known to `libc`.
 const IP_MULTICAST_ALL: c_int = 49;

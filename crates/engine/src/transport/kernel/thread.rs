@@ -9,9 +9,9 @@ use super::{Socket, checked};
 
 /// A descriptor that wakes whoever polls it.
 #[derive(Debug)]
-pub(in crate::transport) struct Bell(OwnedFd);
+pub(in crate::transport) struct EventDescriptor(OwnedFd);
 
-impl Bell {
+impl EventDescriptor {
     pub(in crate::transport) fn new() -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let fd = checked(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
@@ -39,12 +39,12 @@ pub(in crate::transport) struct Ready {
     pub(in crate::transport) is_rung: bool,
 }
 
-/// Waits until a socket has something (or room, if `wants_room`), the bell rings or the time is over. Errors
+/// Waits until a socket has something (or room, if `wants_room`), the event rings or the time is over. Errors
 /// of the first socket are told.
 pub(in crate::transport) fn wait(
     own: &Socket,
     group: Option<&Socket>,
-    bell: &Bell,
+    event: &EventDescriptor,
     wants_room: bool,
     timeout: Duration,
 ) -> Ready {
@@ -56,7 +56,7 @@ pub(in crate::transport) fn wait(
     let room = if wants_room { libc::POLLOUT } else { 0 };
     let mut entries = [
         entry(own.as_raw_fd(), libc::POLLIN | room),
-        entry(bell.0.as_raw_fd(), libc::POLLIN),
+        entry(event.0.as_raw_fd(), libc::POLLIN),
         // A negative descriptor is passed over.
         entry(group.map_or(-1, Socket::as_raw_fd), libc::POLLIN),
     ];

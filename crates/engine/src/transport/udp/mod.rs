@@ -564,11 +564,11 @@ impl UdpTransport {
         self.events.pop_front()
     }
 
-    /// Waits until something can be received, room is there for what waits, the bell rings or the time is over.
-    pub(super) fn wait(&mut self, now: Time, bell: &kernel::Bell, timeout: Duration) {
-        let ready = kernel::wait(&self.own, self.group.as_ref(), bell, self.is_full, timeout);
+    /// Waits until something can be received, room is there for what waits, the waker rings or the time is over.
+    pub(super) fn wait(&mut self, now: Time, waker: &kernel::Waker, timeout: Duration) {
+        let ready = kernel::wait(&self.own, self.group.as_ref(), waker, self.is_full, timeout);
         if ready.is_rung {
-            bell.quiet();
+            waker.quiet();
         }
         if ready.has_error {
             self.take_returned(now);

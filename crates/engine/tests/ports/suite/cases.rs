@@ -2,7 +2,7 @@
 
 use super::frames::{Long, check_finished, experimental, has_pseudo_sum, numbered, unfinished};
 use super::media::{Driven, Folder, Medium, Stand};
-use super::{Kind, expect, transfer, words};
+use super::{Kind, expect, reports, transfer};
 use asterism_engine::port::{LinkState, PortDrop};
 use asterism_lab::Offloads;
 use asterism_packet::Packet;
@@ -29,7 +29,7 @@ fn with_port(
             drop(driven);
             expect(lost == 0, || format!("{lost} frames were lost"))
         })
-        .map_err(words)?
+        .map_err(reports)?
 }
 
 /// Packets of all lengths, in order, both ways.
@@ -158,14 +158,16 @@ fn from_the_kernel(kind: Kind, driven: &mut Driven<'_>) -> Result<(), String> {
         format!("address add 10.78.0.2/24 dev {interface}"),
         format!("neighbour add 10.78.0.1 lladdr 02:00:00:00:00:01 dev {interface}"),
     ])
-    .map_err(words)?;
+    .map_err(reports)?;
     let socket = node
         .enter(|| UdpSocket::bind("10.78.0.2:7000"))
-        .map_err(words)?
-        .map_err(words)?;
+        .map_err(reports)?
+        .map_err(reports)?;
     let is_ours = |bytes: &[u8]| bytes.len() == 42 + 777;
     for _ in 0..3 {
-        socket.send_to(&[5; 777], "10.78.0.1:7001").map_err(words)?;
+        socket
+            .send_to(&[5; 777], "10.78.0.1:7001")
+            .map_err(reports)?;
     }
     let frames = driven.receive_frames(3, is_ours)?;
     for frame in frames {

@@ -1,6 +1,6 @@
 //! A port of each kind with its other side at hand: what is injected there the port receives, what it sends is collected there.
 
-use super::{Kind, words};
+use super::{Kind, reports};
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::frame::{Burst, Frame, FramePool, STRIDE_BYTES_MAX};
 use asterism_engine::port::{
@@ -28,15 +28,15 @@ pub(crate) struct Stand {
 impl Stand {
     /// Two nodes with a cable from `port0` to `far0`. The ends' offloads are as given.
     pub(crate) fn new(near: Offloads, far: Offloads) -> Result<Stand, String> {
-        let lab = Lab::new().map_err(words)?;
+        let lab = Lab::new().map_err(reports)?;
         let stand = Stand {
-            near: lab.node("near").map_err(words)?,
-            far: lab.node("far").map_err(words)?,
+            near: lab.node("near").map_err(reports)?,
+            far: lab.node("far").map_err(reports)?,
             lab,
         };
         stand.cable()?;
-        stand.near.offloads("port0", near).map_err(words)?;
-        stand.far.offloads("far0", far).map_err(words)?;
+        stand.near.offloads("port0", near).map_err(reports)?;
+        stand.far.offloads("far0", far).map_err(reports)?;
         Ok(stand)
     }
 
@@ -45,7 +45,7 @@ impl Stand {
         let ends = ((&self.near, "port0"), (&self.far, "far0"));
         self.lab
             .cable(ends.0, ends.1, &Cable::default())
-            .map_err(words)
+            .map_err(reports)
     }
 
     pub(crate) fn lab(&self) -> &Lab {
@@ -159,7 +159,7 @@ impl<'a> Medium<'a> {
         let (in_path, out_path) = (self.path("in.pcap"), self.path("out.pcap"));
         match &mut self.other {
             Other::Raw(raw) => {
-                let port = open_on(self.kind, "port0").map_err(words)?;
+                let port = open_on(self.kind, "port0").map_err(reports)?;
                 // A TAP interface went with the port that was closed.
                 if raw.is_none() || !self.kind.is_on_cable() {
                     self.reattach()?;
@@ -172,11 +172,11 @@ impl<'a> Medium<'a> {
                         role: SharedMemoryRole::Listen,
                         ..connecting.clone()
                     })
-                    .map_err(words)?;
-                    let pool = FramePool::with_stride(64, STRIDE_BYTES_MAX).map_err(words)?;
+                    .map_err(reports)?;
+                    let pool = FramePool::with_stride(64, STRIDE_BYTES_MAX).map_err(reports)?;
                     *peer = Some(Box::new((port, pool)));
                 }
-                let port = SharedMemoryPort::open(&connecting).map_err(words)?;
+                let port = SharedMemoryPort::open(&connecting).map_err(reports)?;
                 Ok(Box::new(port))
             }
             Other::Memory(ends) => {
@@ -190,14 +190,14 @@ impl<'a> Medium<'a> {
                 }))
             }
             Other::Files { waiting, read } => {
-                let mut writer = CaptureWriter::create(&in_path).map_err(words)?;
+                let mut writer = CaptureWriter::create(&in_path).map_err(reports)?;
                 for frame in waiting.drain(..) {
                     writer.write(0, frame.len(), &frame);
                 }
-                writer.flush().map_err(words)?;
+                writer.flush().map_err(reports)?;
                 *read = 0;
-                let reader = CaptureReader::open(&in_path).map_err(words)?;
-                let output = CaptureWriter::create(&out_path).map_err(words)?;
+                let reader = CaptureReader::open(&in_path).map_err(reports)?;
+                let output = CaptureWriter::create(&out_path).map_err(reports)?;
                 Ok(Box::new(
                     CapturePort::reading("capture", reader).with_output(output),
                 ))
@@ -210,9 +210,9 @@ impl<'a> Medium<'a> {
         let raw = match self.stand {
             Some(stand) if self.kind.is_on_cable() => {
                 let opened = stand.far.enter(|| RawSocket::open("far0"));
-                opened.map_err(words)?.map_err(words)?
+                opened.map_err(reports)?.map_err(reports)?
             }
-            _ => RawSocket::open("tap0").map_err(words)?,
+            _ => RawSocket::open("tap0").map_err(reports)?,
         };
         self.other = Other::Raw(Some(raw));
         Ok(())
@@ -233,7 +233,7 @@ impl<'a> Medium<'a> {
                     .then_some(())
                     .ok_or_else(|| format!("the peer did not send: {:?}", port.statistics()))
             }
-            Other::Memory(Some((feed, _))) => feed.send(frame.to_vec()).map_err(words),
+            Other::Memory(Some((feed, _))) => feed.send(frame.to_vec()).map_err(reports),
             Other::Files { waiting, .. } => {
                 waiting.push(frame.to_vec());
                 Ok(())
@@ -276,28 +276,28 @@ impl<'a> Medium<'a> {
 
     /// Sets the link down or up at the other side.
     pub(crate) fn set_link(&mut self, up: bool) -> Result<(), String> {
-        let word = if up { "up" } else { "down" };
+        let report = if up { "up" } else { "down" };
         let listening = self.shared_memory(SharedMemoryRole::Listen);
         match (&mut self.other, self.stand) {
             (Other::Peer(peer), _) => {
                 *peer = None;
                 if up {
-                    let port = SharedMemoryPort::open(&listening).map_err(words)?;
-                    let pool = FramePool::with_stride(64, STRIDE_BYTES_MAX).map_err(words)?;
+                    let port = SharedMemoryPort::open(&listening).map_err(reports)?;
+                    let pool = FramePool::with_stride(64, STRIDE_BYTES_MAX).map_err(reports)?;
                     *peer = Some(Box::new((port, pool)));
                 }
                 Ok(())
             }
             (Other::Raw(_), Some(stand)) if self.kind.is_on_cable() => stand
                 .far
-                .ip(&[format!("link set dev far0 {word}")])
+                .ip(&[format!("link set dev far0 {report}")])
                 .map(drop)
-                .map_err(words),
+                .map_err(reports),
             (Other::Raw(_), Some(stand)) => stand
                 .near
-                .ip(&[format!("link set dev tap0 {word}")])
+                .ip(&[format!("link set dev tap0 {report}")])
                 .map(drop)
-                .map_err(words),
+                .map_err(reports),
             _ => Err("the medium has no link".to_owned()),
         }
     }
@@ -327,7 +327,7 @@ impl<'a> Driven<'a> {
     pub(crate) fn new(medium: Medium<'a>) -> Result<Driven<'a>, String> {
         Driven::with_pool(
             medium,
-            FramePool::with_stride(512, STRIDE_BYTES_MAX).map_err(words)?,
+            FramePool::with_stride(512, STRIDE_BYTES_MAX).map_err(reports)?,
         )
     }
 

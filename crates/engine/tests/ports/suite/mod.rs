@@ -132,6 +132,6 @@ pub(crate) fn expect(right: bool, otherwise: impl FnOnce() -> String) -> Result<
 }
 
 /// Any failure as words.
-pub(crate) fn words(error: impl std::fmt::Display) -> String {
+pub(crate) fn reports(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

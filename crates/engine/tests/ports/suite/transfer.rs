@@ -1,7 +1,7 @@
 //! Real TCP through ports: the kernel's own sockets on both sides, and packets forwarded between two ports in the middle.
 
 use super::media::{Folder, PATIENCE, Stand, open_on, sleep_on};
-use super::{Kind, expect, words};
+use super::{Kind, expect, reports};
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::frame::{Burst, FramePool, STRIDE_BYTES_MAX};
 use asterism_engine::port::{
@@ -34,21 +34,21 @@ pub(crate) fn through(kind: Kind) -> Result<Transfer, String> {
         Offloads::Off
     };
     let stand = Stand::new(offloads, offloads)?;
-    let server = stand.lab().node("server").map_err(words)?;
+    let server = stand.lab().node("server").map_err(reports)?;
     let cable = Cable::default().offloads(Offloads::On);
     stand
         .lab()
         .cable((&stand.near, "port1"), (&server, "server0"), &cable)
-        .map_err(words)?;
+        .map_err(reports)?;
     server
         .ip(&["address add 10.79.0.2/24 dev server0"])
-        .map_err(words)?;
+        .map_err(reports)?;
     let folder = Folder::new("transfer");
     stand
         .near
         .enter(|| {
             let mut pairs: Vec<[Box<dyn Port>; 2]> = Vec::new();
-            let bulk = |interface| open_on(Kind::AfPacketBulk, interface).map_err(words);
+            let bulk = |interface| open_on(Kind::AfPacketBulk, interface).map_err(reports);
             if kind == Kind::SharedMemory {
                 let end = |role| {
                     SharedMemoryPort::open(&SharedMemoryConfig {
@@ -56,7 +56,7 @@ pub(crate) fn through(kind: Kind) -> Result<Transfer, String> {
                         slot_bytes: STRIDE_BYTES_MAX as u32,
                         ..SharedMemoryConfig::new("link", folder.0.join("link"), role)
                     })
-                    .map_err(words)
+                    .map_err(reports)
                 };
                 let (listening, connecting) = (
                     end(SharedMemoryRole::Listen)?,
@@ -65,7 +65,7 @@ pub(crate) fn through(kind: Kind) -> Result<Transfer, String> {
                 pairs.push([Box::new(listening), bulk("port0")?]);
                 pairs.push([Box::new(connecting), bulk("port1")?]);
             } else {
-                pairs.push([open_on(kind, "port0").map_err(words)?, bulk("port1")?]);
+                pairs.push([open_on(kind, "port0").map_err(reports)?, bulk("port1")?]);
             }
             // A TAP interface has its client in this node.
             let (client, interface) = if kind.is_on_cable() || kind == Kind::SharedMemory {
@@ -75,23 +75,23 @@ pub(crate) fn through(kind: Kind) -> Result<Transfer, String> {
             };
             client
                 .ip(&[format!("address add 10.79.0.1/24 dev {interface}")])
-                .map_err(words)?;
+                .map_err(reports)?;
             let listener = server
                 .enter(|| TcpListener::bind("10.79.0.2:80"))
-                .map_err(words)?
-                .map_err(words)?;
+                .map_err(reports)?
+                .map_err(reports)?;
             forward_while(pairs, || {
                 std::thread::scope(|scope| {
                     let serving = scope.spawn(|| serve(&listener));
                     let asked = client
                         .enter(|| ask(SocketAddrV4::new(Ipv4Addr::new(10, 79, 0, 2), 80)))
-                        .map_err(words)?;
+                        .map_err(reports)?;
                     let served = serving.join().map_err(|_| "the server panicked")?;
                     asked.and(served)
                 })
             })
         })
-        .map_err(words)?
+        .map_err(reports)?
 }
 
 fn pattern() -> Vec<u8> {
@@ -100,7 +100,7 @@ fn pattern() -> Vec<u8> {
 
 fn check(stream: &mut TcpStream) -> Result<(), String> {
     let mut received = vec![0; BYTES];
-    stream.read_exact(&mut received).map_err(words)?;
+    stream.read_exact(&mut received).map_err(reports)?;
     expect(received == pattern(), || {
         "what was transferred differs".into()
     })
@@ -111,26 +111,30 @@ fn serve(listener: &TcpListener) -> Result<(), String> {
         Some(std::os::fd::AsFd::as_fd(listener)),
         PATIENCE.as_millis() as i32 * 3,
     );
-    listener.set_nonblocking(true).map_err(words)?;
+    listener.set_nonblocking(true).map_err(reports)?;
     let (mut stream, _) = listener
         .accept()
         .map_err(|error| format!("nobody connected: {error}"))?;
-    stream.set_nonblocking(false).map_err(words)?;
-    stream.set_read_timeout(Some(3 * PATIENCE)).map_err(words)?;
+    stream.set_nonblocking(false).map_err(reports)?;
+    stream
+        .set_read_timeout(Some(3 * PATIENCE))
+        .map_err(reports)?;
     stream
         .set_write_timeout(Some(3 * PATIENCE))
-        .map_err(words)?;
+        .map_err(reports)?;
     check(&mut stream)?;
-    stream.write_all(&pattern()).map_err(words)
+    stream.write_all(&pattern()).map_err(reports)
 }
 
 fn ask(server: SocketAddrV4) -> Result<(), String> {
-    let mut stream = TcpStream::connect_timeout(&server.into(), 3 * PATIENCE).map_err(words)?;
-    stream.set_read_timeout(Some(3 * PATIENCE)).map_err(words)?;
+    let mut stream = TcpStream::connect_timeout(&server.into(), 3 * PATIENCE).map_err(reports)?;
+    stream
+        .set_read_timeout(Some(3 * PATIENCE))
+        .map_err(reports)?;
     stream
         .set_write_timeout(Some(3 * PATIENCE))
-        .map_err(words)?;
-    stream.write_all(&pattern()).map_err(words)?;
+        .map_err(reports)?;
+    stream.write_all(&pattern()).map_err(reports)?;
     check(&mut stream)
 }
 
@@ -139,7 +143,7 @@ fn forward_while(
     mut pairs: Vec<[Box<dyn Port>; 2]>,
     work: impl FnOnce() -> Result<(), String> + Send,
 ) -> Result<Transfer, String> {
-    let mut pool = FramePool::with_stride(512, STRIDE_BYTES_MAX).map_err(words)?;
+    let mut pool = FramePool::with_stride(512, STRIDE_BYTES_MAX).map_err(reports)?;
     let clock = MonotonicClock::new();
     let done = AtomicBool::new(false);
     let (result, longest_bytes) = std::thread::scope(|scope| {

@@ -16,14 +16,14 @@ const ROOM: usize = 64;
 
 /// A word; what each says is said at [`Up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum Report {
     Applied { origin: OriginName, sequence: u64 },
     ImageApplied { from: MemberId, walk: u32 },
     EndedApplied { origin: OriginName },
     Drained { round: u64, whole: bool },
 }
 
-impl Word {
+impl Report {
     fn record(&self) -> Up<'static> {
         match *self {
             Self::Applied { origin, sequence } => Up::Applied { origin, sequence },
@@ -46,33 +46,33 @@ impl Word {
 /// The words that found no room, the first one first. At most one for each stream, each image and the round: what is applied of
 /// a stream later takes the place of what was before.
 #[derive(Debug)]
-pub(crate) struct Words(VecDeque<Word>);
+pub(crate) struct Reports(VecDeque<Report>);
 
-impl Words {
+impl Reports {
     pub(crate) fn new() -> Self {
         Self(VecDeque::with_capacity(ROOM))
     }
 
     /// Says a word, now or when there is room.
     #[inline]
-    pub(super) fn say(&mut self, word: Word, up: &mut RingWriter) {
-        if !self.0.is_empty() || word.record().push(up).is_err() {
-            self.wait(word);
+    pub(super) fn say(&mut self, report: Report, up: &mut RingWriter) {
+        if !self.0.is_empty() || report.record().push(up).is_err() {
+            self.wait(report);
         }
     }
 
     /// To the end of the line: what it takes the place of was not said, and what was to be said after that does not speak of it.
     #[cold]
-    fn wait(&mut self, word: Word) {
-        self.0.retain(|before| !word.replaces(before));
-        self.0.push_back(word);
+    fn wait(&mut self, report: Report) {
+        self.0.retain(|before| !report.replaces(before));
+        self.0.push_back(report);
     }
 
     /// Says those that waited, as far as there is room.
     #[inline]
     pub(super) fn say_waiting(&mut self, up: &mut RingWriter) {
-        while let Some(word) = self.0.front() {
-            if word.record().push(up).is_err() {
+        while let Some(report) = self.0.front() {
+            if report.record().push(up).is_err() {
                 return;
             }
             self.0.pop_front();
@@ -85,25 +85,25 @@ mod tests {
     use super::*;
     use crate::ring::ByteRing;
 
-    fn applied(member: u16, sequence: u64) -> Word {
+    fn applied(member: u16, sequence: u64) -> Report {
         let origin = OriginName {
             member,
             incarnation: 7,
         };
-        Word::Applied { origin, sequence }
+        Report::Applied { origin, sequence }
     }
 
     #[test]
     fn words_that_find_no_room_are_said_later_and_the_newest_of_a_stream_alone() {
         let (mut up, mut reader) = ByteRing::new(64).expect("a ring");
-        let mut words = Words::new();
-        let round = |round| Word::Drained { round, whole: true };
+        let mut reports = Reports::new();
+        let round = |round| Report::Drained { round, whole: true };
         for sequence in 1..50 {
-            words.say(applied(1, sequence), &mut up);
-            words.say(applied(2, sequence), &mut up);
-            words.say(round(sequence), &mut up);
+            reports.say(applied(1, sequence), &mut up);
+            reports.say(applied(2, sequence), &mut up);
+            reports.say(round(sequence), &mut up);
         }
-        assert!(words.0.len() <= 3, "{words:?}");
+        assert!(reports.0.len() <= 3, "{reports:?}");
         let mut heard = Vec::new();
         for _ in 0..20 {
             up.publish();
@@ -111,17 +111,17 @@ mod tests {
                 heard.push(format!("{record:?}"));
             }
             reader.release();
-            words.say_waiting(&mut up);
+            reports.say_waiting(&mut up);
         }
         let last = [applied(1, 49), applied(2, 49), round(49)];
         let last: Vec<_> = last
             .iter()
-            .map(|word| format!("{:?}", word.record()))
+            .map(|report| format!("{:?}", report.record()))
             .collect();
         assert_eq!(heard.len(), 6, "three found room at first: {heard:?}");
         assert_eq!(heard[3..], last);
-        assert!(words.0.is_empty());
-        words.say(applied(1, 50), &mut up);
-        assert!(words.0.is_empty(), "there is room again");
+        assert!(reports.0.is_empty());
+        reports.say(applied(1, 50), &mut up);
+        assert!(reports.0.is_empty(), "there is room again");
     }
 }
