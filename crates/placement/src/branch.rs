@@ -46,13 +46,13 @@ asterism_mutant::branches! {
     LongestServes,
     /// A stream is served by who holds something above a gap.
     LooseServes,
-    /// A survivor has not reported what it holds of a stream.
+    /// A participant has not reported what it holds of a stream.
     HoldingUnreported,
     /// A report repeated what was known.
     ReportRepeated,
     /// A report said more than was known.
     ReportGrew,
-    /// A stream waits until all survivors have all of it.
+    /// A stream waits until all participants have all of it.
     StreamNotWhole,
     /// A stream was closed.
     StreamClosed,
@@ -66,7 +66,7 @@ asterism_mutant::branches! {
     ImageUnnamed,
     /// An image brought the holdings of a stream.
     ImageNamed,
-    /// An image for a survivor came to nothing.
+    /// An image for a participant came to nothing.
     SurvivorImageLost,
     /// Repairs on a congested path wait for echoes.
     RepairsWait,

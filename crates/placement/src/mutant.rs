@@ -57,7 +57,7 @@ asterism_mutant::planted! {
     AppliedByFirstInstance,
     /// For the engine: an image walk begins at the bucket where the last one stopped.
     WalkNotRestarted,
-    /// A survivor takes an ended incarnation as it has it, without asking the others (what one of two had of the dead is lost to
+    /// A participant takes an ended incarnation as it has it, without asking the others (what one of two had of the dead is lost to
     /// the other for good).
     ClosesAlone,
     /// Who is started anew is let in while somebody joins who heard the incarnation before, and may have of it what nobody else has (a counter
@@ -146,7 +146,7 @@ asterism_mutant::planted! {
     RestartTakenForOld,
     /// An epoch that is in force is put in force again when it is handed in again (an operator's file that is written twice).
     SameEpochAgain,
-    /// What a survivor has of a dead member's stream above a gap it passes on to nobody (entries that one of the survivors alone
+    /// What a participant has of a dead member's stream above a gap it passes on to nobody (entries that one of the participants alone
     /// has).
     LooseNotServed,
 }

@@ -5,7 +5,7 @@
 //!
 //! - One that lives puts on record, in its own stream, that it has the epoch in force; what it granted before comes before
 //!   that record ([`Notes`]).
-//! - One that has died must be *over*: its incarnation closed (all survivors have the same of it, and have its end in force), its
+//! - One that has died must be *over*: its incarnation closed (all participants have the same of it, and have its end in force), its
 //!   process known to have ended or its lease run out, and one idle time passed, in which flows that only it knew went quiet.
 //!
 //! A host holds its lease as long as so many members answer it that the others are no majority of the places. When it runs out
@@ -36,7 +36,7 @@ const DRIFT_LEAST_US: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 struct Ended {
     incarnation: OriginName,
-    /// When all survivors had the same of it, by this instance's clock.
+    /// When all participants had the same of it, by this instance's clock.
     closed_us: Option<u64>,
     /// When it became known that its process has ended.
     evident_us: Option<u64>,
@@ -246,19 +246,19 @@ impl Leases {
         self.version += 1;
     }
 
-    /// Whether an incarnation of a member has ended of which survivors may still have something that this instance lacks.
+    /// Whether an incarnation of a member has ended of which participants may still have something that this instance lacks.
     pub(crate) fn is_closing(&self, member: u16) -> bool {
         let mut ended = self.ended.iter();
         ended.any(|ended| ended.incarnation.member == member && ended.closed_us.is_none())
     }
 
-    /// Whether this incarnation has ended, and survivors may still have something of it that this instance lacks.
+    /// Whether this incarnation has ended, and participants may still have something of it that this instance lacks.
     pub(crate) fn is_open(&self, incarnation: OriginName) -> bool {
         let mut ended = self.ended.iter();
         ended.any(|ended| ended.incarnation == incarnation && ended.closed_us.is_none())
     }
 
-    /// All survivors have the same of an incarnation that ended.
+    /// All participants have the same of an incarnation that ended.
     pub(crate) fn close(&mut self, incarnation: OriginName, now_us: u64) {
         let mut ended = self.ended.iter_mut();
         if let Some(ended) = ended.find(|ended| ended.incarnation == incarnation) {

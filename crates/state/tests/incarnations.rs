@@ -145,10 +145,10 @@ fn an_entry_whose_last_user_is_gone_is_ended_by_one_survivor() {
     let (mut gone, mut heir, mut third) = (host(name(1, 1)), host(name(0, 1)), host(name(0, 7)));
     assert!(gone.put(1));
     for (sequence, bytes) in groups(&mut gone.state, &gone.context) {
-        for survivor in [&mut heir, &mut third] {
-            survivor
+        for participant in [&mut heir, &mut third] {
+            participant
                 .state
-                .apply(&survivor.context, name(1, 1), sequence, &bytes)
+                .apply(&participant.context, name(1, 1), sequence, &bytes)
                 .expect("good bytes");
         }
     }
@@ -171,25 +171,25 @@ fn an_entry_whose_last_user_is_gone_is_ended_by_one_survivor() {
 /// has ended under its eyes something may be, until the incarnation is closed.
 #[test]
 fn nothing_waits_for_a_place_that_was_never_known() {
-    let survivor = host(name(0, 1));
-    assert!(!survivor.context.covers(None, 5));
-    survivor.context.set_living([name(0, 1)].into_iter());
-    assert!(survivor.context.covers(None, u64::MAX));
+    let participant = host(name(0, 1));
+    assert!(!participant.context.covers(None, 5));
+    participant.context.set_living([name(0, 1)].into_iter());
+    assert!(participant.context.covers(None, u64::MAX));
     // It comes, and what it writes may be on its way.
-    survivor
+    participant
         .context
         .set_living([name(0, 1), name(1, 1)].into_iter());
-    assert!(!survivor.context.covers(None, 5));
-    survivor.context.set_living([name(0, 1)].into_iter());
+    assert!(!participant.context.covers(None, 5));
+    participant.context.set_living([name(0, 1)].into_iter());
     assert!(
-        !survivor.context.covers(None, 5),
+        !participant.context.covers(None, 5),
         "its incarnation is not closed"
     );
-    survivor.context.set_closed(name(1, 1));
-    assert!(survivor.context.covers(None, u64::MAX));
+    participant.context.set_closed(name(1, 1));
+    assert!(participant.context.covers(None, u64::MAX));
     // The next epoch finds it closed.
-    survivor.context.set_living([name(0, 1)].into_iter());
-    assert!(survivor.context.covers(None, u64::MAX));
+    participant.context.set_living([name(0, 1)].into_iter());
+    assert!(participant.context.covers(None, u64::MAX));
 }
 
 #[test]

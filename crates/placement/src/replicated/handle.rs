@@ -461,7 +461,7 @@ impl Replicator {
         }
         if header.head > applied {
             let mut merged = false;
-            let mark = peer.marks.at(header.head, now, &mut merged);
+            let mark = peer.pending_acknowledgements.at(header.head, now, &mut merged);
             mark.covered = mark.covered.max(echoed);
             if heard {
                 for (pending, said) in mark.vector.iter_mut().zip(&self.heard_vector) {
@@ -469,7 +469,7 @@ impl Replicator {
                 }
             }
             self.counters.vectors_merged += u64::from(merged && acknowledges);
-            self.progress.members[index].behind_since = peer.marks.behind_since();
+            self.progress.members[index].behind_since = peer.pending_acknowledgements.behind_since();
         }
         if !heard {
             return;

@@ -13,11 +13,11 @@
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
 //! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
-//! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14), `laggard` and `image` (rule 15). `roster` says who
-//! takes part, `sites` how what is for all crosses a wide-area network, `membership` what follows from a new one (rules 23 and 25), `closing` how an incarnation ends; `coalescing` when accumulators wait for a congested path.
+//! `sent` (the own stream), `inbound` (the others'), `peer`, `pending_acknowledgements` (rule 14), `laggard` and `image` (rule 15). `roster` says who
+//! takes part, `sites` how what is for all crosses a wide-area network, `membership` what follows from a new one (rules 23 and 25), `stream_closing` how an incarnation ends; `coalescing` when accumulators wait for a congested path.
 
 pub mod audit;
-mod closing;
+mod stream_closing;
 mod cluster_time;
 mod coalescing;
 mod config;
@@ -27,7 +27,7 @@ mod image;
 mod inbound;
 mod laggard;
 mod log;
-mod marks;
+mod pending_acknowledgements;
 mod membership;
 mod peer;
 mod progress;
@@ -39,9 +39,9 @@ mod roster;
 mod round_trip;
 mod sent;
 mod sites;
-mod survivors;
+mod participants;
 mod transmit;
-mod unechoed;
+mod oldest_unacknowledged;
 mod wire;
 
 use crate::{Incarnation, MemberId, Time};
@@ -64,7 +64,7 @@ pub use sites::{
     HANDING_FRAMES_MAX, Plan, Relay, RelayTally, SITES_MAX, SiteId, SiteSet, SiteState,
     SitesConfig, fuzz_frame,
 };
-pub use survivors::Ended;
+pub use participants::Ended;
 pub use transmit::KEYS_INTERVAL;
 pub use wire::{AcceptedKey, AcceptedKeys, Asked, WIRE_VERSION, WIRE_VERSION_TRIAL};
 

@@ -7,10 +7,10 @@ use super::config::{Config, Delivery};
 use super::counters::Counters;
 use super::image::{InboundImage, OutboundImage};
 use super::inbound::Inbound;
-use super::marks::Marks;
+use super::pending_acknowledgements::PendingAcknowledgements;
 use super::progress::{RoundTrip, Standing};
 use super::sent::{Run, Sent};
-use super::unechoed::Unechoed;
+use super::oldest_unacknowledged::OldestUnacknowledged;
 use super::wire::{AcceptedKeys, AcknowledgeEntry, RUNS_MAX};
 
 /// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.
@@ -36,13 +36,13 @@ pub(super) struct Peer {
     /// The head that it named first once it had heard what was sent after the last part of an image came here.
     pub(super) head_since_image: Option<u64>,
     /// When groups were sent for the first time of which no echo came yet.
-    unechoed: Unechoed,
+    oldest_unacknowledged: OldestUnacknowledged,
     pub(super) round_trip: RoundTrip,
     /// Whether it says how far its own instances applied its own stream, once it acknowledged anything. If not, what
     /// it has committed it has applied.
     pub(super) reports_own: Option<bool>,
     pub(super) inbound: Inbound,
-    pub(super) marks: Marks,
+    pub(super) pending_acknowledgements: PendingAcknowledgements,
     pub(super) standing: Standing,
     /// It has applied the own stream up to here.
     pub(super) acknowledged: u64,
@@ -100,11 +100,11 @@ impl Peer {
             echoed: Time::ZERO,
             echoes_read: None,
             head_since_image: None,
-            unechoed: Unechoed::default(),
+            oldest_unacknowledged: OldestUnacknowledged::default(),
             round_trip: RoundTrip::default(),
             reports_own: None,
             inbound: Inbound::new(member, delivery, window, unapplied),
-            marks: Marks::new(config.members.len()),
+            pending_acknowledgements: PendingAcknowledgements::new(config.members.len()),
             standing: Standing::Current,
             acknowledged: 0,
             received: 0,
@@ -141,7 +141,7 @@ impl Peer {
     /// A member's stream begins anew: nothing said of the one before counts for it.
     pub(super) fn forget_origin(&mut self, index: usize, member: MemberId) {
         if !mutant::active(Mutant::MarksOutliveIncarnations) {
-            self.marks.forget(index);
+            self.pending_acknowledgements.forget(index);
         }
         let outbound = self.outbound.iter_mut().flat_map(|image| &mut image.vector);
         for (origin, sequence) in outbound.chain(&mut self.inbound_image.vector) {
@@ -174,13 +174,13 @@ impl Peer {
 
     /// Groups go to it for the first time.
     pub(super) fn sends(&mut self, now: Time) {
-        self.unechoed.sent(now);
+        self.oldest_unacknowledged.sent(now);
     }
 
     /// It echoed a timestamp; the last groups that were sent for the first time went at `sent_at`.
     pub(super) fn echoes(&mut self, timestamp: Time, sent_at: Time) {
         self.echoed = timestamp;
-        self.unechoed.echoed(timestamp, sent_at);
+        self.oldest_unacknowledged.echoed(timestamp, sent_at);
     }
 
     /// Whether the way to it is congested: the mark is set, or an echo is overdue that would set it. On a path that fills up
@@ -192,7 +192,7 @@ impl Peer {
             + config.acknowledge_delay * 2;
         let overdue = |since: Time| now.since(since) > expected;
         round_trip.congested
-            || round_trip.samples > 0 && self.unechoed.oldest().is_some_and(overdue)
+            || round_trip.samples > 0 && self.oldest_unacknowledged.oldest().is_some_and(overdue)
     }
 
     /// How long an acknowledgement of a small message takes, with some patience.

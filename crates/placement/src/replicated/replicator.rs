@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
-use super::closing::Closing;
+use super::closing::StreamClosing;
 use super::cluster_time::ClusterTime;
 use super::coalescing::{Coalescing, Path, Window};
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
@@ -72,7 +72,7 @@ pub struct Replicator {
     /// The timestamp of its last message that did not say so: whoever echoes a later one has been told.
     pub(super) leave_unsaid: Time,
     /// Incarnations that epochs ended, oldest first.
-    pub(super) closings: Vec<Closing>,
+    pub(super) closings: Vec<StreamClosing>,
     /// Of a member that the roster being installed ends, part of an image was joined.
     pub(super) half_images: bool,
     /// One of them is not closed: until it is, nothing more counts as stable, since others may bring what it wrote.
@@ -532,15 +532,15 @@ impl Replicator {
         if self.ready {
             self.count(self.me, index, applied);
         }
-        while let Some(mark) = self.peers[seat].marks.settle(applied) {
+        while let Some(mark) = self.peers[seat].pending_acknowledgements.settle(applied) {
             let progress = &mut self.progress.members[index];
             progress.covered_until = progress.covered_until.max(mark.covered);
             for origin in 0..self.members.len() {
                 self.count(index, origin, mark.vector[origin]);
             }
-            self.peers[seat].marks.recycle(mark);
+            self.peers[seat].pending_acknowledgements.recycle(mark);
         }
-        self.progress.members[index].behind_since = self.peers[seat].marks.behind_since();
+        self.progress.members[index].behind_since = self.peers[seat].pending_acknowledgements.behind_since();
     }
 
     /// Up to where all instances of this host applied its own stream.

@@ -1,11 +1,11 @@
-//! What this member does as a survivor of incarnations that ended (rule 23); `closing` judges, this room speaks and walks.
+//! What this member does as a participant of incarnations that ended (rule 23); `closing` judges, this room speaks and walks.
 
 use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 use super::Event;
-use super::closing::{CLOSINGS_MAX, Closing, HEARSAY_MAX, Holding, Survivor};
+use super::closing::{CLOSINGS_MAX, StreamClosing, HEARSAY_MAX, Holding, Participant};
 use super::replicator::Replicator;
 use super::wire::{Held, Membership};
 
@@ -41,17 +41,17 @@ impl Replicator {
         })
     }
 
-    fn waits_for(&self, closing: &Closing) -> Option<MemberId> {
-        let mut others = self.survivors().into_iter().filter(|_| !closing.closed);
+    fn waits_for(&self, closing: &StreamClosing) -> Option<MemberId> {
+        let mut others = self.participants().into_iter().filter(|_| !closing.closed);
         let silent = others.find(|other| closing.reported(other.index).is_none())?;
         self.members.get(silent.index).copied()
     }
 
     /// The other members of the epoch.
-    fn survivors(&self) -> Vec<Survivor> {
+    fn participants(&self) -> Vec<Participant> {
         (0..self.peers.len())
             .filter(|&seat| self.present[self.index(seat)])
-            .map(|seat| Survivor {
+            .map(|seat| Participant {
                 index: self.index(seat),
                 joining: self.peers[seat].joining,
                 applied: self.peers[seat].inbound.applied(),
@@ -78,7 +78,7 @@ impl Replicator {
             loose,
             of: 1 << self.me,
         };
-        let closing = Closing::new(member, incarnation, own, self.members.len());
+        let closing = StreamClosing::new(member, incarnation, own, self.members.len());
         self.closings.push(closing);
         self.frozen = !mutant::active(Mutant::StableWithoutTheDead);
     }
@@ -171,7 +171,7 @@ impl Replicator {
         places.fold(0, |bits, index| bits | 1 << index)
     }
 
-    fn held(&self, closing: &Closing) -> Held {
+    fn held(&self, closing: &StreamClosing) -> Held {
         let names = self.members.iter().enumerate();
         let contained = names.filter(|(index, _)| closing.own.of >> index & 1 != 0);
         Held {
@@ -187,11 +187,11 @@ impl Replicator {
     /// What this member holds of ended incarnations, all of which an image that begins now has: what the member at `index` waits
     /// for first, of the others the latest, since of those that ended long ago nobody asks.
     pub(super) fn held_now(&self, index: usize) -> Vec<Held> {
-        let waits = |closing: &Closing| {
+        let waits = |closing: &StreamClosing| {
             let reported = closing.reported(index);
             !closing.closed && reported.is_none_or(|holding| holding.of >> self.me & 1 == 0)
         };
-        let (waiting, others): (Vec<&Closing>, Vec<&Closing>) = self
+        let (waiting, others): (Vec<&StreamClosing>, Vec<&StreamClosing>) = self
             .closings
             .iter()
             .rev()
@@ -206,7 +206,7 @@ impl Replicator {
         if !self.ready {
             return;
         }
-        let survivors = self.survivors();
+        let participants = self.participants();
         let mut served = 0u64;
         for place in 0..self.closings.len() {
             let closing = &mut self.closings[place];
@@ -217,12 +217,12 @@ impl Replicator {
             if alone {
                 (closing.whole, closing.closed) = (true, true);
             } else {
-                for index in closing.serve(self.me, &survivors) {
+                for index in closing.serve(self.me, &participants) {
                     served |= 1 << index;
                 }
             }
-            let mut changed = closing.becomes_whole(self.me, &survivors);
-            if alone || closing.closes(self.me, &survivors) {
+            let mut changed = closing.becomes_whole(self.me, &participants);
+            if alone || closing.closes(self.me, &participants) {
                 changed = true;
                 self.counters.incarnations_closed += 1;
                 let (member, incarnation) = (closing.member, closing.incarnation);
@@ -325,10 +325,10 @@ mod tests {
     }
 
     /// The first of three, of which the third has died.
-    fn survivor() -> Replicator {
+    fn participant() -> Replicator {
         let names: Vec<MemberId> = (1..=3).map(MemberId).collect();
         let config = Config::new(ClusterId(1), Epoch(0), names[0], Incarnation(1), names);
-        let mut survivor = Replicator::new(config, Time::ZERO).expect("a good configuration");
+        let mut participant = Replicator::new(config, Time::ZERO).expect("a good configuration");
         for (epoch, members) in [(1, 1..=3u16), (2, 1..=2)] {
             let roster = Roster {
                 epoch: Epoch(epoch),
@@ -337,17 +337,17 @@ mod tests {
                     .collect(),
                 assignment: Vec::new(),
             };
-            survivor
+            participant
                 .install(Time(u64::from(epoch)), &roster, &mut Nowhere)
                 .expect("a good roster");
         }
-        survivor
+        participant
     }
 
     #[test]
     fn incarnations_that_are_made_up_push_out_none_that_was() {
-        let mut survivor = survivor();
-        let seat = survivor.seat(MemberId(2)).expect("a member");
+        let mut participant = participant();
+        let seat = participant.seat(MemberId(2)).expect("a member");
         for incarnation in 100..2_000 {
             let held = Held {
                 member: MemberId(3),
@@ -357,34 +357,34 @@ mod tests {
                 settled: false,
                 of: Vec::new(),
             };
-            survivor.take_held(seat, 0, &held, true);
+            participant.take_held(seat, 0, &held, true);
         }
-        assert_eq!(survivor.ended().count(), 1 + HEARSAY_MAX);
+        assert_eq!(participant.ended().count(), 1 + HEARSAY_MAX);
         assert!(
-            survivor
+            participant
                 .ended()
                 .any(|ended| ended.incarnation == Incarnation(1))
         );
         assert_eq!(
-            survivor.counters().frames_inert,
+            participant.counters().frames_inert,
             1_900 - HEARSAY_MAX as u64,
             "the rest is counted"
         );
-        assert_eq!(survivor.counters().incarnations_forgotten, 0);
+        assert_eq!(participant.counters().incarnations_forgotten, 0);
     }
 
     #[test]
     fn a_stream_does_not_begin_beyond_its_head() {
-        let mut survivor = survivor();
-        let seat = survivor.seat(MemberId(2)).expect("a member");
+        let mut participant = participant();
+        let seat = participant.seat(MemberId(2)).expect("a member");
         let confirm = Membership::JoinConfirm {
             member: MemberId(1),
             incarnation: Incarnation(1),
             head: 8,
         };
-        survivor.take_membership(seat, 7, &confirm);
-        assert_eq!(survivor.counters().frames_inert, 1);
-        survivor.take_membership(seat, 8, &confirm);
-        assert_eq!(survivor.counters().frames_inert, 1);
+        participant.take_membership(seat, 7, &confirm);
+        assert_eq!(participant.counters().frames_inert, 1);
+        participant.take_membership(seat, 8, &confirm);
+        assert_eq!(participant.counters().frames_inert, 1);
     }
 }

@@ -9,7 +9,7 @@ use super::image::Piece;
 use super::progress::Standing;
 use super::replicator::Replicator;
 use super::sites::Gap;
-use super::survivors::image_held;
+use super::participants::image_held;
 use super::wire::{
     AcceptedKeys, CLOCK_BYTES, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header,
     Image, ImageEndFrame, KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,

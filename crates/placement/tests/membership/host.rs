@@ -350,7 +350,7 @@ impl Host {
         keys(incarnation, sequence).into_iter().all(has)
     }
 
-    /// Whoever joined has no group by half. Of incarnations that ended the rest may come later, by an image of a survivor.
+    /// Whoever joined has no group by half. Of incarnations that ended the rest may come later, by an image of a participant.
     fn check_whole(&mut self) {
         for &(sequence, incarnation) in self.table.values() {
             if self.current(incarnation) && !self.has_whole(incarnation, sequence) {

@@ -1,4 +1,4 @@
-//! Images of ended incarnations that one survivor owes another: they come whatever becomes of the way between them, and what they contain
+//! Images of ended incarnations that one participant owes another: they come whatever becomes of the way between them, and what they contain
 //! counts in the epoch in which they began.
 
 use asterism_placement::replicated::{
@@ -189,7 +189,7 @@ impl Cluster {
     }
 }
 
-/// A survivor has something loose of the dead and walks for the other, whose word does not come back: it is given up, walked for
+/// A participant has something loose of the dead and walks for the other, whose word does not come back: it is given up, walked for
 /// anew, and heard again in the middle of that. Also the test of the planted bug `OwedImageForgotten`.
 pub(crate) fn an_owed_image_goes_on_when_its_member_is_heard_again() {
     const DEAD: u16 = 1;

@@ -76,12 +76,12 @@ fn a_part_of_an_image_is_passed_on() {
         members: vec![(MEMBERS[1], Some(LIFE)), (MEMBERS[2], Some(LIFE))],
         assignment: Vec::new(),
     };
-    for survivor in [&mut served, &mut third] {
-        survivor
+    for participant in [&mut served, &mut third] {
+        participant
             .install(now, &roster, &mut Nowhere)
             .expect("a good roster");
-        survivor.ended_applied(now, MEMBERS[0], LIFE);
-        let out = survivor
+        participant.ended_applied(now, MEMBERS[0], LIFE);
+        let out = participant
             .progress()
             .member(MEMBERS[0])
             .map(|out| out.standing);
@@ -248,7 +248,7 @@ fn many_return_at_once_though_messages_are_short() {
     let mut now = Time(1_000);
     let later = |now: &mut Time| *now = Time(now.0 + 25_000);
     for place in 0..MANY {
-        // The dead are known to different lengths: the first survivor heard one group more of each.
+        // The dead are known to different lengths: the first participant heard one group more of each.
         cluster[usize::from(place)]
             .submit(now, 1, b"group")
             .expect("room");

@@ -1,4 +1,4 @@
-//! Hosts that die and are started anew go on with the totals of the incarnation before: nothing that a survivor knew is lost or counted
+//! Hosts that die and are started anew go on with the totals of the incarnation before: nothing that a participant knew is lost or counted
 //! twice, replicas do not collect writers, and they are equal even where the new incarnation began too soon.
 
 use std::cell::Cell;
@@ -181,9 +181,9 @@ struct World {
     hosts: Vec<Host>,
     under_way: Vec<Message>,
     chance: Chance,
-    /// Commands of ended incarnations that some survivor knew of.
+    /// Commands of ended incarnations that some participant knew of.
     survived: u64,
-    /// Survivors may still hold something when the next incarnation begins, which no placement lets happen.
+    /// Participants may still hold something when the next incarnation begins, which no placement lets happen.
     too_soon: bool,
     /// Who holds what the others lack of an ended incarnation, and has not told them yet.
     owes: Option<usize>,
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// What one survivor alone had of an ended incarnation comes to the others.
+    /// What one participant alone had of an ended incarnation comes to the others.
     fn settle_debt(&mut self) {
         if let Some(from) = self.owes.take() {
             for to in (0..MEMBERS).filter(|&to| to != from) {
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// A host dies and is started anew once its survivors have the same of it, or too soon.
+    /// A host dies and is started anew once its participants have the same of it, or too soon.
     fn restart(&mut self, who: usize) {
         self.settle_debt();
         let (one, other) = ((who + 1) % MEMBERS, (who + 2) % MEMBERS);
@@ -245,8 +245,8 @@ impl World {
         } = self.hosts[who].name;
         let next = incarnation + 1 + self.chance.below(3) as u64;
         self.hosts[who] = Host::new(member, next);
-        for survivor in [one, other] {
-            self.hosts[survivor].has[who] = 0;
+        for participant in [one, other] {
+            self.hosts[participant].has[who] = 0;
         }
         let (sponsor, late) = if self.chance.one_in(2) {
             (one, other)
@@ -265,7 +265,7 @@ impl World {
                 self.arrive(at);
             }
         }
-        // A sponsor that dies leaves half an image behind; here the other survivor's, which has what it has.
+        // A sponsor that dies leaves half an image behind; here the other participant's, which has what it has.
         if self.chance.one_in(3) {
             let parts = self.hosts[late].image();
             self.hosts[who].join(parts, &mut self.chance, false);

@@ -1,11 +1,11 @@
-//! The end of an incarnation (rule 23): what its survivors have of its stream becomes one set, the same at all of them.
+//! The end of an incarnation (rule 23): what its participants have of its stream becomes one set, the same at all of them.
 //!
 //! Once an epoch leaves an incarnation out, nothing more of it is taken. What arrived above a gap is applied, the gaps are skipped,
-//! and every survivor reports what it *holds*: how far its prefix reaches, and whether it has anything *loose*, that is above
+//! and every participant reports what it *holds*: how far its prefix reaches, and whether it has anything *loose*, that is above
 //! a gap, or by part of an image whose server died. Groups are not kept once they are applied, so what another lacks travels
 //! as an image of the tables: entries are joined by stamp, and an image brings all that its server has. Whoever holds
 //! something loose walks for everybody; of the others, the first by name with the longest prefix does, for who has less. A
-//! survivor also reports whose holdings its own contains by now. It is *whole* when that is everybody's; when all members
+//! participant also reports whose holdings its own contains by now. It is *whole* when that is everybody's; when all members
 //! of the epoch are, and what they committed before is applied here, the stream is *closed*: everything of it is stable.
 //!
 //! A new epoch begins the reports anew: who died may have had something, and who joins may have got something from it. Whose
@@ -35,9 +35,9 @@ pub(super) struct Holding {
     pub(super) of: u64,
 }
 
-/// An ended incarnation, as one of its survivors sees it.
+/// An ended incarnation, as one of its participants sees it.
 #[derive(Debug)]
-pub(super) struct Closing {
+pub(super) struct StreamClosing {
     pub(super) member: MemberId,
     pub(super) incarnation: Incarnation,
     pub(super) own: Holding,
@@ -63,7 +63,7 @@ pub(super) struct Closing {
 
 /// A member of the epoch, while it is judged who has to walk for whom.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Survivor {
+pub(super) struct Participant {
     pub(super) index: usize,
     /// It has not joined yet: it holds nothing that counts, and is served by its sponsor.
     pub(super) joining: bool,
@@ -71,14 +71,14 @@ pub(super) struct Survivor {
     pub(super) applied: u64,
 }
 
-impl Closing {
+impl StreamClosing {
     pub(super) fn new(
         member: MemberId,
         incarnation: Incarnation,
         own: Holding,
         members: usize,
-    ) -> Closing {
-        Closing {
+    ) -> StreamClosing {
+        StreamClosing {
             member,
             incarnation,
             own,
@@ -159,10 +159,10 @@ impl Closing {
     }
 
     /// What those who have joined reported, this member included; `None` while one has not.
-    fn holdings(&self, me: usize, survivors: &[Survivor]) -> Option<Vec<(usize, Holding)>> {
-        let others = survivors.iter().filter(|survivor| !survivor.joining);
+    fn holdings(&self, me: usize, participants: &[Participant]) -> Option<Vec<(usize, Holding)>> {
+        let others = participants.iter().filter(|participant| !participant.joining);
         let mut holdings = others
-            .map(|survivor| Some((survivor.index, self.reported(survivor.index)?)))
+            .map(|participant| Some((participant.index, self.reported(participant.index)?)))
             .collect::<Option<Vec<_>>>()?;
         holdings.push((me, self.own));
         holdings.sort_by_key(|(index, _)| *index);
@@ -185,11 +185,11 @@ impl Closing {
     }
 
     /// For whom this member must walk now, by index. They count as walked for.
-    pub(super) fn serve(&mut self, me: usize, survivors: &[Survivor]) -> Vec<usize> {
+    pub(super) fn serve(&mut self, me: usize, participants: &[Participant]) -> Vec<usize> {
         if !self.applied || self.settled {
             return Vec::new();
         }
-        let Some(holdings) = self.holdings(me, survivors) else {
+        let Some(holdings) = self.holdings(me, participants) else {
             taken(Branch::HoldingUnreported);
             return Vec::new();
         };
@@ -218,28 +218,28 @@ impl Closing {
     }
 
     /// Judges whether this member has what everybody holds. True when that is news.
-    pub(super) fn becomes_whole(&mut self, me: usize, survivors: &[Survivor]) -> bool {
+    pub(super) fn becomes_whole(&mut self, me: usize, participants: &[Participant]) -> bool {
         let before = self.whole;
         self.whole = self.applied
             && (self.settled
                 || self
-                    .holdings(me, survivors)
+                    .holdings(me, participants)
                     .is_some_and(|holdings| Self::contains_all(self.own.of, &holdings)));
         self.whole && !before
     }
 
     /// Judges whether all members are whole, and all that they committed before is applied here. True when that is news.
-    pub(super) fn closes(&mut self, me: usize, survivors: &[Survivor]) -> bool {
+    pub(super) fn closes(&mut self, me: usize, participants: &[Participant]) -> bool {
         if !self.whole || self.closed {
             return false;
         }
-        let Some(holdings) = self.holdings(me, survivors) else {
+        let Some(holdings) = self.holdings(me, participants) else {
             return false;
         };
-        self.closed = survivors.iter().all(|survivor| {
-            self.said[survivor.index].is_some_and(|(holding, head)| {
+        self.closed = participants.iter().all(|participant| {
+            self.said[participant.index].is_some_and(|(holding, head)| {
                 let whole = self.settled || Self::contains_all(holding.of, &holdings);
-                !survivor.joining && whole && head <= survivor.applied
+                !participant.joining && whole && head <= participant.applied
             })
         });
         taken(match (self.closed, self.settled) {
@@ -269,10 +269,10 @@ mod tests {
         }
     }
 
-    fn survivors(count: usize, me: usize) -> Vec<Survivor> {
+    fn participants(count: usize, me: usize) -> Vec<Participant> {
         (0..count)
             .filter(|&index| index != me)
-            .map(|index| Survivor {
+            .map(|index| Participant {
                 index,
                 joining: false,
                 applied: 0,
@@ -280,15 +280,15 @@ mod tests {
             .collect()
     }
 
-    /// Some survivors, played through until nothing changes: who walks for whom.
-    fn play(holdings: &[Holding]) -> (Vec<(usize, usize)>, Vec<Closing>) {
+    /// Some participants, played through until nothing changes: who walks for whom.
+    fn play(holdings: &[Holding]) -> (Vec<(usize, usize)>, Vec<StreamClosing>) {
         let count = holdings.len();
-        let mut closings: Vec<Closing> = holdings
+        let mut closings: Vec<StreamClosing> = holdings
             .iter()
             .enumerate()
             .map(|(me, &own)| {
                 let own = Holding { of: 1 << me, ..own };
-                let mut closing = Closing::new(MemberId(9), Incarnation(1), own, count);
+                let mut closing = StreamClosing::new(MemberId(9), Incarnation(1), own, count);
                 closing.applied = true;
                 closing
             })
@@ -302,15 +302,15 @@ mod tests {
                 }
             }
             for from in 0..count {
-                for to in closings[from].serve(from, &survivors(count, from)) {
+                for to in closings[from].serve(from, &participants(count, from)) {
                     walks.push((from, to));
                     let of = closings[from].own.of;
                     closings[to].join(of);
                 }
             }
             for (me, closing) in closings.iter_mut().enumerate() {
-                closing.becomes_whole(me, &survivors(count, me));
-                closing.closes(me, &survivors(count, me));
+                closing.becomes_whole(me, &participants(count, me));
+                closing.closes(me, &participants(count, me));
             }
         }
         (walks, closings)
@@ -352,9 +352,9 @@ mod tests {
     #[test]
     fn nobody_is_whole_before_all_have_reported_and_nothing_closed_before_newcomers_have_it() {
         let own = Holding { of: 1, ..plain(3) };
-        let mut closing = Closing::new(MemberId(9), Incarnation(1), own, 3);
+        let mut closing = StreamClosing::new(MemberId(9), Incarnation(1), own, 3);
         closing.applied = true;
-        let mut others = survivors(3, 0);
+        let mut others = participants(3, 0);
         others.iter_mut().for_each(|other| other.applied = 10);
         closing.report(1, Holding { of: 2, ..plain(3) }, 4);
         assert!(!closing.becomes_whole(0, &others));
@@ -387,13 +387,13 @@ mod tests {
         closings[0].closed = false;
         closings[0].begin_epoch(0, false);
         assert!(closings[0].own.loose, "it has what the other brought");
-        assert!(!closings[0].becomes_whole(0, &survivors(2, 0)));
+        assert!(!closings[0].becomes_whole(0, &participants(2, 0)));
         closings[1].begin_epoch(1, true);
         assert!(closings[1].settled && !closings[1].own.loose);
         closings[0].settle();
         let own = closings[1].own;
         closings[0].report(1, own, 0);
-        assert!(closings[0].becomes_whole(0, &survivors(2, 0)));
-        assert!(closings[0].closes(0, &survivors(2, 0)));
+        assert!(closings[0].becomes_whole(0, &participants(2, 0)));
+        assert!(closings[0].closes(0, &participants(2, 0)));
     }
 }

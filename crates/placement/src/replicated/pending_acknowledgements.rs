@@ -13,7 +13,7 @@ const MARKS_MAX: usize = 8;
 
 /// What one member said, still pending.
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(super) struct PendingAcknowledgements {
     pending: VecDeque<Mark>,
     /// Vectors of marks not in use, for reuse.
     spare: Vec<Box<[u64]>>,
@@ -31,9 +31,9 @@ pub(super) struct Mark {
     pub(super) vector: Box<[u64]>,
 }
 
-impl Marks {
-    pub(super) fn new(members: usize) -> Marks {
-        Marks {
+impl PendingAcknowledgements {
+    pub(super) fn new(members: usize) -> PendingAcknowledgements {
+        PendingAcknowledgements {
             pending: VecDeque::with_capacity(MARKS_MAX),
             spare: (0..MARKS_MAX).map(|_| vec![0; members].into()).collect(),
         }
@@ -71,7 +71,7 @@ impl Marks {
         }
     }
 
-    /// The oldest mark whose head is applied; give it back with [`Marks::recycle`].
+    /// The oldest mark whose head is applied; give it back with [`PendingAcknowledgements::recycle`].
     pub(super) fn settle(&mut self, applied: u64) -> Option<Mark> {
         if self.pending.front()?.head <= applied {
             self.pending.pop_front()
@@ -96,33 +96,33 @@ mod tests {
 
     #[test]
     fn marks_settle_in_order_and_never_early() {
-        let mut marks = Marks::new(2);
+        let mut pending_acknowledgements = PendingAcknowledgements::new(2);
         for head in 1..=100 {
-            let mark = marks.at(head, Time(head), &mut false);
+            let mark = pending_acknowledgements.at(head, Time(head), &mut false);
             mark.covered = mark.covered.max(Time(head));
             mark.vector[1] = head;
         }
         let mut settled = Vec::new();
         for applied in 0..=100 {
-            while let Some(mark) = marks.settle(applied) {
+            while let Some(mark) = pending_acknowledgements.settle(applied) {
                 assert!(mark.covered.0 <= applied && mark.vector[1] <= applied);
                 settled.push(mark.covered.0);
-                marks.recycle(mark);
+                pending_acknowledgements.recycle(mark);
             }
         }
         assert_eq!(settled, [1, 2, 3, 4, 5, 6, 7, 100]);
-        assert_eq!(marks.behind_since(), None);
+        assert_eq!(pending_acknowledgements.behind_since(), None);
     }
 
     #[test]
     fn an_old_message_lands_under_the_next_later_head() {
-        let mut marks = Marks::new(1);
+        let mut pending_acknowledgements = PendingAcknowledgements::new(1);
         for head in (10..=80).step_by(10) {
-            marks.at(head, Time(1), &mut false);
+            pending_acknowledgements.at(head, Time(1), &mut false);
         }
         let mut merged = false;
-        assert_eq!(marks.at(35, Time(2), &mut merged).head, 40);
+        assert_eq!(pending_acknowledgements.at(35, Time(2), &mut merged).head, 40);
         assert!(merged);
-        assert_eq!(marks.at(40, Time(2), &mut false).head, 40);
+        assert_eq!(pending_acknowledgements.at(40, Time(2), &mut false).head, 40);
     }
 }
