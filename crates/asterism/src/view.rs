@@ -450,7 +450,7 @@ impl View {
                     admitted: member.admitted.is_some(),
                     welcomes: member.has_welcomed,
                     unreachable: member.traffic.is_some_and(|traffic| traffic.is_unreachable),
-                    laggard: member.is_laggard(),
+                    lagging: member.is_lagging(),
                     lags_us: progress.lags_since.map(age),
                     takes_part: progress.standing != Standing::Out,
                     heard_us_ago: progress.heard.map(age),

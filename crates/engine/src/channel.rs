@@ -50,7 +50,7 @@ pub enum ChannelEvent {
     /// Of the sealed channel: admissions, duplicate identities.
     Secure(SealEvent),
     /// A member fell off the log and is served by a walk over the tables.
-    Laggard(MemberId),
+    LaggingReplica(MemberId),
     /// It is served from the log again.
     CaughtUp(MemberId),
     /// A member is sent an image for another reason than lagging: it joins, or lacks something of an incarnation that ended.
@@ -136,7 +136,7 @@ pub struct StateChannel {
     told_of: Vec<Option<OriginName>>,
     /// The later epoch of a member that instances were last told of.
     later_epoch: Option<Epoch>,
-    /// Walks for laggards under way here.
+    /// Walks for lagging_replicas under way here.
     walks: Vec<Walk>,
     /// Walks whose end every instance must report.
     images: Vec<(MemberId, u32)>,
@@ -603,7 +603,7 @@ impl StateChannel {
 
     fn handle_event(&mut self, event: Event) {
         match event {
-            Event::Laggard { member, walk, .. } => {
+            Event::LaggingReplica { member, walk, .. } => {
                 self.walks.retain(|known| known.member != member);
                 self.walks.push(Walk {
                     member,
@@ -618,7 +618,7 @@ impl StateChannel {
                     progress.standing == Standing::Imaging && !progress.joining
                 });
                 self.note(if lags {
-                    ChannelEvent::Laggard(member)
+                    ChannelEvent::LaggingReplica(member)
                 } else {
                     ChannelEvent::Served(member)
                 });

@@ -1,7 +1,7 @@
 //! What instances and their host's state channel tell each other over rings.
 //!
 //! Up, on a ring of its own for each instance: operation groups in the order of their numbers, how far
-//! others' streams are applied, images for laggards. Down, on one ring that all instances of the host read:
+//! others' streams are applied, images for lagging_replicas. Down, on one ring that all instances of the host read:
 //! groups of other members and of sibling instances, progress, requests for images. Nobody waits on a ring.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +18,13 @@ pub(crate) enum Up<'a> {
     Group { sequence: u64, bytes: &'a [u8] },
     /// It has applied that incarnation's stream up to here.
     Applied { origin: OriginName, sequence: u64 },
-    /// A part of the image for a laggard.
+    /// A part of the image for a lagging.
     ImagePart {
         member: MemberId,
         walk: u32,
         bytes: &'a [u8],
     },
-    /// The image for a laggard is complete.
+    /// The image for a lagging is complete.
     ImageDone { member: MemberId, walk: u32 },
     /// It has applied all parts of an image.
     ImageApplied { from: MemberId, walk: u32 },
@@ -61,7 +61,7 @@ pub(crate) enum Down<'a> {
         stable: u64,
         covered_us: u64,
     },
-    /// Walk the tables for a laggard: the first instance does, [`WALK_PARTS`] parts far.
+    /// Walk the tables for a lagging: the first instance does, [`WALK_PARTS`] parts far.
     Walk { member: MemberId, walk: u32 },
     /// There is room for [`WALK_PARTS`] more parts of that walk.
     WalkOn { member: MemberId, walk: u32 },

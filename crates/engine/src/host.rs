@@ -16,7 +16,7 @@ use asterism_state::{Identity, OBJECTS_MAX, OriginName, Sequencer, Tick};
 
 use crate::channel::StateChannel;
 use crate::exchange::Round;
-use crate::instance::{Exchange, InstanceParts, Words};
+use crate::instance::{Exchange, InstanceParts, Reports};
 use crate::mutant::{self, Mutant};
 use crate::ring::{Broadcast, ByteRing};
 
@@ -220,7 +220,7 @@ pub fn host(
                 committed: shared.clone(),
                 written: 0,
                 round: round.clone(),
-                words: Words::new(),
+                reports: Reports::new(),
             }),
             joins: config.joins,
             port_lease_us: config.port_lease.as_micros() as u64,

@@ -29,9 +29,9 @@ asterism_mutant::planted! {
     /// The image's end carries the vector of when the walk ended, not of when it began (DPVS, opnsense#3932: long flows
     /// never resync).
     ImageVectorAtEnd,
-    /// A laggard's part of the log is not kept during its walk (opnsense#3932).
+    /// A lagging's part of the log is not kept during its walk (opnsense#3932).
     LogNotKeptDuringWalk,
-    /// A full log drops its oldest groups instead of serving the laggard from the tables (HAProxy, VPP, joold: drop).
+    /// A full log drops its oldest groups instead of serving the lagging from the tables (HAProxy, VPP, joold: drop).
     FullLogDropsOldest,
     /// A message of another epoch is accepted (chitchat#161: the dead gossiped forever).
     AnyEpoch,

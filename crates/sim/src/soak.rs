@@ -345,7 +345,7 @@ impl Portion {
         let entries = KEYS * members.len() as u32;
         for (place, member) in members.iter().enumerate() {
             let counters = member.channel.replicator().counters();
-            if counters.image_chunks_delivered > 0 || counters.laggards > 0 {
+            if counters.image_chunks_delivered > 0 || counters.lagging_replicas > 0 {
                 return Err(Failure::new(
                     "everything comes by the log",
                     format!("m{place} was sent an image, or sent one"),

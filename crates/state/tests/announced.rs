@@ -245,12 +245,12 @@ fn equal_groups_give_equal_digests_whatever_their_order() {
                 7 if step % 5 == 0 => {
                     let to = (who + 1) % 3;
                     let (parts, has) = (image(&members[who].state, 700), members[who].has.clone());
-                    let laggard = &mut members[to];
+                    let lagging = &mut members[to];
                     for part in parts {
-                        let applied = laggard.state.apply_image(&laggard.context, &part);
+                        let applied = lagging.state.apply_image(&lagging.context, &part);
                         applied.expect("an image decodes");
                     }
-                    laggard.has.extend(has);
+                    lagging.has.extend(has);
                 }
                 _ => {}
             }

@@ -386,11 +386,11 @@ fn what_names_no_place_or_bucket_is_refused() {
 #[test]
 fn writers_of_whom_nothing_is_kept_make_room_for_others() {
     let mut here = replicated(0);
-    for (number, incarnation) in (1..=350).enumerate() {
+    for (number, of) in (1..=350).enumerate() {
         let tick = 1_000 + 10 * number as u32;
         here.at(tick);
         for lane in 0..4 {
-            let mut writer = incarnation(1, incarnation, (lane, 4), ObjectSettings::REPLICATED);
+            let mut writer = incarnation(1, of, (lane, 4), ObjectSettings::REPLICATED);
             writer.at(tick);
             assert!(writer.add(7, 1));
             let name = OriginName {

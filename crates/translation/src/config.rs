@@ -146,7 +146,7 @@ impl NatConfig {
         self.check_routes(&mut faults);
         self.check_forwards(&mut faults);
         self.check_one_to_one(&mut faults);
-        self.check_untranslated(&mut faults);
+        self.check_exempt(&mut faults);
         self.check_limits(&mut faults);
         self.check_port_control(&mut faults);
         self.check_pools(&mut faults);

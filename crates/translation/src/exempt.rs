@@ -191,7 +191,7 @@ impl Translator {
 
 impl NatConfig {
     /// What is wrong with the destinations that are not translated.
-    pub(crate) fn check_untranslated(&self, faults: &mut Faults) {
+    pub(crate) fn check_exempt(&self, faults: &mut Faults) {
         const FIELD: &str = "exempt";
         let count = self.exempt.len();
         if count > EXEMPT_MAX {
@@ -220,7 +220,7 @@ impl NatConfig {
     }
 
     /// What all members must have alike: what one host translates, another must.
-    pub(crate) fn write_untranslated(&self, bytes: &mut Vec<u8>) {
+    pub(crate) fn write_exempt(&self, bytes: &mut Vec<u8>) {
         for one in &self.exempt {
             let (first, last) = one.ports.unwrap_or((0, 0));
             bytes.extend((one.to.address.to_bits() & one.to.mask()).to_be_bytes());

@@ -176,7 +176,7 @@ impl Translator {
         let mut bytes = Vec::new();
         self.pools.write(&mut bytes);
         limits::write(config, &mut bytes);
-        config.write_untranslated(&mut bytes);
+        config.write_exempt(&mut bytes);
         for address in &config.outside_addresses {
             bytes.extend(address.octets());
         }

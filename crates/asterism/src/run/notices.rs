@@ -63,7 +63,7 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
                 "copy the cluster's key file to this host, with mode 0600: it takes it up by itself"
             })
         }
-        Notice::Channel(ChannelEvent::Laggard(member)) => Event::warning("member-lagging")
+        Notice::Channel(ChannelEvent::LaggingReplica(member)) => Event::warning("member-lagging")
             .with("member", name(*member))
             .effect("it is sent the whole state instead of the log")
             .cure("see its load and the network's; a longer log (log_max) bridges longer silence"),

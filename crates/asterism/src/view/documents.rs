@@ -223,7 +223,7 @@ pub struct PeerDocument {
     /// Whether what is sent to it comes back.
     pub unreachable: bool,
     /// Whether it fell off the log.
-    pub laggard: bool,
+    pub lagging: bool,
     /// For how long it has not been served from the log, since it fell off it.
     pub lags_us: Option<u64>,
     /// Whether it is a member of the epoch.

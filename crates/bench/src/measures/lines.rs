@@ -299,7 +299,7 @@ const TRANSLATION: &[Source] = &[
         "translation/src/",
         "exempt.rs",
         Beyond,
-        ["all", "check_untranslated", "write_untranslated"]
+        ["all", "check_exempt", "write_exempt"]
     ),
     source!("translation/src/", "ways.rs", Path),
 ];

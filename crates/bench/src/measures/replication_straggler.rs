@@ -246,10 +246,10 @@ fn finish(
             Listener::Stalled => "stalled",
             Listener::Tenth => "tenth",
         };
-        let laggards = bench.counted("laggards");
-        if (laggards > 0) == (bench.listener == Listener::Healthy) {
+        let lagging_replicas = bench.counted("lagging_replicas");
+        if (lagging_replicas > 0) == (bench.listener == Listener::Healthy) {
             return Err(Failure::Unsound(format!(
-                "{name}: the fourth member fell off a log {laggards} times"
+                "{name}: the fourth member fell off a log {lagging_replicas} times"
             )));
         }
         let of = |what: fn(&Round) -> f64| rounds.iter().map(what).collect::<Vec<f64>>();
@@ -262,7 +262,7 @@ fn finish(
             .variant(format!("{name}-updates-per-cpu-second"), per_cpu)
             .variant(format!("{name}-updates-per-virtual-second"), per_second)
             .variant(format!("{name}-not-taken"), bench.not_taken as f64)
-            .variant(format!("{name}-fell-off"), laggards as f64)
+            .variant(format!("{name}-fell-off"), lagging_replicas as f64)
             .variant(format!("{name}-walks"), bench.counted("walks_begun") as f64)
             .variant(
                 format!("{name}-image-chunks"),

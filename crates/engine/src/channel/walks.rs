@@ -1,4 +1,4 @@
-//! Images for laggards on their way from the instance that walks its tables to the placement.
+//! Images for lagging_replicas on their way from the instance that walks its tables to the placement.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::StateChannel;
 use crate::exchange::{Down, WALK_PARTS};
 use crate::mutant::{self, Mutant};
 
-/// A walk for a laggard: parts of its image on their way from the instance to the placement.
+/// A walk for a lagging: parts of its image on their way from the instance to the placement.
 #[derive(Debug)]
 pub(super) struct Walk {
     pub(super) member: MemberId,

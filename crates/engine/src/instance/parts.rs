@@ -79,11 +79,11 @@ pub fn shape_of<F: NetworkFunction>(
     let addresses = addresses
         .iter()
         .fold(addresses.len() as u64, |sum, address| {
-            hash::report(address.to_bits().into(), sum)
+            hash::word(address.to_bits().into(), sum)
         });
     let mut shape = builder.shape().and(function.schema());
     // A saved state says by itself with which it was written.
-    shape.whole = hash::report(addresses, shape.whole);
+    shape.whole = hash::word(addresses, shape.whole);
     shape
 }
 

@@ -57,7 +57,7 @@ pub const IMAGE_PLACES_PER_TURN: u32 = 1_024;
 /// A part of an image counts as so many groups where packets wait for it: it holds some two dozen entries.
 const IMAGE_PART_GROUPS: usize = 24;
 
-/// A laggard's image under way.
+/// A lagging's image under way.
 #[derive(Debug)]
 pub(super) struct Walk {
     member: MemberId,

@@ -34,7 +34,7 @@ const SLEEP_BACKLOG: Duration = Duration::from_micros(100);
 /// What a state channel's thread tells its host, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Of the state channel: admissions, duplicate identities, laggards.
+    /// Of the state channel: admissions, duplicate identities, lagging_replicas.
     Channel(ChannelEvent),
     /// Of the transport.
     Transport(TransportEvent),

@@ -39,7 +39,7 @@ pub struct ThreadTally {
 /// A member as a state channel's thread knows it.
 #[derive(Clone, Debug)]
 pub struct MemberSnapshot {
-    /// How far it is, when it was heard, round trips to it, and whether it is served from the log (a laggard is
+    /// How far it is, when it was heard, round trips to it, and whether it is served from the log (a lagging is
     /// not).
     pub progress: MemberProgress,
     /// How far this host is behind it.
@@ -66,7 +66,7 @@ pub struct MemberSnapshot {
 
 impl MemberSnapshot {
     /// Whether it fell off the log and is served by walking the tables.
-    pub fn is_laggard(&self) -> bool {
+    pub fn is_lagging(&self) -> bool {
         !matches!(self.progress.standing, Standing::Current | Standing::Out)
     }
 }

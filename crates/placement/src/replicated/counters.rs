@@ -73,7 +73,7 @@ counters! {
     /// Stamped acknowledgement vectors merged into a later one because too many were pending.
     vectors_merged,
     /// Times a member was dropped from the log.
-    laggards,
+    lagging_replicas,
     /// Walks begun for members dropped from the log.
     walks_begun,
     /// Image chunks submitted.

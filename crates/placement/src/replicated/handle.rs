@@ -461,7 +461,9 @@ impl Replicator {
         }
         if header.head > applied {
             let mut merged = false;
-            let mark = peer.pending_acknowledgements.at(header.head, now, &mut merged);
+            let mark = peer
+                .pending_acknowledgements
+                .at(header.head, now, &mut merged);
             mark.covered = mark.covered.max(echoed);
             if heard {
                 for (pending, said) in mark.vector.iter_mut().zip(&self.heard_vector) {
@@ -469,7 +471,8 @@ impl Replicator {
                 }
             }
             self.counters.vectors_merged += u64::from(merged && acknowledges);
-            self.progress.members[index].behind_since = peer.pending_acknowledgements.behind_since();
+            self.progress.members[index].behind_since =
+                peer.pending_acknowledgements.behind_since();
         }
         if !heard {
             return;
@@ -537,7 +540,7 @@ pub fn fuzz_handle(data: &[u8]) {
         replicator.handle_timeout(now);
         while replicator.poll_transmit(now, &mut buffer).is_some() {}
         while let Some(event) = replicator.poll_event() {
-            if let Event::Laggard { member, walk, .. } = event {
+            if let Event::LaggingReplica { member, walk, .. } = event {
                 let _ = replicator.submit_image(now, member, walk, &[1]);
                 let _ = replicator.finish_image(now, member, walk, super::ImageKind::Changes);
             }

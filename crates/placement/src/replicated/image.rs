@@ -8,10 +8,10 @@ use crate::{MemberId, Time};
 use super::ImageKind;
 use super::wire::{Held, ImageAcknowledge};
 
-/// Chunks in flight to one laggard. At most 64, the bits of an acknowledgement.
+/// Chunks in flight to one lagging. At most 64, the bits of an acknowledgement.
 pub(super) const IMAGE_WINDOW_CHUNKS: usize = 32;
 
-/// A walk for one laggard, as its server sees it.
+/// A walk for one lagging, as its server sees it.
 #[derive(Debug)]
 pub(super) struct OutboundImage {
     pub(super) walk: u32,
@@ -134,7 +134,7 @@ impl OutboundImage {
         None
     }
 
-    /// The laggard says what it has of a walk. True when it is news that all of this one is joined.
+    /// The lagging says what it has of a walk. True when it is news that all of this one is joined.
     pub(super) fn acknowledged(&mut self, now: Time, acknowledge: &ImageAcknowledge) -> bool {
         if acknowledge.walk != self.walk {
             return false;
@@ -211,7 +211,7 @@ impl OutboundImage {
     }
 }
 
-/// A walk of another member, as the laggard that it serves sees it.
+/// A walk of another member, as the lagging that it serves sees it.
 #[derive(Debug, Default)]
 pub(super) struct InboundImage {
     pub(super) walk: u32,

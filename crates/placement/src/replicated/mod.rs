@@ -13,11 +13,10 @@
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
 //! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
-//! `sent` (the own stream), `inbound` (the others'), `peer`, `pending_acknowledgements` (rule 14), `laggard` and `image` (rule 15). `roster` says who
+//! `sent` (the own stream), `inbound` (the others'), `peer`, `pending_acknowledgements` (rule 14), `lagging` and `image` (rule 15). `roster` says who
 //! takes part, `sites` how what is for all crosses a wide-area network, `membership` what follows from a new one (rules 23 and 25), `stream_closing` how an incarnation ends; `coalescing` when accumulators wait for a congested path.
 
 pub mod audit;
-mod stream_closing;
 mod cluster_time;
 mod coalescing;
 mod config;
@@ -25,11 +24,13 @@ mod counters;
 mod handle;
 mod image;
 mod inbound;
-mod laggard;
+mod lagging;
 mod log;
-mod pending_acknowledgements;
 mod membership;
+mod oldest_unacknowledged;
+mod participants;
 mod peer;
+mod pending_acknowledgements;
 mod progress;
 mod reachability;
 mod refused;
@@ -39,9 +40,8 @@ mod roster;
 mod round_trip;
 mod sent;
 mod sites;
-mod participants;
+mod stream_closing;
 mod transmit;
-mod oldest_unacknowledged;
 mod wire;
 
 use crate::{Incarnation, MemberId, Time};
@@ -54,6 +54,7 @@ pub use config::{
 };
 pub use counters::Counters;
 pub use handle::fuzz_handle;
+pub use participants::Ended;
 pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
 pub use reachability::Lacking;
 pub use refused::Refused;
@@ -64,7 +65,6 @@ pub use sites::{
     HANDING_FRAMES_MAX, Plan, Relay, RelayTally, SITES_MAX, SiteId, SiteSet, SiteState,
     SitesConfig, fuzz_frame,
 };
-pub use participants::Ended;
 pub use transmit::KEYS_INTERVAL;
 pub use wire::{AcceptedKey, AcceptedKeys, Asked, WIRE_VERSION, WIRE_VERSION_TRIAL};
 
@@ -122,9 +122,9 @@ pub struct ImageEnd<'a> {
 /// What an image contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImageKind {
-    /// Every entry and tombstone whose stamp is beyond the laggard's vector.
+    /// Every entry and tombstone whose stamp is beyond the lagging's vector.
     Changes,
-    /// Everything: what the laggard holds, covered by the image's vector but absent from the image, is removed.
+    /// Everything: what the lagging holds, covered by the image's vector but absent from the image, is removed.
     Full,
 }
 
@@ -153,7 +153,7 @@ pub enum Event {
     /// `beyond`, [`submit_image`](Replicator::submit_image) them, then [`finish_image`](Replicator::finish_image). A
     /// second such event for a member replaces the first: stop that walk, if it still goes on, and begin this one. The
     /// walk must see every own group submitted so far, and all that was reported as applied.
-    Laggard {
+    LaggingReplica {
         /// Who.
         member: MemberId,
         /// The number of this walk.

@@ -34,7 +34,8 @@ impl OldestUnacknowledged {
     pub(super) fn echoed(&mut self, timestamp: Time, sent_at: Time) {
         let pending_acknowledgements = &self.pending_acknowledgements[..self.count];
         let known = pending_acknowledgements.partition_point(|&mark| mark <= timestamp);
-        self.pending_acknowledgements.copy_within(known..self.count, 0);
+        self.pending_acknowledgements
+            .copy_within(known..self.count, 0);
         self.count -= known;
         // Of what followed only the last is known.
         if self.count == 0 && sent_at > timestamp {
@@ -65,11 +66,19 @@ mod tests {
         }
         assert_eq!(oldest_unacknowledged.oldest(), Some(at(1_000)));
         oldest_unacknowledged.echoed(at(1_200), at(3_900));
-        assert_eq!(oldest_unacknowledged.oldest(), Some(at(1_500)), "at most 500 us late");
+        assert_eq!(
+            oldest_unacknowledged.oldest(),
+            Some(at(1_500)),
+            "at most 500 us late"
+        );
         oldest_unacknowledged.echoed(at(3_000), at(3_900));
         assert_eq!(oldest_unacknowledged.oldest(), Some(at(3_500)));
         oldest_unacknowledged.echoed(at(3_700), at(3_900));
-        assert_eq!(oldest_unacknowledged.oldest(), Some(at(3_900)), "the last that is known");
+        assert_eq!(
+            oldest_unacknowledged.oldest(),
+            Some(at(3_900)),
+            "the last that is known"
+        );
         oldest_unacknowledged.echoed(at(3_900), at(3_900));
         assert_eq!(oldest_unacknowledged.oldest(), None);
     }

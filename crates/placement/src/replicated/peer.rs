@@ -7,10 +7,10 @@ use super::config::{Config, Delivery};
 use super::counters::Counters;
 use super::image::{InboundImage, OutboundImage};
 use super::inbound::Inbound;
+use super::oldest_unacknowledged::OldestUnacknowledged;
 use super::pending_acknowledgements::PendingAcknowledgements;
 use super::progress::{RoundTrip, Standing};
 use super::sent::{Run, Sent};
-use super::oldest_unacknowledged::OldestUnacknowledged;
 use super::wire::{AcceptedKeys, AcknowledgeEntry, RUNS_MAX};
 
 /// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.

@@ -121,8 +121,14 @@ mod tests {
             pending_acknowledgements.at(head, Time(1), &mut false);
         }
         let mut merged = false;
-        assert_eq!(pending_acknowledgements.at(35, Time(2), &mut merged).head, 40);
+        assert_eq!(
+            pending_acknowledgements.at(35, Time(2), &mut merged).head,
+            40
+        );
         assert!(merged);
-        assert_eq!(pending_acknowledgements.at(40, Time(2), &mut false).head, 40);
+        assert_eq!(
+            pending_acknowledgements.at(40, Time(2), &mut false).head,
+            40
+        );
     }
 }

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
-use super::closing::StreamClosing;
 use super::cluster_time::ClusterTime;
 use super::coalescing::{Coalescing, Path, Window};
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
@@ -16,6 +15,7 @@ use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
 use super::repairs::Repairs;
 use super::sent::Sent;
 use super::sites::Routes;
+use super::stream_closing::StreamClosing;
 use super::wire::{AcceptedKeys, RUNS_MAX, WIRE_VERSION};
 use super::{Event, LogRoom, SubmitError};
 
@@ -26,7 +26,7 @@ const WALKS_OF_A_LIFE_BITS: u32 = 16;
 const PATIENCE: u32 = 4;
 
 /// One host's end of the replication. Sans I/O; every call is bounded by its arguments and the configuration, and
-/// allocates nothing once its buffers have grown to what the traffic needs, except while a laggard is served.
+/// allocates nothing once its buffers have grown to what the traffic needs, except while a lagging is served.
 #[derive(Debug)]
 pub struct Replicator {
     pub(super) config: Config,
@@ -540,7 +540,8 @@ impl Replicator {
             }
             self.peers[seat].pending_acknowledgements.recycle(mark);
         }
-        self.progress.members[index].behind_since = self.peers[seat].pending_acknowledgements.behind_since();
+        self.progress.members[index].behind_since =
+            self.peers[seat].pending_acknowledgements.behind_since();
     }
 
     /// Up to where all instances of this host applied its own stream.
@@ -617,9 +618,11 @@ impl Replicator {
 
     /// Events are bounded: what was said of a member's walk is replaced by what is said now.
     pub(super) fn push_event(&mut self, about: MemberId, event: Event) {
-        if matches!(event, Event::Laggard { .. } | Event::CaughtUp { .. }) {
+        if matches!(event, Event::LaggingReplica { .. } | Event::CaughtUp { .. }) {
             self.events.retain(|event| match event {
-                Event::Laggard { member, .. } | Event::CaughtUp { member, .. } => *member != about,
+                Event::LaggingReplica { member, .. } | Event::CaughtUp { member, .. } => {
+                    *member != about
+                }
                 _ => true,
             });
         }

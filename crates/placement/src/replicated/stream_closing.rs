@@ -160,7 +160,9 @@ impl StreamClosing {
 
     /// What those who have joined reported, this member included; `None` while one has not.
     fn holdings(&self, me: usize, participants: &[Participant]) -> Option<Vec<(usize, Holding)>> {
-        let others = participants.iter().filter(|participant| !participant.joining);
+        let others = participants
+            .iter()
+            .filter(|participant| !participant.joining);
         let mut holdings = others
             .map(|participant| Some((participant.index, self.reported(participant.index)?)))
             .collect::<Option<Vec<_>>>()?;

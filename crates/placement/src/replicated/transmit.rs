@@ -6,10 +6,10 @@ use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
 use super::image::Piece;
+use super::participants::image_held;
 use super::progress::Standing;
 use super::replicator::Replicator;
 use super::sites::Gap;
-use super::participants::image_held;
 use super::wire::{
     AcceptedKeys, CLOCK_BYTES, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header,
     Image, ImageEndFrame, KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
@@ -243,7 +243,7 @@ impl Replicator {
         written
     }
 
-    /// What a laggard here has of the image that serves it, to who serves it. Goes before acknowledgements, whose echo
+    /// What a lagging here has of the image that serves it, to who serves it. Goes before acknowledgements, whose echo
     /// would make chunks look lost.
     fn transmit_image_acknowledge(
         &mut self,
@@ -412,7 +412,7 @@ impl Replicator {
         buffer.truncate(self.config.payload_bytes_max);
     }
 
-    /// A piece of an image for a laggard.
+    /// A piece of an image for a lagging.
     fn transmit_image(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
         let has_piece = |outbound: &super::image::OutboundImage| outbound.has_piece();
         let seat = self

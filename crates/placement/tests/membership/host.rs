@@ -271,7 +271,7 @@ impl Host {
     pub(crate) fn serve(&mut self, now: Time, walks: &mut Walks) {
         while let Some(event) = self.replicator.poll_event() {
             match event {
-                Event::Laggard { member, walk, .. } => {
+                Event::LaggingReplica { member, walk, .. } => {
                     self.walks_begun += 1;
                     let known = Rc::new(self.known.clone());
                     walks.insert((self.incarnation.0, walk), known);

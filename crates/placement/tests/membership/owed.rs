@@ -149,7 +149,7 @@ impl Cluster {
         }
         while let Some(event) = replicator.poll_event() {
             match event {
-                Event::Laggard { member, walk, .. } => {
+                Event::LaggingReplica { member, walk, .. } => {
                     walks.retain(|(known, ..)| *known != member);
                     walks.push((member, walk, *image_parts));
                     walked_for.push(member);

@@ -60,7 +60,7 @@ fn a_part_of_an_image_is_passed_on() {
         all_arrives(&mut served, &mut dying, now);
     }
     let walk = std::iter::from_fn(|| dying.poll_event()).find_map(|event| match event {
-        Event::Laggard { member, walk, .. } if member == MEMBERS[1] => Some(walk),
+        Event::LaggingReplica { member, walk, .. } if member == MEMBERS[1] => Some(walk),
         _ => None,
     });
     let walk = walk.expect("the second member fell off the log");
@@ -93,7 +93,7 @@ fn a_part_of_an_image_is_passed_on() {
         all_arrives(&mut served, &mut third, now);
         all_arrives(&mut third, &mut served, now);
         while let Some(event) = served.poll_event() {
-            walked |= matches!(event, Event::Laggard { member, .. } if member == MEMBERS[2]);
+            walked |= matches!(event, Event::LaggingReplica { member, .. } if member == MEMBERS[2]);
         }
     }
     assert!(walked, "part of an image stayed where it was");
@@ -144,7 +144,7 @@ fn whoever_is_alone_in_its_epoch_is_ready() {
         all_arrives(&mut other, &mut alone, now);
         all_arrives(&mut alone, &mut other, now);
         while let Some(event) = alone.poll_event() {
-            walked |= matches!(event, Event::Laggard { member, .. } if member == MEMBERS[2]);
+            walked |= matches!(event, Event::LaggingReplica { member, .. } if member == MEMBERS[2]);
         }
     }
     assert!(walked, "who was alone lets the next one in");
@@ -177,7 +177,7 @@ fn drive(replicator: &mut Replicator, ends: &mut Ends, now: Time) {
     }
     while let Some(event) = replicator.poll_event() {
         match event {
-            Event::Laggard { member, walk, .. } => {
+            Event::LaggingReplica { member, walk, .. } => {
                 let _ = replicator.submit_image(now, member, walk, b"entries");
                 let _ = replicator.finish_image(now, member, walk, ImageKind::Changes);
             }
@@ -406,7 +406,7 @@ fn a_join_waits_for_no_keep_alive() {
         }
         all_arrives(&mut newcomer, &mut known, now);
         while let Some(event) = known.poll_event() {
-            if let Event::Laggard { walk: number, .. } = event {
+            if let Event::LaggingReplica { walk: number, .. } = event {
                 (walk, left) = (Some(number), CHUNKS);
             }
         }

@@ -1,4 +1,4 @@
-//! A host with a toy table above its replicator: it commits, applies in its own time, and walks its table for laggards.
+//! A host with a toy table above its replicator: it commits, applies in its own time, and walks its table for lagging_replicas.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -113,7 +113,7 @@ impl Deliver for Inbox {
     }
 }
 
-/// A walk for a laggard.
+/// A walk for a lagging.
 struct Walk {
     walk: u32,
     beyond: Vec<(MemberId, u64)>,
@@ -240,7 +240,7 @@ impl Host {
     pub(crate) fn serve(&mut self, local: Time) {
         while let Some(event) = self.replicator.poll_event() {
             match event {
-                Event::Laggard {
+                Event::LaggingReplica {
                     member,
                     walk,
                     beyond,

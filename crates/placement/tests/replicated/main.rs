@@ -52,7 +52,10 @@ fn every_seed_ends_equal() {
         total.heal_us = total.heal_us.max(report.heal_us);
     }
     println!("{seeds} seeds: {total:?} (heal_us is the longest)");
-    assert!(total.walks > seeds / 20, "laggards were served: {total:?}");
+    assert!(
+        total.walks > seeds / 20,
+        "lagging_replicas were served: {total:?}"
+    );
     assert!(
         total.images_joined > seeds / 20
             && total.retransmitted > SEEDS

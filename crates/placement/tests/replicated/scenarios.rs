@@ -495,9 +495,9 @@ fn a_silent_member_does_not_stop_the_others() {
     assert_eq!(c.standing, Standing::Absent);
     while few.node(A).poll_event().is_some() {}
     few.run_for(Duration::from_millis(20), |_, _, _| false);
-    let laggard = std::iter::from_fn(|| few.node(A).poll_event())
+    let lagging = std::iter::from_fn(|| few.node(A).poll_event())
         .find_map(|event| match event {
-            Event::Laggard {
+            Event::LaggingReplica {
                 member: C,
                 walk,
                 beyond,
@@ -505,7 +505,7 @@ fn a_silent_member_does_not_stop_the_others() {
             _ => None,
         })
         .expect("the walk begins when it is heard");
-    let last = laggard.1.iter().find(|entry| entry.0 == A).unwrap().1;
+    let last = lagging.1.iter().find(|entry| entry.0 == A).unwrap().1;
     assert!(last < 2_500, "C acknowledged {last}");
 
     let since = few.node(A).progress().member(C).unwrap().lags_since;
@@ -513,7 +513,7 @@ fn a_silent_member_does_not_stop_the_others() {
         since.is_some_and(|since| Time(20_000) < since && since < Time(520_000)),
         "it lags since it fell off the log, not since it is served: {since:?}"
     );
-    let (walk, now) = (laggard.0, few.now);
+    let (walk, now) = (lagging.0, few.now);
     let a = few.node(A);
     a.submit_image(now, C, walk, b"entries").unwrap();
     a.finish_image(now, C, walk, ImageKind::Full).unwrap();
@@ -545,7 +545,7 @@ fn a_log_that_is_not_polled_pushes_back_and_drops_nobody() {
         node.submit(Time::ZERO, 9, &[0; GROUP_BYTES_MAX + 1]),
         Err(SubmitError::BadLength)
     );
-    assert_eq!(node.counters().laggards, 0);
+    assert_eq!(node.counters().lagging_replicas, 0);
 }
 
 #[test]

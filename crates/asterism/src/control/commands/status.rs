@@ -185,7 +185,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             } if fault != "dates-apart" => fault,
             peer if peer.unreachable => "unreachable",
             peer if !peer.admitted || !peer.welcomes => "not joined",
-            peer if peer.laggard => "lags",
+            peer if peer.lagging => "lags",
             peer if peer.congested => "congested",
             _ => "joined",
         };
@@ -265,7 +265,7 @@ fn date_text(peer: &PeerDocument) -> String {
     format!("{sign}{}", span(ahead_us.unsigned_abs()))
 }
 
-/// What to do of a member that has been silent, or a laggard, for long.
+/// What to do of a member that has been silent, or a lagging, for long.
 fn lags_text(name: &str, heard_us_ago: Option<u64>, lags_us: Option<u64>) -> Option<String> {
     let long = |us: &u64| *us > LAGS_LONG_US;
     if let Some(silent_us) = heard_us_ago.filter(long) {

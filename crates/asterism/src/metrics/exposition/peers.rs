@@ -58,9 +58,9 @@ pub(super) fn peers(page: &mut Page, view: &View) {
         &|one| u8::from(one.progress.standing != Standing::Out).to_string(),
     );
     each(
-        "asterism_peer_laggard",
+        "asterism_peer_lagging",
         "Whether it fell off the log and is sent the whole state.",
-        &|one| u8::from(one.is_laggard()).to_string(),
+        &|one| u8::from(one.is_lagging()).to_string(),
     );
     each(
         "asterism_peer_lags_seconds",

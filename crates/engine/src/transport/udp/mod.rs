@@ -565,7 +565,7 @@ impl UdpTransport {
     }
 
     /// Waits until something can be received, room is there for what waits, the waker rings or the time is over.
-    pub(super) fn wait(&mut self, now: Time, waker: &kernel::Waker, timeout: Duration) {
+    pub(super) fn wait(&mut self, now: Time, waker: &kernel::EventDescriptor, timeout: Duration) {
         let ready = kernel::wait(&self.own, self.group.as_ref(), waker, self.is_full, timeout);
         if ready.is_rung {
             waker.quiet();

@@ -1,4 +1,4 @@
-//! The frames that serve a laggard.
+//! The frames that serve a lagging.
 //!
 //! ```text
 //! image             := walk index chunk                                  kind 4
@@ -98,7 +98,7 @@ impl<'a> ImageEndFrame<'a> {
     }
 }
 
-/// What the laggard has of a walk.
+/// What the lagging has of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageAcknowledge {
     pub(crate) walk: u32,

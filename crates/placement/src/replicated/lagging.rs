@@ -28,7 +28,7 @@ impl Replicator {
             .map_or(0, OutboundImage::room)
     }
 
-    /// A chunk of the image for a laggard, self-contained: chunks arrive once each, in no order.
+    /// A chunk of the image for a lagging, self-contained: chunks arrive once each, in no order.
     ///
     /// # Errors
     /// See [`ImageError`]; nothing changed.
@@ -136,7 +136,7 @@ impl Replicator {
             if !peer.pin().is_some_and(high) {
                 continue;
             }
-            self.counters.laggards += u64::from(peer.standing == Standing::Current);
+            self.counters.lagging_replicas += u64::from(peer.standing == Standing::Current);
             let heard = peer.is_heard(now, &self.config);
             match peer.standing {
                 // Its walk goes on. What the log loses meanwhile a second walk brings, from where this one began: a
@@ -196,7 +196,7 @@ impl Replicator {
         beyond[index].1 = self.progress.members[index].head;
         self.push_event(
             member,
-            Event::Laggard {
+            Event::LaggingReplica {
                 member,
                 walk,
                 beyond,
@@ -204,7 +204,7 @@ impl Replicator {
         );
     }
 
-    /// What a laggard applied has passed where its walk began: it is served from the log again, or, where the log has lost
+    /// What a lagging applied has passed where its walk began: it is served from the log again, or, where the log has lost
     /// what followed, by a walk from there.
     pub(super) fn end_walk(&mut self, seat: usize) {
         let index = self.index(seat);

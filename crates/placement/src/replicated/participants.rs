@@ -5,8 +5,8 @@ use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 use super::Event;
-use super::closing::{CLOSINGS_MAX, StreamClosing, HEARSAY_MAX, Holding, Participant};
 use super::replicator::Replicator;
+use super::stream_closing::{CLOSINGS_MAX, HEARSAY_MAX, Holding, Participant, StreamClosing};
 use super::wire::{Held, Membership};
 
 /// Bytes of a holding in a frame without the members in it, at the most: member, incarnation, prefix, flags, count.
