@@ -31,7 +31,7 @@ use std::sync::Arc;
 use asterism_function::chain::Place;
 use asterism_function::{
     Call, EMITTED_FRAMES_MANY, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber,
-    Reason, Verdict, approach, call,
+    Reason, Verdict, call, prefetch,
 };
 use asterism_placement::{MemberId, Time};
 use asterism_state::{
@@ -100,7 +100,7 @@ pub struct Instance<F: NetworkFunction> {
     /// How often the packet being handled was handed on between stages from here.
     handed_on: u8,
     /// Bursts to be handled in two passes, the first of which prefetches.
-    foreseen_left: u32,
+    hinted_left: u32,
     recency: Recency,
     prefetch_above_bytes: usize,
     flush_us: u64,
@@ -248,8 +248,8 @@ impl<F: NetworkFunction> Instance<F> {
 
     fn handle_burst(&mut self, port: u16, burst: &mut Burst) {
         let port = PortNumber(port);
-        if self.foreseen_left > 0 {
-            self.handle_foreseen(port, burst);
+        if self.hinted_left > 0 {
+            self.handle_hinted(port, burst);
         } else {
             self.prefetch_frames(burst.as_slice());
             self.handle_each(port, burst, |_, bytes| Packet::parse_plain(bytes));
@@ -265,15 +265,15 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// In two passes, the first of which only prefetches. Apart, so that neither way takes the other's registers.
     #[inline(never)]
-    fn handle_foreseen(&mut self, port: PortNumber, burst: &mut Burst) {
-        self.foreseen_left -= 1;
+    fn handle_hinted(&mut self, port: PortNumber, burst: &mut Burst) {
+        self.hinted_left -= 1;
         self.tally.prefetched += burst.len() as u64;
         let mut parsed = [Layout::default(); BURST];
         self.prefetch(port, burst, &mut parsed);
         let context = self.context.clone();
         context.set_recalling(true);
         self.handle_each(port, burst, |number, bytes| {
-            context.foresight().recall(number);
+            context.prefetch_hints().recall(number);
             Packet::plain_with_layout(bytes, parsed[number % BURST])
         });
         context.set_recalling(false);
@@ -405,7 +405,7 @@ impl<F: NetworkFunction> Instance<F> {
         const { assert!(BURST == BURST_MAX) };
         let function = self.function.clone();
         let function: &F = &function;
-        self.context.foresight().begin();
+        self.context.prefetch_hints().begin();
         self.context.prefetch();
         let is_sample = self.recency.takes_burst();
         let frames = burst.as_mut_slice();
@@ -420,7 +420,7 @@ impl<F: NetworkFunction> Instance<F> {
                     continue;
                 };
                 parsed[at] = *packet.layout();
-                self.context.foresight().turn_to(at);
+                self.context.prefetch_hints().turn_to(at);
                 let given = Call {
                     state: &mut self.state,
                     context: &self.context,
@@ -430,48 +430,53 @@ impl<F: NetworkFunction> Instance<F> {
                 // The verdict of a call that reads nothing is not taken: the packet is handled later.
                 let _ = call(function, packet, given);
                 if is_sample {
-                    self.recency.look_at(self.context.foresight().reads());
+                    self.recency.look_at(self.context.prefetch_hints().reads());
                 }
             }
             self.prefetch_records(ahead);
-            self.approach_strangers(port, frames, parsed);
+            self.prefetch_likely_misses(port, frames, parsed);
             ahead = some;
         }
         self.prefetch_records(ahead);
-        self.approach_strangers(port, frames, parsed);
+        self.prefetch_likely_misses(port, frames, parsed);
         self.context.answer();
     }
 
     /// Has the function ask for what the packets will touch whose read will likely find nothing.
     #[inline(always)]
-    fn approach_strangers(&mut self, port: PortNumber, frames: &mut [Frame], parsed: &[Layout]) {
-        let mut strangers = self.context.foresight().take_strangers();
-        while strangers != 0 {
-            let number = strangers.trailing_zeros() as usize % BURST;
-            strangers &= strangers - 1;
+    fn prefetch_likely_misses(
+        &mut self,
+        port: PortNumber,
+        frames: &mut [Frame],
+        parsed: &[Layout],
+    ) {
+        let mut likely_misses = self.context.prefetch_hints().take_likely_misses();
+        while likely_misses != 0 {
+            let number = likely_misses.trailing_zeros() as usize % BURST;
+            likely_misses &= likely_misses - 1;
             let bytes = self.pool.bytes_mut(&mut frames[number]);
             let Some(packet) = Packet::plain_with_layout(bytes, parsed[number]) else {
                 continue;
             };
             // What it notes is noted of a packet that was looked at.
-            self.context.foresight().turn_to(number);
+            self.context.prefetch_hints().turn_to(number);
             let given = Call {
                 state: &mut self.state,
                 context: &self.context,
                 emissions: &mut self.emissions,
                 port,
             };
-            approach(&**self.function, packet, given);
+            prefetch(&**self.function, packet, given);
         }
     }
 
     #[inline(always)]
     fn prefetch_records(&self, packets: Range<usize>) {
-        let foresight = self.context.foresight();
+        let prefetch_hints = self.context.prefetch_hints();
         let mut from = packets.start;
-        while let Some((number, object)) = foresight.first_probe(from..packets.end) {
+        while let Some((number, object)) = prefetch_hints.first_probe(from..packets.end) {
             let records = PrefetchRecords {
-                foresight,
+                prefetch_hints,
                 packets: number..packets.end,
             };
             // At least the one, whatever the object says: this ends.

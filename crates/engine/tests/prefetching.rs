@@ -46,9 +46,9 @@ impl NetworkFunction for Seen {
         }
         Ok(Verdict::Drop(Reason::Filtered))
     }
-    fn approach(&self, ask: &Ask<'_, SeenState>) {
+    fn prefetch(&self, ask: &Ask<'_, SeenState>) {
         self.approached.fetch_add(1, Ordering::Relaxed);
-        // Answers nothing, and spoils nothing that is foreseen of others.
+        // Answers nothing, and spoils nothing that is hinted of others.
         let source = ask.packet().flow4().map(|flow| flow.source());
         assert!(source.is_some_and(|source| ask.seen.get(&source).is_err()));
     }

@@ -50,9 +50,9 @@ pub trait NetworkFunction: 'static {
 
     /// Asks for the memory that a packet will touch whose first read is likely to find nothing: the first one of a flow. Called some
     /// packets ahead, in bursts whose reads are asked for ahead; nothing that it finds out is kept. Reads answer nothing there, but
-    /// what they would look at first comes, as with `approach` of the objects. Functions whose first packets read no more than
+    /// what they would look at first comes, as with `prefetch` of the objects. Functions whose first packets read no more than
     /// others leave it out.
-    fn approach(&self, ask: &Ask<'_, Self::State>) {
+    fn prefetch(&self, ask: &Ask<'_, Self::State>) {
         let _ = ask;
     }
 
@@ -167,12 +167,12 @@ pub fn call<'a, F: NetworkFunction>(
 
 /// Has a function ask for what a first packet will touch. The context is in the pass that only prefetches.
 #[inline(always)]
-pub fn approach<'a, F: NetworkFunction>(
+pub fn prefetch<'a, F: NetworkFunction>(
     function: &F,
     packet: Packet<'a>,
     call: Call<'a, F::State>,
 ) {
-    function.approach(&Ask::new(packet, call));
+    function.prefetch(&Ask::new(packet, call));
 }
 
 /// Refuses the `Err` of a function that acted.

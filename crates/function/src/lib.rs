@@ -39,7 +39,7 @@ pub use asterism_state::{
 pub use asterism_state_macro::{Key, Value, Wire, state};
 pub use emissions::{EMITTED_FRAMES_MANY, Emissions};
 pub use function::{
-    CONTROL, Call, NetworkFunction, PortNumber, Verdict, approach, call, refuse_late_after_act,
+    CONTROL, Call, NetworkFunction, PortNumber, Verdict, call, prefetch, refuse_late_after_act,
 };
 pub use host::Host;
 pub use own::{

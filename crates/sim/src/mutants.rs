@@ -360,7 +360,7 @@ fn complaint(name: &str) -> &'static str {
         "FlowFillsParking" => {
             "RULES 7: one flow that waits fills the room of all, and no port is read"
         }
-        "ForeseenTrusted" => "a stale cache answers for another flow",
+        "HintTrusted" => "a stale cache answers for another flow",
         "RelayVouches" => "a proxy that acknowledges what the end never got",
         "AskedCountsAsReceived" => "a repair that was asked for is taken for one that came",
         "ClosesAlone" => "what one of two had of the dead is lost to the other for good",

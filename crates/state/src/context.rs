@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::answer::{Late, Nearby, Wait};
-use crate::foresight::Foresight;
 use crate::forgetting::Forgetting;
 use crate::leases::Leasing;
 use crate::mutant::{self, Mutant};
+use crate::prefetch_hints::PrefetchHints;
 use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
 use crate::trace::Step;
 use crate::wire::Writer;
@@ -143,7 +143,7 @@ struct Miss {
 pub(crate) enum WayToRead {
     /// At once.
     Plainly,
-    /// At once, and it looks first at what was foreseen.
+    /// At once, and it looks first at what was hinted.
     Recalling,
     /// Perhaps not at all: [`Context::answers_plainly`] says when.
     Otherwise,
@@ -159,7 +159,7 @@ const LATE: u8 = 2;
 const LATE_OBJECTS: u8 = 4;
 /// Reads and writes are noted, see `trace.rs`.
 pub(crate) const TRACED: u8 = 8;
-/// Reads answer, and look first at what was foreseen, see `foresight.rs`.
+/// Reads answer, and look first at what was hinted, see `prefetch_hints.rs`.
 const RECALLING: u8 = 16;
 
 /// The shared part of one instance's state.
@@ -179,7 +179,7 @@ pub struct Context {
     /// What parked packets wait for.
     awaited: awaited::Awaited,
     writing: write_set::Writing,
-    foresight: Foresight,
+    prefetch_hints: PrefetchHints,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
     attention: Cell<bool>,
     /// The call went on to write.
@@ -234,7 +234,7 @@ impl Context {
             chained: chained::Chained::default(),
             awaited: awaited::Awaited::default(),
             writing: write_set::Writing::default(),
-            foresight: Foresight::default(),
+            prefetch_hints: PrefetchHints::default(),
             attention: Cell::new(false),
             acted: Cell::new(false),
             arrived_us: Cell::new(0),
@@ -489,10 +489,10 @@ impl Context {
     }
     /// What the prefetch pass foresees of a burst's reads.
     #[inline(always)]
-    pub fn foresight(&self) -> &Foresight {
-        &self.foresight
+    pub fn prefetch_hints(&self) -> &PrefetchHints {
+        &self.prefetch_hints
     }
-    /// From here on reads look first at what was foreseen of their packet ([`Foresight::recall`]), or no longer.
+    /// From here on reads look first at what was hinted of their packet ([`PrefetchHints::recall`]), or no longer.
     pub fn set_recalling(&self, recalling: bool) {
         let others = self.asking.get() & !RECALLING;
         self.asking
@@ -500,11 +500,11 @@ impl Context {
     }
     /// The record that the packet being handled is likely to ask for.
     #[inline(always)]
-    pub(crate) fn foreseen(&self, object: u8, lane: usize) -> Option<u32> {
+    pub(crate) fn hinted(&self, object: u8, lane: usize) -> Option<u32> {
         if self.asking.get() & RECALLING == 0 {
             return None;
         }
-        self.foresight.record(object, lane)
+        self.prefetch_hints.record(object, lane)
     }
 
     // --- operations written

@@ -5,8 +5,8 @@ use core::ops::Range;
 
 use crate::audit::{Leaf, LeafSet};
 use crate::counts::ObjectCounts;
-use crate::foresight::Foresight;
 use crate::object::{Object, Part, Since};
+use crate::prefetch_hints::PrefetchHints;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader};
@@ -53,7 +53,7 @@ macro_rules! erased {
 
 erased! {
     reads {
-        approach(input: &mut Reader<'_>) -> ();
+        prefetch(input: &mut Reader<'_>) -> ();
         origins_named(cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32>;
         sweep_length() -> u32;
         digest() -> u64;
@@ -65,7 +65,7 @@ erased! {
         capacity() -> u32;
         counts() -> ObjectCounts;
         inherited() -> (u32, u32);
-        prefetch_records(foresight: &Foresight, packets: Range<usize>) -> usize;
+        prefetch_records(prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize;
         outgrew_cache(cache_bytes: usize) -> bool;
         give_back(number: u32) -> ();
         settle() -> ();

@@ -172,7 +172,7 @@ pub fn fuzz_apply(data: &[u8]) {
     // Refused or not: what was applied before the fault stays, and is as good as any state.
     let _ = state.apply_image(&context, image);
     for ahead in [image, group, data] {
-        state.approach(&context, ahead);
+        state.prefetch(&context, ahead);
     }
     let _ = state.apply(&context, from, 7, group);
     let _ = state.apply(&context, from, 8, data);

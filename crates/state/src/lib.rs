@@ -18,7 +18,6 @@ mod context;
 mod counts;
 mod endpoint_space;
 mod erased;
-mod foresight;
 mod forgetting;
 #[doc(hidden)]
 pub mod fuzz;
@@ -35,6 +34,7 @@ pub mod memory;
 pub mod mutant;
 mod object;
 mod pool;
+mod prefetch_hints;
 mod register;
 mod reservations;
 mod shown;
@@ -64,7 +64,6 @@ pub use context::{
 pub use counts::{Counted, ObjectCount, ObjectCounts};
 pub use endpoint_space::EndpointSpace;
 pub use erased::AnyObject;
-pub use foresight::{BURST_MAX, Foresight};
 pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
@@ -76,6 +75,7 @@ pub use object::{
     TellsOwn, Visit, WriteAgain,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
+pub use prefetch_hints::{BURST_MAX, PrefetchHints};
 pub use register::{Register, RegisterAct};
 pub use shown::{Provenance, Shown};
 pub use stamp::{NamedOrigins, ORIGINS_MAX, Origin, OriginName, Origins, Stamp};

@@ -7,10 +7,10 @@ use core::ops::Range;
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::counts::ObjectCounts;
-use crate::foresight::Foresight;
 use crate::hash::Packed;
 use crate::layout;
 use crate::object::{Object, Part, Since};
+use crate::prefetch_hints::PrefetchHints;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, VacancyFor, Value};
@@ -325,8 +325,8 @@ impl<R: Grouped, V: Value> Table<R, V> {
     /// Asks for what [`Table::any_of`] reads first, where there are other things to do before: a cache line comes meanwhile.
     /// Answers nothing and is never late.
     #[inline]
-    pub fn approach_group(&self, group: usize, key: &R::Group) {
-        self.approach_lane(R::UNIQUE + group, key.hash(self.seed()));
+    pub fn prefetch_group(&self, group: usize, key: &R::Group) {
+        self.prefetch_lane(R::UNIQUE + group, key.hash(self.seed()));
     }
 
     /// Some live entry of the group whose row is `wanted`, among the 64 first of the group.
@@ -395,8 +395,8 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         Table::apply(self, flags, input, stamp)
     }
-    fn approach(&self, input: &mut Reader<'_>) {
-        Table::approach_operation(self, input);
+    fn prefetch(&self, input: &mut Reader<'_>) {
+        Table::prefetch_operation(self, input);
     }
     fn sweep(&mut self, records: u32) -> u32 {
         Table::sweep(self, records)
@@ -443,8 +443,8 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn counts(&self) -> ObjectCounts {
         self.tally().counts()
     }
-    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
-        Table::prefetch_records(self, foresight, packets)
+    fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
+        Table::prefetch_records(self, prefetch_hints, packets)
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
         Table::outgrew_cache(self, cache_bytes)

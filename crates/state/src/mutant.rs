@@ -42,7 +42,7 @@ asterism_mutant::planted! {
     GrantPerRetry,
     /// What the prefetch pass foresaw is taken without looking whether it is the entry (a stale cache answers for another
     /// flow).
-    ForeseenTrusted,
+    HintTrusted,
     /// An entry whose last user's host is gone for good is never ended (conntrackd: entries of a dead node stay committed).
     OrphansLiveOn,
     /// An image does not say who used an ended entry last, so that it is taken for who wrote it when it lives on, and nobody ends it

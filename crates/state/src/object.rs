@@ -6,7 +6,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
 use crate::counts::ObjectCounts;
 use crate::erased::AnyObject;
-use crate::foresight::Foresight;
+use crate::prefetch_hints::PrefetchHints;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Origin, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -129,7 +129,7 @@ pub trait Object {
     /// Applies one operation of another instance.
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes>;
     /// Asks for the cache lines that an operation needs, some operations before it is applied.
-    fn approach(&self, _input: &mut Reader<'_>) {}
+    fn prefetch(&self, _input: &mut Reader<'_>) {}
     /// This instance, which has just begun, has what the others have, and may write from now on.
     fn joined(&mut self) {}
     /// Logs what accumulated since the last flush. Stops, and says so with `false`, when `bytes` are used; the next call goes on.
@@ -210,7 +210,7 @@ pub trait Object {
     }
     /// Prefetches the records at which the probe of the first of these packets, and those of packets that follow and
     /// probe the same, are likely to end. Returns the packet where it stopped.
-    fn prefetch_records(&self, _foresight: &Foresight, packets: Range<usize>) -> usize {
+    fn prefetch_records(&self, _foresight: &PrefetchHints, packets: Range<usize>) -> usize {
         packets.start + 1
     }
     /// Whether probes are likely to miss a cache of this size.
@@ -289,10 +289,10 @@ pub trait State: Sized + 'static {
     }
 
     /// Asks for the cache lines that the first operation of a group needs, some groups before [`State::apply`].
-    fn approach(&self, context: &Context, group: &[u8]) {
+    fn prefetch(&self, context: &Context, group: &[u8]) {
         let mut input = Reader::new(group, context.addresses());
         if let Ok((object, _)) = input.tag() {
-            self.look(object, Approach(&mut input));
+            self.look(object, Prefetch(&mut input));
         }
     }
 
@@ -389,10 +389,10 @@ impl Visit<Result<(), BadBytes>> for Apply<'_, '_> {
         object.apply(self.flags, self.input, self.stamp)
     }
 }
-struct Approach<'a, 'b>(&'a mut Reader<'b>);
-impl Look<()> for Approach<'_, '_> {
+struct Prefetch<'a, 'b>(&'a mut Reader<'b>);
+impl Look<()> for Prefetch<'_, '_> {
     fn look<O: Object + ?Sized>(self, object: &O) {
-        object.approach(self.0);
+        object.prefetch(self.0);
     }
 }
 struct ApplyImage<'a, 'b> {
@@ -541,14 +541,14 @@ impl Look<u32> for SweepLength {
 #[derive(Debug)]
 pub struct PrefetchRecords<'a> {
     /// The burst.
-    pub foresight: &'a Foresight,
+    pub prefetch_hints: &'a PrefetchHints,
     /// The packets.
     pub packets: Range<usize>,
 }
 impl Look<usize> for PrefetchRecords<'_> {
     #[inline(always)]
     fn look<O: Object + ?Sized>(self, object: &O) -> usize {
-        object.prefetch_records(self.foresight, self.packets)
+        object.prefetch_records(self.prefetch_hints, self.packets)
     }
 }
 /// [`Object::outgrew_cache`] as a look.

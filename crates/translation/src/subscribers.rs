@@ -91,11 +91,11 @@ impl Translator {
 
     /// Asks for what the first packet of an inside endpoint reads: what its binding is found by, and what is known of the port that
     /// it will likely have, and of its neighbours.
-    pub fn approach_first<S: Translates>(&self, ask: &Ask<'_, S>, inside: Endpoint) {
+    pub fn prefetch_first<S: Translates>(&self, ask: &Ask<'_, S>, inside: Endpoint) {
         let Translations {
             sessions, ports, ..
         } = ask.translations();
-        sessions.approach_group(BY_INSIDE, &inside);
+        sessions.prefetch_group(BY_INSIDE, &inside);
         let (pool, paired) = self.paired(ask, inside);
         let Some(&address) = pool.get(paired as usize) else {
             return;
@@ -103,9 +103,9 @@ impl Translator {
         let space = ports.space();
         let range = space.range(address, inside.protocol);
         let wish = space.wish(range, inside.port);
-        ports.approach(range, wish);
+        ports.prefetch(range, wish);
         if let Some(accounting) = space.accounting() {
-            accounting.approach_number(range * space.items() + wish);
+            accounting.prefetch_number(range * space.items() + wish);
         }
     }
 

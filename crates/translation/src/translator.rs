@@ -106,10 +106,10 @@ impl Translator {
             }
         });
         let (lines, counted) = (ports.returns(), accounting.clone());
-        sessions.on_approach(move |session: &Session| {
+        sessions.on_prefetch(move |session: &Session| {
             let outside = session.outside();
-            lines.approach(&outside);
-            counted.approach(&outside);
+            lines.prefetch(&outside);
+            counted.prefetch(&outside);
         });
         // A port that a session has already, of another host or of this one's earlier incarnation, is granted to nobody.
         let holds = ports.returns();
@@ -137,12 +137,12 @@ impl Translator {
     }
 
     /// Asks for what the first packet of a flow reads, if this is one that may open a session: for
-    /// [`NetworkFunction::approach`](asterism_function::NetworkFunction::approach).
-    pub fn approach<S: Translates>(&self, ask: &Ask<'_, S>) {
+    /// [`NetworkFunction::prefetch`](asterism_function::NetworkFunction::prefetch).
+    pub fn prefetch<S: Translates>(&self, ask: &Ask<'_, S>) {
         if self.router.side(ask.port()) == Some(Side::Inside)
             && let Some(flow) = ask.packet().flow4()
         {
-            self.approach_first(ask, flow.source());
+            self.prefetch_first(ask, flow.source());
         }
     }
 

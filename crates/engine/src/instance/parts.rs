@@ -156,7 +156,7 @@ impl InstanceParts {
             burst_log_bytes: BURST_LOG_BYTES * stages.max(1),
             within: VecDeque::with_capacity(within),
             handed_on: 0,
-            foreseen_left: 0,
+            hinted_left: 0,
             recency: Recency::default(),
             prefetch_above_bytes: CACHE_BYTES,
             flush_us: self.flush_us,

@@ -48,7 +48,7 @@ impl Default for Recency {
 }
 
 impl Recency {
-    /// How many bursts are to be foreseen until this is asked again, some of them so that they are looked at.
+    /// How many bursts are to be hinted until this is asked again, some of them so that they are looked at.
     pub(super) fn bursts_to_foresee(&mut self) -> u32 {
         if self.looked_at >= DECIDES_AFTER {
             let most = if self.misses {
@@ -67,7 +67,7 @@ impl Recency {
         if self.misses { u32::MAX } else { self.bursts }
     }
 
-    /// A burst is foreseen: whether to look at it.
+    /// A burst is hinted: whether to look at it.
     #[inline]
     pub(super) fn takes_burst(&mut self) -> bool {
         let takes = self.bursts > 0;
@@ -101,25 +101,25 @@ impl Recency {
 mod tests {
     use super::*;
 
-    /// Packets of so many flows at random, in bursts as they are asked for, over some steps; what is to be foreseen then.
+    /// Packets of so many flows at random, in bursts as they are asked for, over some steps; what is to be hinted then.
     fn after(recency: &mut Recency, flows: u64, steps: u32) -> u32 {
         let mut random = 1u64;
-        let mut foreseen = recency.bursts_to_foresee();
+        let mut hinted = recency.bursts_to_foresee();
         for _ in 0..steps {
             while recency.takes_burst() {
                 for _ in 0..32 {
                     random = random
                         .wrapping_mul(6_364_136_223_846_793_005)
                         .wrapping_add(1);
-                    // As `Foresight` has it: a bucket with bits of a hash above.
+                    // As `PrefetchHints` has it: a bucket with bits of a hash above.
                     let flow = (random >> 33) % flows;
                     let hash = flow.wrapping_mul(0xd6e8_feb8_6659_fd93);
                     recency.look_at(hash >> 57 << 57 | 1 << 48 | hash >> 20 & 0xffff);
                 }
             }
-            foreseen = recency.bursts_to_foresee();
+            hinted = recency.bursts_to_foresee();
         }
-        foreseen
+        hinted
     }
 
     #[test]

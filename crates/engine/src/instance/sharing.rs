@@ -88,7 +88,7 @@ impl<F: NetworkFunction> Instance<F> {
                     }) = Down::read(record)
                         && from != lane
                     {
-                        self.state.approach(&self.context, bytes);
+                        self.state.prefetch(&self.context, bytes);
                     }
                 });
             }
@@ -440,7 +440,7 @@ impl<F: NetworkFunction> Instance<F> {
         self.sweep_object = 0;
         self.swept_us = self.sweep_begun_us;
         forget_incarnations(&self.state, &self.context, NAMED_PER_STEP);
-        self.foreseen_left = match self.sweep_outgrew {
+        self.hinted_left = match self.sweep_outgrew {
             false => 0,
             // Whoever asks for less than the cache knows what is to be prefetched.
             true if self.prefetch_above_bytes < CACHE_BYTES => u32::MAX,

@@ -240,7 +240,7 @@ impl ChainState {
     }
 
     /// The pass that only prefetches: every stage is asked, of the packet as it came.
-    fn foresee(
+    fn hint(
         &mut self,
         mut packet: Packet<'_>,
         (context, emissions): (&Rc<Context>, &mut Emissions),
@@ -250,7 +250,7 @@ impl ChainState {
         let mut ask = |number: usize| {
             let stage = &mut self.stages[number];
             if !stage.is_mirror() {
-                stage.foresee(packet.reborrow(), (number, at.side()), context, emissions);
+                stage.hint(packet.reborrow(), (number, at.side()), context, emissions);
             }
         };
         match at.side() {
@@ -274,7 +274,7 @@ impl ChainState {
             return Ok(Verdict::Drop(Reason::NotForUs));
         };
         if context.is_foreseeing() {
-            stage.foresee(packet, here, context, emissions);
+            stage.hint(packet, here, context, emissions);
             return context.act().map(|()| Verdict::Consumed);
         }
         let before = emissions.mark();
@@ -390,7 +390,7 @@ impl NetworkFunction for Chain {
             None => Place::entered(port, self.stages.len() - 1),
         };
         if context.is_foreseeing() {
-            state.foresee(packet, (context, emissions), at);
+            state.hint(packet, (context, emissions), at);
             // What is found out in this pass is no verdict: it ends late, as every function's does.
             return context.act().map(|()| Verdict::Consumed);
         }

@@ -277,7 +277,7 @@ impl Running {
     }
 
     /// As [`Running::call`] in the pass that only prefetches.
-    pub(super) fn foresee(
+    pub(super) fn hint(
         &mut self,
         packet: Packet<'_>,
         (_, side): (usize, PortNumber),

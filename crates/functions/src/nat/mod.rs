@@ -277,7 +277,7 @@ impl Nat {
         let translator = &self.translator;
         let (inside, remote) = (flow.source(), flow.destination());
         // What is read below comes while the packet is judged, where it was not asked for ahead.
-        translator.approach_first(&ask, inside);
+        translator.prefetch_first(&ask, inside);
         let (report, reason) = match translator.way(inside, remote) {
             Way::Own => return translator.own(ask),
             Way::Inside => return translator.between_insides(ask),
@@ -357,8 +357,8 @@ impl NetworkFunction for Nat {
         self.further::<false>(ask)
     }
 
-    fn approach(&self, ask: &Ask<'_, NatState>) {
-        self.translator.approach(ask);
+    fn prefetch(&self, ask: &Ask<'_, NatState>) {
+        self.translator.prefetch(ask);
     }
 
     fn addresses(&self) -> Vec<Ipv4Addr> {

@@ -9,11 +9,11 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::counts::{ObjectCount, ObjectCounts};
-use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::prefetch_hints::PrefetchHints;
 use crate::reservations::Reservations;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
@@ -143,8 +143,8 @@ impl<K: Key> Counters<K> {
     fn ahead(&self, hash: u64) -> Result<(), Late> {
         if self.context.is_prefetching() {
             let bucket = self.index.prefetch(hash);
-            let foresight = self.context.foresight();
-            foresight.note(self.object, 0, bucket, hash);
+            let prefetch_hints = self.context.prefetch_hints();
+            prefetch_hints.note(self.object, 0, bucket, hash);
             return Err(Late::new());
         }
         late(&self.context, self.object, hash, self.settings.late_us)
@@ -302,8 +302,8 @@ impl<K: Key> Object for Counters<K> {
     fn capacity(&self) -> u32 {
         self.settings.capacity
     }
-    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
-        foresight.each_record(packets, |_| {
+    fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
+        prefetch_hints.each_record(packets, |_| {
             |bucket, hash| {
                 let number = self.index.likely(bucket, hash)?;
                 self.cells.prefetch(number);

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use crate::context::Context;
-use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Slot, zeroed};
 use crate::object::ObjectSettings;
+use crate::prefetch_hints::PrefetchHints;
 use crate::reservations::Reservations;
 
 /// Numbers of a shared object, in multiples of its capacity: another member may forget a key a little earlier than this one,
@@ -137,7 +137,7 @@ impl<K: Key> Keyed<K> {
     /// Asks for what a probe reads first, and notes it for the second step of the pass.
     pub(super) fn prefetch(&self, object: u8, hash: u64) {
         let bucket = self.index.prefetch(hash);
-        self.context.foresight().note(object, 0, bucket, hash);
+        self.context.prefetch_hints().note(object, 0, bucket, hash);
     }
 
     /// The number at which a probe is likely to end.
@@ -149,11 +149,11 @@ impl<K: Key> Keyed<K> {
     /// [`crate::Object::prefetch_records`], with what asks for a number's record.
     pub(super) fn prefetch_each(
         &self,
-        foresight: &Foresight,
+        prefetch_hints: &PrefetchHints,
         packets: core::ops::Range<usize>,
         prefetch: impl Fn(u32),
     ) -> usize {
-        foresight.each_record(packets, |_| {
+        prefetch_hints.each_record(packets, |_| {
             |bucket, hash| {
                 let number = self.likely(bucket, hash)?;
                 self.held.prefetch(number as usize);

@@ -15,10 +15,10 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
-use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::prefetch_hints::PrefetchHints;
 use crate::shown::{Filled, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -509,8 +509,8 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
     fn capacity(&self) -> u32 {
         self.keys.capacity()
     }
-    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
-        self.keys.prefetch_each(foresight, packets, |number| {
+    fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
+        self.keys.prefetch_each(prefetch_hints, packets, |number| {
             self.levels.prefetch(number);
             self.bounds.prefetch(number);
         })

@@ -15,12 +15,12 @@ use super::{
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::foresight::Foresight;
 use crate::hash;
 use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Slot, zeroed};
 use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::prefetch_hints::PrefetchHints;
 use crate::stamp::{NamedOrigins, Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -160,7 +160,9 @@ impl<K: Key> TopK<K> {
     fn ahead(&self, hash: u64) -> Result<(), Late> {
         if self.context.is_prefetching() {
             let bucket = self.own.index().prefetch(hash);
-            self.context.foresight().note(self.object, 0, bucket, hash);
+            self.context
+                .prefetch_hints()
+                .note(self.object, 0, bucket, hash);
             for others in &self.others {
                 others.index.prefetch(hash);
             }
@@ -598,8 +600,8 @@ impl<K: Key> Object for TopK<K> {
     fn capacity(&self) -> u32 {
         self.places()
     }
-    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
-        foresight.each_record(packets, |_| {
+    fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
+        prefetch_hints.each_record(packets, |_| {
             |bucket, hash| {
                 let place = self.own.index().likely(bucket, hash)?;
                 self.own.prefetch(place);

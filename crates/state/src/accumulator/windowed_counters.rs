@@ -11,9 +11,9 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
-use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::prefetch_hints::PrefetchHints;
 use crate::shown::{Recent, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -301,9 +301,9 @@ impl<K: Key> Object for WindowedCounters<K> {
     fn capacity(&self) -> u32 {
         self.keys.capacity()
     }
-    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
+    fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
         let prefetch = |number| self.cells.prefetch(number);
-        self.keys.prefetch_each(foresight, packets, prefetch)
+        self.keys.prefetch_each(prefetch_hints, packets, prefetch)
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
         self.keys.bytes_in_use() + self.cells.bytes_of(self.keys.used()) > cache_bytes

@@ -16,10 +16,10 @@ use crate::audit::{Leaf, LeafSet};
 use crate::builder::TableSettings;
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::counts::ObjectCounts;
-use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::memory::Region;
 use crate::object::{Object, Part, Since};
+use crate::prefetch_hints::PrefetchHints;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::table::{At, Row, Table, TableTally, Vacancy};
@@ -311,8 +311,8 @@ impl<N: Key> Object for Graph<N> {
         self.follow();
         Ok(())
     }
-    fn approach(&self, input: &mut Reader<'_>) {
-        self.sightings.approach_operation(input);
+    fn prefetch(&self, input: &mut Reader<'_>) {
+        self.sightings.prefetch_operation(input);
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         if self.context.accumulators_held() {
@@ -395,8 +395,8 @@ impl<N: Key> Object for Graph<N> {
     fn counts(&self) -> ObjectCounts {
         self.tally().counts()
     }
-    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
-        self.sightings.prefetch_records(foresight, packets)
+    fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
+        self.sightings.prefetch_records(prefetch_hints, packets)
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
         self.sightings

@@ -135,7 +135,7 @@ impl BlockAllocator {
 
     /// Asks for what a look at an item reads.
     #[inline]
-    pub(super) fn approach(&self, range: u32, place: u32) {
+    pub(super) fn prefetch(&self, range: u32, place: u32) {
         if let Some(block) = self.blocks.get(self.bit(range, place).0) {
             prefetch(block);
         }

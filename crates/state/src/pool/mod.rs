@@ -184,8 +184,8 @@ impl<S: Space> Pool<S> {
     /// Asks for what [`Pool::grant`] reads first, where there are other things to do before: a cache line comes meanwhile. Answers
     /// nothing and is never late.
     #[inline]
-    pub fn approach(&self, range: u32, wish: u32) {
-        self.shared.ranges.borrow().approach(range, wish);
+    pub fn prefetch(&self, range: u32, wish: u32) {
+        self.shared.ranges.borrow().prefetch(range, wish);
     }
 
     /// Whether nobody can have put `item` to use without it being known here: late while the living
@@ -283,9 +283,9 @@ pub struct Returns<S: Space> {
 impl<S: Space> Returns<S> {
     /// Asks for what [`Returns::hold`] and [`Returns::item`] read; a cache line comes meanwhile.
     #[inline]
-    pub fn approach(&self, item: &S::Item) {
+    pub fn prefetch(&self, item: &S::Item) {
         if let Some((range, place)) = self.shared.space.place(item) {
-            self.shared.ranges.borrow().approach(range, place);
+            self.shared.ranges.borrow().prefetch(range, place);
         }
     }
 

@@ -47,14 +47,14 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// Asks for the cache line of every lane that a probe for a row reads first.
     #[inline]
-    pub(super) fn approach(&self, hashes: &Hashes) {
+    pub(super) fn prefetch(&self, hashes: &Hashes) {
         for (lane, hash) in hashes.iter().enumerate().take(R::LANES) {
-            self.approach_lane(lane, *hash);
+            self.prefetch_lane(lane, *hash);
         }
     }
 
     #[inline]
-    pub(crate) fn approach_lane(&self, lane: usize, hash: u64) {
+    pub(crate) fn prefetch_lane(&self, lane: usize, hash: u64) {
         self.lanes[lane].prefetch(hash);
     }
 

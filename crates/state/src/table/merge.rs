@@ -274,7 +274,7 @@ impl<R: Row, V: Value> Table<R, V> {
     #[inline(never)]
     pub(super) fn write(&mut self, row: R, value: V) {
         let hashes = self.hashes(&row);
-        self.approach(&hashes);
+        self.prefetch(&hashes);
         self.write_under(&hashes, row, value);
     }
 
@@ -467,10 +467,10 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// Asks for the lines that an operation will need: most are of entries that are new here, which need those of all
     /// lanes.
-    pub(crate) fn approach_operation(&self, input: &mut Reader<'_>) {
+    pub(crate) fn prefetch_operation(&self, input: &mut Reader<'_>) {
         if let Ok(row) = R::decode(input) {
-            self.approach(&self.hashes(&row));
-            if let Some(call) = &self.on_approach {
+            self.prefetch(&self.hashes(&row));
+            if let Some(call) = &self.on_prefetch {
                 call(&row);
             }
         }
@@ -607,7 +607,7 @@ impl<R: Row, V: Value> Table<R, V> {
         } else {
             stamp.origin
         };
-        self.approach(&self.hashes(&row));
+        self.prefetch(&self.hashes(&row));
         // It was here, and was forgotten since by all rules: a part of an image that was long on its way must not bring it back.
         // That the write is stable is not asked: whoever removed it may have had it by an image before by its writer's stream.
         if self.identity(&row).is_none() && self.context.has_applied(stamp) {

@@ -23,11 +23,11 @@ use crate::audit::Leaves;
 use crate::builder::TableSettings;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
 use crate::counts::{ObjectCount, ObjectCounts};
-use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::memory::Region;
 use crate::mutant::{self, Mutant};
 use crate::object::Absence;
+use crate::prefetch_hints::PrefetchHints;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::trace::Step;
@@ -81,7 +81,7 @@ type OnForget<R> = Box<dyn Fn(&R, bool)>;
 /// Calls for a row that came to live here although this instance did not write it, with when it was used last.
 type OnAdopt<R> = Box<dyn Fn(&R, Tick)>;
 /// Calls for a row of which others' word is about to be applied.
-type OnApproach<R> = Box<dyn Fn(&R)>;
+type OnPrefetch<R> = Box<dyn Fn(&R)>;
 /// Calls for a row that came to live here, or ended, by whoever's word.
 type OnTurn<R> = Box<dyn Fn(&R, bool)>;
 
@@ -113,7 +113,7 @@ pub struct Table<R: Row, V: Value> {
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
     on_adopt: Option<OnAdopt<R>>,
-    on_approach: Option<OnApproach<R>>,
+    on_prefetch: Option<OnPrefetch<R>>,
     on_turn: Option<OnTurn<R>>,
     /// What others' repairs remove here, while it is looked for.
     purges: Vec<purge::Purge>,
@@ -207,7 +207,7 @@ impl<R: Row, V: Value> Table<R, V> {
             sweep_next: 0,
             on_forget: None,
             on_adopt: None,
-            on_approach: None,
+            on_prefetch: None,
             on_turn: None,
             purges: Vec::new(),
             turned: None,
@@ -238,8 +238,8 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// Registers what is called for a row of which others' word is about to be applied, some groups ahead: it asks for the memory
     /// that what is called at [`Table::on_adopt`] reads, and does nothing else. The row may be known, and the word may say anything.
-    pub fn on_approach(&mut self, call: impl Fn(&R) + 'static) {
-        self.on_approach = Some(Box::new(call));
+    pub fn on_prefetch(&mut self, call: impl Fn(&R) + 'static) {
+        self.on_prefetch = Some(Box::new(call));
     }
 
     /// Registers what is called whenever a row comes to live here, with true, or ends here, with false, by whoever's word: each row
@@ -274,7 +274,7 @@ impl<R: Row, V: Value> Table<R, V> {
     ) -> Result<Option<At<R, V>>, Late> {
         if !self.context.answers_plainly() {
             self.ahead(lane, hash())?;
-        } else if let Some(found) = self.foreseen(lane, &same) {
+        } else if let Some(found) = self.hinted(lane, &same) {
             return Ok(Some(found));
         }
         let found = self.lanes[lane].find(hash(), self.seek(same));
@@ -299,7 +299,7 @@ impl<R: Row, V: Value> Table<R, V> {
         match self.context.way_to_read() {
             WayToRead::Plainly => {}
             WayToRead::Recalling => {
-                if let Some(found) = self.foreseen(lane, &same) {
+                if let Some(found) = self.hinted(lane, &same) {
                     return Ok(Some((found, Nearby::new())));
                 }
             }
@@ -320,8 +320,8 @@ impl<R: Row, V: Value> Table<R, V> {
     /// The entry that the prefetch pass foresaw, if it is the one: live and undisputed in all its unique lanes, so what the
     /// lane's index would give.
     #[inline(always)]
-    fn foreseen(&self, lane: usize, same: impl Fn(&R) -> bool) -> Option<At<R, V>> {
-        let number = self.context.foreseen(self.object, lane)?;
+    fn hinted(&self, lane: usize, same: impl Fn(&R) -> bool) -> Option<At<R, V>> {
+        let number = self.context.hinted(self.object, lane)?;
         if number >= self.used {
             return None;
         }
@@ -329,7 +329,7 @@ impl<R: Row, V: Value> Table<R, V> {
         let record = unsafe { self.records.item(number) };
         let undisputed = record.header.flags & (LIVE | DOMINATED) == LIVE;
         let is_it = undisputed && same(&record.row);
-        (is_it || mutant::active(Mutant::ForeseenTrusted)).then(|| record.at(number))
+        (is_it || mutant::active(Mutant::HintTrusted)).then(|| record.at(number))
     }
 
     #[cold]
@@ -345,8 +345,8 @@ impl<R: Row, V: Value> Table<R, V> {
     #[inline(always)]
     fn prefetch_probe(&self, lane: usize, hash: u64) -> Late {
         let bucket = self.lanes[lane].prefetch(hash);
-        let foresight = self.context.foresight();
-        foresight.note(self.object, lane, bucket, hash);
+        let prefetch_hints = self.context.prefetch_hints();
+        prefetch_hints.note(self.object, lane, bucket, hash);
         Late::new()
     }
 
@@ -407,7 +407,7 @@ impl<R: Row, V: Value> Table<R, V> {
     pub fn vacancy_for(&self, row: R) -> Result<Option<VacancyFor<R>>, Late> {
         Ok(self.vacancy()?.map(|vacancy| {
             let hashes = self.hashes(&row);
-            self.approach(&hashes);
+            self.prefetch(&hashes);
             VacancyFor {
                 vacancy,
                 row,
@@ -494,10 +494,14 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// Brings the records closer at which prefetched probes are likely to end: see [`Foresight::each_record`].
+    /// Brings the records closer at which prefetched probes are likely to end: see [`PrefetchHints::each_record`].
     #[inline]
-    pub(crate) fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
-        foresight.each_record(packets, |lane| {
+    pub(crate) fn prefetch_records(
+        &self,
+        prefetch_hints: &PrefetchHints,
+        packets: Range<usize>,
+    ) -> usize {
+        prefetch_hints.each_record(packets, |lane| {
             let index = &self.lanes[lane % LANES_MAX];
             move |bucket, hash| {
                 let number = index.likely(bucket, hash)?;

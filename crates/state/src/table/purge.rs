@@ -238,7 +238,7 @@ mod tests {
         assert!(purge.covers(250, stamp(7)) && !purge.covers(249, stamp(7)));
         assert!(!purge.covers(3, stamp(1 << 48)), "written since");
         let named = purge.through.iter().filter(|through| **through > 0);
-        assert_eq!(named.count(), 1, "the rest is of strangers");
+        assert_eq!(named.count(), 1, "the rest is of likely_misses");
         for cut in 0..bytes.len() {
             assert!(decode(&mut Reader::new(&bytes[..cut], &[]), &context).is_err());
         }

@@ -46,7 +46,7 @@ impl<R: Row, V: Value> Table<R, V> {
             return Ok(false);
         }
         let hashes = self.hashes(&row);
-        self.approach(&hashes);
+        self.prefetch(&hashes);
         let known = self.identity_under(hashes[0], &row);
         let copy = Copied {
             row,

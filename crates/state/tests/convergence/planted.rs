@@ -7,7 +7,7 @@ use asterism_state::mutant::{self, Mutant};
 /// The planted bugs that the simulator's seeds find, those of `crates/state/tests/incarnations.rs` and `.../token_rates.rs`, and those that tests
 /// of the packet loop find.
 const ELSEWHERE: [Mutant; 23] = [
-    Mutant::ForeseenTrusted,
+    Mutant::HintTrusted,
     Mutant::OrphansLiveOn,
     Mutant::HeldChangesForgotten,
     Mutant::ShortWaits,

@@ -401,14 +401,14 @@ impl PortAccounting {
     // --- what happens to sessions
 
     /// Asks for what the opening of a session through an outside endpoint reads; a cache line comes meanwhile.
-    pub(crate) fn approach(&self, outside: &Endpoint) {
+    pub(crate) fn prefetch(&self, outside: &Endpoint) {
         if let Some(number) = self.number(outside) {
-            self.approach_number(number);
+            self.prefetch_number(number);
         }
     }
 
     /// The same, by the endpoint's number.
-    pub(crate) fn approach_number(&self, number: u32) {
+    pub(crate) fn prefetch_number(&self, number: u32) {
         if let Some(word) = self.counts.borrow().used.get(number as usize / 64) {
             prefetch(word);
         }

@@ -2,7 +2,7 @@
 //!
 //! First where a probe begins, so that its bucket is asked for; then, when all buckets were asked for, the record at which
 //! it is likely to end. The second call of a packet looks at that record first, and probes only if it is not the one: what
-//! is foreseen is never trusted.
+//! is hinted is never trusted.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -12,12 +12,12 @@ use crate::index::TAG_BITS;
 /// Packets of one burst.
 pub const BURST_MAX: usize = 32;
 
-/// What is foreseen of a packet. One word, so that it is kept and compared as one. From below: bucket or record (32 bits),
+/// What is hinted of a packet. One word, so that it is kept and compared as one. From below: bucket or record (32 bits),
 /// object, lane, step, and where a tag is taken from in a hash, at the top, the same bits of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Foreseen(u64);
+struct Hint(u64);
 
-impl Foreseen {
+impl Hint {
     const NOTHING: Self = Self(0);
     const PROBE: u64 = 1 << 48;
     const RECORD: u64 = 2 << 48;
@@ -42,39 +42,39 @@ impl Foreseen {
     }
 }
 
-/// What is foreseen of the packets of a burst.
+/// What is hinted of the packets of a burst.
 #[derive(Debug)]
-pub struct Foresight {
-    burst: [Cell<Foreseen>; BURST_MAX],
+pub struct PrefetchHints {
+    burst: [Cell<Hint>; BURST_MAX],
     /// The packet that the pass is at.
     at: Cell<usize>,
     /// Of all reads of that packet.
     reads: Cell<u64>,
     /// Of the packet that is handled.
-    now: Cell<Foreseen>,
+    now: Cell<Hint>,
     /// A bit for each packet whose probe will likely find nothing, until it is taken.
-    strangers: Cell<u32>,
+    likely_misses: Cell<u32>,
 }
 
 const _: () = assert!(BURST_MAX <= u32::BITS as usize);
 
-impl Default for Foresight {
+impl Default for PrefetchHints {
     fn default() -> Self {
         Self {
-            burst: [const { Cell::new(Foreseen::NOTHING) }; BURST_MAX],
+            burst: [const { Cell::new(Hint::NOTHING) }; BURST_MAX],
             at: Cell::new(0),
             reads: Cell::new(0),
-            now: Cell::new(Foreseen::NOTHING),
-            strangers: Cell::new(0),
+            now: Cell::new(Hint::NOTHING),
+            likely_misses: Cell::new(0),
         }
     }
 }
 
-impl Foresight {
+impl PrefetchHints {
     /// Begins the pass over a burst.
     pub fn begin(&self) {
-        for foreseen in &self.burst {
-            foreseen.set(Foreseen::NOTHING);
+        for hinted in &self.burst {
+            hinted.set(Hint::NOTHING);
         }
     }
 
@@ -96,15 +96,15 @@ impl Foresight {
     #[inline(always)]
     pub fn first_probe(&self, packets: Range<usize>) -> Option<(usize, u8)> {
         let of = self.burst.get(packets.clone())?;
-        let found = of.iter().position(|foreseen| foreseen.get().is_probe())?;
+        let found = of.iter().position(|hinted| hinted.get().is_probe())?;
         Some((packets.start + found, of[found].get().object()))
     }
 
     /// The packets, a bit for each, whose probes were turned into no record since this was asked last: they will likely find
     /// nothing.
     #[inline(always)]
-    pub fn take_strangers(&self) -> u32 {
-        self.strangers.take()
+    pub fn take_likely_misses(&self) -> u32 {
+        self.likely_misses.take()
     }
 
     /// Packet `number` of the burst is handled next.
@@ -116,11 +116,10 @@ impl Foresight {
     /// In the pass: a read of the packet probes `bucket` for the tag of `hash`. Of several reads the last one is kept.
     #[inline(always)]
     pub(crate) fn note(&self, object: u8, lane: usize, bucket: u32, hash: u64) {
-        let kind = Foreseen::kind(Foreseen::PROBE, object, lane);
-        let foreseen = Foreseen(kind | hash & TAG_BITS | u64::from(bucket));
-        self.burst[self.at.get() % BURST_MAX].set(foreseen);
-        self.reads
-            .set(self.reads.get().rotate_left(23) ^ foreseen.0);
+        let kind = Hint::kind(Hint::PROBE, object, lane);
+        let hinted = Hint(kind | hash & TAG_BITS | u64::from(bucket));
+        self.burst[self.at.get() % BURST_MAX].set(hinted);
+        self.reads.set(self.reads.get().rotate_left(23) ^ hinted.0);
     }
 
     /// Turns probes into records: that of the first of these packets, and of those that follow and probe the same object
@@ -137,20 +136,20 @@ impl Foresight {
             return packets.end;
         };
         let likely = likely(first.lane());
-        let record_of = Foreseen::kind(Foreseen::RECORD, first.object(), first.lane());
-        let mut strangers = self.strangers.get();
+        let record_of = Hint::kind(Hint::RECORD, first.object(), first.lane());
+        let mut likely_misses = self.likely_misses.get();
         for (place, number) in of.iter().zip(packets.clone()) {
             let probe = place.get();
-            if (probe.0 ^ first.0) & Foreseen::KIND != 0 {
-                self.strangers.set(strangers);
+            if (probe.0 ^ first.0) & Hint::KIND != 0 {
+                self.likely_misses.set(likely_misses);
                 return number;
             }
             let record = likely(probe.0 as u32, probe.0);
-            let foreseen = record.map(|record| Foreseen(record_of | u64::from(record)));
-            place.set(foreseen.unwrap_or(Foreseen::NOTHING));
-            strangers |= u32::from(record.is_none()) << number;
+            let hinted = record.map(|record| Hint(record_of | u64::from(record)));
+            place.set(hinted.unwrap_or(Hint::NOTHING));
+            likely_misses |= u32::from(record.is_none()) << number;
         }
-        self.strangers.set(strangers);
+        self.likely_misses.set(likely_misses);
         packets.end
     }
 
@@ -158,7 +157,7 @@ impl Foresight {
     #[inline(always)]
     pub(crate) fn record(&self, object: u8, lane: usize) -> Option<u32> {
         let now = self.now.get().0;
-        let wanted = Foreseen::kind(Foreseen::RECORD, object, lane);
+        let wanted = Hint::kind(Hint::RECORD, object, lane);
         (now >> 32 == wanted >> 32).then_some(now as u32)
     }
 }
@@ -169,30 +168,31 @@ mod tests {
 
     #[test]
     fn a_probe_becomes_a_record_of_its_own_object_and_lane() {
-        let foresight = Foresight::default();
-        foresight.begin();
+        let prefetch_hints = PrefetchHints::default();
+        prefetch_hints.begin();
         for (number, object, lane) in [(1, 3, 0), (2, 3, 0), (4, 3, 1), (5, 2, 1)] {
-            foresight.turn_to(number);
-            foresight.note(object, lane, 100 + number as u32, (number as u64) << 57);
+            prefetch_hints.turn_to(number);
+            prefetch_hints.note(object, lane, 100 + number as u32, (number as u64) << 57);
         }
-        let of_the_last = foresight.reads();
-        assert_eq!(of_the_last, foresight.burst[5].get().0);
-        foresight.note(1, 0, 7, 0);
+        let of_the_last = prefetch_hints.reads();
+        assert_eq!(of_the_last, prefetch_hints.burst[5].get().0);
+        prefetch_hints.note(1, 0, 7, 0);
         assert!(
-            foresight.reads() != of_the_last && foresight.reads() != foresight.burst[5].get().0
+            prefetch_hints.reads() != of_the_last
+                && prefetch_hints.reads() != prefetch_hints.burst[5].get().0
         );
-        foresight.turn_to(5);
+        prefetch_hints.turn_to(5);
         assert_eq!(
-            foresight.reads(),
+            prefetch_hints.reads(),
             0,
             "the call that follows asked for nothing yet"
         );
-        foresight.note(2, 1, 105, 5 << 57);
+        prefetch_hints.note(2, 1, 105, 5 << 57);
         let mut runs = Vec::new();
         let mut from = 0;
-        while let Some((number, object)) = foresight.first_probe(from..BURST_MAX) {
+        while let Some((number, object)) = prefetch_hints.first_probe(from..BURST_MAX) {
             let mut asked = Vec::new();
-            from = foresight.each_record(number..BURST_MAX, |lane| {
+            from = prefetch_hints.each_record(number..BURST_MAX, |lane| {
                 asked.push(lane as u32);
                 |bucket, hash| (hash >> 57 != 2).then_some(bucket * 2)
             });
@@ -202,11 +202,15 @@ mod tests {
             runs,
             [(1, 3, 3, vec![0]), (4, 3, 5, vec![1]), (5, 2, 6, vec![1])]
         );
-        assert_eq!(foresight.take_strangers(), 1 << 2, "no record was likely");
-        assert_eq!(foresight.take_strangers(), 0);
+        assert_eq!(
+            prefetch_hints.take_likely_misses(),
+            1 << 2,
+            "no record was likely"
+        );
+        assert_eq!(prefetch_hints.take_likely_misses(), 0);
         let seen = |number, object, lane| {
-            foresight.recall(number);
-            foresight.record(object, lane)
+            prefetch_hints.recall(number);
+            prefetch_hints.record(object, lane)
         };
         assert_eq!(seen(1, 3, 0), Some(202));
         assert_eq!(seen(1, 3, 1), None, "another lane");
@@ -218,25 +222,28 @@ mod tests {
 
     #[test]
     fn a_whole_burst_ends_and_the_next_one_begins_with_nothing() {
-        let foresight = Foresight::default();
-        foresight.begin();
+        let prefetch_hints = PrefetchHints::default();
+        prefetch_hints.begin();
         for number in 0..BURST_MAX {
-            foresight.turn_to(number);
-            foresight.note(0, 0, number as u32, 0);
+            prefetch_hints.turn_to(number);
+            prefetch_hints.note(0, 0, number as u32, 0);
         }
         let all = 0..BURST_MAX;
-        assert_eq!(foresight.first_probe(all.clone()), Some((0, 0)));
-        assert_eq!(foresight.each_record(0..8, |_| |bucket, _| Some(bucket)), 8);
-        assert_eq!(foresight.first_probe(all), Some((8, 0)));
+        assert_eq!(prefetch_hints.first_probe(all.clone()), Some((0, 0)));
         assert_eq!(
-            foresight.each_record(8..BURST_MAX, |_| |bucket, _| Some(bucket)),
+            prefetch_hints.each_record(0..8, |_| |bucket, _| Some(bucket)),
+            8
+        );
+        assert_eq!(prefetch_hints.first_probe(all), Some((8, 0)));
+        assert_eq!(
+            prefetch_hints.each_record(8..BURST_MAX, |_| |bucket, _| Some(bucket)),
             BURST_MAX
         );
-        assert_eq!(foresight.first_probe(BURST_MAX..BURST_MAX), None);
-        foresight.recall(31);
-        assert_eq!(foresight.record(0, 0), Some(31));
-        foresight.begin();
-        foresight.recall(31);
-        assert_eq!(foresight.record(0, 0), None);
+        assert_eq!(prefetch_hints.first_probe(BURST_MAX..BURST_MAX), None);
+        prefetch_hints.recall(31);
+        assert_eq!(prefetch_hints.record(0, 0), Some(31));
+        prefetch_hints.begin();
+        prefetch_hints.recall(31);
+        assert_eq!(prefetch_hints.record(0, 0), None);
     }
 }
