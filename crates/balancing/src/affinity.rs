@@ -4,7 +4,7 @@
 use core::net::Ipv4Addr;
 
 use asterism_function::objects::TableAct;
-use asterism_function::{Endpoint, Map, Room, Single, Tick, Value, Wire};
+use asterism_function::{Endpoint, Entry, Map, Single, Tick, Value, Wire};
 
 /// A client of a service, which goes by its name.
 pub type ClientKey = (Endpoint, Ipv4Addr);
@@ -26,7 +26,7 @@ pub struct Affinity {
 #[derive(Debug)]
 pub struct AffinityUpdate {
     /// Without room the client goes by its hash.
-    pub(crate) room: Room<ClientKey, Affinity>,
+    pub(crate) room: Entry<ClientKey, Affinity>,
     pub(crate) affinity: Affinity,
 }
 
@@ -35,7 +35,7 @@ impl AffinityUpdate {
     #[inline]
     pub fn write(self, clients: &mut TableAct<'_, Single<ClientKey>, Affinity>) {
         match self.room {
-            Room::Known(at) if at.value.backend == self.affinity.backend => clients.touch(&at),
+            Entry::Occupied(at) if at.value.backend == self.affinity.backend => clients.touch(&at),
             room => {
                 clients.put(room, self.affinity);
             }

@@ -1,7 +1,7 @@
 //! Who gets a new flow. Imports `asterism_function` and what lies beside it.
 
 use asterism_function::objects::hash;
-use asterism_function::{Ask, At, Endpoint, Late, Paired, Room, Single, State, Tick, Vector};
+use asterism_function::{Ask, At, Endpoint, Entry, Late, Paired, Single, State, Tick, Vector};
 
 use crate::affinity::{Affinity, AffinityUpdate, ClientKey, Clients};
 use crate::flow::{Flow, Flows};
@@ -45,8 +45,8 @@ impl Chosen {
     /// What is to be written of the client: reserves room where there is nothing yet that is to be kept.
     pub fn keeping(&self, clients: &Clients, now: Tick) -> Result<AffinityUpdate, Late> {
         let room = match self.client {
-            Some(client) => clients.room_at(self.affinity, client)?,
-            None => Room::Full,
+            Some(client) => clients.entry_at(self.affinity, client)?,
+            None => Entry::Full,
         };
         let affinity = Affinity {
             backend: self.name,

@@ -4,7 +4,7 @@
 use asterism_forwarding::{Progress, Side, StationRequest};
 use asterism_function::objects::TableAct;
 use asterism_function::{
-    Ask, At, Builder, Endpoint, Late, Map, Packet, Reason, Room, Single, State, TcpFlags, Tick,
+    Ask, At, Builder, Endpoint, Entry, Late, Map, Packet, Reason, Single, State, TcpFlags, Tick,
     Verdict,
 };
 
@@ -35,7 +35,7 @@ pub enum HealthSource {
 /// What is to be written of a backend.
 #[derive(Debug)]
 pub struct HealthUpdate {
-    room: Room<Endpoint, HealthVotes>,
+    room: Entry<Endpoint, HealthVotes>,
     votes: HealthVotes,
 }
 
@@ -81,7 +81,7 @@ impl Pools {
         if !self.checks(finding.backend) {
             return Ok(ControlAction::End(Verdict::Consumed));
         }
-        let room = health.room_for(finding.backend)?;
+        let room = health.entry(finding.backend)?;
         let votes = room.value().copied().unwrap_or_default();
         Ok(if votes.holds(member, now, is_down) {
             ControlAction::End(Verdict::Consumed)
@@ -157,7 +157,7 @@ impl Pools {
                 if known.value.has_failures(now) && !mutant::active(Mutant::RecoveryNotWritten) =>
             {
                 let votes = known.value.with_answer(now);
-                let room = Room::Known(known);
+                let room = Entry::Occupied(known);
                 Some(HealthUpdate { room, votes })
             }
             _ => None,
@@ -231,7 +231,7 @@ impl Pool {
         flow: &Flow,
         is_refused: bool,
     ) -> Result<Option<HealthUpdate>, Late> {
-        let room = health.room_for(self.name_of(flow))?;
+        let room = health.entry(self.name_of(flow))?;
         let before = room.value().copied().unwrap_or_default();
         let votes = before.with_failure(flow.client, now, is_refused);
         Ok((votes != before).then_some(HealthUpdate { room, votes }))

@@ -3,7 +3,7 @@
 
 use asterism_function::objects::TableAct;
 use asterism_function::{
-    At, BadBytes, Host, Key, Late, Map, Reader, Reason, Room, Single, Tick, Value, Verdict, Wire,
+    At, BadBytes, Entry, Host, Key, Late, Map, Reader, Reason, Single, Tick, Value, Verdict, Wire,
     Writer,
 };
 
@@ -171,7 +171,7 @@ pub enum Change<K, V> {
     /// There is none to remove.
     None,
     /// It is written, where there is room.
-    Write(Room<K, V>, V),
+    Write(Entry<K, V>, V),
     /// With a generation of its own: no copy of what is removed brings it back, wherever it comes from.
     Remove(At<Single<K>, V>),
 }
@@ -180,7 +180,7 @@ impl<K: Key, V: Value> Change<K, V> {
     /// A block of `key` that is written, or its end.
     pub fn new(table: &Map<K, V>, key: K, block: Option<V>) -> Result<Self, Late> {
         Ok(match block {
-            Some(block) => Self::Write(table.room_for(key)?, block),
+            Some(block) => Self::Write(table.entry(key)?, block),
             None => table.get(&key)?.map_or(Self::None, Self::Remove),
         })
     }

@@ -11,7 +11,7 @@
 
 use asterism_function::objects::{TableAct, WindowedCountMinAct};
 use asterism_function::{
-    Act, Ask, Builder, Host, Late, Map, Room, Single, State, TcpFlags, Tick, Window,
+    Act, Ask, Builder, Entry, Host, Late, Map, Single, State, TcpFlags, Tick, Window,
     WindowedCountMin,
 };
 
@@ -281,14 +281,14 @@ impl Floods {
                 sources: estimate(sources),
                 source: observation.scanner,
             };
-            step.flood = match tables.floods.room_for(service)? {
-                Room::Known(_) => None,
+            step.flood = match tables.floods.entry(service)? {
+                Entry::Occupied(_) => None,
                 room => Some((room, flood)),
             };
         }
         step.sample = match known {
             Some(at) if at.value == value => None,
-            _ => Some((tables.handshakes.room_at(known, sample)?, value)),
+            _ => Some((tables.handshakes.entry_at(known, sample)?, value)),
         };
         Ok(Some(step))
     }
@@ -334,7 +334,7 @@ impl Floods {
         Ok(match ask.all(known)? {
             (Some(at), _) | (None, Some(at)) => at.value.done(epoch, cell).map(|value| Step {
                 counted: None,
-                sample: Some((Room::Known(at), value)),
+                sample: Some((Entry::Occupied(at), value)),
                 flood: None,
             }),
             (None, None) => None,
@@ -359,8 +359,8 @@ fn end_hash<S: State>(ask: &Ask<'_, S>, (host, port): (Host, u16)) -> u64 {
 #[must_use = "what is not written is not known"]
 pub struct Step {
     counted: Option<Service>,
-    sample: Option<(Room<Sample, Handshakes>, Handshakes)>,
-    flood: Option<(Room<Service, Flood>, Flood)>,
+    sample: Option<(Entry<Sample, Handshakes>, Handshakes)>,
+    flood: Option<(Entry<Service, Flood>, Flood)>,
 }
 
 impl Step {

@@ -73,7 +73,7 @@ mod bits;
 mod handshakes;
 
 use asterism_function::objects::TableAct;
-use asterism_function::{Key, Room, Single, Value};
+use asterism_function::{Entry, Key, Single, Value};
 
 pub use flood::{FloodPolicy, Floods, SeesFloods};
 pub use handshakes::{Flood, Handshakes, Sample, Service};
@@ -87,7 +87,7 @@ pub use volume::{MeasuresVolume, Traffic, VolumePolicy, Watch};
 #[inline]
 fn write<K: Key, V: Value>(
     map: &mut TableAct<'_, Single<K>, V>,
-    due: Option<(Room<K, V>, V)>,
+    due: Option<(Entry<K, V>, V)>,
 ) -> u64 {
     due.map_or(0, |(room, value)| u64::from(!map.put(room, value)))
 }

@@ -4,7 +4,7 @@
 //! Nobody needs to see both directions: the probe may teach one instance, and its answer another.
 
 use asterism_function::objects::TableAct;
-use asterism_function::{Ask, Builder, Late, Map, Room, Single, State, Tick};
+use asterism_function::{Ask, Builder, Entry, Late, Map, Single, State, Tick};
 
 use crate::bits::{host_bit, port_bit};
 use crate::history::{
@@ -194,7 +194,7 @@ impl Scans {
                     {
                         let marks = Marks::default().with(Set::HostsAccepted, host);
                         let history = at.value.marked(epoch, &marks);
-                        let room = histories.room_at(other, self.scanner(&answer))?;
+                        let room = histories.entry_at(other, self.scanner(&answer))?;
                         converses_too = Some((room, history));
                         (*observation, own)
                     }
@@ -225,7 +225,7 @@ impl Scans {
         let changed = match known {
             Some(known) if known.value == history => None,
             _ => Some((
-                histories.room_at(known, self.scanner(&observation))?,
+                histories.entry_at(known, self.scanner(&observation))?,
                 history,
             )),
         };
@@ -260,7 +260,7 @@ pub struct HistoryUpdate {
     converses: Option<Change>,
 }
 
-type Change = (Room<Scanner, SourceHistory>, SourceHistory);
+type Change = (Entry<Scanner, SourceHistory>, SourceHistory);
 
 impl HistoryUpdate {
     /// Writes it. How many histories there was no room for.

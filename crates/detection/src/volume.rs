@@ -7,8 +7,8 @@ use core::cmp::Ordering;
 
 use asterism_function::objects::{CountersAct, TableAct};
 use asterism_function::{
-    Act, Ask, At, Builder, Counters, Late, Map, Room, Single, State, Tally, Tick, Transport, Value,
-    Wire,
+    Act, Ask, At, Builder, Counters, Entry, Late, Map, Single, State, Tally, Tick, Transport,
+    Value, Wire,
 };
 
 /// The volume policy: a destination port that gets more than `bits` is blocked for everybody
@@ -198,7 +198,7 @@ impl Traffic {
         let total = tally.total.saturating_add(bits);
         let watch = match due(&policy, ask.now(), total, watch.as_ref()) {
             None => None,
-            Some(value) => Some((ask.volume_tables().watched.room_at(watch, port)?, value)),
+            Some(value) => Some((ask.volume_tables().watched.entry_at(watch, port)?, value)),
         };
         Ok(Addition { tally, bits, watch })
     }
@@ -210,7 +210,7 @@ impl Traffic {
 pub struct Addition {
     tally: Tally<u16>,
     bits: u64,
-    watch: Option<(Room<u16, Watch>, Watch)>,
+    watch: Option<(Entry<u16, Watch>, Watch)>,
 }
 
 impl Addition {

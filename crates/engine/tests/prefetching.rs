@@ -17,7 +17,7 @@ use asterism_state::ObjectSettings;
 /// Remembers sources.
 #[derive(Default)]
 struct Seen {
-    approached: AtomicU32,
+    prefetched: AtomicU32,
 }
 
 #[state]
@@ -47,7 +47,7 @@ impl NetworkFunction for Seen {
         Ok(Verdict::Drop(Reason::Filtered))
     }
     fn prefetch(&self, ask: &Ask<'_, SeenState>) {
-        self.approached.fetch_add(1, Ordering::Relaxed);
+        self.prefetched.fetch_add(1, Ordering::Relaxed);
         // Answers nothing, and spoils nothing that is hinted of others.
         let source = ask.packet().flow4().map(|flow| flow.source());
         assert!(source.is_some_and(|source| ask.seen.get(&source).is_err()));
@@ -124,22 +124,22 @@ impl Bench {
 }
 
 #[test]
-fn first_packets_are_approached_and_others_are_not() {
+fn first_packets_are_prefetched_and_others_are_not() {
     let mut bench = Bench::new();
-    let approached = |bench: &Bench| bench.function.approached.swap(0, Ordering::Relaxed);
+    let prefetched = |bench: &Bench| bench.function.prefetched.swap(0, Ordering::Relaxed);
     bench.take(0..1_000);
-    assert_eq!(approached(&bench), 0, "nothing is prefetched");
+    assert_eq!(prefetched(&bench), 0, "nothing is prefetched");
     bench.instance.prefetch_above(1);
     bench.share(100_000, 1_000);
     // A known one may be taken for a first one, if its entry lies where the index continues a bucket.
-    let known = approached(&bench);
+    let known = prefetched(&bench);
     assert!(known < 1_000, "{known} of 100,000");
     bench.take(1_000..5_000);
     // A first one may be taken for a known one, if a tag fits by chance.
-    let first = approached(&bench);
+    let first = prefetched(&bench);
     assert!((3_600..=4_000).contains(&first), "{first} of 4,000");
     bench.take(0..5_000);
-    let known = approached(&bench);
+    let known = prefetched(&bench);
     assert!(known < 100, "{known} of 5,000");
     // Some among many: every eleventh.
     bench.take((0..4_400).map(|packet| {
@@ -149,7 +149,7 @@ fn first_packets_are_approached_and_others_are_not() {
             packet
         }
     }));
-    let first = approached(&bench);
+    let first = prefetched(&bench);
     assert!((360..=480).contains(&first), "{first} of 400 and some");
     assert_eq!(bench.instance.state().seen.len(), 5_400);
 }

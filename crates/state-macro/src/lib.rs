@@ -43,13 +43,13 @@ pub fn state_below(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// Decoding gives `BadBytes` where bytes are missing, for a tag of no variant, and where `check` does not hold. It never panics.
 #[proc_macro_derive(Wire, attributes(wire))]
 pub fn derive_wire(input: TokenStream) -> TokenStream {
-    derive(input, Room::Function, wire::expand)
+    derive(input, ImportPath::Function, wire::expand)
 }
 
 /// As `Wire`, for crates below the one that network functions import.
 #[proc_macro_derive(WireBelow, attributes(wire))]
 pub fn derive_wire_below(input: TokenStream) -> TokenStream {
-    derive(input, Room::Below, wire::expand)
+    derive(input, ImportPath::Below, wire::expand)
 }
 
 /// Implements `Key`: a hash of all fields.
@@ -62,13 +62,13 @@ pub fn derive_wire_below(input: TokenStream) -> TokenStream {
 /// Tags are those of [`Wire`](macro@Wire). Reordering fields changes the hash: hosts of both versions cannot share a table.
 #[proc_macro_derive(Key, attributes(wire))]
 pub fn derive_key(input: TokenStream) -> TokenStream {
-    derive(input, Room::Function, key::expand)
+    derive(input, ImportPath::Function, key::expand)
 }
 
 /// As `Key`, for crates below the one that network functions import.
 #[proc_macro_derive(KeyBelow, attributes(wire))]
 pub fn derive_key_below(input: TokenStream) -> TokenStream {
-    derive(input, Room::Below, key::expand)
+    derive(input, ImportPath::Below, key::expand)
 }
 
 /// Implements `Value`. A value joins if its fields say how, all of them:
@@ -88,27 +88,27 @@ pub fn derive_key_below(input: TokenStream) -> TokenStream {
 /// `#[value(idle_class = path)]` names the `fn(&Self) -> u8` that says which idle class an entry is in.
 #[proc_macro_derive(Value, attributes(value, join))]
 pub fn derive_value(input: TokenStream) -> TokenStream {
-    derive(input, Room::Function, value::expand)
+    derive(input, ImportPath::Function, value::expand)
 }
 
 /// As `Value`, for crates below the one that network functions import.
 #[proc_macro_derive(ValueBelow, attributes(value, join))]
 pub fn derive_value_below(input: TokenStream) -> TokenStream {
-    derive(input, Room::Below, value::expand)
+    derive(input, ImportPath::Below, value::expand)
 }
 
 /// Which crate the generated code names.
-enum Room {
+enum ImportPath {
     Function,
     Below,
 }
 
 type Expand = fn(&DeriveInput, &proc_macro2::TokenStream) -> syn::Result<proc_macro2::TokenStream>;
 
-fn derive(input: TokenStream, room: Room, expand: Expand) -> TokenStream {
+fn derive(input: TokenStream, room: ImportPath, expand: Expand) -> TokenStream {
     let krate = match room {
-        Room::Function => quote!(::asterism_function::objects),
-        Room::Below => quote!(::asterism_state),
+        ImportPath::Function => quote!(::asterism_function::objects),
+        ImportPath::Below => quote!(::asterism_state),
     };
     let input = parse_macro_input!(input as DeriveInput);
     expand(&input, &krate)

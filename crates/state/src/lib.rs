@@ -67,7 +67,7 @@ pub use erased::AnyObject;
 pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
-pub use map::{BiMap, Grouped, Map, Pair, Paired, Room, Set, Single, TableAct};
+pub use map::{BiMap, Entry, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
     Absence, Capacity, Entries, EntriesEnded, Flush, GiveBack, IDLE_CLASSES, Inherited, Joined,
     Look, OBJECTS_MAX, Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves,

@@ -241,40 +241,40 @@ impl<K: Key, V: Value> Table<Single<K>, V> {
 
     /// What it takes to write a value under `key`, whether or not there is one: [`Table::get`], then a [`Vacancy`] where there is none.
     #[inline]
-    pub fn room_for(&self, key: K) -> Result<Room<K, V>, Late> {
-        self.room_at(self.get(&key)?, key)
+    pub fn entry(&self, key: K) -> Result<Entry<K, V>, Late> {
+        self.entry_at(self.get(&key)?, key)
     }
 
-    /// [`Table::room_for`] where the entry of `key` was read already. Never late.
+    /// [`Table::entry`] where the entry of `key` was read already. Never late.
     #[inline]
-    pub fn room_at(&self, known: Option<At<Single<K>, V>>, key: K) -> Result<Room<K, V>, Late> {
+    pub fn entry_at(&self, known: Option<At<Single<K>, V>>, key: K) -> Result<Entry<K, V>, Late> {
         Ok(match known {
-            Some(at) => Room::Known(at),
+            Some(at) => Entry::Occupied(at),
             None => self
                 .vacancy()?
-                .map_or(Room::Full, |vacancy| Room::New(vacancy, key)),
+                .map_or(Entry::Full, |vacancy| Entry::Vacant(vacancy, key)),
         })
     }
 }
 
-/// Where a value is written under a key of a map: got by [`Map::room_for`](Table::room_for) or [`Map::room_at`](Table::room_at), spent by [`TableAct::put`].
+/// Where a value is written under a key of a map: got by [`Map::entry`](Table::entry) or [`Map::entry_at`](Table::entry_at), spent by [`TableAct::put`].
 #[derive(Debug)]
 #[must_use = "room that is not spent returns when the packet ends"]
-pub enum Room<K, V> {
+pub enum Entry<K, V> {
     /// At the entry that there is.
-    Known(At<Single<K>, V>),
+    Occupied(At<Single<K>, V>),
     /// In one that is added.
-    New(Vacancy, K),
+    Vacant(Vacancy, K),
     /// Nowhere: this instance's share of the capacity is used up.
     Full,
 }
 
-impl<K, V> Room<K, V> {
+impl<K, V> Entry<K, V> {
     /// The value that there is.
     pub fn value(&self) -> Option<&V> {
         match self {
-            Self::Known(at) => Some(&at.value),
-            Self::New(..) | Self::Full => None,
+            Self::Occupied(at) => Some(&at.value),
+            Self::Vacant(..) | Self::Full => None,
         }
     }
 
@@ -376,11 +376,11 @@ impl<K: Key, V: Value> TableAct<'_, Single<K>, V> {
     /// Writes a value where there is room for it: [`TableAct::update`] of an entry that there is, else [`TableAct::insert`]. Whether
     /// there was any.
     #[inline]
-    pub fn put(&mut self, room: Room<K, V>, value: V) -> bool {
+    pub fn put(&mut self, room: Entry<K, V>, value: V) -> bool {
         match room {
-            Room::Known(at) => self.update(&at, value),
-            Room::New(vacancy, key) => self.insert(vacancy, key, value),
-            Room::Full => return false,
+            Entry::Occupied(at) => self.update(&at, value),
+            Entry::Vacant(vacancy, key) => self.insert(vacancy, key, value),
+            Entry::Full => return false,
         }
         true
     }

@@ -539,7 +539,7 @@ fn room_is_at_the_entry_or_in_a_new_one_or_nowhere() {
     let mut one = member(0, ObjectSettings::REPLICATED);
     let put = |one: &mut Member, key: u32, value: u32| {
         one.context.begin(u64::from(value));
-        let room = one.state.words.room_for(key).expect("at once");
+        let room = one.state.words.entry(key).expect("at once");
         let before = room.value().map(|word| word.0);
         let is_full = room.is_full();
         let is_written = one.state.act().words.put(room, Word(value));

@@ -395,7 +395,7 @@ fn writers_of_whom_nothing_is_kept_make_room_for_others() {
             assert!(writer.add(7, 1));
             let name = OriginName {
                 member: 1,
-                incarnation,
+                incarnation: of,
             };
             for (sequence, group) in groups(&mut writer.state, &writer.context) {
                 let applied = here.state.apply(&here.context, name, sequence, &group);

@@ -108,7 +108,7 @@ pub struct Service<'a, 'o> {
     /// The same of datagrams refused because of settings that hosts must share.
     other_settings: (u64, Option<Time>),
     /// Whether what ended fills the tables.
-    tombstones: tombstones::Room,
+    tombstones: tombstones::TombstoneWatch,
     watched: Time,
     pub(super) view: Arc<View>,
     reporter: HealthReporter,
@@ -324,7 +324,7 @@ impl Service<'_, '_> {
             incarnations_refused: 0,
             strange: (0, None),
             other_settings: (0, None),
-            tombstones: tombstones::Room::default(),
+            tombstones: tombstones::TombstoneWatch::default(),
             watched: Time::ZERO,
             view,
             reporter: HealthReporter {
@@ -539,7 +539,7 @@ impl Service<'_, '_> {
                 .cure("name its new incarnation in an epoch (`asterism epoch`, [cluster] epochs); without epochs stop all hosts, each saves its state if [host] state names a file, then start them all"));
         }
         self.tell_who_differs();
-        self.watch_room();
+        self.watch_tombstones();
         self.stay_alive();
         if self.hang_up.swap(false, Ordering::AcqRel) {
             let _ = self.reload();

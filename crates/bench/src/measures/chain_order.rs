@@ -94,14 +94,14 @@ impl Port for Tap {
 
 /// What hosts have to have room for.
 #[derive(Clone, Copy)]
-struct Room {
+struct Namespaces {
     /// Entries of tables.
     entries: u32,
     /// Bytes of a frame's place.
     stride: usize,
 }
 
-impl Room {
+impl Namespaces {
     fn of(frames: &[(u64, Vec<u8>)]) -> Self {
         let entries = (4 * frames.len() as u32).next_power_of_two();
         let longest = frames.iter().map(|(_, frame)| frame.len()).max();
@@ -135,7 +135,7 @@ struct Handled {
 impl Hosts {
     fn new(
         row: Row,
-        (sides, room): (&Sides, Room),
+        (sides, room): (&Sides, Namespaces),
         names: std::ops::RangeInclusive<u16>,
         seed: u64,
     ) -> Result<Self, Failure> {
@@ -371,7 +371,7 @@ fn compare(
     };
     let sides = Sides::of(frames.iter().map(|(_, frame)| &frame[..]));
     let count = frames.len();
-    let room = Room::of(&frames);
+    let room = Namespaces::of(&frames);
     let mut alone = Hosts::new(row, (&sides, room), 1..=1, context.seed)?;
     let mut hosts = Hosts::new(row, (&sides, room), 1..=HOSTS as u16, context.seed)?;
     let network = hosts.cluster.network_mut();

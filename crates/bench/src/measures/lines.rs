@@ -325,9 +325,9 @@ const TRACKING: &[Source] = &[
 const BALANCING: &[Source] = &[
     source!("balancing/src/", "choose.rs", Library),
     source!("balancing/src/", "fate.rs", Library),
-    source!("balancing/src/", "finding.rs", Library),
+    source!("balancing/src/", "check_result.rs", Library),
     source!("balancing/src/", "flow.rs", Library),
-    source!("balancing/src/", "kept.rs", Library),
+    source!("balancing/src/", "affinity.rs", Library),
     source!("balancing/src/", "lib.rs", Library),
     source!("balancing/src/", "maglev.rs", Library),
     source!("balancing/src/", "mutant.rs", Library),
@@ -336,7 +336,7 @@ const BALANCING: &[Source] = &[
     source!("balancing/src/", "role.rs", Library),
     source!("balancing/src/", "service.rs", Library),
     source!("balancing/src/", "state.rs", Library),
-    source!("balancing/src/", "votes.rs", Library),
+    source!("balancing/src/", "health_votes.rs", Library),
     source!("balancing/src/", "watch.rs", Library),
 ];
 

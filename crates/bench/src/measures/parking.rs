@@ -98,7 +98,7 @@ impl NetworkFunction for Waits {
                 }
             }
             TO_WRITE => {
-                let room = ask.known.room_for(key)?;
+                let room = ask.known.entry(key)?;
                 if room.is_full() {
                     return Ok(Verdict::Drop(Reason::TableFull));
                 }
@@ -106,7 +106,7 @@ impl NetworkFunction for Waits {
                 return Ok(Verdict::Consumed);
             }
             TO_WRITE_AWAITED => {
-                let room = ask.awaited.room_for(key)?;
+                let room = ask.awaited.entry(key)?;
                 if room.is_full() {
                     return Ok(Verdict::Drop(Reason::TableFull));
                 }

@@ -282,7 +282,7 @@ mod tests {
             let source = ask.packet().ipv4_source().map_or(0, |host| host.to_bits());
             match ask.packet().ports() {
                 Some((_, 7)) => {
-                    let room = ask.entries.room_for(source)?;
+                    let room = ask.entries.entry(source)?;
                     ask.act()?.entries.put(room, ());
                 }
                 Some((_, 9)) => {}

@@ -23,7 +23,7 @@ use crate::mutant::{self, Mutant};
 /// Groups of others applied in one turn at most; the rest is reported as lag.
 pub const APPLY_GROUPS_PER_TURN: usize = 256;
 /// Records of which the cache lines are asked for before the first of them is applied.
-const APPROACHED: usize = 16;
+const PREFETCHED: usize = 16;
 /// Turns over which one sweep for idle entries is spread, per second of sweeping.
 const SWEEP_STEPS: u32 = 256;
 /// Entries swept before their operations are handed on: all may end at once and still fit [`BURST_LOG_BYTES`].
@@ -78,11 +78,11 @@ impl<F: NetworkFunction> Instance<F> {
             return;
         };
         let mut left = APPLY_GROUPS_PER_TURN;
-        let mut approached = 0;
+        let mut prefetched = 0;
         let lane = self.context.identity().lane.0 as u8;
         while left > 0 {
-            if approached == 0 {
-                approached = exchange.down.look_ahead(APPROACHED, |record| {
+            if prefetched == 0 {
+                prefetched = exchange.down.look_ahead(PREFETCHED, |record| {
                     if let Some(Down::Group {
                         lane: from, bytes, ..
                     }) = Down::read(record)
@@ -92,7 +92,7 @@ impl<F: NetworkFunction> Instance<F> {
                     }
                 });
             }
-            approached = approached.saturating_sub(1);
+            prefetched = prefetched.saturating_sub(1);
             left = left.saturating_sub(1);
             let Some(record) = exchange.down.next() else {
                 break;

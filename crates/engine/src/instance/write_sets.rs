@@ -41,7 +41,7 @@ macro_rules! writes {
                 for (number, room) in rooms.iter_mut().enumerate().take(self.0 as usize) {
                     let mut key = [number as u8; $bytes];
                     key[..4].copy_from_slice(&draw[..4]);
-                    *room = Some(ask.entries.room_for(key)?);
+                    *room = Some(ask.entries.entry(key)?);
                 }
                 let mut act = ask.act()?;
                 for room in rooms.into_iter().flatten() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use asterism_placement::replicated::audit::{AuditTally, Auditor, Place, StreamStanding};
 use asterism_placement::replicated::{
-    AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, RelayTally, SiteId, SiteState,
+    AcceptedKeys, Counters, Ended, Lag, LogCapacity, MemberProgress, RelayTally, SiteId, SiteState,
     Standing, Window,
 };
 use asterism_placement::seal::{RefusalCounts, Terms, Versions, WithoutKey};
@@ -127,7 +127,7 @@ pub struct ChannelSnapshot {
     /// The last group of this host's own stream.
     pub head: u64,
     /// Room left in the log.
-    pub log_room: LogRoom,
+    pub log_room: LogCapacity,
     /// The window in which accumulators keep changes back, while the path is congested.
     pub window: Window,
     /// Bytes that wait for slow instances.

@@ -2,7 +2,7 @@
 //! beside it.
 
 use asterism_blocking::by_hand;
-use asterism_function::{Act, Ask, Host, Late, Reason, Room, Tally, Verdict};
+use asterism_function::{Act, Ask, Entry, Host, Late, Reason, Tally, Verdict};
 use asterism_tracking::{Flow, NoRoom, Opening};
 
 use super::note::{BY_HAND, Block, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject};
@@ -19,7 +19,7 @@ struct Notes {
 
 /// An event that is to be noted, unless it is already.
 struct Note {
-    room: Room<Subject, Event>,
+    room: Entry<Subject, Event>,
     event: Event,
 }
 
@@ -53,7 +53,7 @@ impl Firewall {
         let block = match action {
             Action::Block(seconds) => {
                 let block = Block::new(ask.now(), seconds, number_of(rule));
-                Some((ask.blocked.room_for(source)?, block))
+                Some((ask.blocked.entry(source)?, block))
             }
             Action::Allow | Action::Drop | Action::Reject => None,
         };
@@ -159,7 +159,7 @@ impl Note {
         flow: Flow,
     ) -> Result<Self, Late> {
         let first = ask.now();
-        let room = ask.events.room_for(subject)?;
+        let room = ask.events.entry(subject)?;
         let event = Event { first, line, flow };
         Ok(Self { room, event })
     }

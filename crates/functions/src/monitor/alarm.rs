@@ -1,7 +1,7 @@
 //! Hosts whose degree in the dispersion graph is too high. Imports `host`.
 
 use asterism_function::notice::{End, Notice};
-use asterism_function::{Ask, Host, Key, Late, OwnEvent, Room, Tick, Value, Wire};
+use asterism_function::{Ask, Entry, Host, Key, Late, OwnEvent, Tick, Value, Wire};
 
 use super::MonitorState;
 use crate::events::{DENIAL, UNUSUAL, event};
@@ -65,7 +65,7 @@ impl Alarm {
 }
 
 /// What becomes of a host's alarm with a packet: it is the first, or the degree has doubled; mostly nothing.
-pub(super) struct News(Option<(Room<Suspect, Alarm>, Alarm)>);
+pub(super) struct News(Option<(Entry<Suspect, Alarm>, Alarm)>);
 
 impl News {
     /// Of a host with a degree, of which `most` is too high; 0: none is.
@@ -84,7 +84,7 @@ impl News {
 
     #[inline(never)]
     fn of_high(ask: &Ask<'_, MonitorState>, suspect: Suspect, degree: u32) -> Result<Self, Late> {
-        let room = ask.alarms.room_for(suspect)?;
+        let room = ask.alarms.entry(suspect)?;
         let first = match room.value() {
             None => ask.now(),
             Some(known) if degree / 2 >= known.degree => known.first,

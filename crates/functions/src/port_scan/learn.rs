@@ -3,7 +3,7 @@
 //! Off the path of quiet flows: only packets come here that may add to a history.
 
 use asterism_detection::{Class, DetectedScan, Observation, Traffic};
-use asterism_function::{Ask, Host, Late, Reason, Room, Tick, Verdict};
+use asterism_function::{Ask, Entry, Host, Late, Reason, Tick, Verdict};
 
 use super::{Alert, Block, PortScan, PortScanState, Response, Subject, forward};
 
@@ -74,7 +74,7 @@ impl PortScan {
             class: observation.class,
             shape: detected.shape,
         };
-        let (alert, blocked) = ask.all((ask.alerts.room_for(subject), ask.blocked.get(&source)))?;
+        let (alert, blocked) = ask.all((ask.alerts.entry(subject), ask.blocked.get(&source)))?;
         let found = Alert {
             first: now,
             target: (observation.target, observation.port),
@@ -91,7 +91,7 @@ impl PortScan {
             (None, _) => None,
             (Some(_), Some(at)) if now < at.value.until => None,
             (Some(block_s), at) => {
-                let room = ask.blocked.room_at(at, source)?;
+                let room = ask.blocked.entry_at(at, source)?;
                 Some((room, Block::found(now.saturating_add(block_s))))
             }
         };
@@ -114,6 +114,6 @@ impl PortScan {
 
 /// A detected's writes.
 struct Consequence {
-    alert: Option<(Room<Subject, Alert>, Alert)>,
-    block: Option<(Room<Host, Block>, Block)>,
+    alert: Option<(Entry<Subject, Alert>, Alert)>,
+    block: Option<(Entry<Host, Block>, Block)>,
 }

@@ -168,17 +168,17 @@ impl Signatures {
             if let Some((subject, at)) = known
                 && at?.is_none()
             {
-                *alert = Some(ask.alerts.room_at(None, subject)?);
+                *alert = Some(ask.alerts.entry_at(None, subject)?);
             }
         }
         let block = match target {
             None => None,
-            Some((target, until, at)) => Some((ask.blocked.room_at(at?, target)?, until)),
+            Some((target, until, at)) => Some((ask.blocked.entry_at(at?, target)?, until)),
         };
         let mut writes = [const { None }; PLACES_MAX];
         for (write, change) in writes.iter_mut().zip(&changes.0) {
             if let Some(change) = change.filter(|change| !change.is_none()) {
-                let room = ask.pieces.room_at(change.at, change.place)?;
+                let room = ask.pieces.entry_at(change.at, change.place)?;
                 *write = Some((room, change.pieces));
             }
         }

@@ -244,7 +244,7 @@ impl core::error::Error for ImageError {}
 
 /// Room left in the log for own groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRoom {
+pub struct LogCapacity {
     /// How many groups fit.
     pub groups: usize,
     /// How many bytes fit; a group needs its length and one byte, or two from 128 bytes on.

@@ -17,7 +17,7 @@ use super::sent::Sent;
 use super::sites::Routes;
 use super::stream_closing::StreamClosing;
 use super::wire::{AcceptedKeys, RUNS_MAX, WIRE_VERSION};
-use super::{Event, LogRoom, SubmitError};
+use super::{Event, LogCapacity, SubmitError};
 
 /// An incarnation's walks are numbered in this many bits, below the incarnation's name.
 const WALKS_OF_A_LIFE_BITS: u32 = 16;
@@ -265,9 +265,9 @@ impl Replicator {
 
     /// Room left in the log. A burst starts only when this covers its largest groups (rule 3).
     #[must_use]
-    pub fn log_room(&self) -> LogRoom {
+    pub fn log_room(&self) -> LogCapacity {
         let (groups, bytes) = self.log.room();
-        LogRoom { groups, bytes }
+        LogCapacity { groups, bytes }
     }
 
     /// When `handle_timeout` and `poll_transmit` are due next, whatever arrives. A time in the past means at once. `None`

@@ -30,7 +30,7 @@ fn packet(ask: Ask<'_, Hosts>) -> Result<Verdict, Late> {
         port: flow.destination_port,
     };
     // Without room it is not recorded, and goes on all the same.
-    let room = ask.seen.room_for(flow.source)?;
+    let room = ask.seen.entry(flow.source)?;
     ask.act()?.seen.put(room, seen);
     Ok(Verdict::Forward(OUT))
 }

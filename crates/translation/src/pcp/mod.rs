@@ -184,7 +184,7 @@ impl Translator {
                 }
             });
         }
-        let room = mappings.room_at(asked, inside)?;
+        let room = mappings.entry_at(asked, inside)?;
         if room.is_full() {
             return refuse(ask, ResultCode::NoResources);
         }

@@ -76,19 +76,19 @@ fn waited_for(snapshot: &ChannelSnapshot) -> Vec<(MemberId, Duration)> {
 
 impl Service<'_, '_> {
     /// Says who keeps the tables filled with what ended, and when that is over.
-    pub(super) fn watch_room(&mut self) {
+    pub(super) fn watch_tombstones(&mut self) {
         let now = self.clock.now();
-        if self.room.looked.is_some_and(|looked| now < looked + LOOK) {
+        if self.tombstones.looked.is_some_and(|looked| now < looked + LOOK) {
             return;
         }
-        self.room.looked = Some(now);
+        self.tombstones.looked = Some(now);
         let Some(kept) = PinnedTombstones::most(&self.view) else {
             return;
         };
-        let told = self.room.told;
+        let told = self.tombstones.told;
         if !kept.is_much(told.is_some()) {
             if told.is_some() {
-                self.room.told = None;
+                self.tombstones.told = None;
                 self.log(&Event::info("tombstones-released").with("object", kept.object));
             }
             return;
@@ -97,7 +97,7 @@ impl Service<'_, '_> {
         if members.is_empty() || told.is_some_and(|told| now < told + TELL) {
             return;
         }
-        self.room.told = Some(now);
+        self.tombstones.told = Some(now);
         let name = |&(member, _): &(MemberId, Duration)| {
             let place = usize::from(member.0).wrapping_sub(1);
             let names = &self.config.cluster.members;

@@ -33,14 +33,14 @@ pub(in crate::transport) struct Message {
 
 /// Room for a call's structures, of which only those are written that the call has: mostly it is one of 64, and all of them
 /// are 24 KiB, most of a first-level cache.
-struct Room {
+struct CallStorage {
     headers: [MaybeUninit<libc::mmsghdr>; MESSAGES_MAX],
     names: [MaybeUninit<sockaddr_in6>; MESSAGES_MAX],
     controls: [MaybeUninit<[u64; CONTROL_WORDS]>; MESSAGES_MAX],
     vectors: [MaybeUninit<libc::iovec>; PARTS_MAX],
 }
 
-impl Room {
+impl CallStorage {
     #[inline(always)]
     const fn new() -> Self {
         Self {
@@ -66,7 +66,7 @@ impl Socket {
             return self.send_one(message.to, part(message.first));
         }
         let count = messages.len().min(MESSAGES_MAX);
-        let mut room = Room::new();
+        let mut room = CallStorage::new();
         let mut used = 0;
         for (place, message) in messages.iter().enumerate().take(count) {
             let vectors = &mut room.vectors[used..used + message.count];
