@@ -263,7 +263,7 @@ pub fn with_files(config: Option<Config>, path: &Path, report: &mut Report) -> O
 }
 
 /// Has a configuration that was read make its function once. `None` if that refuses its settings; the report says why, at its table.
-/// Whoever runs the function finds that out by itself.
+/// Anyone who runs the function finds that out by itself.
 #[must_use]
 pub fn made(config: Option<Config>, report: &mut Report) -> Option<Config> {
     let config = config?;

@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use crate::config::functions::Functions;
 use crate::control::client::Which;
 use crate::control::{
-    Ask, audit, backends, blocked, by_hand, commands, digests, flows, rules, traffic,
+    Ask, audit, backends, blocked, commands, digests, flows, manual, rules, traffic,
 };
 use crate::output::Output;
 use crate::{
@@ -98,10 +98,10 @@ pub enum Command {
         #[arg(long, value_name = "NAME", conflicts_with = "fields")]
         member: Option<String>,
     },
-    /// Run a host: a member of the cluster, between real interfaces, until it is told to stop
+    /// Run a host: a member of the cluster, between real interfaces, until it is asked to stop
     ///
     /// Needs the configuration's ports, and the right to open them. SIGTERM and SIGINT stop it gracefully, a second one at
-    /// once; SIGHUP reads the configuration anew.
+    /// once; SIGHUP reads the configuration again.
     Run(host::Arguments),
     /// Show how a running host is
     Status(commands::StatusArguments),
@@ -118,39 +118,39 @@ pub enum Command {
     Digests(digests::DigestsArguments),
     /// Show a balancer's services and their backends: who of them lives, who says so, and how many flows each has
     Backends(backends::BackendsArguments),
-    /// Show whom a firewall, or a detector of scans or signatures, blocks: until when and what for, over all hosts
+    /// Show the sources that a firewall, or a detector of scans or signatures, blocks: until when and what for, over all hosts
     Blocked(blocked::BlockedArguments),
-    /// Block a source by hand, at a running host's firewall or detector of scans or signatures, and so at all hosts
-    Block(by_hand::BlockArguments),
-    /// Lift the block of a source before its time, whoever began it, at all hosts
-    Unblock(by_hand::UnblockArguments),
+    /// Block a source manually, at a running host's firewall or detector of scans or signatures, and so at all hosts
+    Block(manual::BlockArguments),
+    /// Lift the block of a source before its time, no matter who began it, at all hosts
+    Unblock(manual::UnblockArguments),
     /// End flows that a running host's firewall knows, on all hosts
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
     /// Show a firewall's rules, and on how many new flows each decided, over all hosts
     Rules(rules::RulesArguments),
-    /// Show what the hosts of a cluster see of traffic: the heaviest flows, who talks to whom, what each protocol carries
+    /// Show what the hosts of a cluster see of traffic: the heaviest flows, which hosts talk to which others, what each protocol carries
     ///
     /// Needs the function `monitor`, alone or as a stage of a chain, of which the first one is asked. Any host answers for all: what
     /// one counted, all know.
     Traffic(traffic::TrafficArguments),
     /// Have a running host read no more packets; it stays a member until it is stopped
     Drain(Which),
-    /// Have a running host read its configuration anew
+    /// Have a running host read its configuration again
     Reload(Which),
     /// Stop a running host gracefully
     Stop(Which),
     /// Run a capture through the configured function and write what leaves
     ///
     /// Time is virtual: it follows the capture, so a run takes as long as the work does. With several hosts, packets of
-    /// one flow go through different hosts unless told otherwise. Answers in a capture of a NAT's inside are addressed
+    /// one flow go through different hosts unless configured otherwise. Answers in a capture of a NAT's inside are addressed
     /// to what the NAT gave their session.
     Replay(replay::Arguments),
     /// Run scenarios: configurations, packets, and what must come of them; the exit code says whether it did
     ///
     /// Time is virtual, and nothing but the files is needed. A scenario is a configuration, a line `---`, and steps, one a line:
     /// packets that arrive at hosts, what must leave, be dropped or be known, deaths and returns of hosts. The first step that does
-    /// not hold ends a scenario, and is told with what came instead.
+    /// not hold ends a scenario, and is reported with what came instead.
     Test(scenario::Arguments),
     /// Open the sealed datagrams of a capture, to look at them with Wireshark
     ///
@@ -235,8 +235,8 @@ pub(crate) fn run_with(
         Command::Digests(arguments) => digests::digests(&arguments, &mut output),
         Command::Backends(arguments) => backends::backends(&arguments, &mut output),
         Command::Blocked(arguments) => blocked::blocked(&arguments, &mut output),
-        Command::Block(arguments) => by_hand::block(&arguments, &mut output),
-        Command::Unblock(arguments) => by_hand::unblock(&arguments, &mut output),
+        Command::Block(arguments) => manual::block(&arguments, &mut output),
+        Command::Unblock(arguments) => manual::unblock(&arguments, &mut output),
         Command::Flows(command) => flows::flows(&command, &mut output),
         Command::Rules(arguments) => rules::rules(&arguments, &mut output),
         Command::Traffic(arguments) => traffic::traffic(&arguments, &mut output),

@@ -22,7 +22,7 @@ use crate::output::{Output, Schema};
 use crate::view::StatusDocument;
 use crate::{check, key_file};
 
-/// What `asterism key` is told.
+/// What `asterism key` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// The configuration file, whose cluster section names the key file; or the key file itself

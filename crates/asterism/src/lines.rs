@@ -2,7 +2,7 @@
 //!
 //! Lines are handed over without waiting; what finds no room, no disk or no reader is lost and counted. Each line is written by
 //! one call, and is no longer than what pipes and sockets take whole; what a full disk took a part of is cut off again. So a
-//! reader never sees a half line followed by another. A file that was moved away is made anew by the next line.
+//! reader never sees a half line followed by another. A file that was moved away is made again by the next line.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,7 +37,7 @@ pub struct LinesDocument {
     pub lines_lost: u64,
 }
 
-/// What was written and lost; shared with whoever tells it.
+/// What was written and lost; shared with anyone who tells it.
 #[derive(Debug, Default)]
 pub struct Counts {
     is_on: AtomicBool,
@@ -197,7 +197,7 @@ impl Sink {
         };
         if self.kind == Kind::File {
             if !self.is_there(open) {
-                // What cannot be made anew is written where it is now.
+                // What cannot be made again is written where it is now.
                 let moved = self.open.take();
                 if self.open_again().is_err() {
                     self.open = moved;
@@ -210,7 +210,7 @@ impl Sink {
         let result = write_stream(open, line, patience);
         self.is_stalled = result == Err(NO_READER);
         if result.is_err() && !self.is_stalled {
-            // It ended: the next line tries anew.
+            // It ended: the next line tries again.
             self.open = None;
         }
         result
@@ -335,7 +335,7 @@ impl Writer {
         QUEUE_LINES_MAX.saturating_sub(self.counts.waiting.load(Ordering::Relaxed))
     }
 
-    /// Goes on at another place, or at the same opened anew, behind all lines handed over so far. Gives it back if there is no room to
+    /// Goes on at another place, or at the same opened again, behind all lines handed over so far. Gives it back if there is no room to
     /// say so now. Never waits.
     ///
     /// # Errors
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_appended_to_opened_anew_and_bounded() {
+    fn a_file_is_appended_to_opened_again_and_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("eve.json");
         std::fs::write(&path, "half").unwrap();
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_both_kinds_are_written_and_connected_anew() {
+    fn sockets_of_both_kinds_are_written_and_connected_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("eve.sock");
         let listener = UnixListener::bind(&path).unwrap();

@@ -32,7 +32,7 @@ impl Program {
         }
     }
 
-    /// The same with one function more, told by its settings.
+    /// The same with one function more, reported by its settings.
     #[must_use]
     pub fn with<S: OutsideFunction>(mut self) -> Program {
         self.functions.push(Described::outside::<S>());

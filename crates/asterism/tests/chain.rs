@@ -51,7 +51,7 @@ fn write_configuration(lab: &NatLab) -> PathBuf {
     lab.lab.file("chain.toml", text).unwrap()
 }
 
-fn told(lab: &NatLab, place: usize, arguments: &[&str]) -> Output {
+fn reported(lab: &NatLab, place: usize, arguments: &[&str]) -> Output {
     std::process::Command::new(ASTERISM)
         .args(arguments)
         .arg("--socket")
@@ -61,8 +61,8 @@ fn told(lab: &NatLab, place: usize, arguments: &[&str]) -> Output {
 }
 
 fn ask(lab: &NatLab, place: usize, arguments: &[&str]) -> Value {
-    let told = told(lab, place, &[arguments, &["--format", "json"]].concat());
-    serde_json::from_slice(&told.stdout).unwrap_or_default()
+    let reported = reported(lab, place, &[arguments, &["--format", "json"]].concat());
+    serde_json::from_slice(&reported.stdout).unwrap_or_default()
 }
 
 /// What each stage of a host counted: its calls, and what it dropped.
@@ -219,11 +219,11 @@ fn connections_through_a_chain_live_on_when_a_host_is_killed() {
             format!("drop tcp on inside to any port 80\n{allowed}"),
         )
         .unwrap();
-        let told = told(&lab, 1, &["reload"]);
+        let reported = reported(&lab, 1, &["reload"]);
         assert!(
-            told.status.success(),
+            reported.status.success(),
             "{}",
-            String::from_utf8_lossy(&told.stderr)
+            String::from_utf8_lossy(&reported.stderr)
         );
         let refused = Downloads {
             patience: MS * 1_500,

@@ -36,25 +36,25 @@ fn epoch(configuration: &Path, changes: &[&str]) {
 }
 
 fn status(lab: &NatLab, place: usize) -> serde_json::Value {
-    let told = std::process::Command::new(ASTERISM)
+    let reported = std::process::Command::new(ASTERISM)
         .args(["status", "--digests", "--format", "json", "--socket"])
         .arg(lab.control_socket(place))
         .output()
         .unwrap();
-    serde_json::from_slice(&told.stdout).unwrap_or_default()
+    serde_json::from_slice(&reported.stdout).unwrap_or_default()
 }
 
 /// These hosts are in this epoch, have closed what ended before it, and hold the same.
 fn agree(lab: &NatLab, places: &[usize], epoch: u64) -> bool {
-    let told: Vec<_> = places.iter().map(|place| status(lab, *place)).collect();
+    let reported: Vec<_> = places.iter().map(|place| status(lab, *place)).collect();
     let digests = |status: &serde_json::Value| -> Vec<_> {
         let objects = status["instances"][0]["objects"].as_array();
         let shared = objects.into_iter().flatten();
         shared.map(|object| object["digest"].clone()).collect()
     };
-    let first = digests(&told[0]);
+    let first = digests(&reported[0]);
     !first.is_empty()
-        && told.iter().all(|status| {
+        && reported.iter().all(|status| {
             status["epoch"] == epoch
                 && status["ended"].as_array().is_some_and(Vec::is_empty)
                 && digests(status) == first

@@ -1,5 +1,5 @@
 //! Every kind of mistake in a configuration, with the messages that an operator sees. Each `mistakes/NAME.toml` has its messages
-//! in `mistakes/NAME.txt`; `ASTERISM_BLESS=1` writes them anew, to be read before they are committed.
+//! in `mistakes/NAME.txt`; `ASTERISM_BLESS=1` writes them again, to be read before they are committed.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Scenario files: those of every function hold, and what does not hold, or is no scenario, is told so that it can be mended. Each
-//! `failing/NAME.scenario` has what is said of it in `failing/NAME.txt`; `ASTERISM_BLESS=1` writes these anew, to be read before they
+//! Scenario files: those of every function hold, and what does not hold, or is no scenario, is informed that it can be mended. Each
+//! `failing/NAME.scenario` has what is said of it in `failing/NAME.txt`; `ASTERISM_BLESS=1` writes these again, to be read before they
 //! are committed.
 
 mod validator;
@@ -69,7 +69,7 @@ fn every_function_has_a_scenario() {
 }
 
 #[test]
-fn what_does_not_hold_is_told_so_that_it_can_be_mended() {
+fn what_does_not_hold_is_reported_so_that_it_can_be_mended() {
     let folder = folder().join("failing");
     let mut wrong = Vec::new();
     let names = names(&folder);
@@ -86,7 +86,7 @@ fn what_does_not_hold_is_told_so_that_it_can_be_mended() {
         let said = format!("{stderr}{stdout}").replace(&format!("{}/", folder.display()), "");
         assert!(
             said.contains(&format!("{name}.scenario:")),
-            "{name}: a line is told: {said}"
+            "{name}: a line is reported: {said}"
         );
         let golden = file.with_extension("txt");
         if std::env::var_os("ASTERISM_BLESS").is_some() {

@@ -131,7 +131,7 @@ impl Pool {
     }
 
     /// By the Maglev table, by a key: the first that may take it. Where the backend of the place cannot, other places are tried: so
-    /// the death of a backend moves no flow of another, which a table made anew without it would.
+    /// the death of a backend moves no flow of another, which a table made again without it would.
     pub fn by_hash<S: State>(
         &self,
         ask: &Ask<'_, S>,
@@ -237,7 +237,7 @@ impl Pool {
     }
 }
 
-/// Whether a flow's backend has no other one of the client's endpoint, whose answers could not be told from this one's.
+/// Whether a flow's backend has no other one of the client's endpoint, whose answers could not be distinguished from this one's.
 fn has_no_other(flows: &Flows, flow: &Flow) -> Result<bool, Late> {
     if flow.mode != Mode::Nat {
         return Ok(true);

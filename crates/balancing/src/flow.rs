@@ -208,7 +208,7 @@ const MODE_BITS: u32 = 2;
 
 /// 24 bytes at most.
 impl Wire for Flow {
-    const LAYOUT: u64 = layout::by_hand("balancer flow", 2);
+    const LAYOUT: u64 = layout::manual("balancer flow", 2);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(self.client.protocol.0);

@@ -1,5 +1,5 @@
 //! What is said of a backend, all of which joins. By hosts: each checks all of them and has one vote for each. And by flows:
-//! whom it refused or did not answer, and when it answered again. Imports `asterism_function` alone.
+//! clients that it refused or did not answer, and when it answered again. Imports `asterism_function` alone.
 
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Endpoint, Reader, Tick, Value, Wire, Writer, layout};
@@ -15,7 +15,7 @@ pub const VOTERS: usize = 32;
 /// A flow that was not answered counts from so many seconds on after its SYN was sent again: the backend has had a whole second to
 /// answer any flow, which clears it. So SYNs that are sent again before they can be answered say nothing of a backend that lives.
 pub const SILENCE_SECONDS: Tick = 2;
-/// Flows whose failures are told apart, by a hash of their client.
+/// Flows whose failures are distinguished, by a hash of their client.
 pub const FAILURES: usize = 8;
 /// Seconds after which what was said of a backend is forgotten.
 pub(crate) const IDLE: [Tick; 1] = [4 * VOTE_SECONDS];
@@ -160,7 +160,7 @@ const fn is_refusal(failed: u32) -> bool {
 
 /// The slots in use, each with its number; the same of failures; and when it answered.
 impl Wire for HealthVotes {
-    const LAYOUT: u64 = layout::by_hand("balancer votes", 1);
+    const LAYOUT: u64 = layout::manual("balancer votes", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         let given = || (0u8..).zip(self.slots).filter(|(_, slot)| *slot != 0);
         out.u8(given().count() as u8);
@@ -220,11 +220,11 @@ mod tests {
         let silent = votes.with_failure(client(1), 100, false);
         assert!(!silent.fails(101, 1) && silent.fails(102, 1) && silent.fails(130, 1));
         assert!(!silent.fails(131, 1), "it is tried again");
-        // Further SYNs do not put it off, and after its time it begins anew.
+        // Further SYNs do not put it off, and after its time it begins again.
         let longer = silent.with_failure(client(1), 101, false);
         assert_eq!(longer, silent);
-        let anew = silent.with_failure(client(1), 131, false);
-        assert!(!anew.fails(132, 1) && anew.fails(133, 1));
+        let again = silent.with_failure(client(1), 131, false);
+        assert!(!again.fails(132, 1) && again.fails(133, 1));
         let answered = silent.with_answer(101);
         assert!(!answered.fails(102, 1));
         let again = answered.with_failure(client(1), 102, false);

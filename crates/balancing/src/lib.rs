@@ -5,7 +5,7 @@
 //!   [`Pool::choose`] a backend of it for a new flow: that which is kept of the client, else by [`Maglev`] (Eisenbud et al., NSDI 2016,
 //!   section 3.4) or by the fewest flows. [`Pool::by_hash`] and [`Pool::by_usage`] do it by a key alone, without flows.
 //! - [`HealthVotes`] are what is said of a backend. Hosts say it by frames on the port [`CONTROL`](asterism_function::CONTROL)
-//!   ([`CheckResult`], [`Pools::told`]), flows by what becomes of them ([`Pools::said`]: RFC 9293 §3.10.7.1). [`Pool::is_down`] asks them.
+//!   ([`CheckResult`], [`Pools::reported`]), flows by what becomes of them ([`Pools::said`]: RFC 9293 §3.10.7.1). [`Pool::is_down`] asks them.
 //! - A [`Role`] is what a flow is beside a client's: one that waits to take the place of another, or that of a client on the backends'
 //!   own link. [`Pool::fate`] says where a client's packet of a known flow goes: where the flow went, or to another backend.
 //! - A [`Flow`] is the record of a flow that has a backend, and [`Path`] how its packets leave by a
@@ -41,7 +41,7 @@
 //!
 //!     fn packet(&self, ask: Ask<'_, Found>) -> Result<Verdict, Late> {
 //!         if ask.port() == CONTROL {
-//!             match self.pools.told(&ask, &ask.health)? {
+//!             match self.pools.reported(&ask, &ask.health)? {
 //!                 ControlAction::Write(said) => said.write(&mut ask.act()?.health),
 //!                 ControlAction::End(verdict) => return Ok(verdict),
 //!                 // A wire has no stations.

@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(shares[3], 0);
     }
 
-    /// When one of ten leaves, its places are dealt anew, and few others change hands (the paper's figure 12).
+    /// When one of ten leaves, its places are dealt again, and few others change hands (the paper's figure 12).
     #[test]
     fn few_places_change_when_one_leaves() {
         let all = named(10);

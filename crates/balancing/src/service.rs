@@ -1,6 +1,6 @@
 //! What clients ask for and who may answer: the settings of what this crate does. Imports `asterism_function` alone.
 //!
-//! Plain values; whoever reads them from a file checks them.
+//! Plain values; anyone who reads them from a file checks them.
 
 use core::fmt;
 use core::net::Ipv4Addr;

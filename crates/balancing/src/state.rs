@@ -27,7 +27,7 @@ pub struct Sizes {
 
 /// Builds the four objects of a function that balances flows, in this order: `flows`, `affinity`, `usage` and `health`.
 ///
-/// Each instance counts of `flows` for itself how many flows each backend has. So `usage` is never told, and never drifts.
+/// Each instance counts of `flows` for itself how many flows each backend has. So `usage` is never reported, and never drifts.
 #[must_use]
 pub fn tables(builder: &Builder, sizes: &Sizes) -> (Flows, Clients, Vector, Health) {
     let mut idle = [sizes.half_closed_s; Progress::HALF_CLOSED_CLASS as usize + 1];

@@ -66,7 +66,11 @@ pub enum ControlAction {
 impl Pools {
     /// What is to be done about a frame of the host's control side: a [`CheckResult`] or a [`StationRequest`]; any other is dropped. A vote
     /// that stands is written again after ten seconds; one on a backend that is not checked (any more), never.
-    pub fn told<S: State>(&self, ask: &Ask<'_, S>, health: &Health) -> Result<ControlAction, Late> {
+    pub fn reported<S: State>(
+        &self,
+        ask: &Ask<'_, S>,
+        health: &Health,
+    ) -> Result<ControlAction, Late> {
         let (frame, now) = (ask.packet().bytes(), ask.now());
         if let Some(request) = StationRequest::read(frame) {
             return Ok(ControlAction::Resolve(request));

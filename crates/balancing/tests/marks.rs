@@ -51,7 +51,7 @@ impl NetworkFunction for Marks {
 
     fn packet(&self, ask: Ask<'_, MarksState>) -> Result<Verdict, Late> {
         if ask.port() == CONTROL {
-            match self.0.told(&ask, &ask.health)? {
+            match self.0.reported(&ask, &ask.health)? {
                 ControlAction::Write(said) => said.write(&mut ask.act()?.health),
                 ControlAction::End(verdict) => return Ok(verdict),
                 ControlAction::Resolve(_) => {}

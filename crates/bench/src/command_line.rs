@@ -17,7 +17,7 @@ use crate::measures::{self, Context};
 use crate::{instructions, plot, registry};
 
 const USAGE: &str = "\
-The measures of Asterism: each is made anew at every call.
+The measures of Asterism: each is made again at every call.
 
 Usage: asterism-bench list [--format json]
        asterism-bench measure NAME [--full] [--seed N] [--format json]

@@ -1,6 +1,6 @@
 //! What a measure hands back, and the one JSON document it prints.
 //!
-//! A [`Document`] is made anew at every call and never stored. Exit 0 means *measured*, whether or not
+//! A [`Document`] is made again at every call and never stored. Exit 0 means *measured*, whether or not
 //! the bar is met; a [`Failure`] is a sentence and a non-zero exit.
 
 use std::collections::BTreeMap;

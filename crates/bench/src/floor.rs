@@ -1,4 +1,4 @@
-//! The floor: a NAT loop written by hand, without any framework, as fast as we can make it.
+//! The floor: a NAT loop written manually, without any framework, as fast as we can make it.
 //!
 //! [`TwoWay`] does the work of the product's NAT on a packet of a known flow: check Ethernet and IPv4
 //! (checksum, lengths, no fragment, TTL), find the session, refresh its idle time, follow the TCP state,
@@ -20,7 +20,7 @@ pub use on_ports::OnPorts;
 
 /// Packets of a burst.
 pub const BURST: usize = 32;
-/// What a burst is told to do with each packet.
+/// What a burst is asked to do with each packet.
 pub type Verdicts = [Verdict; BURST];
 /// The floor that does the product's work.
 pub type TwoWay = Nat<true>;

@@ -125,11 +125,11 @@ const WORKLOADS: &[&[Workload]] = &[
 pub struct Measure {
     /// The name of its row.
     pub name: &'static str,
-    /// Makes it anew.
+    /// Makes it again.
     pub make: fn(&Context) -> Result<Outcome, Failure>,
 }
 
-/// What a measure is told.
+/// What a measure is reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Context {
     /// Make the long form, which may take minutes.

@@ -1,6 +1,6 @@
 //! Pictures of what some measures found: one SVG file for each, written by `report --plots DIR`.
 //!
-//! A picture shows a document's samples and nothing else, so whoever has the JSON can draw it again.
+//! A picture shows a document's samples and nothing else, so anyone who has the JSON can draw it again.
 
 use std::fmt::Write;
 

@@ -229,7 +229,7 @@ const fn published(whose: &'static str, figure: &'static str, from: &'static str
 mod tests {
     use super::*;
 
-    /// The names of the tables, copied by hand from the page that promises them.
+    /// The names of the tables, copied manually from the page that promises them.
     const PROMISED: &str = "
         pass-through.noop pass-through.read-write nat.instructions nat.replicated-instructions
         nat.10k nat.100k nat.1m nat.over-floor nat.churn nat.allocations

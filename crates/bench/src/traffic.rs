@@ -1,6 +1,6 @@
 //! Traffic: flows drawn at random, their frames, buffers to receive them in, and published distributions.
 //!
-//! Everything is drawn from one seed. Read [`Flows`] for who talks to whom, [`Buffers`] for what a packet
+//! Everything is drawn from one seed. Read [`Flows`] for which hosts talk to which others, [`Buffers`] for what a packet
 //! loop is given, `distributions` for sizes, mixes and popularity.
 
 pub mod distributions;

@@ -37,7 +37,7 @@ pub fn held_class(seconds: Tick) -> u8 {
 pub struct BlockedRecord {
     /// Whose packets are dropped; unknown: everybody's.
     pub source: End,
-    /// To whom; unknown: to all. Of a connection, its other end: both directions are dropped.
+    /// The recipient; unknown: to all. Of a connection, its other end: both directions are dropped.
     pub destination: End,
     /// From this time on they are not, in seconds of the cluster's time; [`Tick::MAX`]: they always are.
     pub until: Tick,

@@ -28,7 +28,7 @@
 //!             let Some((source, seconds)) = of_source(ask.packet().bytes()) else {
 //!                 return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
 //!             };
-//!             let block = seconds.map(|seconds| Block::by_hand(ask.now(), seconds));
+//!             let block = seconds.map(|seconds| Block::manual(ask.now(), seconds));
 //!             let change = Change::new(&ask.blocked, source, block)?;
 //!             return Ok(change.write(&mut ask.act()?.blocked));
 //!         }
@@ -44,9 +44,9 @@
 //! }
 //! ```
 //!
-//! Layer 3c; imports `asterism_function` alone. Read first: `by_hand.rs`.
+//! Layer 3c; imports `asterism_function` alone. Read first: `manual.rs`.
 
 pub mod blocked;
-pub mod by_hand;
+pub mod manual;
 
-pub use by_hand::{Block, Change, Order, of_source};
+pub use manual::{Block, Change, Order, of_source};

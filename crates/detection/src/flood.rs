@@ -6,7 +6,7 @@
 //! keyed hash of both ends, is remembered with what became of them (`handshakes.rs`). Only while some service is looked at are packets
 //! of connections read for what they complete, and most of those go no further than the hash.
 //!
-//! Nothing is dropped for it: sources of a flood are forged, and who floods few services has as many as he likes. Not told from a
+//! Nothing is dropped for it: sources of a flood are forged, and who floods few services has as many as he likes. Not distinguished from a
 //! flood: a service that fell silent under many clients. Not found: who sends forged ACKs after his SYNs.
 
 use asterism_function::objects::{TableAct, WindowedCountMinAct};
@@ -20,7 +20,7 @@ use crate::handshakes::{CELLS, Flood, Handshakes, Limit, Sample, Service};
 use crate::history::{Class, Methods};
 use crate::observation::{Observation, What};
 
-/// Seconds for which a flood is noted: one that goes on is told again after so long.
+/// Seconds for which a flood is noted: one that goes on is reported again after so long.
 const NOTED_S: Tick = 60;
 /// Error and doubt of the count of a service's SYNs: of a million in the window, a thousand too many at most. An error only makes that a
 /// service is looked at for nothing.
@@ -38,7 +38,7 @@ const SAMPLED: u32 = 128;
 const SAMPLED_LEAST: f32 = 16.0;
 /// Seconds of a window before the last one's handshakes are judged: one begun at its end has a second at least.
 const GRACE_S: Tick = 2;
-/// Shortest window, in seconds, and fewest handshakes that can be told from chance.
+/// Shortest window, in seconds, and fewest handshakes that can be distinguished from chance.
 const WINDOW_S_LEAST: Tick = GRACE_S + 1;
 const HANDSHAKES_LEAST: u32 = 16;
 

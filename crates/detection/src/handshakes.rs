@@ -1,6 +1,6 @@
 //! What is remembered of a service's handshakes: sets that join. Imports `asterism_function`.
 //!
-//! A handshake is a cell of a set, chosen by a keyed hash of both ends; how many are in a set is told from the share of cells that
+//! A handshake is a cell of a set, chosen by a keyed hash of both ends; how many are in a set is distinguished from the share of cells that
 //! are clear (linear counting, Whang et al. 1990). So a SYN that is sent again, or that two instances saw, counts once.
 
 use asterism_function::{BadBytes, Host, Key, Reader, Tick, Value, Wire, Writer};
@@ -60,7 +60,7 @@ pub struct Flood {
     #[wire(varint)]
     pub open: u32,
     /// Distinct sources of the handshakes that were looked at, those that were completed among them, estimated; 300 stands for more than
-    /// can be told.
+    /// can be reported.
     #[wire(varint)]
     pub sources: u16,
     /// The source of the SYN that it was found by.
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn open_handshakes_are_told_from_completed_ones_and_old_connections_do_not_hide_them() {
+    fn open_handshakes_are_reported_from_completed_ones_and_old_connections_do_not_hide_them() {
         let within = |found: Option<f32>, open: f32| {
             let found = found.expect("a flood");
             assert!((found - open).abs() < open / 3.0, "{found} for {open}");
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(judge(&sample(40, 0, 0), 11), None, "below the threshold");
         assert_eq!(judge(&sample(100, 0, 0), 10), None, "they may be completed");
         assert_eq!(judge(&sample(100, 0, 0), 12), None, "too old");
-        // More handshakes than cells: all that can be told.
+        // More handshakes than cells: all that can be reported.
         assert!(judge(&sample(9_000, 0, 0), 11).is_some_and(|open| open > 2_000.0));
         // No cell is left that could tell.
         assert_eq!(judge(&sample(9_000, 0, 9_000), 11), None);

@@ -187,7 +187,7 @@ pub struct SourceHistory {
 pub struct DetectedScan {
     /// Many ports, or many hosts.
     pub shape: Shape,
-    /// Distinct ports without an answer, estimated; 300 stands for more than can be told.
+    /// Distinct ports without an answer, estimated; 300 stands for more than can be reported.
     pub ports: u16,
     /// Distinct hosts that refused or kept silent, likewise.
     pub hosts: u16,
@@ -209,7 +209,7 @@ pub enum Shape {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thresholds {
     /// Distinct ports without any answer that make a port scan, provided that they are three times as many as the hosts that gave none.
-    /// At most some 200 can be told apart. Of datagrams only ports that refused count in full: see [`Thresholds::UDP`].
+    /// At most some 200 can be distinguished. Of datagrams only ports that refused count in full: see [`Thresholds::UDP`].
     pub ports: u16,
     /// Distinct hosts that refused which make a sweep, provided that they are two to four times as many as the unanswered ports, and no
     /// fewer than the hosts that the source converses with. One that has kept silent for a window counts half, one that may yet answer a
@@ -471,7 +471,7 @@ impl Value for SourceHistory {
 
 /// Window number, methods, a bit for each set that is not empty, those sets.
 impl Wire for SourceHistory {
-    const LAYOUT: u64 = layout::by_hand("port-scan history", 2);
+    const LAYOUT: u64 = layout::manual("port-scan history", 2);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.varint(self.epoch.into());

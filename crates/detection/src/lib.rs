@@ -1,4 +1,4 @@
-//! What detectors of scans and floods are made of: what packets say of who probes whom, gathered in small values that join.
+//! What detectors of scans and floods are made of: what packets say of who probes which one, gathered in small values that join.
 //!
 //! What a source probes may be seen by one instance, and the answers by another. So nothing here is a table of flows. Each source has a
 //! [`SourceHistory`], small sets of what it probed and what became of that; a packet is a [`Observation`] about one of them, and [`Scans`] says what it
@@ -16,7 +16,7 @@
 //!     histories: SourceHistories,
 //! }
 //!
-//! /// A wire through which nobody can scan: his further probes are dropped, all else that he sends passes, and no one is told.
+//! /// A wire through which nobody can scan: his further probes are dropped, all else that he sends passes, and no one is reported.
 //! struct Opaque(Scans);
 //!
 //! impl NetworkFunction for Opaque {

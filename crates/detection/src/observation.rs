@@ -191,7 +191,7 @@ impl Observation {
         {
             return None;
         }
-        // From a system port to another one: an answer, whoever saw the question.
+        // From a system port to another one: an answer, no matter who saw the question.
         if source_port < 1024 && destination_port >= 1024 {
             return Some(Self {
                 scanner: destination,

@@ -247,7 +247,7 @@ fn due(
     if begins {
         (watch.window, watch.start_bits) = (window, total);
     }
-    // The start may be above the total: whoever began the window knew of more.
+    // The start may be above the total: anyone who began the window knew of more.
     let over = total.saturating_sub(watch.start_bits) > policy.bits;
     if over {
         watch.blocked_until = now.saturating_add(policy.block_s);

@@ -93,7 +93,7 @@ fn parts(number: u16, clock: MonotonicClock) -> (StateChannel, Instance<Noting>)
     (channel, instance)
 }
 
-/// One turn of the host that is driven by hand.
+/// One turn of the host that is driven manually.
 fn turn(
     channel: &mut StateChannel,
     instance: &mut Instance<Noting>,

@@ -31,7 +31,7 @@ use outlet::{Delivering, Outlet};
 use sites::Sites;
 use walks::{Walk, find_walk};
 
-/// To whom a sealed datagram goes.
+/// The recipient a sealed datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Every other member.
@@ -130,11 +130,11 @@ pub struct StateChannel {
     committed: Arc<AtomicU64>,
     /// The round in which instances may log what changed in their accumulators, for them to read.
     round: Arc<Round>,
-    /// What instances were last told of each member, by place: received, stable, covered.
-    told: Vec<(u64, u64, u64)>,
+    /// What instances were last reported each member, by place: received, stable, covered.
+    reported: Vec<(u64, u64, u64)>,
     /// Of which incarnation of each member that was, by place.
-    told_of: Vec<Option<OriginName>>,
-    /// The later epoch of a member that instances were last told of.
+    reported_of: Vec<Option<OriginName>>,
+    /// The later epoch of a member that instances were last reported.
     later_epoch: Option<Epoch>,
     /// Walks for lagging_replicas under way here.
     walks: Vec<Walk>,
@@ -198,8 +198,8 @@ impl StateChannel {
             outlet: Outlet::new(down),
             committed,
             round,
-            told: vec![(0, 0, 0); members],
-            told_of: vec![None; members],
+            reported: vec![(0, 0, 0); members],
+            reported_of: vec![None; members],
             later_epoch: None,
             walks: Vec::new(),
             images: Vec::new(),
@@ -366,11 +366,11 @@ impl StateChannel {
             let body = &self.audit_body;
             self.replicator.write_audit(body, &mut self.plain);
         }
-        let told = audits
+        let reported = audits
             || self
                 .auditor
                 .poll_stream(&mut self.replicator, &mut self.plain);
-        told.then_some(ReplicaDestination::All)
+        reported.then_some(ReplicaDestination::All)
     }
 
     /// The longest datagram in bytes of UDP payload, by the configuration.
@@ -562,8 +562,10 @@ impl StateChannel {
             },
             Up::Applied { origin, sequence } => {
                 // Of an incarnation that has ended it says nothing about the one after it.
-                let told_of = self.told_of.iter();
-                let place = told_of.into_iter().position(|&told| told == Some(origin));
+                let reported_of = self.reported_of.iter();
+                let place = reported_of
+                    .into_iter()
+                    .position(|&reported| reported == Some(origin));
                 if let Some(place) = place {
                     applied[place] = applied[place].max(sequence);
                 }

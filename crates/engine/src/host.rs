@@ -40,7 +40,7 @@ pub struct HostConfig {
     /// The cluster's keys that are accepted, and the one that this host seals under. [`hash_seed`] of that one is the same
     /// at all hosts and for the cluster's lifetime.
     pub keys: KeyRing,
-    /// 48 bytes from a secure source, drawn anew at each start.
+    /// 48 bytes from a secure source, drawn again at each start.
     pub secrets: [u8; 48],
     /// Instances of this host. Sane: one for each core left for them. Bound: 1 to 64.
     pub instances: u16,
@@ -68,7 +68,7 @@ pub struct HostConfig {
     pub up_ring_bytes: usize,
     /// Bytes of the ring from the state channel to the instances. Sane: 4 MiB. Bound: at least 128 KiB.
     pub down_ring_bytes: usize,
-    /// What the placement is told besides names; see its fields.
+    /// What the placement is reported besides names; see its fields.
     pub replica: ReplicaConfig,
 }
 

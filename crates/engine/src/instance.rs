@@ -106,9 +106,9 @@ pub struct Instance<F: NetworkFunction> {
     flush_us: u64,
     flushed_us: u64,
     /// The last flush that left nothing out.
-    told_all_us: u64,
+    reported_all_us: u64,
     /// The last flush that passed over no object.
-    told_lazily_us: u64,
+    reported_lazily_us: u64,
     /// The flush under way leaves nothing out.
     tells_all: bool,
     /// Objects that the flush under way has still to come to.

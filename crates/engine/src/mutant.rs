@@ -7,7 +7,7 @@ asterism_mutant::planted! {
     ProgressOvertakes,
     /// A group is not handed to the sibling instances (HAProxy: entries of other processes never seen).
     SiblingSkipped,
-    /// Instances are told that all is stable which was received (Akka ORMap: removed entries return).
+    /// Instances are informed that all is stable which was received (Akka ORMap: removed entries return).
     StableWhenReceived,
     /// A part of an image for which there is no room is dropped (opnsense#3932: long flows never resync).
     ImagePartDropped,
@@ -32,8 +32,8 @@ asterism_mutant::planted! {
     ParkedInBurstUnseen,
     /// A packet that is late at one stage of a chain is called again from the first (effects of the earlier ones twice).
     ChainCalledAgainWhole,
-    /// What is told lazily is not told at all (counts that each host has for itself: what operators add up by hand).
-    LazyNeverTold,
+    /// What is reported lazily is not reported at all (counts that each host has for itself: what operators add up manually).
+    LazyNeverReported,
     /// A group that does not decode is skipped, and counts as applied (conntrackd: "3 malformed", and nothing follows).
     BadGroupAcknowledged,
     /// How far streams are applied is taken at the end of a repair, not before its first entry (a resynchronisation that flushes what

@@ -42,9 +42,9 @@ pub struct Tally {
     /// Bytes of those groups.
     pub group_bytes_written: u64,
     /// Changes of counters' and sketches' cells that were logged: without coalescing each would be one.
-    pub cell_changes: u64,
+    pub counter_changes: u64,
     /// Totals of cells with which they were logged.
-    pub cells_told: u64,
+    pub counters_reported: u64,
     /// Parts of images that were written for others.
     pub image_parts_written: u64,
     /// Places of tables that were looked at for that, used ones or not.
@@ -77,8 +77,8 @@ impl Default for Tally {
             groups_bad: 0,
             groups_written: 0,
             group_bytes_written: 0,
-            cell_changes: 0,
-            cells_told: 0,
+            counter_changes: 0,
+            counters_reported: 0,
             image_parts_written: 0,
             image_places: 0,
             image_places_most: 0,

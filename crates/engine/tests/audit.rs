@@ -17,7 +17,7 @@ use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_state::audit::LeafSet;
 use asterism_state::{ObjectSettings, OriginName, Wire, Writer};
 
-/// How often each source was seen, as the last one who saw it says, and by how much it talks to whom.
+/// How often each source was seen, as the last one who saw it says, and by how much it talks to which one.
 struct Counting;
 
 #[state]
@@ -161,7 +161,7 @@ fn differing(cluster: &Cluster<Counting>) -> [u32; 3] {
     })
 }
 
-fn told(cluster: &mut Cluster<Counting>, host: usize) -> Vec<bool> {
+fn reported(cluster: &mut Cluster<Counting>, host: usize) -> Vec<bool> {
     let channel = &mut cluster.members_mut()[host].channel;
     core::iter::from_fn(|| channel.poll_event())
         .filter_map(|event| match event {
@@ -172,7 +172,7 @@ fn told(cluster: &mut Cluster<Counting>, host: usize) -> Vec<bool> {
 }
 
 #[test]
-fn a_difference_is_told_and_a_repair_ends_it() {
+fn a_difference_is_reported_and_a_repair_ends_it() {
     for lanes in [1, 2] {
         let mut cluster = cluster(lanes);
         load(&mut cluster, Duration::from_secs(2));
@@ -195,13 +195,13 @@ fn a_difference_is_told_and_a_repair_ends_it() {
         assert!(odd.apply_alone(THIRD, 1 << 40, &group));
         load(&mut cluster, Duration::from_secs(1));
         assert_eq!(differing(&cluster), [0, 1, 0]);
-        assert_eq!(told(&mut cluster, 1), [false]);
+        assert_eq!(reported(&mut cluster, 1), [false]);
 
         let done = repair(&mut cluster, (1, 0), false);
         assert_eq!(done, (41, Removal::NotAsked));
         load(&mut cluster, Duration::from_secs(1));
         assert_eq!(differing(&cluster), [0; 3]);
-        assert_eq!(told(&mut cluster, 1), [true]);
+        assert_eq!(reported(&mut cluster, 1), [true]);
         assert_eq!(cluster.members()[2].instances[0].state().seen.len(), 41);
     }
 }
@@ -247,7 +247,7 @@ fn what_only_one_host_has_is_removed_by_a_repair_from_another() {
         assert_eq!(removal, Removal::NotOfThisObject);
         // What comes while the repair goes on stays, wherever it comes, as what comes behind it.
         let (_, removal) = repair(&mut cluster, (0, 0), true);
-        assert_eq!(removal, Removal::Told);
+        assert_eq!(removal, Removal::Reported);
         for host in 0..3 {
             assert!(cluster.inject(host, 0, PortNumber(0), &packet(6_000 + host as u16)));
         }
@@ -262,7 +262,7 @@ fn what_only_one_host_has_is_removed_by_a_repair_from_another() {
 #[test]
 fn before_anything_was_written_there_is_nothing_to_remove() {
     let mut cluster = cluster_of(1, 1);
-    for (entries, removal) in [(0, Removal::NothingWritten), (1, Removal::Told)] {
+    for (entries, removal) in [(0, Removal::NothingWritten), (1, Removal::Reported)] {
         let instance = &mut cluster.members_mut()[0].instances[0];
         let mut repair = instance.begin_repair(0, LeafSet::ALL, true);
         let steps = core::iter::from_fn(|| Some(instance.go_on_with_repair(&mut repair)));
@@ -274,7 +274,7 @@ fn before_anything_was_written_there_is_nothing_to_remove() {
 }
 
 #[test]
-fn a_weight_that_differs_is_told_and_its_writer_puts_it_right() {
+fn a_weight_that_differs_is_reported_and_its_writer_puts_it_right() {
     for lanes in [1, 2] {
         let mut cluster = cluster(lanes);
         load(&mut cluster, Duration::from_secs(2));
@@ -310,8 +310,8 @@ fn a_weight_that_differs_is_told_and_its_writer_puts_it_right() {
         assert!(repair(&mut cluster, (2, 1), false).0 > 0);
         load(&mut cluster, Duration::from_secs(1));
         assert_eq!(differing(&cluster), [0; 3]);
-        assert_eq!(told(&mut cluster, 1), [false, true]);
-        // Nothing is lost by that: what all hosts added is what all say, once it is told.
+        assert_eq!(reported(&mut cluster, 1), [false, true]);
+        // Nothing is lost by that: what all hosts added is what all say, once it is reported.
         cluster.run_until(cluster.now() + Duration::from_secs(1));
         let weights = [0, 1, 2].map(|host| weight(&cluster, host));
         assert_eq!(weights, [weights[0]; 3]);
@@ -327,7 +327,7 @@ fn a_weight_that_differs_is_told_and_its_writer_puts_it_right() {
 /// HAProxy's issue 3161: an update of an entry that another process made is never queued for the others.
 #[cfg(asterism_mutants)]
 #[test]
-fn an_update_that_is_never_queued_is_told() {
+fn an_update_that_is_never_queued_is_reported() {
     use asterism_state::mutant::{self, Mutant};
 
     let mut cluster = cluster(1);

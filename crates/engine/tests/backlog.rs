@@ -1,4 +1,4 @@
-//! What a state channel keeps for instances and members that stand still ends: memory is bounded, whoever wrote it, and walks stop
+//! What a state channel keeps for instances and members that stand still ends: memory is bounded, no matter who wrote it, and walks stop
 //! when nobody takes them.
 
 use std::sync::Arc;

@@ -176,7 +176,7 @@ fn exercise(mut cluster: Cluster<FlowCounter>, lanes: u16, packets: u64) {
         for instance in &member.instances {
             assert_eq!(instance.state().packets.get().unwrap(), packets);
             assert_eq!(instance.state().last.len(), 50);
-            // Whoever hashes otherwise than the others looks for what they told in other places.
+            // Anyone who hashes otherwise than the others looks for what they reported in other places.
             for source in 0..50 {
                 let said = instance.state().sketched.get(&endpoint(source)).unwrap();
                 assert!(
@@ -282,7 +282,7 @@ impl NetworkFunction for Spender {
 
 /// What nobody decides by may wait on a congested path as on a free one.
 #[test]
-fn of_buckets_that_are_nearly_full_a_congested_path_is_told_every_fifty_milliseconds() {
+fn of_buckets_that_are_nearly_full_a_congested_path_is_reported_every_fifty_milliseconds() {
     let mut cluster = two_hosts_of(Spender);
     let offer = |cluster: &mut Cluster<Spender>, time: Duration| {
         let until = cluster.now() + time;
@@ -292,9 +292,9 @@ fn of_buckets_that_are_nearly_full_a_congested_path_is_told_every_fifty_millisec
             cluster.run_until(cluster.now() + Duration::from_micros(100));
             number += 1;
         }
-        let told = cluster.members()[0].instances[0].tally().cells_told;
+        let reported = cluster.members()[0].instances[0].tally().counters_reported;
         let window = cluster.members()[0].channel.replicator().window();
-        (told, window.round != 0)
+        (reported, window.round != 0)
     };
     let (before, is_congested) = offer(&mut cluster, Duration::from_millis(200));
     assert!(!is_congested && before > 0);
@@ -305,16 +305,16 @@ fn of_buckets_that_are_nearly_full_a_congested_path_is_told_every_fifty_millisec
     assert!(is_congested, "a round trip of 10 ms instead of 0.4");
     let (after, is_congested) = offer(&mut cluster, Duration::from_millis(500));
     assert!(is_congested);
-    let told = after - before;
+    let reported = after - before;
     assert!(
-        (400..=600).contains(&told),
-        "{told} totals of 50 buckets in 500 ms"
+        (400..=600).contains(&reported),
+        "{reported} totals of 50 buckets in 500 ms"
     );
     let took = cluster.run_until_quiet(Duration::from_secs(20));
     assert!(took.is_some(), "the cluster did not become quiet");
 }
 
-/// Counts packets twice: for whoever decides by it, and for reports.
+/// Counts packets twice: for anyone who decides by it, and for reports.
 struct Reporter;
 
 #[state]
@@ -346,11 +346,12 @@ impl NetworkFunction for Reporter {
 }
 
 #[test]
-fn what_is_told_lazily_is_told_five_times_a_second_and_the_rest_with_each_flush() {
+fn what_is_reported_lazily_is_reported_five_times_a_second_and_the_rest_with_each_flush() {
     let mut cluster = two_hosts_of(Reporter);
-    let told = |cluster: &Cluster<Reporter>| cluster.members()[0].instances[0].tally().cells_told;
+    let reported =
+        |cluster: &Cluster<Reporter>| cluster.members()[0].instances[0].tally().counters_reported;
     let (mut behind_most, mut reports) = (0, 0);
-    let before = told(&cluster);
+    let before = reported(&cluster);
     for number in 1..=8_000u64 {
         cluster.inject(0, 0, PortNumber(0), &packet((number % 50) as u16));
         cluster.run_until(cluster.now() + Duration::from_micros(100));
@@ -368,12 +369,12 @@ fn what_is_told_lazily_is_told_five_times_a_second_and_the_rest_with_each_flush(
         (1_800..=2_020).contains(&reports),
         "{reports} packets in 200 ms"
     );
-    let told = told(&cluster) - before;
+    let reported = reported(&cluster) - before;
     // Of the counter once in two packets.
-    assert!(told < 4_000 + 50 * 5, "{told} totals in 800 ms");
+    assert!(reported < 4_000 + 50 * 5, "{reported} totals in 800 ms");
     let took = cluster.run_until_quiet(Duration::from_secs(20));
     assert!(took.is_some(), "the cluster did not become quiet");
     cluster.run_until(cluster.now() + Duration::from_millis(210));
     let [first, second] = [0, 1].map(|place| cluster.members()[place].instances[0].digests());
-    assert_eq!(first, second, "all is told in the end");
+    assert_eq!(first, second, "all is reported in the end");
 }

@@ -168,7 +168,7 @@ fn what_packets_read_decides_once_tables_are_large() {
     // And some to learn that they do not.
     bench.share(200_000, 100_000);
     assert!(bench.share(100_000, 100_000) > 0.99);
-    // Whoever asks for it always gets it.
+    // Anyone who asks for it always gets it.
     bench.instance.prefetch_above(1);
     bench.share(100_000, 1_000);
     assert_eq!(bench.share(100_000, 1_000), 1.0);

@@ -3,7 +3,7 @@
 //!
 //! Imports `asterism_function` alone. Every bit only ever becomes set within one incarnation of a session, so what two instances
 //! saw adds up (a SYN here and the SYN-ACK there are one handshake), whatever the order in which they tell each
-//! other. A connection that begins anew between the same endpoints begins a new incarnation: see [`Connection::ended`].
+//! other. A connection that begins again between the same endpoints begins a new incarnation: see [`Connection::ended`].
 
 use asterism_function::{Endpoint, Protocol, TcpFlags, Tick, Value, Wire};
 
@@ -88,7 +88,7 @@ impl Connection {
     }
 
     /// Whether `flags` open a new connection on a session whose last one ended: its bits must not count for the
-    /// new one, so the session is written anew instead of updated.
+    /// new one, so the session is rewritten instead of updated.
     #[inline(always)]
     pub fn reopens(self, flags: TcpFlags) -> bool {
         flags.contains(TcpFlags::SYN) && self.ended()

@@ -1,4 +1,4 @@
-//! What a function is told of the links that it stands between. Imports `asterism_function` alone.
+//! What a function is informed of the links that it stands between. Imports `asterism_function` alone.
 //!
 //! Plain values: reading them from a file is the binary's work.
 
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_told_from_what_no_host_has() {
+    fn hosts_are_reported_from_what_no_host_has() {
         for (text, expected) in [
             ("1.0.0.1", true),
             ("223.255.255.255", true),

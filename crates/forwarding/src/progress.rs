@@ -302,7 +302,7 @@ const fn reversed(direction: Direction) -> Direction {
 
 /// A byte; of TCP eight.
 impl Wire for Progress {
-    const LAYOUT: u64 = layout::by_hand("connection progress", 1);
+    const LAYOUT: u64 = layout::manual("connection progress", 1);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         self.connection.encode(out);

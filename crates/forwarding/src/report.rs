@@ -80,7 +80,7 @@ impl OneMore {
     }
 }
 
-/// Why the sender of a packet is told that it went no further.
+/// Why the sender of a packet is informed that it went no further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
     /// Its time to live ended here.

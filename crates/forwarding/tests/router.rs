@@ -338,7 +338,7 @@ fn arp_is_answered_for_our_addresses_on_their_link() {
 }
 
 #[test]
-fn errors_are_due_with_their_sender_told_and_limited() {
+fn errors_are_due_with_their_sender_reported_and_limited() {
     let mut kit = kit();
     let ended = udp_of(
         &build::Header4 {
@@ -369,10 +369,10 @@ fn errors_are_due_with_their_sender_told_and_limited() {
     }
     kit.advance(1);
     let reasons: Vec<Verdict> = (0..3).map(|_| kit.packet(INSIDE, &ended).verdict).collect();
-    let told = Verdict::Drop(Reason::TtlExceeded);
+    let reported = Verdict::Drop(Reason::TtlExceeded);
     assert_eq!(
         reasons,
-        [told, told, Verdict::Drop(Reason::IcmpLimited)],
+        [reported, reported, Verdict::Drop(Reason::IcmpLimited)],
         "two a second"
     );
 }

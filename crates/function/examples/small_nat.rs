@@ -32,7 +32,7 @@ impl NetworkFunction for Nat {
             ports: builder.pool("ports", space),
         };
         // A port returns once everybody has forgotten the last binding with it, and one that is in use is granted to nobody,
-        // whoever took it: another host, or this one before it was started anew.
+        // anyone who took it: another host, or this one before it was restarted.
         let returns = state.ports.returns();
         state.bindings.on_forget(1, move |pair, last| {
             if last {

@@ -11,7 +11,7 @@ pub struct Emissions {
     /// Frames for which there was no room, that the loop has not asked for yet.
     refused: u64,
     /// Copies, and those lost, that the loop has not asked for yet, and that a chain has not.
-    untold: (u64, u64),
+    unreported: (u64, u64),
     made: (u64, u64),
     /// How many frames there are, below; copies lost ever, above.
     mark: u64,
@@ -35,7 +35,7 @@ impl Default for Emissions {
             used: 0,
             frames: Vec::with_capacity(EMITTED_FRAMES_MAX),
             refused: 0,
-            untold: (0, 0),
+            unreported: (0, 0),
             made: (0, 0),
             mark: 0,
         }
@@ -68,12 +68,12 @@ impl Emissions {
     pub(crate) fn copy(&mut self, port: PortNumber, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= EMITTED_BYTES_MAX && self.has_room_for_copies();
         if !fits {
-            self.untold.1 += 1;
+            self.unreported.1 += 1;
             self.made.1 += 1;
             self.mark = self.mark.wrapping_add(LOST);
             return false;
         }
-        self.untold.0 += 1;
+        self.unreported.0 += 1;
         self.made.0 += 1;
         self.emit(port, |room| {
             room[..bytes.len()].copy_from_slice(bytes);
@@ -100,10 +100,10 @@ impl Emissions {
 
     /// Copies since the last time, and those for which there was no room.
     pub fn take_copies(&mut self) -> (u64, u64) {
-        core::mem::take(&mut self.untold)
+        core::mem::take(&mut self.unreported)
     }
 
-    /// Says anew by which ports the frames after the first `kept` leave.
+    /// Says again by which ports the frames after the first `kept` leave.
     pub(crate) fn redirect(&mut self, kept: usize, to: impl Fn(PortNumber) -> PortNumber) {
         for (port, ..) in self.frames.iter_mut().skip(kept) {
             *port = to(*port);
@@ -122,7 +122,7 @@ impl Emissions {
     /// Whether there is nothing to send, and nothing to tell of copies or of what found no room.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.untold.1 == 0 && self.refused == 0
+        self.frames.is_empty() && self.unreported.1 == 0 && self.refused == 0
     }
 
     /// Whether there is room for a copy beside what functions may have to say.

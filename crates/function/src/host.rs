@@ -123,7 +123,7 @@ impl core::fmt::Debug for Host {
 
 /// A version byte, then the address as [`Writer::address`] or 16 bytes.
 impl Wire for Host {
-    const LAYOUT: u64 = layout::by_hand("host", 1);
+    const LAYOUT: u64 = layout::manual("host", 1);
     const BYTES_MAX: usize = 17;
     fn encode(&self, out: &mut Writer<'_>) {
         if self.is_ipv4() {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_told_from_hosts() {
+    fn groups_are_reported_from_hosts() {
         for (text, group) in [
             ("224.0.0.251", true),
             ("255.255.255.255", true),

@@ -1,8 +1,8 @@
-//! What functions find, in one form, for whoever writes it down. Imports `host`, `own`.
+//! What functions find, in one form, for anyone who writes it down. Imports `host`, `own`.
 //!
 //! A function that tells of events answers the question [`QUESTION`] of its `report` with [`Notice`]s, one for each entry of its table
 //! of alerts, however old, and names their kinds in [`NetworkFunction::events`](crate::NetworkFunction::events). Every instance has
-//! the same table, so each can answer; who keeps what was told already knows what is new.
+//! the same table, so each can answer; who keeps what was reported already knows what is new.
 
 use asterism_state::{BadBytes, Reader, Tick, Wire, Writer};
 
@@ -88,7 +88,7 @@ pub struct Notice {
     pub member: u16,
     /// Who did it.
     pub source: End,
-    /// To whom.
+    /// The recipient.
     pub destination: End,
     /// The number of the transport protocol (IANA).
     pub protocol: Option<u8>,
@@ -96,7 +96,7 @@ pub struct Notice {
     pub outcome: Outcome,
     /// Names the flow that it was found in, alike on all hosts; `None` if it is about more than one.
     pub flow: Option<u64>,
-    /// It is about its destination, whoever is thought to be the source.
+    /// It is about its destination, no matter who is thought to be the source.
     pub is_of_destination: bool,
     /// What else is known, in a few words.
     pub detail: String,
@@ -128,7 +128,7 @@ impl Notice {
         is_named && of_kind == (self.generator, &*self.category, self.severity)
     }
 
-    /// What makes it another than others. Where it is about more than one flow, whom it was found at does not count.
+    /// What makes it another than others. Where it is about more than one flow, the hosts that it was found at do not count.
     #[must_use]
     pub fn subject(&self) -> Subject {
         let is_of_source = !self.is_of_destination && self.source != End::default();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_scan_was_found_at_makes_no_other_notice_of_it() {
+    fn which_a_scan_was_found_at_makes_no_other_notice_of_it() {
         let scan = |target: u16| Notice {
             source: End::host(Ipv4Addr::LOCALHOST.into()),
             destination: End::endpoint((Ipv4Addr::BROADCAST.into(), target)),
@@ -363,7 +363,7 @@ mod tests {
             ..scan(target)
         };
         assert_ne!(of_flow(1).subject(), of_flow(2).subject());
-        // A flood is about a service, whoever is thought to send it.
+        // A flood is about a service, no matter who is thought to send it.
         let flood = |source: Ipv4Addr, target| Notice {
             source: End::host(source.into()),
             is_of_destination: true,

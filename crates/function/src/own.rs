@@ -110,7 +110,7 @@ impl OwnEvent {
     }
 }
 
-/// Whether reasons, metrics and events are named as they must be. Whoever takes a function from elsewhere asks before it is run.
+/// Whether reasons, metrics and events are named as they must be. Anyone who takes a function from elsewhere asks before it is run.
 ///
 /// # Errors
 /// The first that is not, and how it should be.

@@ -48,8 +48,8 @@ reasons! {
     MappedAddress "mapped-address" "An IPv6 packet whose source or destination is an IPv4 address in its mapped form (`::ffff:0:0/96`), which is no address of packets (RFC 6890).";
     NotForUs "not-for-us" "The frame's destination is no address of this port.";
     UnsupportedProtocol "unsupported-protocol" "The function does not handle this kind of packet.";
-    TtlExceeded "ttl-exceeded" "The packet's time to live ended here; the sender was told by ICMP where that is allowed.";
-    PacketTooBig "packet-too-big" "The packet exceeds the next link's MTU and may not be fragmented; the sender was told by ICMP.";
+    TtlExceeded "ttl-exceeded" "The packet's time to live ended here; the sender was reported by ICMP where that is allowed.";
+    PacketTooBig "packet-too-big" "The packet exceeds the next link's MTU and may not be fragmented; the sender was reported by ICMP.";
     NoRoute "no-route" "There is no next hop for the destination.";
     NoBinding "no-binding" "No binding or session fits a packet from outside.";
     Filtered "filtered" "The filtering policy refuses a packet from this remote endpoint.";
@@ -59,7 +59,7 @@ reasons! {
     FragmentUnmatched "fragment-unmatched" "A later fragment whose first fragment was not seen.";
     IcmpUnmatched "icmp-unmatched" "An ICMP error that belongs to no known session.";
     IcmpLimited "icmp-limited" "An ICMP error was due but the rate limit was reached.";
-    NoBackend "no-backend" "No backend of the service's pool takes new flows; the client was told by ICMP where that is allowed.";
+    NoBackend "no-backend" "No backend of the service's pool takes new flows; the client was reported by ICMP where that is allowed.";
     Blocked "blocked" "The source is blocked.";
     PortBlocked "port-blocked" "The destination port is blocked for exceeding its volume.";
     Denied "denied" "A rule, or the default, refuses the new flow.";
@@ -81,7 +81,7 @@ reasons! {
     SignatureFound "signature-found" "The packet completes a signature whose response blocks.";
     ConnectionBlocked "connection-blocked" "The connection is blocked for a signature that was found in it.";
     FragmentNotInspected "fragment-not-inspected" "An IP fragment, in which no signature is looked for, where these are to be dropped.";
-    SubscriberQuota "subscriber-quota" "The subscriber has as many outside ports, or port blocks, as its quota allows; it was told by ICMP where that is allowed.";
+    SubscriberQuota "subscriber-quota" "The subscriber has as many outside ports, or port blocks, as its quota allows; it was reported by ICMP where that is allowed.";
     Own0 "own-0" "The function's own reason 0.";
     Own1 "own-1" "The function's own reason 1.";
     Own2 "own-2" "The function's own reason 2.";

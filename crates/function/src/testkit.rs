@@ -110,7 +110,7 @@ impl<F: NetworkFunction> Testkit<F> {
     pub fn function(&self) -> &F {
         &self.function
     }
-    /// Puts another function in its place, as when a host reads its configuration anew: the state stays.
+    /// Puts another function in its place, as when a host reads its configuration again: the state stays.
     pub fn replace_function(&mut self, function: F) {
         self.function = function;
     }

@@ -99,7 +99,7 @@ fn the_dead_take_no_packets() {
 }
 
 #[test]
-#[should_panic(expected = "differ though all was told")]
+#[should_panic(expected = "differ though all was reported")]
 fn replicas_that_differ_are_found() {
     let local = |_: &str| ObjectSettings::LOCAL;
     let mut kit = ClusterKit::with_settings(TwoEach, 2, 5, local);

@@ -45,12 +45,12 @@ enum Bug {
 struct Gate {
     bug: Bug,
     /// What no function should have.
-    told: Cell<bool>,
+    reported: Cell<bool>,
 }
 
 fn gate(bug: Bug) -> Gate {
-    let told = Cell::new(false);
-    Gate { bug, told }
+    let reported = Cell::new(false);
+    Gate { bug, reported }
 }
 
 impl NetworkFunction for Gate {
@@ -106,7 +106,7 @@ impl NetworkFunction for Gate {
             out.push(7);
             return None;
         }
-        if question != QUESTION || self.bug == Bug::TellsFirstWhoAsks && self.told.get() {
+        if question != QUESTION || self.bug == Bug::TellsFirstWhoAsks && self.reported.get() {
             return None;
         }
         let next = state.packets.for_each_from(range, |port, left, member| {
@@ -124,7 +124,7 @@ impl NetworkFunction for Gate {
                 _ => seen.write(out),
             }
         });
-        self.told.set(next.is_none());
+        self.reported.set(next.is_none());
         next
     }
 }
@@ -184,7 +184,7 @@ fn events_that_are_not_as_listed_are_caught() {
             (|| gate(Bug::TellsOfWhatItDoesNotList)) as fn() -> Gate,
             "is of no kind that is listed",
         ),
-        (|| gate(Bug::TellsTwice), "is told twice"),
+        (|| gate(Bug::TellsTwice), "is reported twice"),
         (|| gate(Bug::TellsFirstWhoAsks), "tell of other events"),
         (|| gate(Bug::AnswersWhateverIsAsked), "are not notices"),
     ] {

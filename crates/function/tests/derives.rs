@@ -268,7 +268,7 @@ fn a_hash_is_that_of_the_fields_side_by_side() {
     assert_eq!(
         opaque.hash(SEED),
         Some(5u32).hash(hash::word(6, SEED)),
-        "a hash by hand has what came before as its seed"
+        "a hash manually has what came before as its seed"
     );
 }
 
@@ -479,7 +479,7 @@ fn fields_join_by_their_laws() {
     );
     assert!(
         chosen(1, 9, 2).order(&chosen(2, 1, 2)).is_lt(),
-        "then by whom"
+        "then by which one"
     );
     assert!(
         chosen(1, 9, 2).order(&chosen(1, 1, 2)).is_eq(),

@@ -19,4 +19,4 @@ pub mod port_scan;
 pub mod signature;
 pub mod span;
 
-pub use asterism_blocking::{blocked, by_hand};
+pub use asterism_blocking::{blocked, manual};

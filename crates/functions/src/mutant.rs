@@ -3,7 +3,7 @@
 asterism_mutant::planted! {
     /// Firewall: what comes from outside is asked by the rules for inside (anybody gets in).
     SidesMistaken,
-    /// Balancer: a SYN that is sent again is dealt anew (two servers have halves of one connection).
+    /// Balancer: a SYN that is sent again is dealt again (two servers have halves of one connection).
     DealtAgain,
     /// Balancer: the backend of a new flow is not written (each host deals by itself, and answers are of no flow).
     FlowNotKept,

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use asterism_blocking::by_hand::Order;
+use asterism_blocking::manual::Order;
 use asterism_function::chain::{Chain, OnFailure, Stage};
 use asterism_function::records::read_records;
 use asterism_function::testkit::{START_TICK, Testkit, late_everywhere, measured};
@@ -249,10 +249,10 @@ fn a_stage_is_asked_for_a_report_by_its_number() {
         records.sort();
         records
     };
-    let mut told = Vec::new();
-    assert_eq!(ask(1, &mut told), None);
-    assert_eq!(records(&told), records(&own));
-    assert_eq!(records(&told).len(), 19);
+    let mut reported = Vec::new();
+    assert_eq!(ask(1, &mut reported), None);
+    assert_eq!(records(&reported), records(&own));
+    assert_eq!(records(&reported).len(), 19);
     for other in [0, 7] {
         let mut nothing = Vec::new();
         assert_eq!(ask(other, &mut nothing), None);
@@ -265,7 +265,7 @@ fn a_stage_is_asked_for_a_report_by_its_number() {
 /// What the control side tells a stage comes to it and no other, wherever it stands, also one that gets copies; a stage that does not know
 /// what it says drops it, as do the numbers of no stage. Of each answer late it fares alike.
 #[test]
-fn a_stage_is_told_whom_to_block_by_its_number() {
+fn a_stage_is_reported_which_to_block_by_its_number() {
     let chain = || {
         let signatures = SignatureConfig::new(vec![Signature {
             id: 1,
@@ -301,28 +301,28 @@ fn a_stage_is_told_whom_to_block_by_its_number() {
         let state = kit.state();
         [
             state.stage::<PortScanState>(1).unwrap().blocked.len(),
-            state.stage::<SignatureState>(2).unwrap().by_hand.len(),
+            state.stage::<SignatureState>(2).unwrap().manual.len(),
             state.stage::<FirewallState>(4).unwrap().blocked.len(),
         ]
     };
     let mut steps = Vec::new();
-    let mut told = |kit: &mut Testkit<Chain>, port, frame: Vec<u8>| {
+    let mut reported = |kit: &mut Testkit<Chain>, port, frame: Vec<u8>| {
         let verdict = kit.packet(port, &frame).verdict;
         steps.push((0, port, frame));
         verdict
     };
     assert_eq!(
-        told(&mut kit, at(1), order(source).frame()),
+        reported(&mut kit, at(1), order(source).frame()),
         Verdict::Consumed
     );
     assert_eq!(blocked(&kit), [1, 0, 0]);
     assert_eq!(
-        told(&mut kit, at(2), order(source).frame()),
+        reported(&mut kit, at(2), order(source).frame()),
         Verdict::Consumed
     );
     assert_eq!(blocked(&kit), [1, 1, 0]);
     assert_eq!(
-        told(&mut kit, at(4), order(outside).frame()),
+        reported(&mut kit, at(4), order(outside).frame()),
         Verdict::Consumed
     );
     assert_eq!(blocked(&kit), [1, 1, 1]);
@@ -330,27 +330,27 @@ fn a_stage_is_told_whom_to_block_by_its_number() {
     let remote = tcp(Ipv4Addr::new(198, 51, 100, 7), 443);
     let syn = |from| segment(tcp(from, 2_000), remote, TcpFlags::SYN);
     let dropped = Verdict::Drop(Reason::Blocked);
-    assert_eq!(told(&mut kit, INSIDE, syn(source)), dropped);
+    assert_eq!(reported(&mut kit, INSIDE, syn(source)), dropped);
     // Another one's packet has the blocked address where the last stage sees it.
     let other = Ipv4Addr::new(10, 0, 0, 2);
-    assert_eq!(told(&mut kit, INSIDE, syn(other)), dropped);
+    assert_eq!(reported(&mut kit, INSIDE, syn(other)), dropped);
     let tally = |kit: &Testkit<Chain>, stage: usize, reason| {
         kit.state().tallies().nth(stage).unwrap().dropped(reason)
     };
     assert_eq!(tally(&kit, 1, Reason::Blocked), 1);
     assert_eq!(tally(&kit, 4, Reason::Blocked), 1);
     let lift = Order::Unblock(outside.into()).frame();
-    assert_eq!(told(&mut kit, at(4), lift), Verdict::Consumed);
+    assert_eq!(reported(&mut kit, at(4), lift), Verdict::Consumed);
     assert_eq!(
-        told(&mut kit, INSIDE, syn(other)),
+        reported(&mut kit, INSIDE, syn(other)),
         Verdict::Forward(OUTSIDE)
     );
     // It does not know the frame, and whatever is done when it fails nobody else gets it.
     let unknown = Verdict::Drop(Reason::NotForUs);
-    assert_eq!(told(&mut kit, at(0), order(source).frame()), unknown);
+    assert_eq!(reported(&mut kit, at(0), order(source).frame()), unknown);
     assert_eq!(tally(&kit, 0, Reason::NotForUs), 1);
-    assert_eq!(told(&mut kit, at(5), order(source).frame()), unknown);
-    assert_eq!(told(&mut kit, CONTROL, order(source).frame()), unknown);
+    assert_eq!(reported(&mut kit, at(5), order(source).frame()), unknown);
+    assert_eq!(reported(&mut kit, CONTROL, order(source).frame()), unknown);
     assert_eq!(Chain::control(8), None);
     assert_eq!(blocked(&kit), [1, 1, 0]);
     late_everywhere(chain, &steps);

@@ -1,7 +1,7 @@
 //! Bytes, refusals, hashes and joins of every record stay what they are: hosts of different versions talk, and state files are
 //! read by later ones.
 //!
-//! For each record a digest over thousands of inputs, damaged and cut, recorded when all of them were written by hand. A record that
+//! For each record a digest over thousands of inputs, damaged and cut, recorded when all of them were written manually. A record that
 //! is to change gets a new line here, on purpose.
 
 use asterism_forwarding as forwarding;

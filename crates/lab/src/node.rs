@@ -121,7 +121,7 @@ impl Node {
     }
 
     /// Has what an interface receives worked off on this core, as the interrupts of a network card are tied to one (receive packet
-    /// steering, RPS). Otherwise whoever sends a frame does the receiver's work too, on the sender's core: in a laboratory
+    /// steering, RPS). Otherwise anyone who sends a frame does the receiver's work too, on the sender's core: in a laboratory
     /// that is often a core that neither end would have on machines of their own. Refused for a core that there is not.
     pub fn receive_on_core(&self, interface: &str, core: usize) -> Result<(), LabError> {
         self.enter(|| interface::receive_on_core(interface, core))?

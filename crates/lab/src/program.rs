@@ -19,7 +19,7 @@ use crate::namespace::{apart, enter_network, enter_processes, signal_group};
 
 /// Bytes kept of what a program writes to one of its outputs; what comes after is read and thrown away.
 pub const OUTPUT_BYTES_MAX: usize = 16 << 20;
-/// How long a program may take unless told otherwise.
+/// How long a program may take unless configured otherwise.
 pub const PROGRAM_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long an output may stay open after its program ended, because a child of its own still has it.
 const OUTPUT_LINGER: Duration = Duration::from_millis(300);

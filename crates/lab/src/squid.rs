@@ -195,7 +195,7 @@ impl Squid {
         self.ask(url, "")
     }
 
-    /// Has it get an object from the origin again, and store it anew.
+    /// Has it get an object from the origin again, and store it again.
     ///
     /// # Errors
     /// It does not answer, or not whole.

@@ -1,4 +1,4 @@
-//! One host of the cluster, driven by hand: an instance of the [`Keeper`] and its state channel, as they are shipped.
+//! One host of the cluster, driven manually: an instance of the [`Keeper`] and its state channel, as they are shipped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct Start {
     pub workload: Workload,
     /// This start of it: random, never from a clock.
     pub incarnation: Incarnation,
-    /// 48 bytes from a secure source, drawn anew at each start.
+    /// 48 bytes from a secure source, drawn again at each start.
     pub secrets: [u8; 48],
     /// Seconds since 1970 at time zero of the clock that the node is driven by.
     pub tick_at_zero: u32,

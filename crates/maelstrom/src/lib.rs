@@ -1,7 +1,7 @@
 //! A node of Maelstrom (<https://github.com/jepsen-io/maelstrom>): what is tested here is judged by rules that are not ours.
 //!
 //! Maelstrom starts a program once for each node, hands it one JSON message a line on standard input, takes such lines from
-//! its standard output, loses and delays what nodes say to each other, and then looks whether what clients were told can
+//! its standard output, loses and delays what nodes say to each other, and then looks whether what clients were reported can
 //! be true. A [`Node`] is one host of a cluster, an instance and its state channel as they are shipped; its sealed datagrams
 //! travel as base64 in messages of the type `asterism`. No rule of a protocol is written twice.
 //!

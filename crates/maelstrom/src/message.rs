@@ -10,7 +10,7 @@ pub(crate) const DATAGRAM: &str = "asterism";
 pub(crate) struct Message {
     /// Who sent it, to be answered.
     pub(crate) from: String,
-    /// To whom it was sent.
+    /// The recipient it was sent.
     pub(crate) to: String,
     /// What `type` says; empty if it says nothing.
     pub(crate) kind: String,
@@ -23,7 +23,7 @@ impl Message {
     /// Reads a line.
     ///
     /// # Errors
-    /// Why it is no message; nobody can be told but the log.
+    /// Why it is no message; nobody can be reported but the log.
     pub(crate) fn read(line: &str) -> Result<Self, String> {
         let value: Value =
             serde_json::from_str(line).map_err(|error| format!("no JSON: {error}"))?;
@@ -92,9 +92,9 @@ pub(crate) enum Code {
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// What Maelstrom is told.
+    /// What Maelstrom is reported.
     pub(crate) code: Code,
-    /// What people are told.
+    /// What people are reported.
     pub(crate) text: String,
 }
 

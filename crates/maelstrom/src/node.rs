@@ -49,7 +49,7 @@ pub struct Tally {
 pub struct Node {
     start: Start,
     running: Option<RunningNode>,
-    /// Emptied by whoever drives the node: a line adds two at most, a datagram one for each other node.
+    /// Emptied by anyone who drives the node: a line adds two at most, a datagram one for each other node.
     output: VecDeque<Output>,
     tally: Tally,
 }
@@ -168,7 +168,7 @@ impl Node {
         };
         use Workload::{Broadcast, GCounter, GSet, PnCounter};
         match (self.start.workload, message.kind.as_str()) {
-            // Nodes all speak to each other, whoever their neighbours are said to be.
+            // Nodes all speak to each other, no matter who their neighbours are said to be.
             (_, "topology") => Ok(json!({"type": "topology_ok"})),
             (Broadcast, "broadcast") => {
                 running.perform(now, Command::Insert(element(message, "message")?))?;

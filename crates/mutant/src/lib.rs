@@ -110,7 +110,7 @@ macro_rules! branches {
 #[cfg(any(test, doc))]
 pub mod example {
     planted! {
-        /// A sum begins at one (whoever counts nothing is told of something).
+        /// A sum begins at one (anyone who counts nothing is informed of something).
         BeginsAtOne,
         /// The last item is left out.
         LastLeftOut,

@@ -28,7 +28,7 @@ impl core::fmt::Display for Value {
 pub(crate) type Field = (String, Value);
 
 /// All fields of a frame. Two frames are the same exactly if their fields are, but for the two ways to write a
-/// checksum of zero, which one's complement does not tell apart.
+/// checksum of zero, which one's complement does not distinguish.
 pub(crate) fn fields(frame: &[u8]) -> Vec<Field> {
     let mut fields = Fields {
         bytes: frame,

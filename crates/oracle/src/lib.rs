@@ -2,7 +2,7 @@
 //!
 //! A [`Recording`] holds what reached a Linux NAT and what left it, with the ruleset and the box around it. [`compare`]
 //! feeds the same packets to our NAT and pairs what leaves. A difference counts unless one of five [`Rule`]s, each with
-//! its clause, explains it. [`live`] makes recordings anew: namespaces, nftables, and scripts that play both sides.
+//! its clause, explains it. [`live`] makes recordings again: namespaces, nftables, and scripts that play both sides.
 //!
 //! Beside the product: imports `engine`, `function`, `functions`, `placement`, `state`, and `lab` for live runs; nothing that ships needs it.
 //! Packets are read here by code of its own (`wire.rs`), so that a fault of `asterism-packet` cannot hide itself.

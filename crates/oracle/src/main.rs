@@ -1,4 +1,4 @@
-//! `asterism-oracle`: recordings of Linux's NAT made anew, and compared with our NAT.
+//! `asterism-oracle`: recordings of Linux's NAT made again, and compared with our NAT.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

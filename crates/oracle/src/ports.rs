@@ -39,7 +39,7 @@ pub(crate) struct Ports {
 pub(crate) enum Consistent {
     Yes,
     /// It is a new choice, and the old one may be forgotten: the session was ended or idle.
-    Anew,
+    Again,
     No,
 }
 
@@ -73,7 +73,7 @@ impl Ports {
         };
         match clash {
             None => Consistent::Yes,
-            Some(other) if forgotten(&other) => Consistent::Anew,
+            Some(other) if forgotten(&other) => Consistent::Again,
             Some(_) => Consistent::No,
         }
     }
@@ -258,7 +258,7 @@ mod tests {
         let mut quoted = error(&udp((OUTSIDE, 46_842), (REMOTE, 53)));
         ports.to_ours(&mut quoted, &setup);
         assert_eq!(quoted, error(&udp((OUTSIDE, 40_001), (REMOTE, 53))));
-        // A stranger's packet goes to whoever used the port last.
+        // A stranger's packet goes to anyone who used the port last.
         let mut stranger = udp((REMOTE, 99), (OUTSIDE, 46_842));
         ports.to_ours(&mut stranger, &setup);
         assert_eq!(stranger, udp((REMOTE, 99), (OUTSIDE, 40_001)));
@@ -272,13 +272,13 @@ mod tests {
         assert_eq!(ports.consistent(&session, 40_002, 5, idle), Consistent::No);
         assert_eq!(
             ports.consistent(&session, 40_002, 10, idle),
-            Consistent::Anew
+            Consistent::Again
         );
         // One port of ours for two of Linux's.
         let other = (wire::UDP, (REMOTE, 53), (OUTSIDE, 50_000));
         assert_eq!(ports.consistent(&other, 40_001, 5, idle), Consistent::No);
         assert_eq!(ports.consistent(&other, 40_003, 5, idle), Consistent::Yes);
         ports.seen(session, 40_001, Some(wire::RST), false, 5);
-        assert_eq!(ports.consistent(&other, 40_001, 6, idle), Consistent::Anew);
+        assert_eq!(ports.consistent(&other, 40_001, 6, idle), Consistent::Again);
     }
 }

@@ -62,7 +62,7 @@ impl Rule {
                  header: Linux passes it. Applies to what Linux alone sent because of such a packet."
             }
             Rule::OwnIdentification => {
-                "The identification serves reassembly alone, and whoever makes a datagram chooses it: Linux counts, \
+                "The identification serves reassembly alone, and anyone who makes a datagram chooses it: Linux counts, \
                  our NAT draws a number. Applies where identification and header checksum alone differ, in an ICMP \
                  error or echo reply that the NAT made itself."
             }

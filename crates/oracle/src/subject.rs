@@ -197,7 +197,7 @@ mod tests {
                 (Reason::ParkedOverflow, 2 * most)
             ]
         );
-        // Whoever comes afterwards finds everything as it was.
+        // Anyone who comes afterwards finds everything as it was.
         let [first, later] = fragments(1);
         assert_eq!(subject.packet(Side::Inside, &first).1.len(), 1);
         assert_eq!(subject.packet(Side::Inside, &later).1.len(), 1);

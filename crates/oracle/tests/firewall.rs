@@ -92,7 +92,7 @@ fn lost_servers_fare_alike() {
 
 /// The comparison sees what differs: judged by other rules, packets fare otherwise.
 #[test]
-fn a_firewall_with_other_rules_is_told_apart() {
+fn a_firewall_with_other_rules_is_reported_apart() {
     let Some(mut judges) = judges("differs") else {
         return;
     };

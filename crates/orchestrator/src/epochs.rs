@@ -1,8 +1,8 @@
-//! Epochs, handed to running hosts: who takes part in a cluster, and in which incarnation, is decided above the hosts and told to each.
+//! Epochs, handed to running hosts: who takes part in a cluster, and in which incarnation, is decided above the hosts and asked to each.
 //!
 //! [`hand`] gives a host the text of an epoch over its control socket, a Unix socket of mode 0600 on the host's own machine, and
 //! returns what is in force there afterwards. The host judges it as it judges its own file, has it on its disk before it is in
-//! force, and is at most as trusting as the file's permissions were: whoever may connect may hand. To hand an epoch again is always
+//! force, and is at most as trusting as the file's permissions were: anyone who may connect may hand. To hand an epoch again is always
 //! right: after a lost answer, a restart, or to everybody because one did not answer.
 //!
 //! The socket's host is in the binary, which uses these types too. Imports `clock`.

@@ -165,7 +165,7 @@ fn flows_go_where_they_are_steered() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_told_and_what_was_in_force_stays() {
+fn what_the_kernel_refuses_is_reported_and_what_was_in_force_stays() {
     if !ready() {
         return;
     }
@@ -202,7 +202,7 @@ fn what_the_kernel_refuses_is_told_and_what_was_in_force_stays() {
     assert_eq!(driver.counts().repaired, 1);
 }
 
-/// A driver that starts anew finds the slots in the kernel, and leaves flows where they are.
+/// A driver that restarts finds the slots in the kernel, and leaves flows where they are.
 #[test]
 fn a_new_driver_goes_on_from_the_routes_that_it_finds() {
     if !ready() {

@@ -33,7 +33,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// The source address: whoever sent the packet that the error is about.
+    /// The source address: anyone who sent the packet that the error is about.
     #[must_use]
     pub const fn source(&self) -> IpAddr {
         self.source

@@ -243,7 +243,7 @@ pub(crate) fn least_length_if_plain(protocol: u8) -> usize {
     OF_PLAIN.least_lengths[usize::from(protocol)]
 }
 
-/// What plain packets of a transport have in common, by IP protocol: read instead of compared with, so that whoever has TCP and UDP
+/// What plain packets of a transport have in common, by IP protocol: read instead of compared with, so that anyone who has TCP and UDP
 /// mixed has no branch guessed wrong.
 struct OfPlain {
     least_lengths: [usize; 256],

@@ -11,7 +11,7 @@ use asterism_packet::{
 use frames::{Recipe, recipes};
 use proptest::prelude::*;
 
-/// What the recipe becomes when its fields are changed and its checksums are computed anew.
+/// What the recipe becomes when its fields are changed and its checksums are computed again.
 fn rewritten(
     recipe: &Recipe,
     address_at: usize,

@@ -316,7 +316,7 @@ fn addresses(packet: &Packet<'_>) -> (IpAddr, IpAddr) {
     }
 }
 
-/// RFC 791 word by word: etherparse writes the header anew, and so loses the reserved flag.
+/// RFC 791 word by word: etherparse writes the header again, and so loses the reserved flag.
 fn is_valid_header(header: &[u8]) -> bool {
     let mut sum: u32 = header
         .chunks(2)

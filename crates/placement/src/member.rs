@@ -21,7 +21,7 @@ name! {
     MemberId(u16), "m"
 }
 name! {
-    /// One incarnation of a member, drawn anew at each start (never from a clock): what it said before a restart is not mistaken
+    /// One incarnation of a member, drawn again at each start (never from a clock): what it said before a restart is not mistaken
     /// for what it says now.
     Incarnation(u64), "i"
 }

@@ -60,7 +60,7 @@ asterism_mutant::planted! {
     /// A participant takes an ended incarnation as it has it, without asking the others (what one of two had of the dead is lost to
     /// the other for good).
     ClosesAlone,
-    /// Who is started anew is let in while somebody joins who heard the incarnation before, and may have of it what nobody else has (a counter
+    /// Who is restarted is let in while somebody joins who heard the incarnation before, and may have of it what nobody else has (a counter
     /// that lacks for good what one host saw of the dead).
     JoinsOutOfOrder,
     /// A newcomer's image is cut before all members keep what follows for it.
@@ -76,7 +76,7 @@ asterism_mutant::planted! {
     NewcomerAcknowledges,
     /// What was said of a member's stream before its restart counts for the stream after it.
     MarksOutliveIncarnations,
-    /// What a member got of an image whose server died before the end is kept, and nobody is told.
+    /// What a member got of an image whose server died before the end is kept, and nobody is reported.
     HalfImageForgotten,
     /// Who was silent and is served from the log again is sent no more of the image that it is owed of an incarnation that ended (opnsense#3932:
     /// a resync that is broken off and never done).
@@ -99,14 +99,14 @@ asterism_mutant::planted! {
     ReadsHalfAnImage,
     /// An acknowledgement does not close the window in which changes are kept back: each lasts as long as it may.
     WindowIgnoresAcknowledgement,
-    /// The window has no end of its own: whoever does not acknowledge makes all others late (one slow member stops the
+    /// The window has no end of its own: anyone who does not acknowledge makes all others late (one slow member stops the
     /// replication of all).
     WindowWithoutEnd,
     /// While changes are kept back no group is sent, those that packets wait for neither (a reply overtakes its binding).
     WindowHoldsGroups,
     /// On a congested path repairs wait for echoes that do not come, and for nothing else.
     RepairsStayPaused,
-    /// A host speaks the newest wire version that it understands, whoever else has to (a rolling upgrade that splits the
+    /// A host speaks the newest wire version that it understands, no matter who else has to (a rolling upgrade that splits the
     /// cluster: who is not upgraded yet hears nothing of who is).
     SpeaksTooEarly,
     /// Handshakes from anywhere spend the budget of the member that they name (a flood of forged ones from one address keeps that

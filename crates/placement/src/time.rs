@@ -1,4 +1,4 @@
-//! A point of time in whole microseconds, as whoever drives a protocol core reads it from its clock.
+//! A point of time in whole microseconds, as anyone who drives a protocol core reads it from its clock.
 //!
 //! The zero is the driver's business (start of process, start of simulation). Values of two members are never compared:
 //! a member's timestamps travel only to be echoed back to it.

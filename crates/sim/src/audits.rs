@@ -136,7 +136,7 @@ pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
     let reference = world.cluster.members()[0].channel.auditor().reference();
     let images = images_joined(&world.cluster);
     wait(world, "a replica that differs is found", |cluster| {
-        // Whoever falls off a short log now is walked through a replica, perhaps the odd one, and has what it has: seed 21913. Then
+        // Anyone who falls off a short log now is walked through a replica, perhaps the odd one, and has what it has: seed 21913. Then
         // those differ that have not, unless all have it.
         if images_joined(cluster) > images {
             let mut members = cluster.members().iter();

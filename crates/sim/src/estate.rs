@@ -607,7 +607,7 @@ impl Estate {
         Ok(())
     }
 
-    /// Once nobody talks any more, no port is in use at anybody, whoever granted it.
+    /// Once nobody talks any more, no port is in use at anybody, no matter who granted it.
     pub(crate) fn all_return(&mut self) -> Result<(), Failure> {
         for _ in 0..40 {
             self.groups.take(&self.cluster)?;

@@ -1,5 +1,5 @@
 //! At the end of some seeds a member commits what nobody can read, as a host of another build might: sealed, numbered and sent as all
-//! that it writes. Whoever it comes to must stop, and none may ever say that it has it (decision 047).
+//! that it writes. Anyone who it comes to must stop, and none may ever say that it has it (decision 047).
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(crate) fn stops_who_reads_it(world: &mut World<'_>) -> Result<(), Failure> {
     let images: Vec<u64> = (0..world.scenario.members())
         .map(|place| images_joined(world, place))
         .collect();
-    // Whoever falls off a short log is served by an image instead, and never sees the group (seed 745547).
+    // Anyone who falls off a short log is served by an image instead, and never sees the group (seed 745547).
     let was_served = |world: &World<'_>, place: usize| images_joined(world, place) > images[place];
     let has_stopped = |world: &World<'_>, place: usize| {
         let mut instances = world.cluster.members()[place].instances.iter();

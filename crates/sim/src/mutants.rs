@@ -94,7 +94,7 @@ const IN_THE_STATE: [state::Mutant; 6] = [
     state::Mutant::NamesPileUp,
     state::Mutant::LastUserOfTheEndedUnnamed,
     state::Mutant::GrantsUnjudged,
-    state::Mutant::LateTotalUntold,
+    state::Mutant::LateTotalUnreported,
     state::Mutant::SlotReusedWhileNamed,
     state::Mutant::LookupsUnmarked,
 ];
@@ -112,16 +112,16 @@ const OF_PARKING: [engine::Mutant; 3] = [
     engine::Mutant::ParkedInBurstUnseen,
 ];
 
-/// Planted bugs of chains, and of what is told lazily, which the simulator's own function has neither of: seeds of functions find them.
+/// Planted bugs of chains, and of what is reported lazily, which the simulator's own function has neither of: seeds of functions find them.
 const OF_FUNCTIONS: [engine::Mutant; 2] = [
     engine::Mutant::ChainCalledAgainWhole,
-    engine::Mutant::LazyNeverTold,
+    engine::Mutant::LazyNeverReported,
 ];
 
-/// Planted bugs of when it is told what was spent from token buckets, and at what rates these fill: seeds of functions, whose links are
+/// Planted bugs of when it is informed what was spent from token buckets, and at what rates these fill: seeds of functions, whose links are
 /// never cut, know how late that may be, and have tenants.
 const OF_BUCKETS: [state::Mutant; 3] = [
-    state::Mutant::CalmNeverTold,
+    state::Mutant::CalmNeverReported,
     state::Mutant::ShortWaits,
     state::Mutant::OneRateForAll,
 ];
@@ -351,7 +351,7 @@ fn complaint(name: &str) -> &'static str {
         "FloorForgotten" => "a new binding loses to an old tombstone",
         "GrantPerRetry" => "a NAT port leaked for every late read",
         "ProgressOvertakes" => "conntrackd: acknowledged while it waits in a cache",
-        "LazyNeverTold" => "counts that each host has for itself",
+        "LazyNeverReported" => "counts that each host has for itself",
         "ChainCalledAgainWhole" => "a packet that waits at the NAT is counted twice before it",
         "SiblingSkipped" => "entries of another process of the same host never seen",
         "SiblingsNotAwaited" => "a NAT port given to two flows, by two cores of one host",
@@ -375,22 +375,22 @@ fn complaint(name: &str) -> &'static str {
         "SpeaksTooEarly" => "a rolling upgrade splits the cluster",
         "WindowHoldsGroups" => "a reply overtakes its binding and is dropped",
         "RepairsStayPaused" => "what was lost is never sent again",
-        "CalmNeverTold" => "replicas of a limit differ",
+        "CalmNeverReported" => "replicas of a limit differ",
         "ShortWaits" => "a cluster lets a multiple of the rate through",
         "OthersNotOwed" => "gubernator#208: who does not own a limit never finds it reached",
         "OneRateForAll" => "who pays for little sends as much as who pays for most",
-        "WindowRestarts" => "gubernator#225: each peer begins the window anew",
-        "TotalsBeginAnew" => "a counter falls with each failover",
+        "WindowRestarts" => "gubernator#225: each peer begins the window again",
+        "TotalsBeginAgain" => "a counter falls with each failover",
         "EarlierIncarnationWins" => "totals fall back after a restart",
         "RemovedForAll" => "an object that two caches hold is found in none after one dropped it",
-        "HeldChangesForgotten" => "a counter's last additions are never told",
+        "HeldChangesForgotten" => "a counter's last additions are never reported",
         "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInImages" => {
             "an alarm that means nothing is heeded by nobody"
         }
         "RepairRemovesNews" | "RepairMarkedLate" => {
             "conntrackd: a resynchronisation flushes what came meanwhile"
         }
-        "TotalToldShort" => "haproxy#1497: counters that peers add up differently",
+        "TotalReportedShort" => "haproxy#1497: counters that peers add up differently",
         "LastWaitingTwice" => "haproxy#1497: what arrives twice counts twice",
         "OrphansLiveOn" => "conntrackd: entries of a dead node stay for ever",
         "ReassignedUnfenced" | "ReassignedBeforeIdle" | "LeaseWithoutEnd" => {
@@ -419,7 +419,7 @@ fn complaint(name: &str) -> &'static str {
         "SidesMistaken" => "anybody gets in",
         "AnswerNotWritten" => "a connection stops after its handshake",
         "DealtAgain" | "FlowNotKept" => "two servers have halves of one connection",
-        "SilenceCountsAtOnce" => "whoever sends SYNs twice takes living backends away",
+        "SilenceCountsAtOnce" => "anyone who sends SYNs twice takes living backends away",
         "RecoveryNotWritten" => "a backend that came back stays away",
         "BlindResetBelieved" => "RFC 5961: a stranger's reset ends a connection",
         "SecondBucketFree" => "a limit that limits nothing",

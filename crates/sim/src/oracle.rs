@@ -1,5 +1,5 @@
 //! What was really done, kept outside the system under test: every commit of every member, and what the
-//! objects must hold once all is applied. Nothing here is told by a protocol core.
+//! objects must hold once all is applied. Nothing here is reported by a protocol core.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,9 +48,9 @@ pub struct Oracle {
     pub tallies: BTreeMap<u16, u64>,
     /// Loads by place.
     pub loads: BTreeMap<u32, i64>,
-    /// What the sketch was told, by key.
+    /// What the sketch was reported, by key.
     pub volumes: BTreeMap<u16, u64>,
-    /// What the sketch of the last while was told, by key and bucket of time.
+    /// What the sketch of the last while was reported, by key and bucket of time.
     pub surges: BTreeMap<u16, BTreeMap<u32, u64>>,
     /// How often a key was put into the filter and not taken out.
     pub admitted: BTreeMap<u16, u64>,

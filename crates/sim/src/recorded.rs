@@ -1,4 +1,4 @@
-//! The function's state, with a record of each group that it was given to apply: what was delivered is seen, not told.
+//! The function's state, with a record of each group that it was given to apply: what was delivered is seen, not reported.
 
 use core::ops::Deref;
 

@@ -33,7 +33,7 @@ pub(crate) fn is_due(world: &World<'_>) -> bool {
     world.scenario.seed % EVERY == 5 && world.scenario.members() > 1
 }
 
-/// Everything that a host may be told to remove, as groups.
+/// Everything that a host may be asked to remove, as groups.
 fn purges(object: u8, through: &[(OriginName, u64)]) -> Vec<Vec<u8>> {
     let of = |streams: &[(OriginName, u64)]| {
         let mut group = Vec::new();

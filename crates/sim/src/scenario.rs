@@ -49,7 +49,7 @@ pub enum Fault {
     Cut {
         /// Who is not heard.
         from: u16,
-        /// By whom.
+        /// The author.
         to: u16,
     },
     /// A member stands still; what arrives waits in its socket's buffer.
@@ -68,27 +68,27 @@ pub enum Fault {
     },
     /// Datagrams above a size are lost without a word.
     SmallMtu {
-        /// From whom.
+        /// The sender.
         from: u16,
-        /// To whom.
+        /// The recipient.
         to: u16,
         /// The longest that passes.
         bytes: usize,
     },
     /// A narrow link with a short queue.
     Narrow {
-        /// From whom.
+        /// The sender.
         from: u16,
-        /// To whom.
+        /// The recipient.
         to: u16,
         /// Bits per second.
         rate: u64,
     },
     /// A link takes much longer.
     Spike {
-        /// From whom.
+        /// The sender.
         from: u16,
-        /// To whom.
+        /// The recipient.
         to: u16,
         /// How much longer.
         delay: Duration,

@@ -57,7 +57,7 @@ impl Sites {
         })
     }
 
-    /// What a member is told.
+    /// What a member is reported.
     pub fn config(&self) -> SitesConfig {
         let names = (0..).map(MemberId);
         let of = names.zip(self.of.iter().map(|&site| SiteId(site)));

@@ -137,9 +137,9 @@ impl NetworkFunction for Soaking {
 pub struct Soak {
     /// Operations, after coalescing, times the instances other than their writer's that applied them.
     pub operations: u64,
-    /// Entries written and totals of counters told.
+    /// Entries written and totals of counters reported.
     pub written: u64,
-    /// Additions to counters that those totals told.
+    /// Additions to counters that those totals reported.
     pub additions: u64,
     /// Datagrams that links were given, and of those lost, repeated and held back while others passed.
     pub datagrams: u64,
@@ -323,7 +323,7 @@ impl Portion {
             if self.cluster.is_quiet() {
                 match self.judge(round) {
                     Ok(()) => return Ok(()),
-                    // Totals that counters have not told yet.
+                    // Totals that counters have not reported yet.
                     Err(failure) if self.cluster.now() > until => return Err(failure),
                     Err(_) => {}
                 }
@@ -422,8 +422,10 @@ impl Portion {
     fn report(&self, rounds: u32, trace: &mut Trace) -> Soak {
         let members = self.cluster.members();
         let instances = members.iter().flat_map(|member| &member.instances);
-        let told: u64 = instances.map(|instance| instance.tally().cells_told).sum();
-        let written = u64::from(rounds) * u64::from(KEYS) * members.len() as u64 + told;
+        let reported: u64 = instances
+            .map(|instance| instance.tally().counters_reported)
+            .sum();
+        let written = u64::from(rounds) * u64::from(KEYS) * members.len() as u64 + reported;
         let links = self.cluster.network().statistics_total();
         let soak = Soak {
             operations: written * (self.instances - 1),

@@ -1,4 +1,4 @@
-//! What token buckets promise, judged by what was spent from them, by whom and when.
+//! What token buckets promise, judged by what was spent from them, by which one and when.
 //!
 //! An instance knows at least what it spent itself, and what all had spent when all was at rest last. What is missing in a bucket
 //! by that is the least that is missing in its own view of it, whatever was lost or late since: if it spends more than such a bucket
@@ -14,7 +14,7 @@ use crate::exercise::LIMIT;
 /// Parts of a token: what a rate of 1 a second refills in a microsecond.
 const PARTS: u64 = 1_000_000;
 const BURST: u64 = LIMIT.burst_tokens * PARTS;
-/// What is spent from a bucket that is more than half full waits so long before others are told.
+/// What is spent from a bucket that is more than half full waits so long before others are reported.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// What is missing in a bucket, at least.
@@ -47,7 +47,7 @@ pub struct Spent {
     stepped: u64,
     /// More is forgiven.
     owed_most: u64,
-    told_within: Duration,
+    reported_within: Duration,
 }
 
 impl Spent {
@@ -56,7 +56,7 @@ impl Spent {
         Self {
             stepped: steps.as_micros() as u64 * LIMIT.tokens_per_second,
             owed_most: instances * (BURST + LIMIT.tokens_per_second * PARTS),
-            told_within: PATIENCE + (flush + held) * 2 + Duration::from_millis(10),
+            reported_within: PATIENCE + (flush + held) * 2 + Duration::from_millis(10),
             ..Self::default()
         }
     }
@@ -100,7 +100,7 @@ impl Spent {
     }
 
     /// Whole tokens of a bucket at most, once all is at rest: what anybody spent is missing everywhere, but for what
-    /// waits yet to be told.
+    /// waits yet to be reported.
     pub fn left(&self, key: u16, now: Time) -> u64 {
         BURST.saturating_sub(self.missing(key, now)) / PARTS
     }
@@ -122,16 +122,16 @@ impl Spent {
         }
     }
 
-    /// An instance begins anew, with full buckets.
+    /// An instance begins again, with full buckets.
     pub fn begins(&mut self, instance: usize) {
         self.views.retain(|&(of, _), _| of != instance);
     }
 
     fn missing(&self, key: u16, now: Time) -> u64 {
         let mut missing = Missing::default();
-        let told = now - self.told_within;
+        let reported = now - self.reported_within;
         let spent = self.all.get(&key).into_iter().flatten();
-        for &(at, tokens) in spent.take_while(|&&(at, _)| at <= told) {
+        for &(at, tokens) in spent.take_while(|&&(at, _)| at <= reported) {
             missing.spend(at, tokens);
             missing.parts = missing.parts.min(self.owed_most);
         }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spent_just_now_may_not_be_told_yet() {
+    fn what_was_spent_just_now_may_not_be_reported_yet() {
         let mut spent = spent();
         let start = Time::ZERO + SECOND;
         assert!(spent.spend(0, start, (1, 30)).is_ok());

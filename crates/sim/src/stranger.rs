@@ -74,7 +74,7 @@ pub(crate) fn appear(world: &mut World<'_>, kind: Stranger) -> Result<(), Failur
     let instance = &mut instances[0];
     let mut bytes = Vec::new();
     let groups = world.oracle.heads[NAME] as u32 + 40;
-    let mut told = 0;
+    let mut reported = 0;
     for _ in 0..160 {
         let now = world.cluster.now();
         let local = asterism_placement::Time::from_micros(now.as_micros() - born.as_micros());
@@ -82,12 +82,12 @@ pub(crate) fn appear(world: &mut World<'_>, kind: Stranger) -> Result<(), Failur
             let _ = channel.handle(local, u64::from(from), &mut datagram);
         }
         for _ in 0..20 {
-            if told < groups {
-                told += 1;
+            if reported < groups {
+                reported += 1;
                 let command = Command {
                     verb: Verb::Note,
                     key: 1,
-                    token: TOKENS + told,
+                    token: TOKENS + reported,
                 };
                 instance.inject(local, PortNumber(0), &command.packet());
             }

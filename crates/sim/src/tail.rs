@@ -15,7 +15,7 @@ use crate::world::World;
 /// Who writes, and who does not get it.
 const WRITER: usize = 0;
 const READER: usize = 1;
-/// Below it a turn of a host is as long as what is to be told apart.
+/// Below it a turn of a host is as long as what is to be distinguished.
 const DELAY_LEAST: Duration = Duration::from_millis(1);
 /// Longer than any fault holds up a message, but for what a narrow link has queued.
 const SPIKE_MOST: Duration = Duration::from_millis(120);

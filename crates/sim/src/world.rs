@@ -69,13 +69,13 @@ pub struct World<'t> {
     pub(crate) next_token: u32,
     /// Ports lately granted, for replies.
     pub(crate) recent_ports: Vec<u16>,
-    /// Keys that were put into the filter and that nobody was told to take out, as often as that.
+    /// Keys that were put into the filter and that nobody was asked to take out, as often as that.
     pub(crate) admitted: Vec<u16>,
     overdue: Overdue,
     groups: Groups,
     entries: Entries,
-    /// What the oracle was told of, and what was judged.
-    told: Looked,
+    /// What the oracle was informed of, and what was judged.
+    reported: Looked,
     pub(crate) judged: Looked,
     steps: u64,
 }
@@ -218,7 +218,7 @@ impl<'t> World<'t> {
             overdue: Overdue::default(),
             groups: Groups::default(),
             entries: Entries::default(),
-            told: Looked::default(),
+            reported: Looked::default(),
             judged: Looked::default(),
             steps: 0,
         };
@@ -534,7 +534,7 @@ impl<'t> World<'t> {
 
     /// Tells the oracle what calls did since the last time.
     pub(crate) fn take_done(&mut self, at: Time) -> Result<(), Failure> {
-        let moved = self.told.look(&self.cluster);
+        let moved = self.reported.look(&self.cluster);
         for (place, member) in moved.members(&self.cluster) {
             let written = member
                 .instances

@@ -74,7 +74,7 @@ fn plans_have_both_kinds_of_routing_deaths_and_returns() {
     let plans: Vec<Plan> = (0..200).map(Plan::from_seed).collect();
     let count = |has: fn(&Plan) -> bool| plans.iter().filter(|plan| has(plan)).count();
     assert!((30..170).contains(&count(|plan| plan.sprays)));
-    assert!((30..170).contains(&count(|plan| plan.deals_anew)));
+    assert!((30..170).contains(&count(|plan| plan.deals_again)));
     assert!((100..200).contains(&count(|plan| plan.death.is_some())));
     let returns = |plan: &Plan| {
         let death = plan.death.as_ref();

@@ -44,7 +44,7 @@ pub(crate) fn expand(input: &DeriveInput, krate: &TokenStream) -> Result<TokenSt
                 _ => return ::core::result::Result::Err(#krate::BadBytes),
             });
             let layout = quote!(#krate::layout::of_parts(&[
-                #krate::layout::by_hand("enum", 0), #(#layouts),*
+                #krate::layout::manual("enum", 0), #(#layouts),*
             ]));
             let bytes_max = quote!(1 + #krate::layout::bytes_of_cases(&[#(#cases_bytes),*]));
             (encode, decode, layout, bytes_max)
@@ -154,13 +154,13 @@ fn forms(
                     <#kind as ::core::convert::TryFrom<::core::primitive::u64>>::try_from(input.varint()?)
                         .map_err(|_| #krate::BadBytes)?
                 ),
-                quote_spanned!(span=> #krate::layout::by_hand("varint", 0)),
+                quote_spanned!(span=> #krate::layout::manual("varint", 0)),
                 quote_spanned!(span=> ::core::mem::size_of::<#kind>() + ::core::mem::size_of::<#kind>() / 7 + 1),
             ),
             Form::Three => (
                 quote_spanned!(span=> out.u24(*#name);),
                 quote_spanned!(span=> input.u24()?),
-                quote_spanned!(span=> #krate::layout::by_hand("u24", 0)),
+                quote_spanned!(span=> #krate::layout::manual("u24", 0)),
                 quote_spanned!(span=> 3),
             ),
         };

@@ -1,8 +1,8 @@
 //! Who holds what of a pool once members have died: what an epoch says of it, and how the next one is made.
 //!
 //! The blocks of a pool are dealt by place in the configured list of members. A place's blocks lie in [`PARTITIONS`] partitions. While
-//! its member lives, it holds all of them; when an epoch leaves it out, each partition is dealt to one who goes on, and when it comes
-//! back, it gets its partitions back. An epoch says the result, whole, so that whoever missed epochs in between deals as the others
+//! its member incarnations, it holds all of them; when an epoch leaves it out, each partition is dealt to one who goes on, and when it comes
+//! back, it gets its partitions back. An epoch says the result, whole, so that anyone who missed epochs in between deals as the others
 //! do. That a partition is dealt to a member does not mean that it may grant from it: `leases.rs` says when it may.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct PlaceAssignment {
 pub struct BlockAssignment {
     /// By member, the partitions of whose place changed hands. All other members hold their own.
     pub dealt: BTreeMap<u16, PlaceAssignment>,
-    /// Of members that take no part, the last incarnation of which whoever wrote the epoch knows that its process has ended.
+    /// Of members that take no part, the last incarnation of which anyone who wrote the epoch knows that its process has ended.
     pub fenced: BTreeMap<u16, u64>,
 }
 

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::context::{Context, Tick, WriteSet, WriteSetTooLong};
-use crate::layout::{Shape, by_hand};
+use crate::layout::{Shape, manual};
 use crate::object::{Absence, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings, State};
 use crate::pool::{Pool, Space};
 use crate::table::{Row, Table, Value};
@@ -32,7 +32,7 @@ pub struct Builder {
     shape: Rc<Cell<Shape>>,
     /// What stands before the names that a function gives its objects; empty for a function alone.
     within: String,
-    /// Objects are told lazily.
+    /// Objects are reported lazily.
     lazy: bool,
     /// What a packet of the function writes at most.
     write_set: Rc<RefCell<WriteSet>>,
@@ -73,11 +73,11 @@ impl Builder {
         }
     }
 
-    /// A builder of the same state for objects by which no packet is decided: counts for reports. Their sums are told to other
+    /// A builder of the same state for objects by which no packet is decided: counts for reports. Their sums are asked to other
     /// instances up to 200 ms later than those of others, once for all that changed meanwhile, which costs a busy host a hundredth
-    /// of what telling them with each flush does. A host that dies takes with it what it had not told.
+    /// of what telling them with each flush does. A host that dies takes with it what it had not reported.
     ///
-    /// It makes no difference to tables, pools and registers, which are told as they are written, nor to token buckets, which tell
+    /// It makes no difference to tables, pools and registers, which are reported as they are written, nor to token buckets, which tell
     /// what others decide by.
     #[must_use]
     pub fn lazily(&self) -> Self {
@@ -199,7 +199,7 @@ impl Builder {
         let (object, settings) = self.object(name);
         idle.iter().for_each(|&idle| self.context.expect_idle(idle));
         let kind = [
-            by_hand("table", 2 + V::JOINS as u64),
+            manual("table", 2 + V::JOINS as u64),
             R::UNIQUE as u64,
             R::LANES as u64,
         ];
@@ -220,7 +220,7 @@ impl Builder {
         let (object, settings) = self.sums(name);
         self.context.expect_idle(idle);
         let made = [settings.capacity_or(capacity).into(), idle.into()];
-        self.note(&settings, &[by_hand("graph", 1), N::LAYOUT], &made);
+        self.note(&settings, &[manual("graph", 1), N::LAYOUT], &made);
         let settings = table_settings(&settings, capacity, &[idle]);
         crate::Graph::new(self.context.clone(), object, settings)
     }
@@ -229,14 +229,14 @@ impl Builder {
     pub fn pool<S: Space>(&self, name: &str, space: S) -> Pool<S> {
         let (object, settings) = self.object(name);
         let made = [space.ranges().into(), space.items().into()];
-        self.note(&settings, &[by_hand("pool", 0)], &made);
+        self.note(&settings, &[manual("pool", 0)], &made);
         Pool::new(self.context.clone(), object, settings, space)
     }
 
     /// A counter that all instances add to.
     pub fn counter(&self, name: &str) -> crate::Counter {
         let (object, settings) = self.sums(name);
-        self.note(&settings, &[by_hand("counter", 1)], &[]);
+        self.note(&settings, &[manual("counter", 1)], &[]);
         crate::Counter::new(self.context.clone(), object, settings)
     }
 
@@ -245,7 +245,7 @@ impl Builder {
         let (object, mut settings) = self.sums(name);
         settings.capacity = settings.capacity_or(capacity);
         let made = [settings.capacity.into()];
-        self.note(&settings, &[by_hand("counters", 1), K::LAYOUT], &made);
+        self.note(&settings, &[manual("counters", 1), K::LAYOUT], &made);
         crate::Counters::new(self.context.clone(), object, settings)
     }
 
@@ -261,7 +261,7 @@ impl Builder {
         let made = [settings.capacity.into(), words(&of_window(window))];
         self.note(
             &settings,
-            &[by_hand("windowed counters", 0), K::LAYOUT],
+            &[manual("windowed counters", 0), K::LAYOUT],
             &made,
         );
         crate::WindowedCounters::new(self.context.clone(), object, settings, window)
@@ -278,7 +278,7 @@ impl Builder {
         let made = [error.to_bits(), doubt.to_bits(), words(&of_window(window))];
         self.note(
             &settings,
-            &[by_hand("windowed count-min", 0), K::LAYOUT],
+            &[manual("windowed count-min", 0), K::LAYOUT],
             &made,
         );
         let sizes = ((error, doubt), window);
@@ -301,23 +301,23 @@ impl Builder {
         let mut made = vec![settings.capacity.into()];
         made.extend(rates.made());
         made.push(is_exact.into());
-        self.note(&settings, &[by_hand("token bucket", 0), K::LAYOUT], &made);
+        self.note(&settings, &[manual("token bucket", 0), K::LAYOUT], &made);
         crate::TokenBucket::new(self.context.clone(), object, settings, (rates, spending))
     }
 
     /// A sum, which may also fall, for each of `length` places.
     pub fn vector(&self, name: &str, length: u32) -> crate::Vector {
         let (object, settings) = self.sums(name);
-        self.note(&settings, &[by_hand("vector", 1)], &[length.into()]);
+        self.note(&settings, &[manual("vector", 1)], &[length.into()]);
         crate::Vector::new(self.context.clone(), object, settings, length)
     }
 
     /// As [`Builder::vector`], of this instance alone wherever other objects live: for sums that follow from an object that is
-    /// shared itself, as of what [`Table::on_turn`] tells. It is not told, compared or saved.
+    /// shared itself, as of what [`Table::on_turn`] tells. It is not reported, compared or saved.
     pub fn own_vector(&self, name: &str, length: u32) -> crate::Vector {
         let (object, mut settings) = self.object(name);
         (settings.logged, settings.audited) = (false, false);
-        self.note(&settings, &[by_hand("own vector", 0)], &[length.into()]);
+        self.note(&settings, &[manual("own vector", 0)], &[length.into()]);
         crate::Vector::new(self.context.clone(), object, settings, length)
     }
 
@@ -331,7 +331,7 @@ impl Builder {
     ) -> crate::CountMin<K> {
         let (object, settings) = self.sums(name);
         let made = [error.to_bits(), doubt.to_bits()];
-        self.note(&settings, &[by_hand("count-min", 1), K::LAYOUT], &made);
+        self.note(&settings, &[manual("count-min", 1), K::LAYOUT], &made);
         crate::CountMin::new(self.context.clone(), object, settings, (error, doubt))
     }
 
@@ -341,7 +341,7 @@ impl Builder {
         let (object, mut settings) = self.sums(name);
         settings.capacity = settings.capacity_or(places);
         let made = [settings.capacity.into()];
-        self.note(&settings, &[by_hand("top-k", 1), K::LAYOUT], &made);
+        self.note(&settings, &[manual("top-k", 1), K::LAYOUT], &made);
         crate::TopK::new(self.context.clone(), object, settings, settings.capacity)
     }
 
@@ -351,7 +351,7 @@ impl Builder {
         let (object, settings) = self.sums(name);
         let sizes = (settings.capacity_or(keys), mistaken);
         let made = [sizes.0.into(), mistaken.to_bits()];
-        self.note(&settings, &[by_hand("bloom", 0), K::LAYOUT], &made);
+        self.note(&settings, &[manual("bloom", 0), K::LAYOUT], &made);
         crate::Bloom::new(self.context.clone(), object, settings, sizes)
     }
 
@@ -365,7 +365,7 @@ impl Builder {
         let (object, settings) = self.sums(name);
         let sizes = (settings.capacity_or(keys), mistaken);
         let made = [sizes.0.into(), mistaken.to_bits()];
-        self.note(&settings, &[by_hand("counting bloom", 1), K::LAYOUT], &made);
+        self.note(&settings, &[manual("counting bloom", 1), K::LAYOUT], &made);
         crate::CountingBloom::new(self.context.clone(), object, settings, sizes)
     }
 
@@ -374,7 +374,7 @@ impl Builder {
         let (object, settings) = self.object(name);
         self.note(
             &settings,
-            &[by_hand("register", V::JOINS as u64), V::LAYOUT],
+            &[manual("register", V::JOINS as u64), V::LAYOUT],
             &[],
         );
         self.note_entries(name, crate::Register::<V>::OPERATION_BYTES);

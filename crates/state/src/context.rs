@@ -107,14 +107,14 @@ pub struct Call {
     serial: u64,
     grants: [Granted; GRANTS_PER_PACKET_MAX],
     grants_held: u8,
-    /// A bit for each grant that this call was told already.
-    grants_told: u8,
+    /// A bit for each grant that this call was reported already.
+    grants_reported: u8,
     misses: [Miss; MISSES_PER_PACKET_MAX],
     misses_held: u8,
     misses_fetched: u8,
     /// What the packet waits for, if its last call was late.
     wait: Wait,
-    /// When a call of it was late first; zero: none was. Begins anew at each stage of a chain.
+    /// When a call of it was late first; zero: none was. Begins again at each stage of a chain.
     late_since_us: u64,
 }
 
@@ -201,9 +201,9 @@ pub struct Context {
     pub(crate) covered_us: RefCell<Vec<u64>>,
     hold_accumulators: Cell<bool>,
     patience: accumulated::Patience,
-    /// Changes of cells that flushes told of, and totals that they told.
-    told: Cell<(u64, u64)>,
-    /// The incarnations that the epoch names, by name; empty until one was told of.
+    /// Changes of cells that flushes reported, and totals that they reported.
+    reported: Cell<(u64, u64)>,
+    /// The incarnations that the epoch names, by name; empty until one was informed of.
     pub(crate) living: RefCell<Vec<OriginName>>,
     /// What the epoch says of pools, and who may still grant; see `leases.rs`.
     pub(crate) leasing: Leasing,
@@ -253,7 +253,7 @@ impl Context {
             covered_us: RefCell::new(vec![0; members]),
             hold_accumulators: Cell::new(false),
             patience: Default::default(),
-            told: Cell::new((0, 0)),
+            reported: Cell::new((0, 0)),
             living: RefCell::default(),
             leasing: Leasing::default(),
             forgetting: Forgetting::default(),
@@ -356,7 +356,7 @@ impl Context {
         if matches!(call.wait, Wait::Fetch { .. }) {
             call.misses_fetched = call.misses_held;
         }
-        call.grants_told = 0;
+        call.grants_reported = 0;
         call.wait = Wait::Nothing;
         self.arrived_us.set(call.arrived_us);
         self.arrived_tick.set(call.arrived_tick);
@@ -424,12 +424,12 @@ impl Context {
         let held = call.grants_held;
         for ticket in 0..held {
             let granted = call.grants[usize::from(ticket)];
-            let told =
-                call.grants_told & (1 << ticket) != 0 || mutant::active(Mutant::GrantPerRetry);
+            let reported =
+                call.grants_reported & (1 << ticket) != 0 || mutant::active(Mutant::GrantPerRetry);
             // What was found while asking may have changed since the earlier call, and with it what the
             // function asks for: a grant of another pool or range waits for the packet's end.
-            if !told && !granted.spent && granted.object == object && fits(granted.number) {
-                call.grants_told |= 1 << ticket;
+            if !reported && !granted.spent && granted.object == object && fits(granted.number) {
+                call.grants_reported |= 1 << ticket;
                 return Some((granted.number, ticket));
             }
         }
@@ -445,7 +445,7 @@ impl Context {
             number,
         };
         call.grants_held += 1;
-        call.grants_told |= 1 << held;
+        call.grants_reported |= 1 << held;
         self.attention.set(true);
         Some((number, held))
     }

@@ -44,7 +44,7 @@ counts! {
     Refused "refused" "Grants or tokens that were asked for and not given.";
     Expired "expired" "Totals of a window that came, or were added here, when their bucket was dropped already.";
     Ahead "ahead" "Totals of a window of members whose clocks are ahead of this host's by more than 4 seconds.";
-    SetBack "set_back" "Times that this host's clock was set back by more than 4 seconds, and the window began anew with nothing.";
+    SetBack "set_back" "Times that this host's clock was set back by more than 4 seconds, and the window began again with nothing.";
     Forgiven "forgiven" "Tokens that others spent so long ago that they are not paid back.";
 }
 

@@ -60,7 +60,7 @@ struct Everything {
     heavy: TopK<u16>,
 }
 
-/// By hand what `#[state]` generates: the attribute names this crate from outside.
+/// Manually what `#[state]` generates: the attribute names this crate from outside.
 impl State for Everything {
     const OBJECTS: &'static [&'static str] = &[
         "map",

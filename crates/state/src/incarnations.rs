@@ -19,7 +19,7 @@ impl Context {
         }
         Some(slot)
     }
-    /// How many incarnations of members are told apart, of [`ORIGINS_MAX`](crate::ORIGINS_MAX).
+    /// How many incarnations of members are distinguished, of [`ORIGINS_MAX`](crate::ORIGINS_MAX).
     pub fn incarnations(&self) -> usize {
         self.origins.borrow().count()
     }
@@ -106,7 +106,7 @@ impl Context {
         }
     }
     /// Whether an entry that was last used by `toucher` has nobody who says when it idled out, and this instance is to say
-    /// it: whoever of the epoch the entry's hash falls to.
+    /// it: anyone who of the epoch the entry's hash falls to.
     pub(crate) fn inherits(&self, toucher: Origin, hash: u64) -> bool {
         let living = self.living.borrow();
         if living.is_empty() || living.contains(&self.origin_name(toucher)) {
@@ -114,7 +114,7 @@ impl Context {
         }
         living[hash as usize % living.len()] == self.identity.own && self.falls_to_lane(hash)
     }
-    /// Whether an incarnation may still write: the epoch names it, or none told of incarnations.
+    /// Whether an incarnation may still write: the epoch names it, or none reported incarnations.
     pub(crate) fn incarnations_on(&self, incarnation: OriginName) -> bool {
         let living = self.living.borrow();
         living.is_empty() || living.contains(&incarnation)
@@ -124,7 +124,7 @@ impl Context {
         let (lane, lanes) = self.identity.lane;
         (hash >> 32) % u64::from(lanes.max(1)) == u64::from(lane)
     }
-    /// Whether an origin is this host before it was started anew.
+    /// Whether an origin is this host before it was restarted.
     pub(crate) fn is_earlier_incarnation(&self, origin: Origin) -> bool {
         origin != Origins::OWN && self.origin_name(origin).member == self.identity.own.member
     }

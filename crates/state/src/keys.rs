@@ -5,12 +5,12 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use asterism_packet::{Endpoint, Flow4, FlowKey, MacAddress, Protocol};
 
 use crate::hash::Packed;
-use crate::layout::by_hand;
+use crate::layout::manual;
 use crate::map::Key;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
 impl Wire for Ipv4Addr {
-    const LAYOUT: u64 = by_hand("Ipv4Addr", 0);
+    const LAYOUT: u64 = manual("Ipv4Addr", 0);
     const BYTES_MAX: usize = 5;
     fn encode(&self, out: &mut Writer<'_>) {
         out.address(self.to_bits());
@@ -36,7 +36,7 @@ impl Key for Ipv4Addr {
 }
 
 impl Wire for Ipv6Addr {
-    const LAYOUT: u64 = by_hand("Ipv6Addr", 0);
+    const LAYOUT: u64 = manual("Ipv6Addr", 0);
     const BYTES_MAX: usize = 16;
     fn encode(&self, out: &mut Writer<'_>) {
         out.raw(&self.octets());
@@ -65,7 +65,7 @@ impl Key for Ipv6Addr {
 
 /// Its six bytes, as in a frame.
 impl Wire for MacAddress {
-    const LAYOUT: u64 = by_hand("MacAddress", 0);
+    const LAYOUT: u64 = manual("MacAddress", 0);
     const BYTES_MAX: usize = 6;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
@@ -79,7 +79,7 @@ impl Wire for MacAddress {
 
 /// Its number.
 impl Wire for Protocol {
-    const LAYOUT: u64 = by_hand("Protocol", 0);
+    const LAYOUT: u64 = manual("Protocol", 0);
     const BYTES_MAX: usize = 1;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
@@ -113,7 +113,7 @@ macro_rules! keys_by_content {
 keys_by_content!(MacAddress, Protocol);
 
 impl Wire for Endpoint {
-    const LAYOUT: u64 = by_hand("Endpoint", 0);
+    const LAYOUT: u64 = manual("Endpoint", 0);
     const BYTES_MAX: usize = 8;
     fn encode(&self, out: &mut Writer<'_>) {
         out.address(self.address.to_bits());
@@ -188,7 +188,7 @@ impl From<Flow4Key> for Flow4 {
 }
 
 impl Wire for Flow4Key {
-    const LAYOUT: u64 = by_hand("Flow4Key", 0);
+    const LAYOUT: u64 = manual("Flow4Key", 0);
     const BYTES_MAX: usize = 15;
     fn encode(&self, out: &mut Writer<'_>) {
         let flow = Flow4::from(*self);

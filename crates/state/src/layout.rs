@@ -6,9 +6,9 @@
 use crate::hash;
 use crate::object::ObjectSettings;
 
-/// The layout of a type that is written by hand, under this name; `version` is another one when its bytes are.
+/// The layout of a type that is written manually, under this name; `version` is another one when its bytes are.
 #[must_use]
-pub const fn by_hand(name: &str, version: u64) -> u64 {
+pub const fn manual(name: &str, version: u64) -> u64 {
     let bytes = name.as_bytes();
     let (mut sum, mut place) = (hash::word(version, 0x4C41_594F_5554_0001), 0);
     while place < bytes.len() {
@@ -69,9 +69,9 @@ pub const fn bytes_of_cases(cases: &[usize]) -> usize {
 /// What hosts must have alike of a whole state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// The objects' names, kinds and layouts, in order: whoever differs misreads every byte.
+    /// The objects' names, kinds and layouts, in order: anyone who differs misreads every byte.
     pub layout: u64,
-    /// That, which of them are shared, and their sizes: whoever differs has no room for, or no use of, what others write.
+    /// That, which of them are shared, and their sizes: anyone who differs has no room for, or no use of, what others write.
     pub whole: u64,
 }
 
@@ -131,9 +131,9 @@ mod tests {
             core::net::Ipv6Addr::LAYOUT,
             crate::Single::<u16>::LAYOUT,
             crate::Pair::<u8, u16>::LAYOUT,
-            by_hand("session", 1),
-            by_hand("session", 2),
-            by_hand("sessions", 1),
+            manual("session", 1),
+            manual("session", 2),
+            manual("sessions", 1),
             of_size(8),
             of_size(9),
         ];

@@ -1,6 +1,6 @@
 //! When a member may grant from partitions that were another's: what one instance knows of who could still grant from them.
 //!
-//! An epoch says who holds a partition ([`BlockAssignment`]). Whoever is given one grants from it once none of those who held it before can,
+//! An epoch says who holds a partition ([`BlockAssignment`]). Anyone who is given one grants from it once none of those who held it before can,
 //! and all that they granted is known here:
 //!
 //! - One that lives puts on record, in its own stream, that it has the epoch in force; what it granted before comes before
@@ -224,7 +224,7 @@ impl Leases {
         } in &mut self.ended
         {
             let fenced = fenced.get(&incarnation.member);
-            // Whoever names a new incarnation says that the one before has ended.
+            // Anyone who names a new incarnation says that the one before has ended.
             let named = living
                 .iter()
                 .any(|living| living.member == incarnation.member);

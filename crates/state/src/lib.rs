@@ -5,7 +5,7 @@
 //! through [`State::apply`], whole states through [`State::apply_image`].
 //!
 //! Read first: `object.rs` (what an object can do), `builder.rs` (how a state's objects are made), then `table/mod.rs`
-//! (the table behind maps and sets), `graph/mod.rs` (who talks to whom), `accumulator/mod.rs` (sums and sketches),
+//! (the table behind maps and sets), `graph/mod.rs` (which hosts talk to which others), `accumulator/mod.rs` (sums and sketches),
 //! `pool.rs` (what can run out), `context.rs` (what one instance's objects share).
 
 mod accumulator;

@@ -20,7 +20,7 @@ use crate::wire::{BadBytes, Reader, Wire, Writer};
 pub trait Key: Copy + Eq + Ord + Debug + Wire + 'static {
     /// A keyed hash; use [`hash`](crate::hash).
     fn hash(&self, seed: u64) -> u64;
-    /// Of a key that lies in a derived one: its fields of known width, beside those before it. A key whose hash is by hand has none.
+    /// Of a key that lies in a derived one: its fields of known width, beside those before it. A key whose hash is manually has none.
     #[doc(hidden)]
     #[inline(always)]
     fn pack(&self, packed: Packed) -> Packed {
@@ -146,7 +146,7 @@ impl<L, R> From<(L, R)> for Pair<L, R> {
 }
 
 impl<L: Wire, R: Wire> Wire for Pair<L, R> {
-    const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("Pair", 0), L::LAYOUT, R::LAYOUT]);
+    const LAYOUT: u64 = layout::of_parts(&[layout::manual("Pair", 0), L::LAYOUT, R::LAYOUT]);
     const BYTES_MAX: usize = L::BYTES_MAX + R::BYTES_MAX;
     fn encode(&self, out: &mut Writer<'_>) {
         self.0.encode(out);

@@ -49,17 +49,17 @@ asterism_mutant::planted! {
     /// if the user is gone for good (conntrackd: entries of a dead node stay committed).
     LastUserOfTheEndedUnnamed,
     /// What changed in a cell while changes are held back is forgotten when they may go (a counter's last additions are
-    /// never told).
+    /// never reported).
     HeldChangesForgotten,
     /// A cell that is applied is not in the digest of its part (an auditor that alarms, or is silent, for nothing).
     CellNotAudited,
     /// A repair removes what the host it is made from does not have, also what was written since (a resynchronisation
     /// that flushes the table it is to fill).
     RepairRemovesNews,
-    /// An image says of an edge's weight what nobody was told yet (an auditor that alarms for nothing).
+    /// An image says of an edge's weight a value that was not reported yet (an auditor that alarms for nothing).
     UntoldInImages,
     /// A flush tells a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).
-    TotalToldShort,
+    TotalReportedShort,
     /// What a dead member held is given out without knowing that its process has ended (a NAT port given to two flows, by a
     /// host that was only cut off).
     ReassignedUnfenced,
@@ -74,7 +74,7 @@ asterism_mutant::planted! {
     /// A host that nobody answers grants on (a NAT port given to two flows, by a host that was only cut off).
     LeaseWithoutEnd,
     /// What was spent from buckets that are far from empty waits for ever (replicas of a limit differ).
-    CalmNeverTold,
+    CalmNeverReported,
     /// What was spent from buckets that run empty waits as long as what was spent from full ones (a cluster lets a multiple of
     /// the rate through).
     ShortWaits,
@@ -83,20 +83,20 @@ asterism_mutant::planted! {
     OthersNotOwed,
     /// Keys that have a rate of their own get that of all others (who pays for little sends as much as who pays for most).
     OneRateForAll,
-    /// Of a window the bucket that is being filled is summed alone (mailgun/gubernator#225: each peer began the window anew; what
+    /// Of a window the bucket that is being filled is summed alone (mailgun/gubernator#225: each peer began the window again; what
     /// was counted just before is forgotten, and twice the limit passes).
     WindowRestarts,
-    /// Who is started anew begins its totals anew, under the name that the others know them by (a counter that falls with each
+    /// Who is restarted begins its totals again, under the name that the others know them by (a counter that falls with each
     /// failover).
-    TotalsBeginAnew,
-    /// A late copy of what an ended incarnation told replaces what the next one tells (totals that fall back after a restart).
+    TotalsBeginAgain,
+    /// A late copy of what an ended incarnation reported replaces what the next one tells (totals that fall back after a restart).
     EarlierIncarnationWins,
-    /// What nobody adds to any more bears the name of the incarnation that told it last for ever, until there are more than an instance tells
+    /// What nobody adds to any more bears the name of the incarnation that reported it last for ever, until there are more than an instance tells
     /// apart (a cluster that nobody can join after a thousand restarts).
     NamesPileUp,
-    /// What comes of an ended incarnation once the next one has told totals of its own is not told again (replicas of a counter differ, and
+    /// What comes of an ended incarnation once the next one has reported totals of its own is not reported again (replicas of a counter differ, and
     /// nobody adds to it any more).
-    LateTotalUntold,
+    LateTotalUnreported,
     /// Of what a late packet read, the first entry alone wakes it (a lost wake-up: it waits its whole time, or is dropped).
     WakesByFirstReadAlone,
     /// What is written to a shared table wakes no packet that waits for it (RULES 21: a reply that overtakes its binding waits its whole

@@ -161,7 +161,7 @@ pub trait Object {
     }
     /// Appends the object's whole state from `cursor` on, as far as the part goes; where to go on, `None` at the end.
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32>;
-    /// Writes what is here of some leaves anew, as this host's, so that all others take it over: looks at up to `records`
+    /// Writes what is here of some leaves again, as this host's, so that all others take it over: looks at up to `records`
     /// entries from `cursor` on; where to go on, `None` at the end, and how many it wrote. An accumulator has the next flush
     /// tell again what this instance announced.
     fn write_again(

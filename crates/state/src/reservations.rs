@@ -5,7 +5,7 @@ use core::cell::Cell;
 use crate::context::Context;
 
 /// Reservations of one call of the function. Those of an earlier call (another packet's, or this one's
-/// before it was late) are void by themselves: nothing needs to be told when a packet parks or ends.
+/// before it was late) are void by themselves: nothing needs to be informed when a packet parks or ends.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
     turn: Cell<u64>,
@@ -63,7 +63,7 @@ mod tests {
         context.resume(call);
         assert!(
             reservations.take(&context, [(9, 10), (0, 10)]),
-            "the retry finds the room that the first call was told of"
+            "the retry finds the room that the first call was informed of"
         );
         reservations.spend(&context);
         assert_eq!(reservations.held(&context), 0);

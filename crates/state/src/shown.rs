@@ -25,7 +25,7 @@ pub struct Provenance {
     pub idle: Tick,
     /// Seconds since its last announced use.
     pub unused: Tick,
-    /// How often it was written anew or removed.
+    /// How often it was rewritten or removed.
     pub generation: u64,
     /// Who wrote it last.
     pub origin: OriginName,

@@ -22,7 +22,7 @@ impl core::error::Error for BadBytes {}
 /// A key or value that can travel. `#[derive(Wire)]` writes the fields in their order.
 pub trait Wire: Sized {
     /// A number for how values are written, by which hosts that would misread each other refuse each other. Derived of the
-    /// fields; a type that is written by hand says [`layout::by_hand`](crate::layout::by_hand), or else it is known by its size.
+    /// fields; a type that is written manually says [`layout::manual`](crate::layout::manual), or else it is known by its size.
     const LAYOUT: u64 = layout::of_size(size_of::<Self>());
     /// Bytes of an encoded value at most. Derived of the fields; a manual implementation says so where a value may take more than a
     /// fourth and 16 bytes beyond its size in memory. What one packet may write is found by it.
@@ -215,7 +215,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Wire for u8 {
-    const LAYOUT: u64 = layout::by_hand("u8", 0);
+    const LAYOUT: u64 = layout::manual("u8", 0);
     const BYTES_MAX: usize = 1;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
@@ -238,7 +238,7 @@ impl Wire for u8 {
 macro_rules! wire_integers {
     ($($type:ident as $unsigned:ident),*) => {$(
         impl Wire for $type {
-            const LAYOUT: u64 = layout::by_hand(stringify!($type), 0);
+            const LAYOUT: u64 = layout::manual(stringify!($type), 0);
             const BYTES_MAX: usize = size_of::<Self>();
             #[inline]
             fn encode(&self, out: &mut Writer<'_>) {
@@ -257,7 +257,7 @@ wire_integers!(
 
 /// A byte that is 0 or 1.
 impl Wire for bool {
-    const LAYOUT: u64 = layout::by_hand("bool", 0);
+    const LAYOUT: u64 = layout::manual("bool", 0);
     const BYTES_MAX: usize = 1;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
@@ -284,7 +284,7 @@ impl Wire for () {
 
 /// Whether there is one, as a `bool`, then it.
 impl<T: Wire> Wire for Option<T> {
-    const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("Option", 0), T::LAYOUT]);
+    const LAYOUT: u64 = layout::of_parts(&[layout::manual("Option", 0), T::LAYOUT]);
     const BYTES_MAX: usize = 1 + T::BYTES_MAX;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
@@ -304,7 +304,7 @@ impl<T: Wire> Wire for Option<T> {
 
 /// Item by item: the length is the type's.
 impl<T: Wire + Copy, const N: usize> Wire for [T; N] {
-    const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("array", N as u64), T::LAYOUT]);
+    const LAYOUT: u64 = layout::of_parts(&[layout::manual("array", N as u64), T::LAYOUT]);
     const BYTES_MAX: usize = N * T::BYTES_MAX;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {

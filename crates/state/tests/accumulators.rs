@@ -1,7 +1,7 @@
 //! Vectors, sketches and filters: what they promise at their sizes, what they refuse, and what comes back after a stop. That
 //! replicas of them agree is tested in `convergence/`.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use asterism_state::{
     Sequencer, Since, Single, State, Sweep, Vector, hash, state,
 };
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[state]
 struct Sums {
@@ -147,7 +147,7 @@ fn a_vector_falls_below_zero_and_knows_its_ends() {
 
 /// What is added from where no packet acts counts here at once, and for the others with the next flush, once.
 #[test]
-fn what_is_added_later_counts_at_once_and_is_told_once() {
+fn what_is_added_later_counts_at_once_and_is_reported_once() {
     let mut one = member(0, 5, ObjectSettings::REPLICATED);
     let mut other = member(1, 5, ObjectSettings::REPLICATED);
     one.state.act().loads.add(2, 7);
@@ -171,7 +171,7 @@ fn what_is_added_later_counts_at_once_and_is_told_once() {
     }
 }
 
-/// Rows that come and end by own and others' writes, counted in a vector that nobody is told of.
+/// Rows that come and end by own and others' writes, counted in a vector that nobody is informed of.
 #[test]
 fn what_a_table_turns_is_counted_by_each_replica_for_itself() {
     #[state]

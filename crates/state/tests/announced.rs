@@ -1,7 +1,7 @@
 //! Digests of accumulators follow from the groups that an instance has, whatever their order, copies and images: two instances
 //! that have the same are equal, or say that they are not sure.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use asterism_state::{
     hash, state,
 };
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[state]
 struct Sums {
@@ -215,7 +215,7 @@ fn equal_groups_give_equal_digests_whatever_their_order() {
     for seed in 0..40 {
         let mut chance = Chance(seed);
         let mut members: Vec<Member> = (0..3).map(member).collect();
-        // What is on its way: to whom, of whom, number, bytes.
+        // What is on its way: to which one, of which one, number, bytes.
         let mut under_way: Vec<(usize, OriginName, u64, Vec<u8>)> = Vec::new();
         let mut tick = 1_000;
         for step in 0..400 {
@@ -274,7 +274,7 @@ fn equal_groups_give_equal_digests_whatever_their_order() {
                 }
             }
         }
-        // All is told and delivered, and nobody adds any more.
+        // All is reported and delivered, and nobody adds any more.
         for member in &mut members {
             member.at(tick);
             member.sweep();
@@ -314,10 +314,10 @@ fn a_cell_that_differs_is_in_the_digest_until_its_writer_tells_it_again() {
     }
     let (sure, all) = assert_equal(&a, &b);
     assert_eq!(sure, all);
-    // What was added and not told is in nobody's digest.
+    // What was added and not reported is in nobody's digest.
     a.add(3, 10);
     assert_equal(&a, &b);
-    let told = a.written();
+    let reported = a.written();
 
     // B took another total for that of A, under a number that A has not come to.
     let other = member(0);
@@ -346,7 +346,7 @@ fn a_cell_that_differs_is_in_the_digest_until_its_writer_tells_it_again() {
     };
     assert!(differing(&a, &b).len() >= 5, "{:?}", differing(&a, &b));
 
-    for (sequence, group) in told {
+    for (sequence, group) in reported {
         b.apply(a.name, sequence, &group);
     }
     // A tells everything again: newer groups replace what sums hold, and raise what only grows.
@@ -377,24 +377,24 @@ fn a_cell_that_differs_is_in_the_digest_until_its_writer_tells_it_again() {
     );
 }
 
-/// A counter is one part: who asks for others, before it was told again, takes nothing back.
+/// A counter is one part: who asks for others, before it was reported again, takes nothing back.
 #[test]
-fn a_counter_that_is_to_be_told_again_is_told_whatever_else_is_asked_for() {
+fn a_counter_that_is_to_be_reported_again_is_reported_whatever_else_is_asked_for() {
     let mut a = member(0);
     a.at(1_000);
     a.add(3, 1);
     assert!(!a.written().is_empty());
     let other: LeafSet = [7].into_iter().collect();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for leaves in [LeafSet::ALL, other] {
         let again = WriteAgain {
             leaves: &leaves,
             cursor: 0,
             records: 1,
         };
-        told.push(a.state.with(0, again));
+        reported.push(a.state.with(0, again));
     }
-    assert_eq!(told, [Some((None, 1)), Some((None, 0))]);
+    assert_eq!(reported, [Some((None, 1)), Some((None, 0))]);
     assert_eq!(a.written().len(), 1, "the total, again");
     assert!(a.written().is_empty(), "and once");
 }

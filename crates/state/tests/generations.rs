@@ -1,6 +1,6 @@
 //! What generations, uses of one second and writers of earlier incarnations do at their edges: as the pages of tables and counters say.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use asterism_state::{
     Since, State, Sweep, Wire, state,
 };
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 /// Bits that add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
@@ -285,7 +285,7 @@ fn in_the_last_generation_nothing_is_removed() {
     assert_eq!(other.word(7), Some(9));
 }
 
-/// Who is started anew goes on with the total of the incarnation before, so that one writer stays of a thousand incarnations.
+/// Who is restarted goes on with the total of the incarnation before, so that one writer stays of a thousand incarnations.
 #[test]
 fn incarnations_of_one_host_are_one_writer() {
     const LIVES: u64 = 1_000;

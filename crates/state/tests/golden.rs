@@ -1,7 +1,7 @@
 //! The public vectors of `docs/src/vectors/operations.txt`, both ways: what is written becomes the bytes, and the bytes say the
 //! same to another member.
 
-mod by_hand;
+mod manual;
 // What another crate has for its tests cannot be imported: the file is.
 #[allow(dead_code, reason = "the placement's tests use the rest")]
 #[path = "../../placement/src/vectors.rs"]
@@ -19,7 +19,7 @@ use asterism_state::{
 };
 use vectors::{named, to_hex};
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 struct Word(u32);
@@ -195,7 +195,7 @@ fn writes_become_the_bytes_and_the_bytes_say_the_same_elsewhere() {
     let (state, context) = (&mut newcomer.state, &newcomer.context);
     assert_eq!(state.apply_image(context, &entries), Ok(()));
     assert_eq!(writer.state.digests(), newcomer.state.digests());
-    // And it says to others what it was told.
+    // And it says to others what it was reported.
     let said = image(&newcomer.state, 10_000).concat();
     assert_eq!(to_hex(&said), to_hex(&entries));
 }

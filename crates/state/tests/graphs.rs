@@ -1,7 +1,7 @@
 //! A graph: weights and degrees over several members, edges that end, and what a packet pays. That replicas agree whatever the
 //! order in which operations arrive is tested in `convergence/`.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use asterism_state::{
     Sequencer, Since, State, Sweep, state,
 };
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[state]
 struct Talk {
@@ -61,7 +61,7 @@ impl Member {
         added.is_some()
     }
 
-    fn told(&mut self) -> Vec<(u64, Vec<u8>)> {
+    fn reported(&mut self) -> Vec<(u64, Vec<u8>)> {
         groups(&mut self.state, &self.context)
     }
 
@@ -99,7 +99,7 @@ fn replicated(place: u16) -> Member {
 }
 
 fn exchange(left: &mut Member, right: &mut Member) {
-    let (of_left, of_right) = (left.told(), right.told());
+    let (of_left, of_right) = (left.reported(), right.reported());
     left.hear(right.name(), &of_right);
     right.hear(left.name(), &of_left);
 }
@@ -137,23 +137,23 @@ fn weights_add_up_over_members_and_degrees_count_an_edge_once() {
 fn additions_travel_with_the_flush_and_not_with_every_packet() {
     let (mut left, mut right) = (replicated(0), replicated(1));
     left.add(1, 2, 1);
-    assert!(left.context.wrote(), "a new edge is told at once");
+    assert!(left.context.wrote(), "a new edge is reported at once");
     exchange(&mut left, &mut right);
     for _ in 0..1_000 {
         left.add(1, 2, 1);
         assert!(!left.context.wrote(), "a weight waits for the flush");
     }
-    let told = left.told();
-    assert_eq!(told.len(), 1);
-    assert!(told[0].1.len() < 40, "{} bytes", told[0].1.len());
-    right.hear(left.name(), &told);
+    let reported = left.reported();
+    assert_eq!(reported.len(), 1);
+    assert!(reported[0].1.len() < 40, "{} bytes", reported[0].1.len());
+    right.hear(left.name(), &reported);
     assert_eq!(right.weight(1, 2), Some(1_001));
-    assert!(left.told().is_empty(), "nothing changed since");
+    assert!(left.reported().is_empty(), "nothing changed since");
     left.context.hold_accumulators(true);
     left.add(1, 2, 1);
-    assert!(left.told().is_empty(), "the log has no room");
+    assert!(left.reported().is_empty(), "the log has no room");
     left.context.hold_accumulators(false);
-    assert_eq!(left.told().len(), 1);
+    assert_eq!(left.reported().len(), 1);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn an_edge_incarnations_while_one_member_sees_it_and_ends_everywhere() {
     }
     // Both sightings of the edge ended; what two see is one edge, and none of it has.
     assert_eq!(left.state.look(0, EntriesEnded), Some(2));
-    // It begins anew, with nothing of its earlier incarnation.
+    // It begins again, with nothing of its earlier incarnation.
     left.add(1, 2, 3);
     right.add(1, 2, 0);
     exchange(&mut left, &mut right);
@@ -202,9 +202,9 @@ fn shares_run_out_and_come_back() {
     assert!(!here.add(1, 1_000, 1), "half is the other member's");
     assert!(here.add(1, 5, 1), "an edge that is there needs no room");
     assert_eq!(here.degrees(1).0, CAPACITY / 2);
-    here.told();
+    here.reported();
     here.at(100 + 2 * IDLE);
-    here.told();
+    here.reported();
     here.context.set_stable(Origins::OWN, u64::MAX);
     here.at(100 + 2 * IDLE);
     assert!(here.add(1, 1_000, 1), "ended edges are forgotten");
@@ -289,5 +289,5 @@ fn a_newcomer_and_a_restart_get_the_whole_graph() {
     }
     restored.add(0, 0, 1);
     assert_eq!(restored.weight(0, 0), left.weight(0, 0).map(|sum| sum + 1));
-    assert!(!restored.told().is_empty(), "as writes of its own");
+    assert!(!restored.reported().is_empty(), "as writes of its own");
 }

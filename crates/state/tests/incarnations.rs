@@ -1,7 +1,7 @@
 //! A host that is gone, and one that returns in a new incarnation: whose entries end, and whose share they count against.
 
-mod by_hand;
 mod forgotten;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use asterism_state::{
     state,
 };
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
 struct Word(u32);
@@ -155,7 +155,7 @@ fn an_entry_whose_last_user_is_gone_is_ended_by_one_survivor() {
     assert_eq!(
         heir.live_after(LONG),
         1,
-        "nobody was told that its user is gone"
+        "nobody was informed that its user is gone"
     );
     let living = [name(0, 1)];
     heir.context.set_living(living.into_iter());
@@ -164,7 +164,7 @@ fn an_entry_whose_last_user_is_gone_is_ended_by_one_survivor() {
     assert_eq!(heir.live_after(IDLE), 1, "it is not idle long enough");
     assert_eq!(heir.live_after(LONG), 0);
     let ended = groups(&mut heir.state, &heir.context);
-    assert_eq!(ended.len(), 1, "and all are told");
+    assert_eq!(ended.len(), 1, "and all are reported");
 }
 
 /// Of a place that the first epoch which this instance knows leaves out nothing can be on its way, so nothing waits for it; of one whose incarnation
@@ -221,7 +221,7 @@ fn an_image_names_who_used_an_entry_last() {
     );
 }
 
-/// One writes, two others remove: the writing stands, and whoever removed it last has used it last. Where the same is known by an
+/// One writes, two others remove: the writing stands, and anyone who removed it last has used it last. Where the same is known by an
 /// image in which it is still ended, with the other removal's stamp, that image must name the user.
 #[test]
 fn an_image_names_who_used_an_ended_entry_last() {
@@ -252,7 +252,7 @@ fn an_image_names_who_used_an_ended_entry_last() {
             host.context.set_living(living.into_iter());
             host.live_after(LONG + 10)
         });
-        // Its own three are ended by whom they are used by.
+        // Its own three are ended by which one they are used by.
         assert_eq!(left[0] + left[1], 3 + 1, "ended by one: {left:?}");
         left[0] == 3
     });

@@ -1,6 +1,6 @@
 //! What is not shared is in no image: a host that joins may keep an object of another size for itself.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use asterism_state::{
     TokenBucket, TokenRate, TopK, Vector, Window, WindowedCountMin, WindowedCounters, Wire, state,
 };
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
 struct Word(u32);
@@ -170,7 +170,7 @@ fn what_is_not_shared_is_in_no_image() {
         host.write();
         assert!(groups(&mut host.state, &host.context).is_empty());
         let held = host.objects_in_image();
-        assert!(held.is_empty(), "{held:?} are told to others");
+        assert!(held.is_empty(), "{held:?} are asked to others");
         assert_eq!(image(&host.state, 1_000), [Vec::<u8>::new()]);
     }
 }
@@ -183,6 +183,6 @@ fn what_is_shared_is_in_the_image() {
     assert!(!groups(&mut host.state, &host.context).is_empty());
     let held = host.objects_in_image();
     let shared = Kinds::OBJECTS.iter().filter(|&&name| name != "ports");
-    // Of a pool only what others said of their leases is told on.
+    // Of a pool only what others said of their leases is reported on.
     assert_eq!(held, shared.copied().collect::<Vec<_>>());
 }

@@ -1,7 +1,7 @@
 //! Laws of each object, one by one: operations commute and repeat without harm, images equal logs, and what
 //! cannot run out does not.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use asterism_state::{
 use core::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 struct Bits(#[join(or)] u8);
@@ -265,7 +265,7 @@ fn the_image_of_many_writers_moves_on_in_small_parts() {
 }
 
 #[test]
-fn what_loses_is_told_of_each_object_as_it_counts_it() {
+fn what_loses_is_reported_of_each_object_as_it_counts_it() {
     let mut here = member(0, ObjectSettings::REPLICATED);
     let mut there = member(1, ObjectSettings::REPLICATED);
     here.write(0, 1, 5);
@@ -274,17 +274,21 @@ fn what_loses_is_told_of_each_object_as_it_counts_it() {
         let applied = here.state.apply(&here.context, name, sequence, &bytes);
         applied.expect("good bytes");
     }
-    let told = |object, count| here.state.look(object, Counted).unwrap().get(count);
+    let reported = |object, count| here.state.look(object, Counted).unwrap().get(count);
     assert_eq!(here.state.words.tally().lost_writes, 1);
-    assert_eq!(told(0, ObjectCount::LostWrites), Some(1));
-    assert_eq!(told(0, ObjectCount::Dominated), Some(0));
-    assert_eq!(told(1, ObjectCount::LostWrites), Some(0), "another object");
+    assert_eq!(reported(0, ObjectCount::LostWrites), Some(1));
+    assert_eq!(reported(0, ObjectCount::Dominated), Some(0));
     assert_eq!(
-        told(3, ObjectCount::LostWrites),
+        reported(1, ObjectCount::LostWrites),
+        Some(0),
+        "another object"
+    );
+    assert_eq!(
+        reported(3, ObjectCount::LostWrites),
         None,
         "a register counts none"
     );
-    assert_eq!(told(6, ObjectCount::RefusedFull), Some(0));
+    assert_eq!(reported(6, ObjectCount::RefusedFull), Some(0));
 }
 
 #[test]
@@ -458,7 +462,7 @@ fn a_large_group_finds_its_living_member_among_many_ended_ones() {
 }
 
 #[test]
-fn what_fills_a_vacancy_is_found_by_both_keys_and_told_as_what_is_inserted() {
+fn what_fills_a_vacancy_is_found_by_both_keys_and_reported_as_what_is_inserted() {
     let [mut filled, mut inserted] = [(); 2].map(|()| member(0, ObjectSettings::REPLICATED));
     // A quarter of the table's 64 places.
     for (left, right) in (0..16).map(|number| (number, 200 - number)) {
@@ -481,17 +485,17 @@ fn what_fills_a_vacancy_is_found_by_both_keys_and_told_as_what_is_inserted() {
             let rows = found.map(|found| found.expect("local").map(|at| at.row));
             assert_eq!(rows, [Some(Pair(left, right)); 2]);
         }
-        let told = [&mut filled, &mut inserted].map(|member| {
+        let reported = [&mut filled, &mut inserted].map(|member| {
             let Member { context, state } = member;
             groups(state, context)
         });
-        assert_eq!(told[0], told[1]);
+        assert_eq!(reported[0], reported[1]);
     }
     assert_eq!(filled.state.pairs.len(), 16);
 }
 
 /// A part of an image may be on its way for so long that its receiver has applied a removal of what is in it, and forgotten
-/// that when it was stable, though the write that it removed is not: whoever removed it had it by an image.
+/// that when it was stable, though the write that it removed is not: anyone who removed it had it by an image.
 #[test]
 fn a_late_part_of_an_image_brings_nothing_back() {
     let mut writer = member(0, ObjectSettings::REPLICATED);
@@ -524,7 +528,7 @@ fn a_late_part_of_an_image_brings_nothing_back() {
     }
     assert_eq!(reader.state.words.get(&7).map(|at| at.is_some()), Ok(false));
 
-    // Who joins is told where streams begin for it before it has what came earlier: nothing is applied then.
+    // Who joins is informed where streams begin for it before it has what came earlier: nothing is applied then.
     let mut fresh = member(2, ObjectSettings::REPLICATED);
     for part in &late {
         let applied = fresh.state.apply_image(&fresh.context, part);
@@ -533,7 +537,7 @@ fn a_late_part_of_an_image_brings_nothing_back() {
     assert_eq!(fresh.state.words.get(&7).map(|at| at.is_some()), Ok(true));
 }
 
-/// Where there is an entry it is written, where there is none one is added, and who has used up its share is told so.
+/// Where there is an entry it is written, where there is none one is added, and who has used up its share is informed.
 #[test]
 fn room_is_at_the_entry_or_in_a_new_one_or_nowhere() {
     let mut one = member(0, ObjectSettings::REPLICATED);

@@ -1,6 +1,6 @@
 //! Parts of an image that look at few places: whatever is sparse or empty, none looks at more, and all together are the image.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use asterism_state::{
     Origins, Part, Sequencer, Single, State, Sweep, TopK, Vector, Window, WindowedCountMin, state,
 };
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[state]
 struct Sparse {

@@ -1,7 +1,7 @@
-//! A state that was saved and comes back: what still incarnations is written anew by who restores it, what ended or idled out is not,
+//! A state that was saved and comes back: what still incarnations is rewritten by who restores it, what ended or idled out is not,
 //! and what restored rows use is granted to nobody.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use asterism_state::{
     Show, Since, State, Wire, state,
 };
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
 struct Word(u32);
@@ -124,7 +124,7 @@ fn what_incarnations_comes_back_as_writes_that_reach_others() {
     assert_eq!(
         restored.adopted.get(),
         2,
-        "whoever grants what rows use is told"
+        "the pool that grants the items of rows is informed"
     );
     let mut other = host(1, 1, 5_000);
     let own = restored.context.identity().own;

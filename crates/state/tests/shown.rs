@@ -1,7 +1,7 @@
 //! What people are shown of sums by key and of token buckets, and what the control plane reads between packets.
 
 #[allow(dead_code, reason = "shared with tests of images")]
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use asterism_state::{
     Show, Single, Spending, State, Sweep, TokenBucket, TokenRate, Window, WindowedCounters, state,
 };
 
-use by_hand::groups;
+use manual::groups;
 
 #[state]
 struct Sums {

@@ -1,6 +1,6 @@
 //! Token buckets: what instances spend together, whatever is delayed, lost or restarted, against what is stated.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use asterism_state::{
 };
 use proptest::prelude::*;
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[state]
 struct Limits {
@@ -114,7 +114,7 @@ impl Instance {
         self.state.limits.available(&KEY).expect("local")
     }
 
-    fn told(&mut self) -> Groups {
+    fn reported(&mut self) -> Groups {
         groups(&mut self.state, &self.context)
     }
 
@@ -184,16 +184,16 @@ impl Cluster {
                     let instance = &mut self.instances[at];
                     instance.at(due);
                     instance.context.be_patient(patient);
-                    let (name, told) = (instance.name(), instance.told());
+                    let (name, reported) = (instance.name(), instance.reported());
                     for to in (0..self.instances.len()).filter(|&to| to != at) {
                         let later = due + self.below(self.delay_us / 2 + 1);
-                        let event = Event::Hear(to, name, told.clone());
+                        let event = Event::Hear(to, name, reported.clone());
                         self.events.push((later, event));
                     }
                 }
-                Event::Hear(to, from, told) => {
+                Event::Hear(to, from, reported) => {
                     self.instances[to].at(due);
-                    self.instances[to].hear(from, &told);
+                    self.instances[to].hear(from, &reported);
                 }
             }
         }
@@ -285,7 +285,7 @@ proptest! {
         }
     }
 
-    /// Nothing is ever delivered, and hosts start anew at any time: burst + rate × time, and not a token more.
+    /// Nothing is ever delivered, and hosts restart at any time: burst + rate × time, and not a token more.
     #[test]
     fn spending_by_escrow_never_exceeds_the_rate(
         lanes in prop::collection::vec(1u16..4, 1..4), per_second in 1u64..60, more in 0u64..30,
@@ -344,7 +344,7 @@ fn instances_that_all_spend_what_they_can_exceed_it_by_their_number_times_rate_t
     cluster.check(per_second, excess);
 }
 
-/// What is spent from a bucket that is at least half full may wait; what is spent from others is told at once, and all that waits
+/// What is spent from a bucket that is at least half full may wait; what is spent from others is reported at once, and all that waits
 /// with it.
 #[test]
 fn a_patient_flush_leaves_what_nobody_decides_by() {
@@ -355,33 +355,33 @@ fn a_patient_flush_leaves_what_nobody_decides_by() {
     };
     one.context.be_patient(true);
     assert!(one.spend(KEY, 50) && one.spend(KEY + 1, 1));
-    assert_eq!(one.told(), []);
+    assert_eq!(one.reported(), []);
     one.context.be_patient(false);
-    let told = one.told();
-    other.hear(one.name(), &told);
+    let reported = one.reported();
+    other.hear(one.name(), &reported);
     assert_eq!(other.available(), 50);
     one.context.be_patient(true);
     assert!(one.spend(KEY + 1, 1));
-    assert_eq!(one.told(), []);
+    assert_eq!(one.reported(), []);
     assert!(one.spend(KEY, 1));
-    let told = one.told();
-    assert_eq!(told.len(), 1);
-    other.hear(one.name(), &told);
+    let reported = one.reported();
+    assert_eq!(reported.len(), 1);
+    other.hear(one.name(), &reported);
     assert_eq!(other.available(), 49);
-    assert_eq!(one.told(), []);
-    // What another spent makes it short here too: it is told what was spent here.
+    assert_eq!(one.reported(), []);
+    // What another spent makes it short here too: it is informed what was spent here.
     other.context.be_patient(true);
-    other.told();
+    other.reported();
     assert!(other.spend(KEY + 2, 40));
-    assert_eq!(other.told(), []);
+    assert_eq!(other.reported(), []);
     assert!(one.spend(KEY + 2, 40));
     one.context.be_patient(false);
-    let told = one.told();
-    other.hear(one.name(), &told);
-    assert!(!other.told().is_empty());
+    let reported = one.reported();
+    other.hear(one.name(), &reported);
+    assert!(!other.reported().is_empty());
 }
 
-/// What was noted and then told with the haste of another packet is not told again, and no time passes that others do not hear of.
+/// What was noted and then reported with the haste of another packet is not reported again, and no time passes that others do not hear of.
 #[test]
 fn a_later_flush_with_nothing_left_to_tell_changes_nothing() {
     let shape = Shape::new(2, 10, 100, Spending::Approximate);
@@ -391,14 +391,14 @@ fn a_later_flush_with_nothing_left_to_tell_changes_nothing() {
     };
     one.context.be_patient(true);
     assert!(one.spend(KEY, 1));
-    assert_eq!(one.told(), []);
+    assert_eq!(one.reported(), []);
     assert!(one.spend(KEY, 60));
-    let told = one.told();
-    other.hear(one.name(), &told);
+    let reported = one.reported();
+    other.hear(one.name(), &reported);
     assert_eq!(one.state.digests(), other.state.digests());
     one.at(BEGIN_US + 60 * SECOND);
     one.context.be_patient(false);
-    assert_eq!(one.told(), []);
+    assert_eq!(one.reported(), []);
     assert_eq!(one.state.digests(), other.state.digests());
 }
 
@@ -412,12 +412,12 @@ fn the_stated_excess_is_reached_and_paid_back() {
         .map(|instance| instance.drain(KEY))
         .sum();
     assert_eq!(spent, 150, "the burst, and twice it");
-    let told: Vec<(OriginName, Groups)> = instances
+    let reported: Vec<(OriginName, Groups)> = instances
         .iter_mut()
-        .map(|instance| (instance.name(), instance.told()))
+        .map(|instance| (instance.name(), instance.reported()))
         .collect();
     for instance in &mut instances {
-        for (name, groups) in &told {
+        for (name, groups) in &reported {
             instance.hear(*name, groups);
             instance.hear(*name, groups);
         }
@@ -436,7 +436,7 @@ fn after_a_long_partition_a_bucket_is_empty_for_a_while_and_not_for_as_long() {
     let shape = Shape::new(2, 10, 20, Spending::Approximate);
     let mut instances = shape.instances();
     let mut now_us = BEGIN_US;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut spent = [0, 0];
     for _ in 0..100 {
         now_us += SECOND;
@@ -444,12 +444,12 @@ fn after_a_long_partition_a_bucket_is_empty_for_a_while_and_not_for_as_long() {
             instance.at(now_us);
             *spent += instance.drain(KEY);
         }
-        told.push(instances[0].told());
+        reported.push(instances[0].reported());
     }
     assert_eq!(spent, [20 + 990, 20 + 990], "each side has the whole rate");
     let name = instances[0].name();
     let right = &mut instances[1];
-    for groups in &told {
+    for groups in &reported {
         right.hear(name, groups);
     }
     let tally = right.state.limits.tally();
@@ -476,7 +476,7 @@ fn shares_of_one_instance_are_what_it_costs_to_be_exact() {
     );
     only.at(BEGIN_US + 50_000);
     assert_eq!(only.state.limits.available(&8), Ok(1), "of any key");
-    assert!(only.told().is_empty(), "nothing travels");
+    assert!(only.reported().is_empty(), "nothing travels");
     only.at(BEGIN_US + 100 * SECOND);
     assert_eq!(only.drain(KEY), 10, "a quarter of the burst");
     only.at(BEGIN_US + 200 * SECOND);
@@ -502,7 +502,7 @@ fn one_box_begins_with_a_full_bucket_whatever_the_mode() {
         assert_eq!(here.drain(KEY), 50);
         here.at(BEGIN_US + SECOND);
         assert_eq!(here.drain(KEY), 10);
-        assert!(here.told().is_empty());
+        assert!(here.reported().is_empty());
         assert!(image(&here.state, 1_100).iter().all(Vec::is_empty));
         assert_eq!(here.state.digests(), [0]);
     }
@@ -550,10 +550,10 @@ fn keys_whose_buckets_are_full_are_forgotten() {
                     assert!(here.spend(key, 1), "round {round}");
                 }
             }
-            let told: Vec<Groups> = instances.iter_mut().map(Instance::told).collect();
+            let reported: Vec<Groups> = instances.iter_mut().map(Instance::reported).collect();
             let names = [instances[0].name(), instances[1].name()];
-            instances[0].hear(names[1], &told[1]);
-            instances[1].hear(names[0], &told[0]);
+            instances[0].hear(names[1], &reported[1]);
+            instances[1].hear(names[0], &reported[0]);
             for here in &mut instances {
                 here.sweep();
             }
@@ -564,7 +564,7 @@ fn keys_whose_buckets_are_full_are_forgotten() {
             for later in 0..20 {
                 here.at(BEGIN_US + 20 * SECOND * (200 + later));
                 here.sweep();
-                here.told();
+                here.reported();
             }
             assert_eq!(here.state.limits.entries(), 0);
         }
@@ -576,7 +576,7 @@ fn a_newcomer_and_a_restart_know_what_was_spent() {
     let shape = Shape::new(2, 1, 100, Spending::Approximate);
     let mut writer = shape.instance(0, 1, (0, 1), BEGIN_US);
     writer.spend(KEY, 80);
-    writer.told();
+    writer.reported();
     let parts = image(&writer.state, 1_100);
     let mut fresh = shape.instance(1, 1, (0, 1), BEGIN_US);
     for part in parts.iter().chain(&parts) {
@@ -597,7 +597,7 @@ fn a_newcomer_and_a_restart_know_what_was_spent() {
         taken.expect("what was saved can be read");
     }
     assert_eq!(restored.available(), 20);
-    assert!(!restored.told().is_empty());
+    assert!(!restored.reported().is_empty());
 }
 
 #[test]
@@ -632,7 +632,7 @@ fn what_many_keys_spent_is_counted_a_part_at_a_time() {
     const COUNTED_MAX: usize = BYTES / 10;
     let mut shape = Shape::new(1, 10, 100, Spending::Approximate);
     shape.settings.capacity = KEYS;
-    // So that an image holds what is counted, told or not.
+    // So that an image holds what is counted, reported or not.
     shape.settings.audited = false;
     // Of full buckets, and of those that are more than half empty.
     for count in [1, 60] {
@@ -640,7 +640,7 @@ fn what_many_keys_spent_is_counted_a_part_at_a_time() {
         for key in 0..KEYS {
             assert!(instance.spend(key, count));
         }
-        let mut told = Groups::new();
+        let mut reported = Groups::new();
         let (mut before, mut turns) = (0, 0);
         loop {
             let mut bytes = BYTES;
@@ -649,7 +649,7 @@ fn what_many_keys_spent_is_counted_a_part_at_a_time() {
                 .with(0, Flush(&mut bytes))
                 .expect("it is there");
             instance.context.end(|_, _| {});
-            let take = |sequence, group: &[u8]| told.push((sequence, group.to_vec()));
+            let take = |sequence, group: &[u8]| reported.push((sequence, group.to_vec()));
             instance.context.take_groups(take);
             // Something new is spent all the time, which waits for the next flush at most.
             assert!(instance.spend(turns, 1));
@@ -669,8 +669,8 @@ fn what_many_keys_spent_is_counted_a_part_at_a_time() {
         let most = 2 * KEYS / COUNTED_MAX as u32;
         assert!((5..=most).contains(&turns), "{turns} turns");
         let mut other = shape.instance(1, 1, (0, 1), BEGIN_US);
-        other.hear(instance.name(), &told);
-        other.hear(instance.name(), &instance.told());
+        other.hear(instance.name(), &reported);
+        other.hear(instance.name(), &instance.reported());
         assert_eq!(other.state.digests(), instance.state.digests());
         assert_eq!(other.state.limits.in_use(), KEYS);
     }

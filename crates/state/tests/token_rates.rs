@@ -1,7 +1,7 @@
 //! Token buckets with rates by key: each key has from one object exactly what it has from an object of its own rate, whatever is
 //! spent, delayed and restarted. What objects of one rate promise is shown in `token_buckets.rs`.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use asterism_state::{
 };
 use proptest::prelude::*;
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 /// All keys in one object, and each in one of its own.
 #[state]
@@ -145,7 +145,7 @@ impl Instance {
         count
     }
 
-    fn told(&mut self) -> Groups {
+    fn reported(&mut self) -> Groups {
         groups(&mut self.state, &self.context)
     }
 
@@ -153,8 +153,8 @@ impl Instance {
         self.context.identity().own
     }
 
-    fn hear(&mut self, from: OriginName, told: &Groups) {
-        for (sequence, group) in told {
+    fn hear(&mut self, from: OriginName, reported: &Groups) {
+        for (sequence, group) in reported {
             self.state
                 .apply(&self.context, from, *sequence, group)
                 .expect("well formed");
@@ -198,7 +198,7 @@ impl Instance {
     }
 }
 
-/// A flush that an instance owes, or what one hears: when, of whom, and what.
+/// A flush that an instance owes, or what one hears: when, of which one, and what.
 enum Event {
     /// Patiently, or not.
     Flush(usize, bool),
@@ -240,14 +240,14 @@ proptest! {
                         let instance = &mut instances[at];
                         instance.at(due);
                         instance.context.be_patient(patient);
-                        let (name, told) = (instance.name(), instance.told());
+                        let (name, reported) = (instance.name(), instance.reported());
                         for to in (0..instances.len()).filter(|&to| to != at) {
-                            events.push((due + delay_us, Event::Hear(to, name, told.clone())));
+                            events.push((due + delay_us, Event::Hear(to, name, reported.clone())));
                         }
                     }
-                    Event::Hear(to, from, told) => {
+                    Event::Hear(to, from, reported) => {
                         instances[to].at(due);
-                        instances[to].hear(from, &told);
+                        instances[to].hear(from, &reported);
                     }
                 }
             }
@@ -298,8 +298,8 @@ fn each_key_has_its_own_burst_and_rate_at_every_host_and_shows_them() {
                 one.shown(KEYS[place]),
                 format!("0 of {burst} tokens, short")
             );
-            let told = one.told();
-            other.hear(one.name(), &told);
+            let reported = one.reported();
+            other.hear(one.name(), &reported);
             assert_eq!(one.state.digests(), other.state.digests());
             let heard = if shares == 1 { 0 } else { burst };
             assert_eq!(other.available(place), heard);
@@ -307,9 +307,9 @@ fn each_key_has_its_own_burst_and_rate_at_every_host_and_shows_them() {
             instances.iter_mut().for_each(|one| one.at(now_us));
             let refilled = 4 * rate.tokens_per_second / shares;
             assert_eq!(instances[0].drain(place), refilled.min(burst));
-            let told = instances[0].told();
+            let reported = instances[0].reported();
             let name = instances[0].name();
-            instances[1].hear(name, &told);
+            instances[1].hear(name, &reported);
         }
     }
 }
@@ -324,14 +324,14 @@ fn keys_are_forgotten_and_their_numbers_get_the_rates_of_others() {
     };
     let mut here = limited.instance(0, 1, BEGIN_US);
     assert_eq!(here.drain(0), 50);
-    here.told();
+    here.reported();
     let mut now_us = BEGIN_US;
     let mut entries = Vec::new();
     for _ in 0..200 {
         now_us += SECOND;
         here.at(now_us);
         here.sweep();
-        here.told();
+        here.reported();
         entries.push((here.state.all.entries(), here.state.first.entries()));
     }
     let kept = |of: fn(&(usize, usize)) -> usize| {
@@ -342,13 +342,13 @@ fn keys_are_forgotten_and_their_numbers_get_the_rates_of_others() {
     let (together, alone) = (kept(|entry| entry.0), kept(|entry| entry.1));
     assert!((60..=120).contains(&together), "{together} s");
     assert!((5..=7).contains(&alone), "{alone} s");
-    // One number was used; whoever comes next has it.
+    // One number was used; anyone who comes next has it.
     assert_eq!(here.drain(1), 30);
     now_us += 200 * SECOND;
     for second in 0..200 {
         here.at(now_us + second * SECOND);
         here.sweep();
-        here.told();
+        here.reported();
     }
     assert_eq!(here.state.all.entries(), 0);
     assert_eq!(here.drain(2), 200);
@@ -366,7 +366,7 @@ fn a_newcomer_knows_what_was_spent_of_each_rate() {
     for (place, count) in [40, 20, 150].into_iter().enumerate() {
         assert!(writer.spend(place, count));
     }
-    writer.told();
+    writer.reported();
     let mut fresh = limited.instance(1, 1, BEGIN_US);
     fresh.learn(&writer);
     assert_eq!(fresh.state.digests(), writer.state.digests());
@@ -389,7 +389,7 @@ fn a_newcomer_owes_of_a_fast_bucket_no_more_than_can_be_owed() {
         writer.drain(0);
     }
     writer.at(BEGIN_US + 200 * SECOND);
-    writer.told();
+    writer.reported();
     let mut fresh = limited.instance(1, 1, BEGIN_US + 200 * SECOND);
     fresh.learn(&writer);
     assert!(fresh.state.all.tally().forgiven > 0);
@@ -401,7 +401,7 @@ fn a_newcomer_owes_of_a_fast_bucket_no_more_than_can_be_owed() {
 }
 
 #[test]
-fn hosts_with_other_rates_are_told_apart() {
+fn hosts_with_other_rates_are_reported_apart() {
     let shape = |rates: TokenRates<u32>| -> Shape {
         let context = Context::new(
             Identity::alone(),

@@ -1,7 +1,7 @@
 //! Heavy hitters against exact sums, over several members. That replicas agree whatever the order in which operations arrive is
 //! tested in `convergence/`.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use asterism_state::{
 };
 use proptest::prelude::*;
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[state]
 struct Traffic {
@@ -54,7 +54,7 @@ impl Member {
         self.state.act().heavy.add(&key, weight);
     }
 
-    fn told(&mut self) -> Groups {
+    fn reported(&mut self) -> Groups {
         groups(&mut self.state, &self.context)
     }
 
@@ -73,9 +73,9 @@ impl Member {
 
 fn exchange(members: &mut [Member]) {
     for at in 0..members.len() {
-        let (name, told) = (members[at].context.identity().own, members[at].told());
+        let (name, reported) = (members[at].context.identity().own, members[at].reported());
         for to in (0..members.len()).filter(|&to| to != at) {
-            members[to].hear(name, &told);
+            members[to].hear(name, &reported);
         }
     }
 }
@@ -159,7 +159,7 @@ fn heavy_hitters_of_skewed_traffic_are_found_with_sums_as_good_as_stated() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever the input, and though what is told arrives repeated and in any order.
+    /// Whatever the input, and though what is reported arrives repeated and in any order.
     #[test]
     fn sums_are_off_by_no_more_than_stated(
         added in prop::collection::vec((0usize..3, 0u32..60, 1u64..1_000), 1..300),
@@ -167,21 +167,21 @@ proptest! {
     ) {
         let mut members = members(places);
         let mut truth = BTreeMap::new();
-        let mut told: Vec<(OriginName, Groups)> = Vec::new();
+        let mut reported: Vec<(OriginName, Groups)> = Vec::new();
         for (number, &(at, key, weight)) in added.iter().enumerate() {
             members[at].add(key, weight);
             *truth.entry(key).or_default() += weight;
             if number % flush_every == 0 {
-                told.push((members[at].context.identity().own, members[at].told()));
+                reported.push((members[at].context.identity().own, members[at].reported()));
             }
         }
         for member in &mut members {
-            told.push((member.context.identity().own, member.told()));
+            reported.push((member.context.identity().own, member.reported()));
         }
         let mut bits = order;
         for here in &mut members {
-            let mut heard = told.clone();
-            heard.extend(told.iter().take(3).cloned());
+            let mut heard = reported.clone();
+            heard.extend(reported.iter().take(3).cloned());
             for place in (1..heard.len()).rev() {
                 bits = hash::word(bits, 3);
                 heard.swap(place, bits as usize % (place + 1));
@@ -225,17 +225,17 @@ fn what_travels_is_what_changed() {
         here.add(1, 1_000);
         here.add(2, 1_000);
     }
-    let told = here.told();
-    assert_eq!(told.len(), 1);
-    assert!(told[0].1.len() < 40, "{} bytes", told[0].1.len());
-    assert!(here.told().is_empty());
+    let reported = here.reported();
+    assert_eq!(reported.len(), 1);
+    assert!(reported[0].1.len() < 40, "{} bytes", reported[0].1.len());
+    assert!(here.reported().is_empty());
     here.context.hold_accumulators(true);
     here.add(1, 1);
-    assert!(here.told().is_empty(), "the log has no room");
+    assert!(here.reported().is_empty(), "the log has no room");
     here.context.hold_accumulators(false);
-    assert_eq!(here.told().len(), 1);
+    assert_eq!(here.reported().len(), 1);
     here.add(1, 0);
-    assert!(here.told().is_empty());
+    assert!(here.reported().is_empty());
 }
 
 #[test]

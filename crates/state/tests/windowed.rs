@@ -1,7 +1,7 @@
 //! Windowed objects: what they sum and forget, whose totals they take up, what room they need and give back. That replicas of
 //! them agree is tested in `convergence/`.
 
-mod by_hand;
+mod manual;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use asterism_state::{
     hash, state,
 };
 
-use by_hand::{groups, image};
+use manual::{groups, image};
 
 #[state]
 struct Recent {
@@ -100,7 +100,7 @@ impl Member {
         self.context.end(|_, _| {});
     }
 
-    fn told(&mut self) -> Vec<(u64, Vec<u8>)> {
+    fn reported(&mut self) -> Vec<(u64, Vec<u8>)> {
         groups(&mut self.state, &self.context)
     }
 
@@ -150,7 +150,7 @@ fn members_add_up_and_drop_the_same() {
     let (mut left, mut right) = (replicated(0), replicated(1));
     left.add(7, 10);
     right.add(7, 100);
-    let (of_left, of_right) = (left.told(), right.told());
+    let (of_left, of_right) = (left.reported(), right.reported());
     left.hear(&right, &of_right);
     right.hear(&left, &of_left);
     right.hear(&left, &of_left);
@@ -158,10 +158,10 @@ fn members_add_up_and_drop_the_same() {
     // What `left` adds in the next bucket reaches the other much later.
     left.at(1_010);
     left.add(8, 5);
-    let slow = left.told();
+    let slow = left.reported();
     right.at(1_060);
     right.add(9, 1);
-    let quick = right.told();
+    let quick = right.reported();
     left.at(1_060);
     left.hear(&right, &quick);
     right.hear(&left, &slow);
@@ -185,21 +185,21 @@ fn what_nobody_adds_to_goes_by_itself_everywhere() {
         assert!(left.add(key, 1));
     }
     assert!(!left.add(1_000, 1), "half is the other member's");
-    let told = left.told();
-    right.hear(&left, &told);
+    let reported = left.reported();
+    right.hear(&left, &reported);
     assert_eq!(right.state.counts.entries(), CAPACITY as usize / 2);
     let mut advances = 0;
     for tick in (1_005..1_100).step_by(5) {
         left.at(tick);
         right.at(tick);
         left.sweep();
-        let told = left.told();
-        advances += told.len();
-        right.hear(&left, &told);
+        let reported = left.reported();
+        advances += reported.len();
+        right.hear(&left, &reported);
         right.sweep();
-        let told = right.told();
-        advances += told.len();
-        left.hear(&right, &told);
+        let reported = right.reported();
+        advances += reported.len();
+        left.hear(&right, &reported);
         assert_eq!(left.state.digests(), right.state.digests());
     }
     assert!(advances <= 6, "{advances} groups to say that time passes");
@@ -222,7 +222,7 @@ fn keys_come_and_go_for_ever() {
             }
             here.sweep();
         }
-        let (of_left, of_right) = (left.told(), right.told());
+        let (of_left, of_right) = (left.reported(), right.reported());
         left.hear(&right, &of_right);
         right.hear(&left, &of_left);
         assert_eq!(left.state.digests(), right.state.digests());
@@ -239,13 +239,13 @@ fn a_clock_too_far_ahead_takes_nothing_from_others() {
     right.add(7, 100);
     fast.at(1_000 + 10 + SKEW_SECONDS_MAX);
     fast.add(7, 1);
-    let near = fast.told();
+    let near = fast.reported();
     right.hear(&fast, &near);
     assert_eq!(right.sums(7), (101, 101));
     fast.at(5_000);
     fast.add(7, 1);
     fast.sweep();
-    let far = fast.told();
+    let far = fast.reported();
     right.hear(&fast, &far);
     assert_eq!(right.sums(7), (101, 101), "the window is as it was");
     assert_eq!(right.ahead(), [1, 5]);
@@ -265,22 +265,22 @@ fn a_clock_too_far_ahead_takes_nothing_from_others() {
     let ahead = right.state.counts.tally().ahead;
     assert_eq!(counts(&right, ObjectCount::Ahead), Some(ahead));
     fast.add(7, 50);
-    let told = fast.told();
+    let reported = fast.reported();
     right.at(1_020);
-    right.hear(&fast, &told);
+    right.hear(&fast, &reported);
     assert_eq!(right.sums(7), (151, 151));
 }
 
 #[test]
-fn a_total_held_back_for_too_long_is_counted_and_not_told() {
+fn a_total_held_back_for_too_long_is_counted_and_not_reported() {
     let mut here = replicated(0);
     here.add(7, 1);
     here.context.hold_accumulators(true);
     here.at(1_100);
     here.add(8, 1);
-    assert!(here.told().is_empty());
+    assert!(here.reported().is_empty());
     here.context.hold_accumulators(false);
-    assert_eq!(here.told().len(), 1);
+    assert_eq!(here.reported().len(), 1);
     assert_eq!(here.expired(), [1, 5]);
     // The late packet of a parked call, too.
     here.context.set_now(0, 1_000);
@@ -322,7 +322,7 @@ fn what_was_saved_keeps_its_age_and_reaches_others() {
     writer.add(7, 10);
     writer.at(1_015);
     writer.add(7, 100);
-    writer.told();
+    writer.reported();
     let parts = image(&writer.state, 1_100);
     for (away, expected) in [(1, 110), (10, 100), (40, 0)] {
         // Another base of time: only ages count.
@@ -334,7 +334,7 @@ fn what_was_saved_keeps_its_age_and_reaches_others() {
             taken.expect("what was saved can be read");
         }
         assert_eq!(restored.sums(7), (expected, expected), "away {away} s");
-        assert_eq!(restored.told().is_empty(), expected == 0);
+        assert_eq!(restored.reported().is_empty(), expected == 0);
     }
 }
 
@@ -384,7 +384,7 @@ fn what_names_no_place_or_bucket_is_refused() {
 }
 
 #[test]
-fn writers_of_whom_nothing_is_kept_make_room_for_others() {
+fn writers_of_which_nothing_is_kept_make_room_for_others() {
     let mut here = replicated(0);
     for (number, of) in (1..=350).enumerate() {
         let tick = 1_000 + 10 * number as u32;

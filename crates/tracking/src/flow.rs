@@ -1,4 +1,4 @@
-//! Who talks to whom: the key that both directions of a flow share, and what of a packet belongs to which flow.
+//! Which hosts talk to which others: the key that both directions of a flow share, and what of a packet belongs to which flow.
 //! Imports `asterism_function`.
 
 use core::net::IpAddr;

@@ -211,7 +211,7 @@ impl HalfOpen<'_> {
         let find = |destinations: &ByHost| destinations.find(&(destination, SETTLED));
         let (source, link, destination) = (
             self.handshakes.find(&(source, SETTLED)),
-            // By where it was begun, not by where this packet comes in: whoever forges the other end's must not settle for its link.
+            // By where it was begun, not by where this packet comes in: anyone who forges the other end's must not settle for its link.
             self.links.find(&of_link(track.opened_on(), SETTLED)),
             match limits.bounds_destinations() {
                 true => find(self.destinations),

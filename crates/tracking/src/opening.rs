@@ -53,7 +53,7 @@ impl Opening {
         self.flow.endpoint(self.direction)
     }
 
-    /// To whom.
+    /// The recipient.
     #[inline]
     #[must_use]
     pub const fn destination(&self) -> (Host, u16) {

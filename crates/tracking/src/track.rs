@@ -1,15 +1,15 @@
 //! What all instances together saw of a flow, and which of its packets that allows.
 //!
-//! Imports `asterism_function`, `flow`, `segment`; `track/judge.rs` says which packets pass, `track/anew.rs` how a connection begins
-//! anew. A [`Track`] only ever grows within one incarnation of a flow: bits become set, numbers become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
-//! there are one handshake. A connection that begins anew between the same ends begins a new incarnation.
+//! Imports `asterism_function`, `flow`, `segment`; `track/judge.rs` says which packets pass, `track/again.rs` how a connection begins
+//! again. A [`Track`] only ever grows within one incarnation of a flow: bits become set, numbers become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
+//! there are one handshake. A connection that begins again between the same ends begins a new incarnation.
 //!
 //! Sequence numbers would change with every packet, and so would have to travel with every packet. What is kept of
 //! a direction is therefore a *bound*: data up to it was let through. It is moved on in steps of half a window, so about
 //! twice in a round trip at full speed.
 
-mod anew;
 mod judge;
+mod reopening;
 
 use asterism_function::{
     BadBytes, Packet, Reader, Reason, TcpFlags, Transport, Value, Wire, Writer, layout,
@@ -283,7 +283,7 @@ impl Track {
     /// Whether a packet of a direction with which the connection is `after` settles a half-open one: it counts against no limit
     /// any more.
     ///
-    /// The opener does that by acknowledging what the other end said, and not by a blind reset: whoever forged its SYN forges
+    /// The opener does that by acknowledging what the other end said, and not by a blind reset: anyone who forged its SYN forges
     /// that, too.
     pub(crate) fn is_settled_by(
         &self,
@@ -397,7 +397,7 @@ impl Track {
 
 /// 3 bytes, of TCP 18.
 impl Wire for Track {
-    const LAYOUT: u64 = layout::by_hand("firewall track", 2);
+    const LAYOUT: u64 = layout::manual("firewall track", 2);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         self.kind.encode(out);

@@ -87,7 +87,7 @@ impl Tracker {
         let opening = || Opening::new(known.row.0, direction, link);
         match judged {
             Judged::Passes(track) => self.known(ask, &known, track, direction),
-            Judged::Anew(track) => self.anew(ask, known.row.0, track),
+            Judged::Again(track) => self.again(ask, known.row.0, track),
             Judged::Opens => self.opening(ask, opening(), opens),
             Judged::Reopens(track) => opens(ask, &opening().within(known, track)),
             Judged::Refused(reason) => self.refuse_known(&ask, &known, direction, reason),
@@ -170,10 +170,10 @@ impl Tracker {
         Ok(Verdict::Forward(out))
     }
 
-    /// A connection that both ends have begun anew in the place of one that is known.
+    /// A connection that both ends have begun again in the place of one that is known.
     #[cold]
     #[inline(never)]
-    fn anew<S: Tracks>(&self, ask: Ask<'_, S>, flow: Flow, track: Track) -> Result<Verdict, Late> {
+    fn again<S: Tracks>(&self, ask: Ask<'_, S>, flow: Flow, track: Track) -> Result<Verdict, Late> {
         let Some(admission) = self.admission(&ask, (flow, None), track, None)? else {
             return Ok(Verdict::Drop(Reason::TableFull));
         };

@@ -8,7 +8,7 @@ asterism_mutant::planted! {
     BindingNotReused,
     /// NAT: who asks to end a mapping need not know its number (a host on the link ends those of others).
     AnybodyEndsMappings,
-    /// NAT: a port that a host asked for lets in nobody whom the filtering does not (who asked for visitors gets none).
+    /// NAT: a port that a host asked for lets in nobody that the filtering keeps out (who asked for visitors gets none).
     MappingFiltered,
     /// NAT: an instance counts the ports of a subscriber that it granted itself (who comes by all hosts has the quota of each).
     QuotaPerInstance,

@@ -236,7 +236,7 @@ const KNOWN: u8 = PROTOCOL_MASK | PORT_PRESERVED | HAIRPINS;
 
 /// 16 bytes, 14 where the port was preserved, 2 less of ICMP: the outside address is one byte.
 impl Wire for Session {
-    const LAYOUT: u64 = layout::by_hand("nat session", 1);
+    const LAYOUT: u64 = layout::manual("nat session", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         let (inside, remote, outside) = (self.inside(), self.remote(), self.outside());
         let protocol = match inside.protocol {

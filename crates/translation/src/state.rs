@@ -20,7 +20,7 @@ pub trait Translates: Forwards<FragmentContext = Fragmented> {
 /// What a translator has in the state, to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Translations<'s> {
-    /// Who talks to whom through which outside endpoint.
+    /// Which hosts talk to which others through which outside endpoint.
     pub sessions: &'s Table<Session, Progress>,
     /// The outside endpoints.
     pub ports: &'s Pool<OutsidePorts>,
@@ -34,7 +34,7 @@ pub struct Translations<'s> {
     reason = "the structs of writes have none"
 )]
 pub struct TranslationWrites<'b, 'a> {
-    /// Who talks to whom through which outside endpoint.
+    /// Which hosts talk to which others through which outside endpoint.
     pub sessions: &'b mut TableAct<'a, Session, Progress>,
     /// The outside endpoints.
     pub ports: &'b mut PoolAct<'a, OutsidePorts>,

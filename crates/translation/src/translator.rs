@@ -153,7 +153,7 @@ impl Translator {
         self.config.answered_addresses()
     }
 
-    /// To [`NEWS_QUESTION`] what the accounting counts ([`NatUse`](crate::NatUse)), then the events since the last report, which are told
+    /// To [`NEWS_QUESTION`] what the accounting counts ([`NatUse`](crate::NatUse)), then the events since the last report, which are reported
     /// once. [`NatReportPart::read_all`](crate::NatReportPart::read_all) reads them.
     pub fn report<S: Translates>(
         state: &S,

@@ -32,8 +32,8 @@ pub enum Way {
 /// Why a packet from inside has no session and gets none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// Its sender is told: "communication administratively prohibited".
-    Told(Reason),
+    /// Its sender is reported: "communication administratively prohibited".
+    Reported(Reason),
     /// It is dropped.
     Silently(Reason),
 }
@@ -45,7 +45,7 @@ pub struct Outward {
     belongs: SessionLookup,
     remote: Endpoint,
     segment: Segment,
-    /// The packet comes back inside, to whom.
+    /// The packet comes back inside, to which one.
     hairpin: Option<(Target, Endpoint)>,
     accounting: Option<Rc<PortAccounting>>,
     arrived_us: u64,
@@ -108,7 +108,7 @@ impl Translator {
         let belongs = match self.belongs(ask, ends, &segment, is_first)? {
             Ok(belongs) => belongs,
             Err(Reason::NoBinding) => return Ok(Err(Refused::Silently(Reason::NoBinding))),
-            Err(reason) => return Ok(Err(Refused::Told(reason))),
+            Err(reason) => return Ok(Err(Refused::Reported(reason))),
         };
         let hairpin = if hairpins {
             let target = self.target(ask, belongs.outside(), remote, true)?;

@@ -44,7 +44,7 @@ impl Gateway {
                         let egress = outward.egress();
                         self.0.router.forward(ask, egress, |act| outward.write(act))
                     }
-                    Err(Refused::Told(reason)) => {
+                    Err(Refused::Reported(reason)) => {
                         self.0.router.report(ask, Report::Prohibited, reason)
                     }
                     Err(Refused::Silently(reason)) => Ok(Verdict::Drop(reason)),
@@ -223,7 +223,7 @@ fn what_leaves_is_answered_and_strangers_are_filtered() {
     assert_eq!(ends(answer), (asked, client));
     let strange = kit.packet(OUTSIDE, &datagram(OUTSIDE, stranger, outside));
     assert_eq!(strange.verdict, Verdict::Drop(Reason::Filtered));
-    // The binding is its inside endpoint's, whoever it writes to (RFC 4787 REQ-1).
+    // The binding is its inside endpoint's, no matter who it writes to (RFC 4787 REQ-1).
     let (again, _) = ends(kit.packet(INSIDE, &datagram(INSIDE, client, stranger)));
     assert_eq!(again, outside);
     let answer = kit.packet(OUTSIDE, &datagram(OUTSIDE, stranger, outside));
@@ -248,7 +248,7 @@ fn a_hairpin_is_translated_at_both_ends() {
 }
 
 #[test]
-fn who_is_refused_is_told_or_not_and_leaves_nothing() {
+fn who_is_refused_is_reported_or_not_and_leaves_nothing() {
     let mut kit = Testkit::new(gateway(|config| {
         config.subscribers = SubscriberLimits {
             ports_max: 1,
@@ -259,7 +259,7 @@ fn who_is_refused_is_told_or_not_and_leaves_nothing() {
     ends(kit.packet(INSIDE, &datagram(INSIDE, host(5, 2_100), asked)));
     let second = kit.packet(INSIDE, &datagram(INSIDE, host(5, 2_101), asked));
     assert_eq!(second.verdict, Verdict::Drop(Reason::SubscriberQuota));
-    assert_eq!(second.emitted.len(), 1, "its sender is told");
+    assert_eq!(second.emitted.len(), 1, "its sender is reported");
     let tcp = |endpoint| Endpoint {
         protocol: Protocol::TCP,
         ..endpoint
@@ -286,7 +286,7 @@ fn exempt_destinations_are_routed_as_they_are() {
     assert_eq!(translated.address, OURS);
 }
 
-/// What one instance opened is answered by another, once it was told; before, the answer waits.
+/// What one instance opened is answered by another, once it was reported; before, the answer waits.
 #[test]
 fn answers_come_by_any_instance() {
     let mut cluster = ClusterKit::new(gateway(|_| {}), 2, 7);

@@ -195,7 +195,7 @@ impl Cluster {
         Terms::new(&text, channel.keep_alive, channel.silent_after)
     }
 
-    /// What a host of the cluster is told; `shape` as in [`Cluster::number`].
+    /// What a host of the cluster is reported; `shape` as in [`Cluster::number`].
     #[must_use]
     pub fn host(
         &self,

@@ -115,16 +115,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_that_differ_are_told_with_their_lines() {
+    fn fields_that_differ_are_reported_with_their_lines() {
         let now = "chain = [\"a\", \"b\"]\n[function.a]\nx = 1\ny = { z = \"s\", l = [{ n = 1 }] }\n[on.h.host]\nidle = \"spin\"\n[on.k.host]\nidle = \"spin\"\n[gone]\nb = true";
         let wanted = "# moved\nchain = [\"b\", \"a\"]\n[function.a]\nx = 2\ny.z = \"s\"\ny.l = [{ n = 2 }]\n[new.table]\nf = 1.5\n[on.h.host]\nidle = \"sleep\"\n[on.k.host]\nidle = \"sleep\"";
-        let mut told: Vec<_> = between(now, wanted, "h")
+        let mut reported: Vec<_> = between(now, wanted, "h")
             .iter()
             .map(|one| format!("{:?} {one}", one.line))
             .collect();
-        told.sort();
+        reported.sort();
         assert_eq!(
-            told,
+            reported,
             [
                 "None [gone] b",
                 "Some(10) [host] idle",

@@ -37,7 +37,7 @@ pub(super) static EVE: Section = Section {
             name: "file",
             kind: Kind::File,
             default: Default::Required("\"eve.json\""),
-            meaning: "Where lines go: a file, which is appended to and opened anew by `asterism reload`; a named pipe; a Unix socket that somebody listens at; `-` is standard output.",
+            meaning: "Where lines go: a file, which is appended to and opened again by `asterism reload`; a named pipe; a Unix socket that somebody listens at; `-` is standard output.",
         },
         Field {
             name: "alerts",
@@ -64,7 +64,7 @@ pub(super) static EVE: Section = Section {
                 most: 1 << 40,
             },
             default: Default::Is("\"1GiB\""),
-            meaning: "The most that a file may have; further lines are lost and counted until it is opened anew or cut. Pipes and sockets have no bound.",
+            meaning: "The most that a file may have; further lines are lost and counted until it is opened again or cut. Pipes and sockets have no bound.",
         },
         Field {
             name: "stats",

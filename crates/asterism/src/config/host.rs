@@ -144,7 +144,7 @@ pub static HOST: Section = Section {
             name: "state",
             kind: Kind::File,
             default: Default::Unset("nothing is saved"),
-            meaning: "The file that the shared state is saved to at a graceful stop, and restored from when the whole cluster starts anew.",
+            meaning: "The file that the shared state is saved to at a graceful stop, and restored from when the whole cluster restarts.",
         },
         Field {
             name: "eve",

@@ -111,7 +111,7 @@ impl Config {
     }
 
     /// As [`Config::read`], for the host that is `member`, and with these functions. Without one the file says which host it is, or it is the first;
-    /// then the file is read as each of the members reads it, and what is wrong for any of them is told.
+    /// then the file is read as each of the members reads it, and what is wrong for any of them is reported.
     #[must_use]
     pub fn read_for(
         file: &str,
@@ -280,7 +280,7 @@ fn read_other(
 
 /// The members that the document lists; none if they cannot be read.
 fn members_of(document: &DeTable<'_>, report: &Report) -> Vec<String> {
-    // What is wrong with them is told where the whole is read.
+    // What is wrong with them is informed where the whole is read.
     let mut unread = Report::new(&report.file, &report.text);
     let values = top_table("cluster", &fields::CLUSTER, document, &mut unread);
     let members = values.map(|values| cluster::members(&values));

@@ -79,7 +79,7 @@ fn only_ipv4(address: Ipv6Addr, example: &str) -> Mistake {
 /// An IPv4 address.
 ///
 /// # Errors
-/// Anything else; a prefix, a port, a name and an IPv6 address are told apart.
+/// Anything else; a prefix, a port, a name and an IPv6 address are distinguished.
 pub fn address(text: &str) -> Result<Ipv4Addr, Mistake> {
     text.parse().map_err(|_| {
         let instead = "write four numbers from 0 to 255, such as \"203.0.113.1\"";
@@ -115,7 +115,7 @@ pub fn address(text: &str) -> Result<Ipv4Addr, Mistake> {
 /// An IPv4 address with a port.
 ///
 /// # Errors
-/// Anything else; a missing port is told apart.
+/// Anything else; a missing port is distinguished.
 pub fn endpoint(text: &str) -> Result<SocketAddrV4, Mistake> {
     if let Ok(socket) = text.parse::<SocketAddrV6>() {
         return Err(only_ipv4(*socket.ip(), "203.0.113.1:80"));
@@ -141,7 +141,7 @@ pub fn endpoint(text: &str) -> Result<SocketAddrV4, Mistake> {
 /// An address of either family with a port: `192.0.2.1:7400`, `[2001:db8::1]:7400`.
 ///
 /// # Errors
-/// Anything else; a missing port, port 0, missing brackets and names are told apart.
+/// Anything else; a missing port, port 0, missing brackets and names are distinguished.
 pub fn socket(text: &str) -> Result<SocketAddr, Mistake> {
     let parsed = text.parse::<SocketAddr>().map_err(|_| {
         if let Ok(address) = text.parse::<IpAddr>() {
@@ -206,7 +206,7 @@ pub fn device(text: &str) -> Result<String, Mistake> {
 /// An IPv4 prefix: `10.0.0.0/8`.
 ///
 /// # Errors
-/// Anything else; a missing length and bits beyond the length are told apart.
+/// Anything else; a missing length and bits beyond the length are distinguished.
 pub fn prefix(text: &str) -> Result<Prefix, Mistake> {
     let Some((host, length)) = text.split_once('/') else {
         return Err(match address(text) {
@@ -247,7 +247,7 @@ pub fn prefix(text: &str) -> Result<Prefix, Mistake> {
 /// version.
 ///
 /// # Errors
-/// Anything else; IPv4 addresses in their IPv6 form, bits beyond the length and addresses that look like networks are told apart.
+/// Anything else; IPv4 addresses in their IPv6 form, bits beyond the length and addresses that look like networks are distinguished.
 pub fn ip_prefix(text: &str) -> Result<IpPrefix, Mistake> {
     let read = text.parse().and_then(|prefix: IpPrefix| {
         let zeros = prefix.first().to_bits().trailing_zeros();
@@ -300,7 +300,7 @@ pub fn ip_prefix(text: &str) -> Result<IpPrefix, Mistake> {
 /// An interface's address with the length of its link's prefix: `192.0.2.1/30`.
 ///
 /// # Errors
-/// Anything else; a missing length and the network's own address are told apart.
+/// Anything else; a missing length and the network's own address are distinguished.
 pub fn interface(text: &str) -> Result<Prefix, Mistake> {
     let Some((host, length)) = text.split_once('/') else {
         return Err(match address(text) {
@@ -342,7 +342,7 @@ pub fn interface(text: &str) -> Result<Prefix, Mistake> {
 /// An Ethernet address: `02:00:00:00:00:01`.
 ///
 /// # Errors
-/// Anything else; addresses of groups are told apart.
+/// Anything else; addresses of groups are distinguished.
 pub fn mac(text: &str) -> Result<[u8; 6], Mistake> {
     let instead = "write six pairs of hexadecimal digits, such as \"02:00:00:00:00:01\"";
     let mut octets = [0; 6];

@@ -95,7 +95,7 @@ pub static PORTS: Section = Section {
             name: "inside",
             kind: Kind::Table(&INSIDE),
             default: Default::Unset("`asterism run` needs it"),
-            meaning: "The side of the inside hosts, or of whoever speaks first.",
+            meaning: "The side of the inside hosts, or of anyone who speaks first.",
         },
         Field {
             name: "outside",
@@ -485,7 +485,7 @@ fn mode(kind: PortKind, values: &Values, report: &mut Report) -> Option<PortMode
         (Some("generic"), _) => (PortMode::Generic, PortKind::AfXdp),
         (Some(_), _) => (PortMode::Ring, PortKind::AfPacket),
     };
-    // Kinds without a choice are told elsewhere that they have none.
+    // Kinds without a choice are reported elsewhere that they have none.
     if of != kind && matches!(kind, PortKind::AfPacket | PortKind::AfXdp) {
         let words = match kind {
             PortKind::AfXdp => "\"native\" or \"generic\"",

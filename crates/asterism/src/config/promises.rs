@@ -112,7 +112,7 @@ fn apart_error(pair: &[&Chosen<'_>], otherwise: &str) -> Diagnostic {
         );
     } else {
         diagnostic = diagnostic.help(format!(
-            "`{}` is {} unless told otherwise",
+            "`{}` is {} unless configured otherwise",
             other.object.name,
             word(other)
         ));

@@ -21,13 +21,13 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// Turns of the auditor without an equal finding, after which an object counts as not compared.
 const CYCLES_LATE: u32 = 10;
 
-/// What `asterism audit` is told.
+/// What `asterism audit` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct AuditArguments {
     /// Which host.
     #[command(flatten)]
     pub which: Which,
-    /// Have this host write what it has of an object anew, so that all others take it over: `bindings`, or some parts of it:
+    /// Have this host write what it has of an object again, so that all others take it over: `bindings`, or some parts of it:
     /// `bindings:12,77`
     #[arg(long, value_name = "OBJECT[:PARTS]")]
     pub repair: Option<String>,
@@ -201,7 +201,7 @@ pub fn audit(arguments: &AuditArguments, output: &mut Output<'_>) -> End {
             if let Some(RepairDocument { entries, removal }) = repaired {
                 output.say(&format!("{entries} entries were written again\n"));
                 match removal {
-                    Some(RemovalDocument::Told) => output.say(
+                    Some(RemovalDocument::Reported) => output.say(
                         "The others remove what they have of these parts and this host had not, within seconds\n",
                     ),
                     Some(RemovalDocument::NotOfThisObject) => output.say(
@@ -265,8 +265,8 @@ pub enum RemovalDocument {
     NotOfThisObject,
     /// Nobody has written anything yet that others could have.
     NothingWritten,
-    /// They were told.
-    Told,
+    /// They were reported.
+    Reported,
 }
 
 impl RemovalDocument {
@@ -277,7 +277,7 @@ impl RemovalDocument {
             Removal::NotAsked => None,
             Removal::NotOfThisObject => Some(RemovalDocument::NotOfThisObject),
             Removal::NothingWritten => Some(RemovalDocument::NothingWritten),
-            Removal::Told => Some(RemovalDocument::Told),
+            Removal::Reported => Some(RemovalDocument::Reported),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::output::{Output, Schema};
 use crate::run::backends::{BackendDocument, BackendsDocument};
 use crate::table::Table;
 
-/// What `asterism backends` is told.
+/// What `asterism backends` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct BackendsArguments {
     /// Which host.

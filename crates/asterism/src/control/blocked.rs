@@ -1,4 +1,4 @@
-//! `asterism blocked`: whom a host's functions block, until when and what for.
+//! `asterism blocked`: the sources that a host's functions block, until when and what for.
 
 use clap::Args;
 
@@ -9,7 +9,7 @@ use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::blocked::{BlockDocument, BlockedDocument};
 
-/// What `asterism blocked` is told.
+/// What `asterism blocked` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct BlockedArguments {
     /// Which host.

@@ -20,7 +20,7 @@ use status::status_text;
 /// How long a host has to answer.
 pub(crate) const WITHIN: Duration = Duration::from_secs(15);
 
-/// What `asterism status` is told.
+/// What `asterism status` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArguments {
     /// Which host.
@@ -31,7 +31,7 @@ pub struct StatusArguments {
     pub digests: bool,
 }
 
-/// What `asterism top` is told.
+/// What `asterism top` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct TopArguments {
     /// Which host.
@@ -45,7 +45,7 @@ pub struct TopArguments {
     pub interval: u64,
 }
 
-/// What `asterism trace` is told.
+/// What `asterism trace` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct TraceArguments {
     /// Which host.
@@ -410,7 +410,7 @@ fn span(us: u64) -> String {
 
 /// What happened between two looks, a second.
 fn rates(before: &StatusDocument, now: &StatusDocument) -> TopDocument {
-    // A host that was started anew between the looks has counted since its start.
+    // A host that was restarted between the looks has counted since its start.
     let same = before.incarnation == now.incarnation;
     let interval_us = if same {
         now.uptime_us - before.uptime_us.min(now.uptime_us)

@@ -9,7 +9,7 @@ use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::caches::{CacheDocument, DigestsDocument};
 
-/// What `asterism digests` is told.
+/// What `asterism digests` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct DigestsArguments {
     /// Which caches hold what GET brings from this URL, as their digests say; the exit code is 0 only if one does

@@ -199,8 +199,8 @@ fn text_of(document: &FlowsEndDocument) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::by_hand::RefusedDocument;
     use crate::run::flows::EndedFlowsDocument;
+    use crate::run::manual::RefusedDocument;
 
     #[test]
     fn what_names_flows_is_read_or_it_is_said_what_to_write() {

@@ -1,4 +1,4 @@
-//! The control socket: a Unix socket of mode 0600 on which a running host is asked and told.
+//! The control socket: a Unix socket of mode 0600 on which a running host is asked and reported.
 //!
 //! A request is one line of JSON, and so is its answer. All are short but the one that hands an epoch, which the orchestrator's crate
 //! describes (`epochs.rs`) and sends by itself. `place.rs` is the socket's place in the file system, which one process
@@ -8,11 +8,11 @@
 pub mod audit;
 pub mod backends;
 pub mod blocked;
-pub mod by_hand;
 pub mod client;
 pub mod commands;
 pub mod digests;
 pub mod flows;
+pub mod manual;
 pub mod place;
 pub mod request_handler;
 pub mod rules;
@@ -81,7 +81,7 @@ pub enum Ask {
     Backends,
     /// Whom functions block.
     Blocked,
-    /// To block a source by hand.
+    /// To block a source manually.
     Block {
         /// The source.
         source: IpAddr,
@@ -111,7 +111,7 @@ pub enum Ask {
     Rules,
     /// What the hosts see of traffic.
     Traffic(Wanted),
-    /// To write what it has of an object anew, for all others.
+    /// To write what it has of an object again, for all others.
     Repair {
         /// The object.
         object: String,
@@ -132,7 +132,7 @@ pub enum Ask {
     },
     /// To read no more packets.
     Drain,
-    /// To read its configuration anew.
+    /// To read its configuration again.
     Reload,
     /// To stop as for SIGTERM.
     Stop,

@@ -1,4 +1,4 @@
-//! The control socket's place in the file system. Whoever holds the lock beside it holds the member: a second process is
+//! The control socket's place in the file system. Anyone who holds the lock beside it holds the member: a second process is
 //! refused, and a socket that a killed process left is cleaned away. Imports `rustix`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -92,7 +92,7 @@ impl Place {
 }
 
 /// Waits until nobody holds the place, some ten seconds at most: a host that said that it stopped ends a moment later,
-/// and whoever starts the next one must not come before.
+/// and anyone who starts the next one must not come before.
 pub fn wait_until_free(path: &Path) {
     let mut lock_name = path.as_os_str().to_owned();
     lock_name.push(".lock");

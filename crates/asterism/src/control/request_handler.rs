@@ -1,4 +1,4 @@
-//! What a request is answered with, and by whom: from what can be seen of the host, by an instance, or by the main thread.
+//! What a request is answered with, and by which one: from what can be seen of the host, by an instance, or by the main thread.
 
 use std::fmt;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -17,10 +17,10 @@ use crate::config::Cluster;
 use crate::epochs::EpochFile;
 use crate::run::backends;
 use crate::run::blocked;
-use crate::run::by_hand;
 use crate::run::caches;
 use crate::run::event_log::Event;
 use crate::run::flows;
+use crate::run::manual;
 use crate::run::requests::{Request, Sought};
 use crate::run::rules;
 use crate::run::traffic;
@@ -35,7 +35,7 @@ pub const COMMANDS_MAX: usize = 4;
 const COMMAND_MAX: Duration = Duration::from_secs(10);
 /// How long a trace may wait for packets.
 const TRACE_MAX: Duration = Duration::from_secs(60);
-/// How often, and how many times, whoever asks a host that starts looks whether it runs.
+/// How often, and how many times, no matter who asks a host that starts looks whether it runs.
 const STARTING_TRIED_EVERY: Duration = Duration::from_millis(10);
 const STARTING_TRIES_MAX: u32 = 200;
 
@@ -53,7 +53,7 @@ pub enum CommandKind {
     Hand(EpochFile),
     /// To read no more packets.
     Drain,
-    /// To read the configuration anew.
+    /// To read the configuration again.
     Reload,
     /// To stop.
     Stop,
@@ -105,7 +105,7 @@ impl Command {
 
     /// Says how it went.
     pub fn answer(self, result: Result<Value, Refused>) {
-        // Whoever asked may have gone.
+        // Anyone who asked may have gone.
         let _ = self.reply.try_send(result);
     }
 }
@@ -115,7 +115,7 @@ impl Command {
 pub struct RequestHandler {
     /// The cluster that the host is of.
     cluster: Cluster,
-    /// The host, once its threads run, and where it is told what is to be logged.
+    /// The host, once its threads run, and where it is informed what is to be logged.
     host: OnceLock<(Arc<View>, SyncSender<Event>)>,
     commands: SyncSender<Command>,
 }
@@ -131,7 +131,7 @@ impl RequestHandler {
         }
     }
 
-    /// The host runs, and can be looked at. What others have it do is told to `events`.
+    /// The host runs, and can be looked at. What others have it do is asked to `events`.
     pub fn open(&self, view: Arc<View>, events: SyncSender<Event>) {
         // It is said once.
         let _ = self.host.set((view, events));
@@ -190,13 +190,11 @@ impl RequestHandler {
             } => {
                 let host = self.host()?;
                 let function = function.as_deref();
-                in_json(&by_hand::block(host, source, seconds, function)?)
+                in_json(&manual::block(host, source, seconds, function)?)
             }
-            Ask::Unblock { source, function } => in_json(&by_hand::unblock(
-                self.host()?,
-                source,
-                function.as_deref(),
-            )?),
+            Ask::Unblock { source, function } => {
+                in_json(&manual::unblock(self.host()?, source, function.as_deref())?)
+            }
             Ask::EndFlows { filter, function } => {
                 in_json(&flows::end(self.host()?, &filter, function.as_deref())?)
             }

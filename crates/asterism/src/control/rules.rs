@@ -9,7 +9,7 @@ use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::rules::RulesDocument;
 
-/// What `asterism rules` is told.
+/// What `asterism rules` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct RulesArguments {
     /// Only rules that decided on nothing

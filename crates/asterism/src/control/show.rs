@@ -24,7 +24,7 @@ pub struct TracedDocument {
     pub end: String,
     /// Packets that the function emitted for it.
     pub emitted: u64,
-    /// Bytes of operations that the others will be told.
+    /// Bytes of operations that the others will be reported.
     pub logged_bytes: u64,
     /// What the call cost in nanoseconds, tracing included.
     pub cost_ns: u64,

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_by_whom_and_to_whom() {
+    fn a_line_says_by_which_and_to_which() {
         let site = |name: &str, own, relay: Option<&str>, relayed, direct| SiteDocument {
             name: name.to_owned(),
             own,

@@ -14,7 +14,7 @@ use crate::run::traffic::{
 };
 use crate::table::Table;
 
-/// What `asterism traffic` is told.
+/// What `asterism traffic` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct TrafficArguments {
     /// How many flows, hosts and edges of each kind
@@ -98,7 +98,7 @@ fn traffic_text(traffic: &TrafficDocument) -> String {
     section("heaviest flows by bytes", flows_table(&flows.by_bytes));
     section("heaviest flows by packets", flows_table(&flows.by_packets));
     if let Some(sizes) = sizes {
-        // With all cells in use nothing can be told.
+        // With all cells in use nothing can be reported.
         let rows = sizes.error.map(|_| sizes.at_least.iter());
         let rows = rows.into_iter().flatten();
         section(
@@ -142,7 +142,10 @@ fn traffic_text(traffic: &TrafficDocument) -> String {
         hosts.count, hosts.links
     );
     section(&title, hosts_table(&hosts.by_out_degree));
-    section("to whom most others send", hosts_table(&hosts.by_in_degree));
+    section(
+        "hosts to which most others send",
+        hosts_table(&hosts.by_in_degree),
+    );
     let rows = hosts.by_bytes.iter().map(|link| {
         vec![
             format!("{} > {}", link.source, link.destination),
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_is_told_in_tables() {
+    fn what_is_seen_is_reported_in_tables() {
         let mut traffic = nothing();
         traffic.interval.over = false;
         traffic.flows.count = 2;

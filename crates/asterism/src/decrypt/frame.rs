@@ -1,4 +1,4 @@
-//! Finds what UDP carries in a captured frame, and sets the checksum anew after it was changed.
+//! Finds what UDP carries in a captured frame, and sets the checksum again after it was changed.
 
 use std::ops::Range;
 

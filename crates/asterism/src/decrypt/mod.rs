@@ -28,7 +28,7 @@ const WIRE_VERSION: u8 = 1;
 /// What is written can be read by its owner alone: it is the cluster's state.
 const MODE: u32 = 0o600;
 
-/// What `asterism decrypt` is told.
+/// What `asterism decrypt` is reported.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
     /// A key file; several, if the key was changed during the capture and no file has all. Up to four keys
@@ -88,7 +88,7 @@ fn decrypt(arguments: &Arguments) -> Result<(DecryptReport, Option<CaptureError>
         learn(path, &mut opener).map_err(|error| error.to_string())?;
     }
     let mut reader = CaptureReader::open(&arguments.input).map_err(|error| error.to_string())?;
-    // What fails here fails again below, at the same packet, and is told there.
+    // What fails here fails again below, at the same packet, and is reported there.
     let _ = learn(&arguments.input, &mut opener);
     let mut writer = create(arguments)?;
 
@@ -102,7 +102,7 @@ fn decrypt(arguments: &Arguments) -> Result<(DecryptReport, Option<CaptureError>
         match reader.next(&mut bytes) {
             Ok(Some(packet)) => {
                 open_frame(&mut bytes, packet.truncated, &mut opener, &mut report);
-                // What is lost is told when the writer is flushed.
+                // What is lost is informed when the writer is flushed.
                 writer.write(packet.timestamp_ns, packet.original_length as usize, &bytes);
             }
             Ok(None) => break None,

@@ -29,7 +29,7 @@ use crate::wiring::{INSIDE, OUTSIDE};
 const SEND_AGAIN: Duration = Duration::from_secs(1);
 /// How often a packet is sent at most.
 const SENDS_MAX: u32 = 4;
-/// How often the view is told.
+/// How often the view is reported.
 const VIEW_STEP: Duration = Duration::from_millis(100);
 /// How long hosts may take in the end until all have what others wrote.
 const QUIET_LIMIT: Duration = Duration::from_secs(20);
@@ -47,7 +47,7 @@ enum Event {
     },
     /// This packet of the scans is sent.
     Scan { packet: usize },
-    /// The view is told.
+    /// The view is reported.
     View,
 }
 
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
             if self.through_idps(true, &bytes).is_none() {
                 return;
             }
-            // A port of another conversation: two flows cannot be told apart any more.
+            // A port of another conversation: two flows cannot be distinguished any more.
             let outside = flow.source();
             if self
                 .sum

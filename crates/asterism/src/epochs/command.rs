@@ -12,7 +12,7 @@ use crate::command_line::End;
 use crate::config::Config;
 use crate::output::{Output, Schema};
 
-/// What `asterism epoch` is told.
+/// What `asterism epoch` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// The configuration file; `epochs` in its cluster section names the file
@@ -27,10 +27,10 @@ pub struct Arguments {
     /// With --without: the processes of those members are known to have ended, so others may have their ports one idle time later
     #[arg(long, requires = "without")]
     pub fenced: bool,
-    /// Write the next epoch, with a new incarnation of this member: it was started anew, or comes back
+    /// Write the next epoch, with a new incarnation of this member: it was restarted, or comes back
     #[arg(long, value_name = "NAME")]
     pub again: Vec<String>,
-    /// Write the next epoch, in which all start anew with nothing but what they saved
+    /// Write the next epoch, in which all restart with nothing but what they saved
     #[arg(long)]
     pub founding: bool,
     /// Hand the epoch to the hosts of CONFIG that run on this machine, over their control sockets, and say what each has in force

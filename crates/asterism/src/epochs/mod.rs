@@ -1,6 +1,6 @@
 //! Epochs by a file: who takes part in the cluster, and in which incarnation.
 //!
-//! A host never guesses who is a member: it is told, by a file that is the same on all hosts and that whoever runs the cluster
+//! A host never guesses who is a member: it is reported, by a file that is the same on all hosts and that anyone who runs the cluster
 //! changes (`asterism epoch`). An incarnation is a number that a member is given for one start of its process; which one it used last
 //! is kept in a file of its own beside, so that none is used twice. `command.rs` is the command and `hand.rs` its way to hosts that
 //! run, `incarnation.rs` what a host that starts finds, `succession.rs` which epoch may follow which, where one is handed to it over the
@@ -36,7 +36,7 @@ const HEADING: &str = "# Who takes part in the cluster, and in which incarnation
 pub struct EpochFile {
     /// Its number. Greater numbers are later.
     pub epoch: u32,
-    /// Whether all members start anew, with nothing but what they saved.
+    /// Whether all members restart, with nothing but what they saved.
     #[serde(default)]
     pub founding: bool,
     /// Who takes part, and in which incarnation.
@@ -349,7 +349,7 @@ impl EpochFile {
             }
         } else if next.members.keys().all(|name| again.contains(name)) {
             return Err(
-                "nobody would be left who has the state: name at least one member that goes on, or start all anew with --founding"
+                "nobody would be left who has the state: name at least one member that goes on, or start all again with --founding"
                     .to_owned(),
             );
         }
@@ -479,9 +479,9 @@ mod tests {
             (1, 2, 2)
         );
         assert!(third.left.is_empty());
-        let anew = third.next(&cluster, &[], &[], true).unwrap();
-        assert_eq!((anew.members["a"], anew.members["b"]), (2, 3));
-        assert!(anew.is_founding() && !third.is_founding());
+        let again = third.next(&cluster, &[], &[], true).unwrap();
+        assert_eq!((again.members["a"], again.members["b"]), (2, 3));
+        assert!(again.is_founding() && !third.is_founding());
         assert!(third.next(&cluster, &names(&["d"]), &[], false).is_err());
         assert!(third.next(&cluster, &[], &names(&["d"]), false).is_err());
         let nobody = third.next(&cluster, &[], &names(&["a", "b", "c"]), false);
@@ -529,8 +529,8 @@ mod tests {
                 .iter()
                 .all(|holder| holder != "c")
         );
-        let anew = back.next(&cluster, &[], &[], true).unwrap();
-        assert!(anew.ports.is_empty() && anew.fenced.is_empty());
+        let again = back.next(&cluster, &[], &[], true).unwrap();
+        assert!(again.ports.is_empty() && again.fenced.is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which epoch may follow which, where one is handed to a host that knows another. A file is believed as it is, since whoever can
+//! Which epoch may follow which, where one is handed to a host that knows another. A file is believed as it is, since anyone who can
 //! write it can write anything; what comes over an API may be of a caller that lost its state, or of two that do not know of
 //! each other.
 
@@ -79,7 +79,7 @@ impl EpochFile {
         let known = self.members.keys().chain(self.left.keys());
         for name in known {
             let incarnation = self.last_incarnation(name).unwrap_or(0);
-            // Whoever left comes back in another incarnation.
+            // Anyone who left comes back in another incarnation.
             let comes_back = !self.members.contains_key(name) && next.members.contains_key(name);
             let least = incarnation.saturating_add(u64::from(comes_back));
             if next.last_incarnation(name).is_none_or(|then| then < least) {
@@ -89,7 +89,7 @@ impl EpochFile {
         let goes_on =
             |(name, incarnation): (&String, &u64)| next.members.get(name) == Some(incarnation);
         if !self.members.iter().any(goes_on) {
-            // All began anew: it may be that all had ended before, and everybody has what is its own by place.
+            // All began again: it may be that all had ended before, and everybody has what is its own by place.
             return None;
         }
         let kept = |name: &String, held: &HeldPorts| {

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_is_written_once_until_it_is_raised_anew() {
+    fn an_alert_is_written_once_until_it_is_raised_again() {
         let mut ledger = Ledger::default();
         assert!(ledger.take(0, &scan(1, 100), 100, true, false));
         assert!(ledger.take(1, &scan(1, 100), 100, true, false), "a stage");

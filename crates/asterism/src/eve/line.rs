@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_did_what_to_whom() {
+    fn a_line_has_both_ends_and_what_happened() {
         let notice = Notice {
             generator: OwnEvent::OPERATOR,
             id: 1_000_001,

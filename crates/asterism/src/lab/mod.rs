@@ -23,7 +23,7 @@ pub use demo::{DemoDocument, LAB_DEMO};
 pub use plan::Plan;
 pub use up::{LAB_UP, NodeRow, UpDocument};
 
-/// What `asterism lab` is told.
+/// What `asterism lab` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// What to do with a laboratory
@@ -47,7 +47,7 @@ pub enum Action {
     Demo(DemoArguments),
 }
 
-/// What `asterism lab up` is told.
+/// What `asterism lab up` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct UpArguments {
     /// A laboratory of your own, in a file (TOML)
@@ -61,7 +61,7 @@ pub struct UpArguments {
     pub exec: Option<String>,
 }
 
-/// What `asterism lab demo` is told.
+/// What `asterism lab demo` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct DemoArguments {
     /// The laboratory

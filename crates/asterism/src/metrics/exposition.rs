@@ -166,7 +166,7 @@ fn packets(page: &mut Page, own: &Own, instances: &[(String, InstanceSnapshot)])
         (
             "asterism_incarnations_tracked",
             "gauge",
-            "Incarnations of members that the instance tells apart now; beyond 65,535 it stops.",
+            "Incarnations of members that the instance distinguishes now; beyond 65,535 it stops.",
             |one| one.incarnations,
         ),
         (

@@ -33,7 +33,7 @@ pub trait Direction<F: NetworkFunction> {
     fn side(&mut self, bytes: &mut [u8], states: &mut dyn Iterator<Item = &F::State>) -> Side;
 }
 
-/// Whoever speaks first in a flow is inside; answers come from outside.
+/// Anyone who speaks first in a flow is inside; answers come from outside.
 #[derive(Clone, Debug, Default)]
 pub struct FirstSpeaker {
     /// The source of each flow's first packet.

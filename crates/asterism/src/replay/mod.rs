@@ -34,7 +34,7 @@ use eve::Lines;
 pub use direction::{BalancerDirection, Direction, FirstSpeaker, NatDirection, Side, outside_of};
 pub use report::{HostReport, REPLAY, ReplayReport};
 
-/// Flows that are told apart at most; more are counted as one.
+/// Flows that are distinguished at most; more are counted as one.
 const FLOWS_MAX: usize = 1 << 20;
 /// A packet that a host cannot take is offered again so often, a millisecond apart.
 const OFFERS_MAX: u32 = 100;
@@ -80,7 +80,7 @@ pub enum ReplayError {
     Nothing(String),
 }
 
-/// What `asterism replay` is told beside the configuration.
+/// What `asterism replay` is reported beside the configuration.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
     /// The configuration file
@@ -237,7 +237,7 @@ impl WithFunction for Configured<'_> {
     }
 }
 
-/// Replays a capture through any function. `progress` is told now and then how many packets were read.
+/// Replays a capture through any function. `progress` is reported now and then how many packets were read.
 ///
 /// # Errors
 /// See [`ReplayError`].
@@ -469,7 +469,7 @@ impl<F: NetworkFunction> Replay<F> {
                     .as_micros()
                     .saturating_sub(self.started.as_micros())
                     * 1_000;
-                // Losses are counted by the writer, and told when it is flushed.
+                // Losses are counted by the writer, and reported when it is flushed.
                 writer.write(
                     self.first_ns.saturating_add(since),
                     left.bytes.len(),
@@ -484,7 +484,7 @@ impl<F: NetworkFunction> Replay<F> {
 struct Inputs {
     inside: Ahead,
     outside: Option<Ahead>,
-    /// Why reading ahead failed: told once the packets before it are handed out.
+    /// Why reading ahead failed: reported once the packets before it are handed out.
     failure: Option<CaptureError>,
 }
 

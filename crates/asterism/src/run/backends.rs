@@ -38,7 +38,7 @@ pub struct BackendDocument {
     pub drains: bool,
     /// Flows that it has over all hosts, by any service.
     pub flows: u64,
-    /// Hosts that lately told of their checks; absent where none are made.
+    /// Hosts that lately reported their checks; absent where none are made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub votes: Option<u32>,
     /// Of these, hosts that it does not answer.

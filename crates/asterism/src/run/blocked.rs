@@ -25,7 +25,7 @@ pub struct BlockDocument {
     /// Whose packets are dropped, of a connection with its port; absent: everybody's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// To whom: of a connection its other end, or a port; absent: to all.
+    /// The recipient: of a connection its other end, or a port; absent: to all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     /// Until when; absent: for ever.

@@ -97,7 +97,7 @@ mod tests {
             (collector.take_lost(), lost.load(Ordering::Relaxed)),
             (1, 1)
         );
-        // The first that nobody takes is told by ICMP, at the next.
+        // The first that nobody takes is reported by ICMP, at the next.
         for _ in 0..10 {
             collector.send(b"two", &sent, &lost);
         }

@@ -133,13 +133,13 @@ impl Watch {
         Ok(Some(StartDecision::of(&self.known, &self.name, used)))
     }
 
-    /// What a host that waits to be named does when it is told something.
+    /// What a host that waits to be named does when it is reported something.
     fn obey_waiting(&mut self, command: Command, stop: &AtomicBool, log: &mut impl FnMut(&Event)) {
         match command.kind() {
             CommandKind::Hand(file) => {
                 let file = file.clone();
                 let taken = self.take(&file);
-                log(&told(&file, &taken));
+                log(&reported(&file, &taken));
                 let standing = |file: &EpochFile| {
                     let used =
                         StartDecision::last_used(self.file.path(), &self.name).unwrap_or(u64::MAX);
@@ -232,7 +232,7 @@ impl Watch {
         Epoch(self.known.epoch)
     }
 
-    /// The epoch that is known, for whoever handed one.
+    /// The epoch that is known, for anyone who handed one.
     pub(super) fn in_force(&self, changed: bool, standing: Standing) -> InForce {
         InForce {
             host: self.name.clone(),
@@ -245,7 +245,7 @@ impl Watch {
 }
 
 /// What is said in the log of an epoch that was handed in.
-pub(super) fn told(file: &EpochFile, taken: &Result<Step, Refused>) -> Event {
+pub(super) fn reported(file: &EpochFile, taken: &Result<Step, Refused>) -> Event {
     match taken {
         Ok(step) => Event::info("epoch-received")
             .with("epoch", file.epoch)
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(looks(&mut watch, &mut now, 1), None);
         assert_eq!(watch.epoch(), Epoch(3));
 
-        // A mistake that stays is told, once.
+        // A mistake that stays is reported, once.
         fs::write(&path, "epoch = 4\nmembers = 7\n").unwrap();
         assert_eq!(looks(&mut watch, &mut now, 9), None);
         let said = looks(&mut watch, &mut now, 9).unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken_from_the_file_is_told() {
+    fn what_is_not_taken_from_the_file_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("epoch.toml");
         fs::write(&path, FIRST).unwrap();
@@ -351,6 +351,6 @@ mod tests {
             assert!(said.contains("epoch-ignored"), "{said}");
             assert_eq!(watch.epoch(), Epoch(2));
         }
-        assert_eq!(looks(&mut watch, &mut now, 20), None, "told once");
+        assert_eq!(looks(&mut watch, &mut now, 20), None, "reported once");
     }
 }

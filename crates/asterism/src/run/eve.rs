@@ -33,7 +33,7 @@ const BEFORE_START_S: Tick = 5;
 const PARTS_MAX: usize = 4;
 /// Parts of up to 128 alerts that are looked at each time that the main thread looks, every 10 ms.
 const PARTS_PER_LOOK: usize = 8;
-/// How often losses are told.
+/// How often losses are reported.
 const TELL: Duration = Duration::from_secs(10);
 
 /// What writes alerts.
@@ -41,7 +41,7 @@ const TELL: Duration = Duration::from_secs(10);
 pub struct Eve {
     settings: Settings,
     writer: Writer,
-    /// Opened anew, and not handed over yet.
+    /// Opened again, and not handed over yet.
     pending: Option<Sink>,
     author: Author,
     ledger: Ledger,
@@ -52,13 +52,13 @@ pub struct Eve {
     /// Walks that have to end before the host may.
     walks_due: u32,
     coming: Option<Receiver<Vec<u8>>>,
-    /// Whether what is told now is found for the first time by this host.
+    /// Whether what is reported now is found for the first time by this host.
     is_first_walk: bool,
     is_mine: bool,
     started: Tick,
     looked: Time,
     stats_due: Time,
-    told: (Time, u64),
+    reported: (Time, u64),
 }
 
 impl Service<'_, '_> {
@@ -130,7 +130,7 @@ impl Service<'_, '_> {
             started: self.tick(self.took_part).saturating_sub(BEFORE_START_S),
             looked: now,
             stats_due: now,
-            told: (
+            reported: (
                 Time::ZERO,
                 self.view.eve.document().map_or(0, |eve| eve.lines_lost),
             ),
@@ -201,10 +201,14 @@ impl Service<'_, '_> {
             }
         }
         let lost = eve.writer.counts().lines_lost;
-        if lost > eve.told.1 && now >= eve.told.0 + TELL {
+        if lost > eve.reported.1 && now >= eve.reported.0 + TELL {
             let file = eve.settings.file.display();
-            self.log(&not_written(file, lost - eve.told.1, self.view.eve.why()));
-            eve.told = (now, lost);
+            self.log(&not_written(
+                file,
+                lost - eve.reported.1,
+                self.view.eve.why(),
+            ));
+            eve.reported = (now, lost);
         }
         self.eve = Some(eve);
     }
@@ -245,22 +249,22 @@ impl Service<'_, '_> {
     }
 
     /// Whether all that was found when it was hurried is handed over.
-    pub(super) fn is_eve_told(&self) -> bool {
+    pub(super) fn is_eve_reported(&self) -> bool {
         self.eve.as_ref().is_none_or(|eve| eve.walks_due == 0)
     }
 
     /// Writes what is left, and says what was not written.
     pub(super) fn end_eve(&mut self) {
-        let is_told = self.is_eve_told();
+        let is_reported = self.is_eve_reported();
         let Some(eve) = self.eve.take() else {
             return;
         };
-        let lost = eve.writer.end().lines_lost - eve.told.1;
-        let why = match is_told {
+        let lost = eve.writer.end().lines_lost - eve.reported.1;
+        let why = match is_reported {
             true => self.view.eve.why(),
             false => "the instances did not tell all of them in time".to_owned(),
         };
-        if lost > 0 || !is_told {
+        if lost > 0 || !is_reported {
             self.log(&not_written(eve.settings.file.display(), lost, why));
         }
     }
@@ -277,7 +281,7 @@ fn not_written(file: impl ToString, lines_lost: u64, why: String) -> Event {
 }
 
 impl Eve {
-    /// All that one instance had to tell of one stage is told.
+    /// All that one instance had to tell of one stage is reported.
     fn end_part(&mut self) {
         self.next += 1;
         if self.next == self.asks.len() {

@@ -95,7 +95,7 @@ impl Event {
 const BURST: u32 = 8;
 /// How long it takes until one more may.
 const REFILL: Duration = Duration::from_millis(500);
-/// Kinds that are told apart; beyond them all share one bound.
+/// Kinds that are distinguished; beyond them all share one bound.
 const KINDS_MAX: usize = 256;
 
 #[derive(Debug)]

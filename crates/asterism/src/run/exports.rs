@@ -266,10 +266,10 @@ impl Service<'_, '_> {
         self.exports.flows = Some(exports);
     }
 
-    /// Whether all is sent that was to be when the host was told to end: exports that have begun, and what a NAT noted.
-    pub(super) fn are_exports_told(&self) -> bool {
+    /// Whether all is sent that was to be when the host was asked to end: exports that have begun, and what a NAT noted.
+    pub(super) fn are_exports_reported(&self) -> bool {
         let flows = self.exports.flows.as_ref();
-        self.is_port_log_told()
+        self.is_port_log_reported()
             && flows.is_none_or(|flows| flows.coming.is_none() && flows.wanted.is_none())
     }
 

@@ -1,5 +1,5 @@
 //! Flows that end before their time: those that an operator chooses (`asterism flows end`), and after a reload those that the new
-//! rules deny, where the firewall is set up so. The firewall tells which flows it knows, and is told by frames that take the packets' path
+//! rules deny, where the firewall is set up so. The firewall tells which flows it knows, and is reported by frames that take the packets' path
 //! into the state which of them end: so they end on all hosts.
 
 use std::collections::BTreeSet;
@@ -13,8 +13,8 @@ use asterism_functions::firewall::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::by_hand::RefusedDocument;
 use super::event_log::Event;
+use super::manual::RefusedDocument;
 use crate::config::suggestion::{nearest, quoted};
 use crate::config::{Function, Settings};
 use crate::view::{Asked, View};
@@ -169,7 +169,7 @@ pub fn end(
     for (name, asked) in chosen(&view.firewalls, function)? {
         match end_at(view, name, *asked, filter) {
             Ok(ended) => {
-                say(&ended, "by hand", events);
+                say(&ended, "manually", events);
                 done.ended.push(ended);
             }
             Err(why) => done.refused.push(RefusedDocument {
@@ -247,7 +247,7 @@ fn end_at(
     for frame in frames(&meant) {
         tell(view, asked, &frame)?;
     }
-    let told: BTreeSet<Flow> = meant.iter().copied().collect();
+    let reported: BTreeSet<Flow> = meant.iter().copied().collect();
     let mut left = 0;
     // Those that begin at once again are known, however often one looks.
     for look in 0..LOOKS_MAX {
@@ -255,9 +255,9 @@ fn end_at(
             std::thread::park_timeout(TOLD_EVERY);
         }
         left = 0;
-        if !told.is_empty() {
+        if !reported.is_empty() {
             view.records(asked, FLOWS_QUESTION, |known: KnownFlow| {
-                left += u64::from(told.contains(&known.flow));
+                left += u64::from(reported.contains(&known.flow));
             })?;
         }
         if left == 0 {
@@ -266,7 +266,7 @@ fn end_at(
     }
     Ok(EndedFlowsDocument {
         function: name.to_owned(),
-        ended: (told.len() as u64).saturating_sub(left),
+        ended: (reported.len() as u64).saturating_sub(left),
         left,
         flows: meant
             .iter()

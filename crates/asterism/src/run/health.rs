@@ -34,7 +34,7 @@ struct Target {
     backend: Endpoint,
     /// Where it is checked.
     at: SocketAddrV4,
-    /// The page that is asked for, and of whom.
+    /// The page that is asked for, and of which one.
     page: Option<(String, SocketAddrV4)>,
     /// The last finding, and how many checks in a row said otherwise.
     is_down: Option<bool>,
@@ -53,7 +53,7 @@ impl Drop for Checking {
     }
 }
 
-/// Who checks, and whom it tells.
+/// The checking host, and the threads that its results go to.
 #[derive(Clone, Debug)]
 pub(super) struct HealthReporter {
     pub(super) member: u16,
@@ -144,7 +144,7 @@ fn check_all(
             {
                 let _ = reporter.events.try_send(event);
             }
-            // Told after every check, so that none that was lost is missed; the state takes what is new.
+            // Reported after every check, so that none that was lost is missed; the state takes what is new.
             if let Some(is_down) = target.is_down {
                 let finding = CheckResult {
                     member: reporter.member,

@@ -1,4 +1,4 @@
-//! How a running host learns of other keys: it reads the key file anew whenever that changes.
+//! How a running host learns of other keys: it reads the key file again whenever that changes.
 
 use asterism_engine::hash_seed;
 use asterism_placement::Time;
@@ -62,7 +62,7 @@ impl Service<'_, '_> {
             Some(Ok(keys)) => {
                 if !self.channel.set_keys(keys.clone()) {
                     // The thread has much to do: the next look reads the file again.
-                    watch.file.read_anew(now);
+                    watch.file.read_again(now);
                     return;
                 }
                 let accepts = listed(&keys.ids().collect::<Vec<_>>());
@@ -83,9 +83,9 @@ impl Service<'_, '_> {
     }
 
     /// Has the next looks read the key file, whether it changed or not.
-    pub(super) fn read_keys_anew(&mut self) {
+    pub(super) fn read_keys_again(&mut self) {
         if let Some(watch) = &mut self.keys {
-            watch.file.read_anew(Time::ZERO);
+            watch.file.read_again(Time::ZERO);
         }
     }
 }
@@ -149,10 +149,10 @@ mod tests {
         fs::write(&path, &*text).unwrap();
         assert_eq!(looks(&mut watch, &mut now, 20), None, "the same keys again");
 
-        // Told once; a mode put right is a change though the content is not.
+        // Reported once; a mode put right is a change though the content is not.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let told = looks(&mut watch, &mut now, 12).unwrap().unwrap_err();
-        assert!(told.contains("0644"), "{told}");
+        let reported = looks(&mut watch, &mut now, 12).unwrap().unwrap_err();
+        assert!(reported.contains("0644"), "{reported}");
         assert_eq!(looks(&mut watch, &mut now, 20), None);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(looks(&mut watch, &mut now, 5), None, "the same keys again");
@@ -160,8 +160,8 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert!(looks(&mut watch, &mut now, 12).unwrap().is_err());
         key_file::write_new(&path, 2).unwrap();
-        let told = looks(&mut watch, &mut now, 5).unwrap().unwrap_err();
-        assert!(told.contains("another hash seed"), "{told}");
+        let reported = looks(&mut watch, &mut now, 5).unwrap().unwrap_err();
+        assert!(reported.contains("another hash seed"), "{reported}");
         fs::write(&path, &*ring.to_text()).unwrap();
         assert_eq!(looks(&mut watch, &mut now, 5), None, "as it is in force");
     }

@@ -4,12 +4,11 @@
 //! metrics; the main thread (`service.rs`) starts them, listens for signals, writes the log (`event_log.rs`) and ends them in
 //! order. `statistics.rs` is what instances show of themselves, `saved.rs` the state's file, `notify.rs` the service manager,
 //! `reload.rs` what can change while the host runs, `health.rs` what it checks, `caches/` how it fetches and serves digests of web
-//! caches, `traffic.rs` what it tells of the traffic that a monitor watches, `rules.rs` of a firewall's rules, `blocked.rs` of whom functions block, `by_hand.rs` how somebody is blocked and unblocked by hand, `flows.rs` how flows end before their time, `backends.rs` of a
+//! caches, `traffic.rs` what it tells of the traffic that a monitor watches, `rules.rs` of a firewall's rules, `blocked.rs` of which one functions block, `manual.rs` how somebody is blocked and unblocked manually, `flows.rs` how flows end before their time, `backends.rs` of a
 //! balancer's backends, `epochs.rs` how it learns of epochs, `keys.rs` of keys, `environment.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
 
 pub mod backends;
 pub mod blocked;
-pub mod by_hand;
 pub mod caches;
 pub(crate) mod collector;
 pub mod dates;
@@ -21,6 +20,7 @@ pub mod exports;
 pub mod flows;
 mod health;
 mod keys;
+pub mod manual;
 mod notices;
 pub mod notify;
 pub mod port_log;
@@ -51,7 +51,7 @@ use crate::{check, key_file};
 use event_log::Style;
 use service::Service;
 
-/// What `asterism run` is told.
+/// What `asterism run` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// The configuration file; the same for all hosts of the cluster
@@ -60,7 +60,7 @@ pub struct Arguments {
     /// Which member this host is, if the configuration does not say
     #[arg(long, value_name = "NAME")]
     pub member: Option<String>,
-    /// Do not start if the whole cluster starts anew and there is no saved state that can be used
+    /// Do not start if the whole cluster restarts and there is no saved state that can be used
     #[arg(long)]
     pub require_state: bool,
     /// How the log on standard error is written
@@ -84,7 +84,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the configuration's file anew.
+    /// Reads the configuration's file again.
     ///
     /// # Errors
     /// The file could not be read; says why.

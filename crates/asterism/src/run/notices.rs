@@ -30,7 +30,7 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
                 .with("member", name(*member))
                 .with("incarnation", format!("{:016x}", incarnation.0));
             match replaced {
-                Some(_) => event.effect("it was started anew"),
+                Some(_) => event.effect("it was restarted"),
                 None => event,
             }
         }

@@ -1,5 +1,5 @@
 //! Telling the service manager how the host is: the datagrams of `sd_notify(3)`, to the socket that `NOTIFY_SOCKET` names.
-//! Without one nothing is told. Imports the standard library.
+//! Without one nothing is reported. Imports the standard library.
 
 use std::ffi::{OsStr, OsString};
 use std::os::linux::net::SocketAddrExt;
@@ -72,7 +72,7 @@ impl Manager {
         self.tell(&format!("STATUS={}", one_line(status)));
     }
 
-    /// It reads its configuration anew; `monotonic_us` is `CLOCK_MONOTONIC` now. [`Manager::ready`] ends it.
+    /// It reads its configuration again; `monotonic_us` is `CLOCK_MONOTONIC` now. [`Manager::ready`] ends it.
     pub fn reloading(&self, monotonic_us: u64) {
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={monotonic_us}"));
     }

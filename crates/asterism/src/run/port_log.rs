@@ -38,7 +38,7 @@ const PARTS_MAX: usize = 16;
 const PARTS_PER_LOOK: usize = 16;
 /// Events of a part at most.
 const EVENTS_PER_PART: usize = 128;
-/// How often losses are told.
+/// How often losses are reported.
 const TELL: Duration = Duration::from_secs(10);
 
 /// The schema of a line of the log.
@@ -168,10 +168,10 @@ pub struct PortLog {
     collector: Option<Collector>,
     exporter: EventExporter,
     looked: Time,
-    /// When losses were told last.
-    told: Time,
+    /// When losses were reported last.
+    reported: Time,
     /// How many lines were lost by then, and how many events at the instances.
-    told_lost: (u64, u64),
+    reported_lost: (u64, u64),
     /// The file takes nothing any more: what is noted goes to the collector alone.
     gives_up: bool,
     /// Events that it did not take for that reason.
@@ -229,26 +229,26 @@ impl PortLog {
         self.gives_up || file.is_none_or(|file| file.room() >= EVENTS_PER_PART)
     }
 
-    /// What was lost since it was told last, at most once in [`TELL`].
+    /// What was lost since it was reported last, at most once in [`TELL`].
     fn losses(&mut self, now: Time, counts: &PortCounts) -> Option<String> {
-        if now < self.told + TELL {
+        if now < self.reported + TELL {
             return None;
         }
         let file = self.file.as_ref();
         let lines = file.map_or(0, |file| file.counts().lines_lost);
         let why = self.losses_of(lines, counts);
         if why.is_some() {
-            self.told = now;
+            self.reported = now;
         }
         why
     }
 
-    /// What was lost since it was told last, if so many lines were in all.
+    /// What was lost since it was reported last, if so many lines were in all.
     fn losses_of(&mut self, lines: u64, counts: &PortCounts) -> Option<String> {
         let mut why = Vec::new();
         let events = self.instances.iter().map(|one| one.known.events_lost).sum();
-        let (lines_before, events_before) = self.told_lost;
-        self.told_lost = (lines, events);
+        let (lines_before, events_before) = self.reported_lost;
+        self.reported_lost = (lines, events);
         if events > events_before {
             let lost = events - events_before;
             why.push(format!(
@@ -269,12 +269,12 @@ impl PortLog {
         (!why.is_empty()).then(|| why.join("; "))
     }
 
-    /// Whether all is told that was to be before the end.
-    fn is_told(&self) -> bool {
+    /// Whether all is informed that was to be before the end.
+    fn is_reported(&self) -> bool {
         self.instances.iter().all(|one| one.due == 0)
     }
 
-    /// Writes what is left; what was lost and not told yet.
+    /// Writes what is left; what was lost and not reported yet.
     fn end(mut self, counts: &PortCounts) -> Option<String> {
         let mut why = Vec::new();
         if let Some(collector) = &mut self.collector {
@@ -286,8 +286,8 @@ impl PortLog {
                 "file: {lost} lines lost: it took no more within {waited} s of the end"
             ));
         }
-        if !self.is_told() {
-            why.push("instances: not all of them told in time what they noted last".to_owned());
+        if !self.is_reported() {
+            why.push("instances: not all of them reported in time what they noted last".to_owned());
         }
         let lines = self.file.take().map_or(0, |file| file.end().lines_lost);
         why.extend(self.losses_of(lines, counts));
@@ -363,8 +363,8 @@ impl Service<'_, '_> {
             collector,
             exporter: EventExporter::new(u32::from(self.member.0) + 1).by(log.protocol),
             looked: Time::ZERO,
-            told: Time::ZERO,
-            told_lost: (0, 0),
+            reported: Time::ZERO,
+            reported_lost: (0, 0),
             gives_up: false,
             given_up: 0,
             instances: (0..instances).map(|_| Asked::default()).collect(),
@@ -380,8 +380,8 @@ impl Service<'_, '_> {
     }
 
     /// Whether all that was noted when it was hurried is handed over.
-    pub(super) fn is_port_log_told(&self) -> bool {
-        self.exports.ports.as_ref().is_none_or(PortLog::is_told)
+    pub(super) fn is_port_log_reported(&self) -> bool {
+        self.exports.ports.as_ref().is_none_or(PortLog::is_reported)
     }
 
     /// Waits no longer for the file: what it does not take is counted.
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_is_counted_and_told() {
+    fn what_is_not_written_is_counted_and_reported() {
         let folder = tempfile::tempdir().unwrap();
         let counts = PortCounts::default();
         let path = folder.path().join("nat.log");
@@ -504,8 +504,8 @@ mod tests {
             collector: None,
             exporter: EventExporter::new(1),
             looked: Time::ZERO,
-            told: Time::ZERO,
-            told_lost: (0, 0),
+            reported: Time::ZERO,
+            reported_lost: (0, 0),
             gives_up: false,
             given_up: 0,
             instances: Vec::new(),
@@ -532,19 +532,19 @@ mod tests {
         assert_eq!(counts.document().unwrap().events, 3);
         assert!(log.has_room());
         let late = Time::ZERO + TELL;
-        let told = log.losses(late, &counts).unwrap();
+        let reported = log.losses(late, &counts).unwrap();
         assert!(
-            told.contains("1 lines lost") && told.contains("space"),
-            "{told}"
+            reported.contains("1 lines lost") && reported.contains("space"),
+            "{reported}"
         );
         assert_eq!(log.losses(late + TELL, &counts), None);
         // What it takes no more at the end is counted.
         log.gives_up = true;
         log.write(&[event, event], ("a", 1), &counts);
-        let told = log.end(&counts).unwrap();
+        let reported = log.end(&counts).unwrap();
         assert!(
-            told.starts_with("file: 2 lines lost: it took no more"),
-            "{told}"
+            reported.starts_with("file: 2 lines lost: it took no more"),
+            "{reported}"
         );
     }
 }

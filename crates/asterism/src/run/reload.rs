@@ -9,7 +9,7 @@ use crate::config::differences::{self, Difference};
 use crate::config::functions::{FunctionSettings, Outside, WithFunction};
 use crate::config::{Cluster, Config, ObjectChoice, Settings};
 
-/// What to do instead. A host that is started anew alone is refused by those that knew its earlier incarnation.
+/// What to do instead. A host that is restarted alone is refused by those that knew its earlier incarnation.
 const ALL_ANEW: &str = "stop all hosts, then start them with it";
 
 /// A configuration with the text that it was read from.
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_where_it_is() {
+    fn a_mistake_is_reported_where_it_is() {
         let text = "[function.firewall]\nrules = \"a.rules\"";
         let (config, mut report) = Config::read("test.toml", text);
         let read =

@@ -55,7 +55,7 @@ pub enum Request {
     Replace {
         /// The function.
         function: Box<dyn Any + Send>,
-        /// Told once the instance goes on with it.
+        /// Reported once the instance goes on with it.
         taken: SyncSender<()>,
     },
     /// A digest of each object.
@@ -63,7 +63,7 @@ pub enum Request {
         /// Where they go.
         reply: SyncSender<Vec<u64>>,
     },
-    /// The whole shared state, in parts. An empty one is the end: a channel that closes without it told a part of the state.
+    /// The whole shared state, in parts. An empty one is the end: a channel that closes without it reported a part of the state.
     Save {
         /// Where the parts go.
         parts: SyncSender<Vec<u8>>,
@@ -74,7 +74,7 @@ pub enum Request {
         port: PortNumber,
         /// The frame.
         frame: Box<[u8]>,
-        /// Told whether the function was called, if anybody waits for it.
+        /// Reported whether the function was called, if anybody waits for it.
         called: Option<SyncSender<bool>>,
     },
     /// A saved state, in parts.
@@ -129,7 +129,7 @@ pub struct FoundProvenance {
     pub idle_s: u32,
     /// Seconds since its last announced use.
     pub unused_s: u32,
-    /// How often it was written anew.
+    /// How often it was rewritten.
     pub generation: u64,
     /// Which member wrote it last, by its number.
     pub member: u16,
@@ -270,7 +270,7 @@ mod tests {
             (&written["member"], &written["idle_s"]),
             (&3.into(), &30.into())
         );
-        // The command reads both as they were told.
+        // The command reads both as they were reported.
         for (entry, has_provenance) in [(&short[0], false), (&found(None, Some("udp"))[0], true)] {
             let read: crate::control::commands::EntryDocument =
                 serde_json::from_value(json(entry)).expect("it is a document");

@@ -1,4 +1,4 @@
-//! The file that the shared state is saved to at a graceful stop, and restored from when the whole cluster starts anew.
+//! The file that the shared state is saved to at a graceful stop, and restored from when the whole cluster restarts.
 //!
 //! All numbers are little-endian. A header (what the file is of, and when it was written), then parts as
 //! [`Instance::save`](asterism_engine::Instance::save) gives them, then an end with their count; each with a checksum of its
@@ -273,7 +273,7 @@ impl SavedState {
         self.count
     }
 
-    /// How long it was away, by a clock that counts suspended time and does not jump if the machine was not started anew
+    /// How long it was away, by a clock that counts suspended time and does not jump if the machine was not restarted
     /// since, else by the date.
     ///
     /// # Errors

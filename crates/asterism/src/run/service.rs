@@ -103,7 +103,7 @@ pub struct Service<'a, 'o> {
     stop_asked: bool,
     /// Messages refused so far because they are of another incarnation of a member.
     incarnations_refused: u64,
-    /// Datagrams refused so far as those of another cluster, and when that was told last.
+    /// Datagrams refused so far as those of another cluster, and when that was reported last.
     strange: (u64, Option<Time>),
     /// The same of datagrams refused because of settings that hosts must share.
     other_settings: (u64, Option<Time>),
@@ -139,7 +139,7 @@ enum Interrupted {
 }
 
 impl Service<'_, '_> {
-    /// Runs a host until it is told to stop.
+    /// Runs a host until it is asked to stop.
     ///
     /// # Errors
     /// Why it did not start, or could not go on, in words. Its threads have ended or end with the process.
@@ -435,7 +435,7 @@ impl Service<'_, '_> {
             }
             let behind = others(&snapshot, self.member).any(|other| {
                 let target = targets.iter().find(|(member, _)| *member == other.member);
-                // Whoever is there but not heard yet is waited for too.
+                // Anyone who is there but not heard yet is waited for too.
                 match target {
                     Some((_, head)) => other.applied < *head || !other.welcomes,
                     None => other.is_there,
@@ -535,7 +535,7 @@ impl Service<'_, '_> {
             self.incarnations_refused = refused;
             self.log(&Event::error("member-incarnation-mismatch")
                 .with("messages_refused", refused)
-                .effect("a member was started anew; what it says is refused until this host is started anew too")
+                .effect("a member was restarted; what it says is refused until this host is restarted too")
                 .cure("name its new incarnation in an epoch (`asterism epoch`, [cluster] epochs); without epochs stop all hosts, each saves its state if [host] state names a file, then start them all"));
         }
         self.tell_who_differs();

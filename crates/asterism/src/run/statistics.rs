@@ -112,8 +112,8 @@ counts! {
     "groups_bad" groups_bad "Operation groups and image parts of others that did not decode: the host stops at the first.";
     "groups_written" groups_written "Operation groups that were committed.";
     "group_bytes_written" group_bytes_written "Bytes of those groups.";
-    "cell_changes" cell_changes "Changes of counters' and sketches' cells that were logged.";
-    "cells_told" cells_told "Totals of cells with which they were logged: the fewer, the more was coalesced.";
+    "counter_changes" counter_changes "Changes of counters' and sketches' cells that were logged.";
+    "counters_reported" counters_reported "Totals of cells with which they were logged: the fewer, the more was coalesced.";
     "image_parts_written" image_parts_written "Parts of images that were written for members that join or lag.";
     "image_places" image_places "Places of tables that were looked at for images, used ones or not.";
     "image_places_most" image_places_most "The most places of tables that one turn looked at for images; bounded, so that no packet waits for a join.";
@@ -187,7 +187,7 @@ pub struct InstanceSnapshot {
     pub parked: u64,
     /// The most packets parked at any time.
     pub parked_most: u64,
-    /// Incarnations of members that it tells apart.
+    /// Incarnations of members that it distinguishes.
     pub incarnations: u64,
     /// Frames in use.
     pub frames_in_use: u64,

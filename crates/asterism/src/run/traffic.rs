@@ -84,7 +84,7 @@ pub struct EndsDocument {
     /// From which port; absent of what has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
-    /// To whom.
+    /// The recipient.
     pub destination: IpAddr,
     /// To which port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ pub struct FlowDocument {
 /// How many flows had how many packets in the interval, from cells that flows share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SizesDocument {
-    /// What each number is off by at most; absent when all cells are in use, and nothing can be told.
+    /// What each number is off by at most; absent when all cells are in use, and nothing can be reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
     /// Numbers of flows with at least so many packets.
@@ -174,7 +174,7 @@ pub struct HeavyFlowDocument {
     pub at_most: u64,
 }
 
-/// Who talks to whom: the dispersion graph.
+/// Which hosts talk to which others: the dispersion graph.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostsDocument {
     /// Hosts that sent something, or were sent something.
@@ -183,7 +183,7 @@ pub struct HostsDocument {
     pub links: u64,
     /// Those that send to most others.
     pub by_out_degree: Vec<HostDocument>,
-    /// Those to whom most others send.
+    /// Those to which one most others send.
     pub by_in_degree: Vec<HostDocument>,
     /// The heaviest edges.
     pub by_bytes: Vec<LinkDocument>,
@@ -205,7 +205,7 @@ pub struct HostDocument {
 pub struct LinkDocument {
     /// Who sends.
     pub source: IpAddr,
-    /// To whom.
+    /// The recipient.
     pub destination: IpAddr,
     /// Bytes since the edge began.
     pub bytes: u64,

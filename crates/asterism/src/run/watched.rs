@@ -10,7 +10,7 @@ use asterism_placement::Time;
 /// How often a file is looked at, and how long it must stay as it is before it is read.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
 
-/// How long a mistake must stay before it is told: a copy empties the file first, and what it writes may come a round trip of a
+/// How long a mistake must stay before it is reported: a copy empties the file first, and what it writes may come a round trip of a
 /// WAN or a busy disk later.
 pub(super) const MISTAKE: Duration = Duration::from_secs(2);
 
@@ -152,7 +152,7 @@ impl Watched {
     }
 
     /// Has the next look read it, whether it changed or not, as if it had been as it is since then.
-    pub(super) fn read_anew(&mut self, since: Time) {
+    pub(super) fn read_again(&mut self, since: Time) {
         self.unread_since = Some(since);
     }
 }

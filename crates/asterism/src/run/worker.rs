@@ -64,8 +64,8 @@ pub enum Phase {
 
 impl Phase {
     /// What is in force, as threads tell each other.
-    pub(crate) fn of(told: &AtomicU8) -> Phase {
-        match told.load(Ordering::Acquire) {
+    pub(crate) fn of(reported: &AtomicU8) -> Phase {
+        match reported.load(Ordering::Acquire) {
             0 => Phase::Listening,
             1 => Phase::Running,
             2 => Phase::Draining,
@@ -254,7 +254,7 @@ impl<F: NetworkFunction> Worker<F> {
     }
 
     /// What counters still keep back goes to the state channel, which stops later, and frames go out. From then on nothing changes,
-    /// so that what is told then is all.
+    /// so that what is reported then is all.
     fn stand_still(&mut self) {
         if core::mem::replace(&mut self.is_still, true) {
             return;
@@ -396,7 +396,7 @@ impl<F: NetworkFunction> Worker<F> {
                 frame,
                 called,
             } => {
-                // What finds no room is told again.
+                // What finds no room is reported again.
                 let is_called = !self.is_still && self.instance.inject(now, port, &frame);
                 if let Some(called) = called {
                     let _ = called.try_send(is_called);
@@ -536,7 +536,7 @@ impl<F: NetworkFunction> Worker<F> {
                             }
                             part
                         }
-                        // The end: a channel that closes without it told a part of the state.
+                        // The end: a channel that closes without it reported a part of the state.
                         (None, None) => Vec::new(),
                     };
                     let is_end = part.is_empty();

@@ -87,7 +87,7 @@ impl<F: NetworkFunction> World<'_, F> {
         Ok(())
     }
 
-    /// Whoever is left out stops, if it has not ended yet.
+    /// Anyone who is left out stops, if it has not ended yet.
     fn without(&mut self, step: &Step, host: usize) -> Result<(), Diagnostic> {
         let names = [self.name(host)];
         let next = self.epochs.next(&self.config.cluster, &names, &[], false);
@@ -114,7 +114,7 @@ impl<F: NetworkFunction> World<'_, F> {
         begun.map_err(|why| self.failure(step, why))?;
         self.alive[host] = true;
         // What its new incarnation drops is counted from nothing.
-        self.told.retain(|(of, _), _| *of != host);
+        self.reported.retain(|(of, _), _| *of != host);
         self.install(step)
     }
 

@@ -57,7 +57,7 @@ const RULE: &str = "---";
 /// The delay between hosts, one way, unless a step says otherwise.
 const DELAY: Duration = Duration::from_micros(100);
 
-/// What `asterism test` is told.
+/// What `asterism test` is reported.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
     /// Scenario files, and folders whose files NAME.scenario are all run

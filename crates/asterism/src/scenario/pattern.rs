@@ -13,7 +13,7 @@ use super::part::{End, Names, Part, address, end, mac, match_address, match_port
 use super::words::{Word, show_bytes};
 use crate::config::diagnostic::Diagnostic;
 
-/// What a packet looks like, for whoever wrote none.
+/// What a packet looks like, for anyone who wrote none.
 pub(super) const EXAMPLE: &str = "a packet is written such as `udp 10.0.0.7:5000 > 192.0.2.1:53 \"hello\"` or `tcp 10.0.0.7:5000 > 192.0.2.1:80 S`";
 
 /// A packet as a step describes it.
@@ -167,7 +167,7 @@ impl Pattern {
             && sent
         {
             return Err(first
-                .wrong(format!("`{message}` is about a packet, and none is told"))
+                .wrong(format!("`{message}` is about a packet, and none is reported"))
                 .help("write `about` and the packet that it is about, as that one was where it met the error"));
         }
         if let (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) =
@@ -182,7 +182,7 @@ impl Pattern {
         }
         if self.word == "ip" && sent && self.protocol.is_none() {
             return Err(first
-                .wrong("which protocol this packet carries is not told")
+                .wrong("which protocol this packet carries is not reported")
                 .help("write its number, such as protocol=47"));
         }
         self.check_rows(first)
@@ -465,12 +465,12 @@ mod tests {
             (
                 "icmp 1.2.3.4 > 1.2.3.4 prohibited",
                 true,
-                "`prohibited` is about a packet, and none is told",
+                "`prohibited` is about a packet, and none is reported",
             ),
             (
                 "ip 1.2.3.4 > 1.2.3.4",
                 true,
-                "which protocol this packet carries is not told",
+                "which protocol this packet carries is not reported",
             ),
         ] {
             let wrong = read(line, sent).unwrap_err();

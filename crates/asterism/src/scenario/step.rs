@@ -69,7 +69,7 @@ pub const STEPS: &[(&str, &str)] = &[
     ),
     (
         "kill HOST",
-        "The host's process ends at once; nobody is told.",
+        "The host's process ends at once; nobody is reported.",
     ),
     (
         "without HOST",
@@ -106,7 +106,7 @@ pub(super) struct Step {
     pub(super) what: What,
 }
 
-/// What a step does. Hosts are told by their places.
+/// What a step does. Hosts are reported by their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// Since the begin.

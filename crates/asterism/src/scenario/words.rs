@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_texts_and_comments_are_told_apart() {
+    fn words_texts_and_comments_are_reported_apart() {
         let words = split("  send a  \"x # \\\"\\x0d\\n\" # that's all", 100).unwrap();
         let texts: Vec<_> = words.iter().map(|word| word.text).collect();
         assert_eq!(texts, ["send", "a", "\"x # \\\"\\x0d\\n\""]);

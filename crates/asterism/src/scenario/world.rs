@@ -63,8 +63,8 @@ pub(super) struct World<'a, F: NetworkFunction> {
     sent: Vec<(PortNumber, Fields)>,
     sent_last: u64,
     sent_by: Option<Step>,
-    /// Drops that steps told, by host and reason.
-    pub(super) told: BTreeMap<(usize, &'static str), u64>,
+    /// Drops that steps reported, by host and reason.
+    pub(super) reported: BTreeMap<(usize, &'static str), u64>,
     /// The function's Ethernet addresses inside and outside, as far as they were seen.
     stations: [MacAddress; 2],
     pub(super) packets: u64,
@@ -96,7 +96,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
             sent: Vec::new(),
             sent_last: 0,
             sent_by: None,
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             stations: [MacAddress([2, 0, 0, 0, 0, 2]); 2],
             packets: 0,
             stations_due: Time::ZERO,
@@ -163,7 +163,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
                 self.collect();
                 self.unexpected.clear();
                 self.sent.clear();
-                self.told = self.drops();
+                self.reported = self.drops();
                 Ok(())
             }
             _ => self.other(step, until),
@@ -442,14 +442,14 @@ impl<'a, F: NetworkFunction> World<'a, F> {
         drops
     }
 
-    /// Those that no step told yet.
-    fn untold(&self) -> Vec<((usize, &'static str), u64)> {
+    /// Those that no step reported yet.
+    fn unreported(&self) -> Vec<((usize, &'static str), u64)> {
         let drops = self.drops().into_iter();
         drops
             .map(|(key, count)| {
                 (
                     key,
-                    count - self.told.get(&key).copied().unwrap_or(0).min(count),
+                    count - self.reported.get(&key).copied().unwrap_or(0).min(count),
                 )
             })
             .filter(|(_, count)| *count > 0)
@@ -465,11 +465,11 @@ impl<'a, F: NetworkFunction> World<'a, F> {
     ) -> Result<(), Diagnostic> {
         let times = more.times.unwrap_or(1);
         let of_these = |world: &Self| {
-            let mut untold = world.untold();
-            untold.retain(|((host, label), _)| {
+            let mut unreported = world.unreported();
+            unreported.retain(|((host, label), _)| {
                 *label == reason && more.host.is_none_or(|wanted| wanted == *host)
             });
-            untold
+            unreported
         };
         let found = self.until(until, |world| {
             let sum: u64 = of_these(world).iter().map(|(_, count)| count).sum();
@@ -489,12 +489,12 @@ impl<'a, F: NetworkFunction> World<'a, F> {
         for (key, count) in of_these(self) {
             let taken = count.min(left);
             left -= taken;
-            *self.told.entry(key).or_default() += taken;
+            *self.reported.entry(key).or_default() += taken;
         }
         Ok(())
     }
 
-    // --- what must have been told
+    // --- what must have been reported
 
     /// The clock goes on: all that came until now was expected.
     fn settle(&mut self, step: &Step) -> Result<(), Diagnostic> {
@@ -509,7 +509,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
             (_, Some(one)) => {
                 format!("what left {} is expected by no step", side_word(one.side))
             }
-            _ if !self.untold().is_empty() => {
+            _ if !self.unreported().is_empty() => {
                 "a packet was dropped, and no step says so".to_owned()
             }
             _ => return Ok(()),
@@ -518,7 +518,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
         Err(failure.help("say behind this step what comes of it, with `expect`, `pass` or `drop REASON`; or that it does not matter, with `ignore`"))
     }
 
-    /// A failure with what left and was dropped, and was not told by steps. Of what left, in what it differs from a packet that was
+    /// A failure with what left and was dropped, and was not reported by steps. Of what left, in what it differs from a packet that was
     /// expected.
     fn with_news(
         &self,
@@ -542,8 +542,8 @@ impl<'a, F: NetworkFunction> World<'a, F> {
             let more = self.unexpected.len() - SHOWN_MAX;
             failure = failure.help(format!("and {more} more left"));
         }
-        let untold = self.untold();
-        for ((host, reason), count) in untold.iter().take(SHOWN_MAX) {
+        let unreported = self.unreported();
+        for ((host, reason), count) in unreported.iter().take(SHOWN_MAX) {
             let name = &self.config.cluster.members[*host];
             failure = failure.help(format!("{name} dropped {count} as `{reason}`"));
         }

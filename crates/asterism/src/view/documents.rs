@@ -103,7 +103,7 @@ pub struct InstanceDocument {
     pub parked: u64,
     /// The most packets parked at any time.
     pub parked_most: u64,
-    /// Incarnations of members that it tells apart now, of 65,535.
+    /// Incarnations of members that it distinguishes now, of 65,535.
     pub incarnations: u64,
     /// Frames in use.
     pub frames_in_use: u64,
@@ -183,10 +183,10 @@ pub struct ChannelDocument {
     pub backlog_bytes: u64,
     /// How long counters and sketches keep changes back at most now; 0 while no path is congested.
     pub coalescing_window_us: u64,
-    /// Changes of their cells that were told since the start.
-    pub cell_changes: u64,
-    /// Totals with which they were told: the fewer, the more was coalesced.
-    pub cells_told: u64,
+    /// Changes of their cells that were reported since the start.
+    pub counter_changes: u64,
+    /// Totals with which they were reported: the fewer, the more was coalesced.
+    pub counters_reported: u64,
     /// The narrowest path's MTU; 0 while none is known.
     pub path_mtu: u64,
     /// Whether the kernel cuts messages.

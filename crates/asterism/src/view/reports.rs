@@ -1,4 +1,4 @@
-//! What a function tells of its state, and what it is told.
+//! What a function tells of its state, and what it is reported.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Asked {
             .unwrap_or(question)
     }
 
-    /// By which port it is told something.
+    /// By which port it is reported something.
     pub(crate) fn control(self) -> PortNumber {
         self.stage.and_then(Chain::control).unwrap_or(CONTROL)
     }
@@ -90,12 +90,12 @@ impl View {
             );
         }
         let (port, frame) = (asked.control(), frame.into());
-        let told = |called| Request::Tell {
+        let reported = |called| Request::Tell {
             port,
             frame,
             called: Some(called),
         };
-        match self.ask(0, Duration::ZERO, told)? {
+        match self.ask(0, Duration::ZERO, reported)? {
             true => Ok(()),
             false => Err(
                 "the host takes nothing up now: its log is full of what others have not heard, or it stops; see `asterism status`, and try again"

@@ -52,7 +52,7 @@ enum Kind {
     /// Translated, and hosts check by themselves who lives.
     Checked,
     /// Translated, and two flows that fail make a backend dead.
-    Told,
+    Reported,
     /// Backends have its address, and answer clients directly.
     Direct,
 }
@@ -76,7 +76,7 @@ fn configuration(lab: &NatLab, kind: Kind, drains: Option<usize>) -> String {
         .map(|number| {
             let (address, drain) = (backend_address(number), drains == Some(number));
             let port = match kind {
-                Kind::Checked | Kind::Told => "port = 8080, ",
+                Kind::Checked | Kind::Reported => "port = 8080, ",
                 Kind::Direct => "",
             };
             format!("{{ address = \"{address}\", {port}drain = {drain} }}")
@@ -84,7 +84,7 @@ fn configuration(lab: &NatLab, kind: Kind, drains: Option<usize>) -> String {
         .collect();
     let how = match kind {
         Kind::Checked => "check = \"http\"\ncheck_path = \"/who\"",
-        Kind::Told => "passive = 2",
+        Kind::Reported => "passive = 2",
         Kind::Direct => "mode = \"direct\"",
     };
     write!(
@@ -224,12 +224,12 @@ impl Balanced {
 
     /// What a host that lives knows of the service's backends, in their order.
     fn backends(&self, place: usize) -> Vec<Value> {
-        let told = std::process::Command::new(ASTERISM)
+        let reported = std::process::Command::new(ASTERISM)
             .args(["backends", "--format", "json", "--socket"])
             .arg(self.lab.control_socket(place))
             .output()
             .unwrap();
-        let document: Value = serde_json::from_slice(&told.stdout).unwrap();
+        let document: Value = serde_json::from_slice(&reported.stdout).unwrap();
         let backends = document["services"][0]["backends"].as_array();
         backends.unwrap().clone()
     }
@@ -257,13 +257,13 @@ impl Balanced {
                 continue;
             }
             let socket = self.lab.control_socket(place);
-            let told = std::process::Command::new(ASTERISM)
+            let reported = std::process::Command::new(ASTERISM)
                 .args(["reload", "--socket"])
                 .arg(socket)
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&told.stderr).into_owned();
-            assert!(told.status.success(), "{said}");
+            let said = String::from_utf8_lossy(&reported.stderr).into_owned();
+            assert!(reported.status.success(), "{said}");
         }
     }
 }
@@ -355,14 +355,14 @@ fn downloads_outlive_a_drain_the_death_of_another_backend_and_of_a_host() {
     }
     // Each host tells who lives, and the downloads that each backend has.
     for place in 0..2 {
-        let told = cluster.backends(place);
-        let states: Vec<_> = told.iter().map(|one| one["state"].as_str()).collect();
+        let reported = cluster.backends(place);
+        let states: Vec<_> = reported.iter().map(|one| one["state"].as_str()).collect();
         assert_eq!(states, [Some("alive"), Some("dead"), Some("alive")]);
-        assert_eq!(told[1]["votes_dead"], 2, "{told:?}");
-        for (number, backend) in told.iter().enumerate() {
+        assert_eq!(reported[1]["votes_dead"], 2, "{reported:?}");
+        for (number, backend) in reported.iter().enumerate() {
             assert_eq!(backend["drains"], number == 2);
             let downloads = had.iter().filter(|one| **one == number).count() as u64;
-            assert!(backend["flows"].as_u64() >= Some(downloads), "{told:?}");
+            assert!(backend["flows"].as_u64() >= Some(downloads), "{reported:?}");
         }
     }
     // A host dies; the client's router sends by the other.
@@ -409,10 +409,10 @@ fn flows_find_out_that_a_backend_is_dead() {
     if !ready(&["ip", "nginx", "curl"]) {
         return;
     }
-    let mut cluster = Balanced::start(Kind::Told);
+    let mut cluster = Balanced::start(Kind::Reported);
     cluster.ways(0, 1);
     cluster.every_backend_answers();
-    // Whoever asks it now is refused by its kernel. Two places of eight must have noted that: a few flows share one.
+    // Anyone who asks it now is refused by its kernel. Two places of eight must have noted that: a few flows share one.
     cluster.backends[1].take().unwrap().kill();
     let answers: Vec<Option<usize>> = (0..80).map(|_| cluster.who()).collect();
     let refused = answers.iter().filter(|who| who.is_none()).count();

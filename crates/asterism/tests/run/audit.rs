@@ -63,7 +63,7 @@ fn hosts_find_each_other_equal_and_repair_from_one() {
             .all(|(a, b)| a["digest"] == b["digest"])
             .then_some(())
     });
-    wait("b to be compared anew", || {
+    wait("b to be compared again", || {
         let audit = b.ask(&["audit"]);
         (equal_ago(&audit, "sessions") < 1_000_000).then_some(())
     });

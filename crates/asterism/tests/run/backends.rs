@@ -26,7 +26,7 @@ next_hop = \"10.0.0.254\"
 ";
 
 #[test]
-fn services_and_their_backends_are_told() {
+fn services_and_their_backends_are_reported() {
     let cluster = Cluster::new(1, "");
     let path = cluster.path("asterism.toml");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -34,11 +34,11 @@ fn services_and_their_backends_are_told() {
     std::fs::write(&path, format!("{}{BALANCER}", &text[..nat])).unwrap();
     let mut host = cluster.begin(0, &[]);
     host.wait_for("READY=1");
-    let told = host.ask(&["backends"]);
-    let services = told["services"].as_array().unwrap();
+    let reported = host.ask(&["backends"]);
+    let services = reported["services"].as_array().unwrap();
     let named = |name: &str| -> &Value {
         let of = services.iter().find(|service| service["service"] == name);
-        of.unwrap_or_else(|| panic!("no {name} in {told}"))
+        of.unwrap_or_else(|| panic!("no {name} in {reported}"))
     };
     assert_eq!(services.len(), 2);
     let (web, dns) = (named("203.0.113.10:80/tcp"), named("203.0.113.10:53/udp"));

@@ -1,4 +1,4 @@
-//! `asterism blocked`: any host tells whom rules of all hosts block, until when and by which.
+//! `asterism blocked`: any host shows the sources that the rules of all hosts block, until when and by which rule.
 
 use asterism::command_line::End;
 use asterism_packet::Flow4;
@@ -31,7 +31,7 @@ fn is_by_the_rule(block: &Value, function: &str) {
 }
 
 #[test]
-fn any_host_tells_whom_all_of_them_block() {
+fn any_host_tells_which_all_of_them_block() {
     let (cluster, hosts) = Cluster::of_rules("", FIREWALL, &format!("\n{RULE}\n"));
     let (end, text) = hosts[1].command(&["blocked"]);
     assert_eq!((end, text.as_str()), (End::Done, "nobody is blocked\n"));
@@ -45,7 +45,7 @@ fn any_host_tells_whom_all_of_them_block() {
 
 /// Behind it a NAT and a detector that blocks, too: the source is inside's own, and the function is called by its stage's name.
 #[test]
-fn whom_a_stage_of_a_chain_blocks_is_told_by_its_name() {
+fn which_a_stage_of_a_chain_blocks_is_reported_by_its_name() {
     let tables = format!(
         "[stage.guard]\nfunction = \"firewall\"\n[function.guard]\nrules = \"some.rules\"\n{NAT}"
     );

@@ -158,7 +158,7 @@ fn a_squid_finds_its_siblings_objects_by_a_digest_that_another_host_fetched() {
         "{probed} requests before the first hit"
     );
     assert_eq!(origin.asked(), before.1, "nothing was asked of the origin");
-    // Reports pass through one host, and the other knows what they told.
+    // Reports pass through one host, and the other knows what they reported.
     while let Ok(length) = reports.recv(&mut room) {
         reported.push(room[..length].to_vec());
     }
@@ -227,9 +227,9 @@ fn digests_that_lie_are_refused_and_the_one_before_stays() {
         [&[0, 9, 0, 9], &good[4..]].concat(),
         good[..150].to_vec(),
     ];
-    let told = good.clone();
+    let reported = good.clone();
     std::thread::spawn(move || {
-        let mut digests = [told].into_iter().chain(lies.into_iter().cycle());
+        let mut digests = [reported].into_iter().chain(lies.into_iter().cycle());
         for mut stream in listener.incoming().flatten() {
             let mut request = [0; 500];
             let _ = stream.read(&mut request);
@@ -253,15 +253,15 @@ fn digests_that_lie_are_refused_and_the_one_before_stays() {
     wait("all lies to be refused", || {
         // The second host tries too, when the first one has got nothing for a while.
         let both = [&a, &b].map(|host| host.ask(&["status"])["caches"]["refused"].clone());
-        let told = both.iter().filter_map(Value::as_object);
-        let told: BTreeSet<&str> = told
-            .flat_map(|told| told.keys().map(String::as_str))
+        let reported = both.iter().filter_map(Value::as_object);
+        let reported: BTreeSet<&str> = reported
+            .flat_map(|reported| reported.keys().map(String::as_str))
             .collect();
         assert!(
-            told.iter().all(|reason| reasons.contains(reason)),
-            "{told:?}"
+            reported.iter().all(|reason| reasons.contains(reason)),
+            "{reported:?}"
         );
-        (told.len() == reasons.len()).then_some(())
+        (reported.len() == reasons.len()).then_some(())
     });
     // What was fetched before stays, at either host, and comes out as it came.
     for (host, port) in [(&a, ports[0]), (&b, ports[1])] {

@@ -115,7 +115,7 @@ fn a_killed_member_is_started_again_while_the_others_run() {
 }
 
 #[test]
-fn whoever_an_epoch_leaves_out_stops_and_comes_back_as_another() {
+fn anyone_who_an_epoch_leaves_out_stops_and_comes_back_as_another() {
     let cluster = of_epochs(3);
     written(&cluster, &["--first"]);
     let mut hosts = [0, 1, 2].map(|place| cluster.begin(place, &[]));
@@ -140,7 +140,7 @@ fn whoever_an_epoch_leaves_out_stops_and_comes_back_as_another() {
         again.log().contains("does not name c").then_some(())
     });
     std::fs::write(cluster.path("epoch.toml"), "epoch = 3\nmembers = 7\n").unwrap();
-    wait("the mistake to be told", || {
+    wait("the mistake to be reported", || {
         a.log().contains("event=epochs-unreadable").then_some(())
     });
     // Who starts with such a file does not start at all.
@@ -200,7 +200,7 @@ fn a_file_of_epochs_that_is_being_copied_ends_nobody() {
 
 /// That who left earlier is dead may be said beside other news, and those are not lost.
 #[test]
-fn who_left_is_fenced_when_all_start_anew() {
+fn who_left_is_fenced_when_all_start_again() {
     let cluster = of_epochs(3);
     written(&cluster, &["--first"]);
     written(&cluster, &["--without", "b"]);
@@ -236,7 +236,7 @@ fn a_cluster_that_stopped_is_founded_again() {
 }
 
 #[test]
-fn ports_of_the_dead_fall_to_the_others_and_whoever_is_alone_goes_on() {
+fn ports_of_the_dead_fall_to_the_others_and_anyone_who_is_alone_goes_on() {
     let cluster = of_epochs(2);
     written(&cluster, &["--first"]);
     let mut hosts = [0, 1].map(|place| cluster.begin(place, &[]));
@@ -302,7 +302,7 @@ fn ports_of_the_dead_fall_to_the_others_and_whoever_is_alone_goes_on() {
 }
 
 #[test]
-fn a_dead_member_for_whom_the_table_fills_is_told_of_until_an_epoch_leaves_it_out() {
+fn a_dead_member_for_which_the_table_fills_is_reported_of_until_an_epoch_leaves_it_out() {
     let cluster = of_epochs(3);
     cluster.edit(
         "outside = [\"203.0.113.1\"]\n",

@@ -11,7 +11,7 @@ use crate::epochs::written;
 use crate::host::{Cluster, Host, PortEnd, outbound, wait};
 use crate::validator::check;
 
-/// A detector of port scans on three hosts; its evidence is forgotten within two seconds, so that a block is not made anew.
+/// A detector of port scans on three hosts; its evidence is forgotten within two seconds, so that a block is not made again.
 fn cluster() -> Cluster {
     let cluster = Cluster::new(3, "");
     let path = cluster.path("asterism.toml");
@@ -255,7 +255,7 @@ fn a_file_that_cannot_be_written_refuses_the_start_and_the_reload() {
     host.stop();
 }
 
-/// Flows that are noted: more than are told within one look.
+/// Flows that are noted: more than are reported within one look.
 const NOTED: u16 = 12_000;
 
 /// Who saves the state is who asks for alerts, and takes none of them meanwhile.

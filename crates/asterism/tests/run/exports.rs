@@ -60,7 +60,7 @@ fn monitored(line: &str) -> (UdpSocket, Cluster) {
 }
 
 #[test]
-fn a_collector_of_netflow_9_is_told_by_it() {
+fn a_collector_of_netflow_9_is_reported_by_it() {
     let (collector, cluster) = monitored("protocol = \"netflow-v9\"");
     let (mut a, mut b) = (cluster.begin(0, &[]), cluster.begin(1, &[]));
     a.wait_for("READY=1");
@@ -132,6 +132,6 @@ fn flows_of_all_hosts_are_exported_once_and_by_the_next_when_the_exporter_is_kil
     assert_eq!(collected.packets[&(first, 4_000)], 5);
     assert!(
         !collected.packets.contains_key(&(second, 4_000)),
-        "it is not told again"
+        "it is not reported again"
     );
 }

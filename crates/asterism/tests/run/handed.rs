@@ -16,7 +16,7 @@ use crate::host::{Cluster, Host, wait};
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Hosts whose file of epochs is their own, `a.epoch` and so on; whoever runs the cluster has `epoch.toml` and `asterism.toml`.
+/// Hosts whose file of epochs is their own, `a.epoch` and so on; anyone who runs the cluster has `epoch.toml` and `asterism.toml`.
 fn parted(hosts: usize) -> Cluster {
     let mut cluster = of_epochs(hosts);
     cluster.part();
@@ -36,7 +36,7 @@ fn own(cluster: &Cluster, name: char) -> std::path::PathBuf {
     cluster.path(&format!("{name}.epoch"))
 }
 
-/// The epoch that whoever runs the cluster has.
+/// The epoch that anyone who runs the cluster has.
 fn latest(cluster: &Cluster) -> String {
     std::fs::read_to_string(cluster.path("epoch.toml")).unwrap()
 }
@@ -160,7 +160,7 @@ fn a_member_dies_and_its_epoch_is_handed_to_the_survivors() {
     again.wait_for("READY=1");
     agree(&[a, &again], 13);
 
-    // Who is left out is told so, ends, and finds it in its file.
+    // Who is left out is informed, ends, and finds it in its file.
     written(&cluster, &["--without", "b"]);
     let ended = hand_to(&again, &latest(&cluster)).unwrap();
     assert_eq!(ended.standing, Standing::Ends);

@@ -94,18 +94,18 @@ impl Scene {
         let each = (0..self.hosts.len()).map(|place| {
             let channel = &self.status(place)["channel"];
             let log = self.hosts[place].log();
-            let told = [
+            let reported = [
                 "event=member-admitted",
                 "event=member-lagging",
                 "event=key-missing",
                 "event=keys-refused",
             ];
-            let told = log
+            let reported = log
                 .lines()
-                .filter(|line| told.iter().any(|kind| line.contains(kind)));
-            let told = told.map(str::to_string).collect();
+                .filter(|line| reported.iter().any(|kind| line.contains(kind)));
+            let reported = reported.map(str::to_string).collect();
             let given_up = channel["transport"]["given_up"].as_u64().unwrap();
-            (channel["refused"].clone(), told, given_up)
+            (channel["refused"].clone(), reported, given_up)
         });
         each.collect()
     }
@@ -223,7 +223,7 @@ fn three_steps_under_load_lose_and_refuse_nothing() {
 }
 
 #[test]
-fn a_host_without_the_key_is_told_of_and_heals() {
+fn a_host_without_the_key_is_reported_of_and_heals() {
     let mut scene = Scene::new(2);
     scene.load_until("the hosts to hear each other", |scene| {
         scene.heard_by_all_with(1)
@@ -270,11 +270,11 @@ fn a_host_without_the_key_is_told_of_and_heals() {
     (0..50).for_each(|_| scene.load());
     assert!(scene.hosts[1].live("sessions") < u64::from(scene.flows));
 
-    // First a copy that others can read, then a damaged one: told, and nothing changes.
+    // First a copy that others can read, then a damaged one: reported, and nothing changes.
     let path = scene.cluster.path("b.key");
     let whole = std::fs::read_to_string(scene.cluster.path("a.key")).unwrap();
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    scene.load_until("the mistake to be told", |scene| {
+    scene.load_until("the mistake to be reported", |scene| {
         let log = scene.hosts[1].log();
         log.contains("event=keys-refused") && log.contains("b.key:1: the heading announces 2 keys")
             || log.contains("b.key:2: ")

@@ -3,7 +3,6 @@
 mod audit;
 mod backends;
 mod blocked;
-mod by_hand;
 mod caches;
 mod differing;
 mod epochs;
@@ -14,6 +13,7 @@ mod handed;
 mod host;
 mod keys;
 mod limits;
+mod manual;
 mod metrics;
 mod peers;
 mod ports;

@@ -1,4 +1,4 @@
-//! Who had which block of ports: in a file, at a collector, and in `status`; told by one host of the cluster.
+//! Who had which block of ports: in a file, at a collector, and in `status`; reported by one host of the cluster.
 
 use std::net::UdpSocket;
 
@@ -124,14 +124,14 @@ fn a_block_is_logged_once_from_its_begin_to_its_end() {
         });
     }
     let logged = counted(&a, "events") + counted(&b, "events");
-    assert_eq!(logged, 2, "told by one host");
+    assert_eq!(logged, 2, "reported by one host");
     assert_eq!(lines(&cluster).len(), 2);
 }
 
-/// Sessions that are opened right before a host is told to stop.
+/// Sessions that are opened right before a host is asked to stop.
 const LAST: u16 = 600;
 
-/// A host alone that logs its bindings, and that has no time to drain: `log` is what it is told of its log.
+/// A host alone that logs its bindings, and that has no time to drain: `log` is what it is informed of its log.
 fn hurried(log: &str) -> (Cluster, Host) {
     let cluster = Cluster::new(1, "");
     let log = format!("outside = [\"203.0.113.1\"]\nlog = {{ {log} }}\n");
@@ -201,7 +201,7 @@ fn bindings(message: &[u8]) -> usize {
 }
 
 #[test]
-fn a_log_that_takes_nothing_holds_no_stop_up_and_is_told() {
+fn a_log_that_takes_nothing_holds_no_stop_up_and_is_reported() {
     // Nobody listens there any more.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();

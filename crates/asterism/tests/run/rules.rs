@@ -19,7 +19,7 @@ fn rules_tell_what_they_decided_on_at_all_hosts() {
         ends[place].send(&outbound(4_000 + number));
         assert_eq!(outsides[place].next(), outbound(4_000 + number));
     }
-    let told = |rules: &Value| -> Vec<(Option<u64>, u64, String)> {
+    let reported = |rules: &Value| -> Vec<(Option<u64>, u64, String)> {
         let rules = rules["rules"].as_array().unwrap().iter();
         let row = |rule: &Value| {
             let text = rule["rule"].as_str().unwrap().to_owned();
@@ -31,7 +31,7 @@ fn rules_tell_what_they_decided_on_at_all_hosts() {
     let allow = "allow udp on inside to any port 7";
     for host in [&a, &b] {
         let rows = wait("both hosts' flows", || {
-            let rows = told(&host.ask(&["rules"]));
+            let rows = reported(&host.ask(&["rules"]));
             (rows[1].1 == 6).then_some(rows)
         });
         let expected = [
@@ -40,7 +40,7 @@ fn rules_tell_what_they_decided_on_at_all_hosts() {
             rule(None, 0, "default drop"),
         ];
         assert_eq!(rows, expected);
-        let unused = told(&host.ask(&["rules", "--unused"]));
+        let unused = reported(&host.ask(&["rules", "--unused"]));
         assert_eq!(unused.len(), 2);
     }
     // What a rule that is still there decided on is not forgotten when others come before it.
@@ -48,7 +48,7 @@ fn rules_tell_what_they_decided_on_at_all_hosts() {
     std::fs::write(rules, format!("allow icmp\n\n\n{allow}\n")).unwrap();
     let (end, text) = a.command(&["reload"]);
     assert_eq!(end, End::Done, "{text}");
-    let rows = told(&a.ask(&["rules"]));
+    let rows = reported(&a.ask(&["rules"]));
     assert_eq!(
         rows[..2],
         [rule(Some(1), 0, "allow icmp"), rule(Some(4), 6, allow)]

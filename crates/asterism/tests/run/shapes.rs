@@ -1,4 +1,4 @@
-//! Hosts that would misread each other refuse each other, and one that is told what it cannot read stops and says of whom it was.
+//! Hosts that would misread each other refuse each other, and one that is informed what it cannot read stops and says of which one it was.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn hosts_that_share_other_objects_refuse_each_other_whatever_the_function() {
 }
 
 #[test]
-fn functions_are_told_apart_by_their_names() {
+fn functions_are_reported_apart_by_their_names() {
     let kind = |text: &str| {
         let (config, report) = Config::read("asterism.toml", text);
         let config = config.unwrap_or_else(|| panic!("{report:?}"));
@@ -112,7 +112,7 @@ impl NetworkFunction for Other {
 }
 
 #[test]
-fn a_host_that_is_told_what_it_cannot_read_stops_and_never_acknowledges_it() {
+fn a_host_that_is_reported_what_it_cannot_read_stops_and_never_acknowledges_it() {
     let cluster = Cluster::new(2, "");
     let text = std::fs::read_to_string(cluster.path("asterism.toml")).unwrap();
     let functions = Functions::default();

@@ -48,7 +48,7 @@ fn either_host_tells_what_both_saw() {
         let traffic = wait("both hosts' packets", || {
             let traffic = host.ask(&["traffic"]);
             let since = &traffic["since_start"];
-            // Each object's sums are told by themselves, and not all in one turn.
+            // Each object's sums are reported by themselves, and not all in one turn.
             let sums = [
                 (&since["by_packets"]["total"], 13),
                 (&since["by_bytes"]["total"], 13 * bytes),

@@ -140,7 +140,7 @@ fn handshakes_may_be_in_another_capture() {
 }
 
 #[test]
-fn mistakes_are_told_and_nothing_is_overwritten() {
+fn mistakes_are_reported_and_nothing_is_overwritten() {
     let golden = Golden::read();
     let folder = Folder::new(&golden);
     let input = folder.capture("in.pcap", &[udp4(&golden.datagram(HELLO), PORT)]);
@@ -171,7 +171,7 @@ fn mistakes_are_told_and_nothing_is_overwritten() {
     assert_eq!(end, End::CommandLine, "a key is needed");
 }
 
-/// What is there before a capture's fault is opened and written, and the fault is told.
+/// What is there before a capture's fault is opened and written, and the fault is reported.
 #[test]
 fn a_damaged_capture_opens_until_its_fault() {
     let golden = Golden::read();

@@ -37,7 +37,7 @@ pub(crate) fn is_installed() -> bool {
 pub(crate) fn tshark(folder: &Folder, capture: &str, arguments: &[String]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/asterism.lua");
     let output = Command::new("tshark")
-        // Neither plugins nor preferences of whoever runs the test.
+        // Neither plugins nor preferences of anyone who runs the test.
         .env("HOME", folder.path(""))
         .env("XDG_CONFIG_HOME", folder.path(""))
         .arg("-X")

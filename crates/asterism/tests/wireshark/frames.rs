@@ -14,7 +14,7 @@ use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 
 use crate::vectors::{self, Vector, hex, named};
 
-/// The port that the dissector takes unless told otherwise.
+/// The port that the dissector takes unless configured otherwise.
 pub(crate) const PORT: u16 = 7400;
 
 /// A datagram in UDP over IPv4 over Ethernet.

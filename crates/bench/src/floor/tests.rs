@@ -1,4 +1,4 @@
-//! Tests of the floor: what leaves it is what a frame built anew would be.
+//! Tests of the floor: what leaves it is what a frame built again would be.
 
 use super::*;
 use crate::traffic::frames::{checksums_are_right, frame_between};
@@ -62,7 +62,7 @@ fn expected(
 }
 
 #[test]
-fn both_directions_leave_as_frames_built_anew() {
+fn both_directions_leave_as_frames_built_again() {
     let mut desk = Desk::<true>::new(Flows::of_both(2_000, 21));
     for index in 0..desk.flows.count() {
         let session = desk.flows.sessions()[index as usize];

@@ -231,7 +231,7 @@ fn allocations(context: &Context) -> Result<Outcome, Failure> {
         .sum();
     if (live as f64) > 0.9 * opened || groups == 0 {
         return Err(Failure::Unsound(format!(
-            "of {opened} flows {live} are live and {groups} groups were applied: nothing ended, or nothing was told"
+            "of {opened} flows {live} are live and {groups} groups were applied: nothing ended, or nothing was reported"
         )));
     }
     Ok(Outcome::new(taken as f64, 1)

@@ -366,7 +366,7 @@ fn alarm(context: &Context) -> Result<Outcome, Failure> {
     drop(hosts);
     if took.len() < rounds / 2 {
         return Err(Failure::Unsound(format!(
-            "of {rounds} differences {} were told",
+            "of {rounds} differences {} were reported",
             took.len()
         )));
     }

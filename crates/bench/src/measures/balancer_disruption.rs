@@ -3,7 +3,7 @@
 //! Each of the ten leaves in turn, in two ways. It dies, while all connections are still being opened: every client sends its
 //! SYN again, the worst moment, since a connection that is established moves never. And it is taken out of the pool while
 //! all are established. Beside them the table of Maglev alone, as a balancer without state of flows would use it: places
-//! that change hands when the table is made anew without one (NSDI 2016, section 5.3).
+//! that change hands when the table is made again without one (NSDI 2016, section 5.3).
 
 use core::net::Ipv4Addr;
 
@@ -186,6 +186,6 @@ mod tests {
         assert!(own > 5 && moved == own, "{moved} of {own}");
         let (moved, own) = leaves(&clients, 3, false).expect("it is sound");
         assert!(own > 5 && moved == 0, "{moved} of {own}");
-        assert!(of_the_table(3) > 1.0, "a table made anew moves others too");
+        assert!(of_the_table(3) > 1.0, "a table made again moves others too");
     }
 }

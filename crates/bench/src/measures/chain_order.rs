@@ -50,7 +50,7 @@ const RING_BYTES: usize = 512 << 10;
 /// What a host keeps for members that do not acknowledge it.
 const LOG_BYTES: usize = 1 << 20;
 const LOG_GROUPS: usize = 1 << 14;
-/// Before it dies a host has told what it counts for reports, which is told lazily: what it had not would rightly be lost.
+/// Before it dies a host has reported what it counts for reports, which is reported lazily: what it had not would rightly be lost.
 const TELLS: Duration = Duration::from_millis(250);
 const GAP_MAX: Duration = Duration::from_secs(1);
 /// A packet waits at most so long: a later fragment for the first one, others for what other hosts may have to say.
@@ -126,7 +126,7 @@ struct Hosts {
 struct Handled {
     /// What left, without what a box is free to choose.
     left: Vec<(PortNumber, Vec<u8>)>,
-    /// As whom the sender appears outside.
+    /// As which one the sender appears outside.
     appears: Option<Endpoint>,
     /// Drops of each stage and of the instance, by their reasons.
     dropped: Vec<u64>,
@@ -381,13 +381,13 @@ fn compare(
         captures: 1,
         ..Compared::default()
     };
-    // As whom inside endpoints appear: outside of the box, and of the hosts.
+    // As which one inside endpoints appear: outside of the box, and of the hosts.
     let mut appear: BTreeMap<Endpoint, (Endpoint, Endpoint)> = BTreeMap::new();
     for (place, (at_ns, mut frame)) in frames.into_iter().enumerate() {
         if place == count / 2 {
-            let told = hosts.cluster.now().max(alone.cluster.now()) + TELLS;
-            alone.cluster.run_until(told);
-            hosts.cluster.run_until(told);
+            let reported = hosts.cluster.now().max(alone.cluster.now()) + TELLS;
+            alone.cluster.run_until(reported);
+            hosts.cluster.run_until(reported);
             hosts.alive = HOSTS - 1;
             hosts.cluster.set_paused(HOSTS - 1, true);
         }
@@ -429,10 +429,13 @@ fn compare(
         living.map(|host| row.account(host.state())).collect()
     };
     let expected = account(&mut alone).remove(0);
-    for told in account(&mut hosts).iter().filter(|told| **told != expected) {
+    for reported in account(&mut hosts)
+        .iter()
+        .filter(|reported| **reported != expected)
+    {
         compared.accounts += 1;
         context.say(&format!(
-            "{} {}: told is {told:?}, not {expected:?}",
+            "{} {}: reported is {reported:?}, not {expected:?}",
             row.name(),
             path.display()
         ));

@@ -18,10 +18,10 @@ pub(super) const MEASURES: &[Measure] = &[
     },
 ];
 
-/// The interval at which totals are told, as the throughput is measured: a counter of ten thousand that is added to
+/// The interval at which totals are reported, as the throughput is measured: a counter of ten thousand that is added to
 /// at fifteen million packets a second changes four times in it. Longer is faster, and lags more: see the variants.
 const FLUSH_US: u64 = 3_000;
-/// The interval at which the lag is measured: the shorter, the more is told.
+/// The interval at which the lag is measured: the shorter, the more is reported.
 const FLUSH_LAG_US: u64 = 20;
 /// Packets that an instance handles between two turns of its channel, in bursts.
 const BURSTS: u32 = 4;

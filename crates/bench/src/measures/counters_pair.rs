@@ -468,7 +468,7 @@ fn side(given: Given) -> Result<Side, Failure> {
     watch.end(pair, packets, &draws)
 }
 
-/// Turns until both sides have told and heard everything: a little longer than totals may be held back.
+/// Turns until both sides have reported and heard everything: a little longer than totals may be held back.
 fn settle(pair: &mut Pair, watch: &mut Watch, shared: &Shared) -> Result<(), Failure> {
     let begun_ns = wall_ns();
     let held_ns = 2 * watch.flush_us * 1_000 + 20_000_000;
@@ -643,7 +643,7 @@ impl Watch {
             absent_ns: self.absent_ns,
             sums,
             expected,
-            // A thread that does not run for a while is greeted anew, and what was sealed before is refused: it comes
+            // A thread that does not run for a while is greeted again, and what was sealed before is refused: it comes
             // again, so nothing is lost by it.
             refused: refused(&pair.channel) - self.refused_before,
             lost: self.gaps.lost(),

@@ -78,7 +78,7 @@ fn squid(context: &Context) -> Result<Outcome, Failure> {
         host.wait_for_ready()?;
     }
     let [a, b] = &hosts;
-    // The digest is made anew every second, and fetched as often.
+    // The digest is made again every second, and fetched as often.
     let mut served = None;
     let digest = wait("the digest of all objects at the second host", || {
         let digest = get(ports[1], "/digests/first");

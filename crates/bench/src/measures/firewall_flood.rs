@@ -44,14 +44,14 @@ fn inside(number: u32) -> u32 {
     10 << 24 | number
 }
 
-/// Hosts outside: whom the flood forges have numbers from 0 on, others from here on.
+/// Hosts outside: those that the flood forges have numbers from 0 on, others from here on.
 const OTHERS: u32 = 20_000_000;
 
 fn outside(number: u32) -> u32 {
     11 << 24 | number
 }
 
-/// The firewall, and whom it let down.
+/// The firewall, and the connections that it failed.
 struct Gate {
     kit: Testkit<Firewall>,
     frame: [u8; 256],

@@ -2,7 +2,7 @@
 //!
 //! Three whole hosts with replicated state, all of which take packets, against the same function with local state, which gets the
 //! packets of the first one and knows the flows of all three: its tables are as large. A host's packet loop applies what the others
-//! tell, and tells what it counted; its state channel runs before each pass on the same core, and its time is told apart.
+//! tell, and tells what it counted; its state channel runs before each pass on the same core, and its time is distinguished.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ const WARM_ROUNDS: usize = 3;
 /// Packets of a burst: members open so many flows in turn.
 const BURST: usize = 32;
 /// Hosts hear each other once in a window, up to 14 ms of the cluster's time. A path that takes longer than two of those is taken for
-/// congested, no other: on a congested one less is told, and costs less.
+/// congested, no other: on a congested one less is reported, and costs less.
 const DELIVERED_WITHIN: Duration = Duration::from_millis(40);
 /// Backends of the balancer.
 const BACKENDS: u8 = 10;
@@ -348,7 +348,7 @@ impl Pairs {
         measured?;
         self.allocations += taken.allocations;
         local.check()?;
-        // What is told lazily is told by then.
+        // What is reported lazily is reported by then.
         shared.hosts.rest(Duration::from_millis(250));
         shared.hosts.settle()?;
         shared.hosts.check()

@@ -59,7 +59,7 @@ struct Setting {
     window_us: u64,
 }
 
-/// The setting of the row: the paper's delay, and the window that hosts have unless told otherwise.
+/// The setting of the row: the paper's delay, and the window that hosts have unless configured otherwise.
 const OF_THE_ROW: Setting = setting("row", 5, 200);
 const SETTINGS: [Setting; 5] = [
     OF_THE_ROW,

@@ -56,7 +56,7 @@ const FLOOD_SECONDS: u32 = 15;
 const ROUND_TRIP_US: u64 = 40_000;
 /// Who is flooded.
 const FLOODED: (Ipv4Addr, u16) = (Ipv4Addr::new(198, 51, 100, 80), 443);
-/// One of those holds a scan after all, seen by hand: a host that reports to an IRC server, and then opens port 139 of a new
+/// One of those holds a scan after all, seen manually: a host that reports to an IRC server, and then opens port 139 of a new
 /// address every 30 ms.
 const WORM: (&str, &str) = ("mercury-emix.pcap", "192.168.1.124");
 /// Instances, and the packets between two exchanges.

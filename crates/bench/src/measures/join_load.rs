@@ -1,6 +1,6 @@
 //! A host joins two others that are under full write load: what each turn of their packet loops costs meanwhile.
 //!
-//! Whole hosts in virtual time, driven by hand: every packet changes an entry or adds one, so every turn writes as many groups as
+//! Whole hosts in virtual time, driven manually: every packet changes an entry or adds one, so every turn writes as many groups as
 //! packets came and applies as many of the other. All that is done is a function of the seed, so that the same turn of several
 //! runs does the same work: the least of its times is what the work takes, and what interrupts and neighbours took is left out.
 

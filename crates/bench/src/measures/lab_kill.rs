@@ -36,7 +36,7 @@ const BYTES_PER_SECOND: u64 = 256 << 10;
 const PIECE_BYTES: u64 = 16 << 10;
 /// The state channel's delay one way.
 const CHANNEL_DELAY: Duration = Duration::from_millis(5);
-/// From the kill until the steering is told: what an orchestrator takes to be sure that a host is dead.
+/// From the kill until the steering is reported: what an orchestrator takes to be sure that a host is dead.
 const DETECTION: Duration = Duration::from_millis(200);
 /// What a host that nobody steers to may still be sent: questions for Ethernet addresses and what is on its way.
 const STRAY_FRAMES_MAX: u64 = 40;
@@ -231,7 +231,9 @@ fn run(context: &Context, product: &Path, setting: &Setting) -> Result<Ran, Fail
         wait_until("the survivors' epoch", PATIENCE, || {
             (0..HOSTS)
                 .filter(|place| *place != setting.killed)
-                .all(|place| status(product, &lab, place).is_ok_and(|told| told["epoch"] == 2))
+                .all(|place| {
+                    status(product, &lab, place).is_ok_and(|reported| reported["epoch"] == 2)
+                })
         })
         .map_err(unsound)?;
         let epoch = since(killed);
@@ -384,18 +386,19 @@ fn retransmissions(lab: &NatLab) -> Result<u64, Failure> {
 /// What `asterism status` says of a host.
 fn status(product: &Path, lab: &NatLab, place: usize) -> Result<serde_json::Value, Failure> {
     let socket = lab.control_socket(place);
-    let told = Command::new(product)
+    let reported = Command::new(product)
         .args(["status", "--format", "json", "--socket"])
         .arg(socket)
         .output();
-    let told = told.ok().filter(|output| output.status.success());
-    told.and_then(|output| serde_json::from_slice(&output.stdout).ok())
+    let reported = reported.ok().filter(|output| output.status.success());
+    reported
+        .and_then(|output| serde_json::from_slice(&output.stdout).ok())
         .ok_or_else(|| Failure::Unsound(format!("host {} does not answer", place + 1)))
 }
 
 fn lag_of(product: &Path, lab: &NatLab, place: usize) -> Result<Lag, Failure> {
-    let told = status(product, lab, place)?;
-    let peers = told["peers"]
+    let reported = status(product, lab, place)?;
+    let peers = reported["peers"]
         .as_array()
         .filter(|peers| peers.len() == HOSTS - 1);
     let peers = peers.ok_or_else(|| Failure::Unsound("status shows no two peers".to_owned()))?;

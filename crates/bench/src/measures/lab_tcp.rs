@@ -34,7 +34,7 @@ const CONNECTIONS: usize = 15;
 /// The same where each costs a second.
 const SLOW_CONNECTIONS: usize = 4;
 /// The link may be late by this share of the delay in 99 % of the frames, else the run is void. Late frames make what is
-/// asked for harder, not easier: sessions are heard of later than the delay says. How late is told in `variants`.
+/// asked for harder, not easier: sessions are heard of later than the delay says. How late is reported in `variants`.
 const LATENESS_SHARE: u64 = 2;
 /// Frames of a host that is not on the way: questions for Ethernet addresses and what follows them.
 const STRAY_FRAMES_MAX: u64 = 40;

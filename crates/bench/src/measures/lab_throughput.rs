@@ -144,9 +144,9 @@ fn stream(through: Through, offloads: Offloads, seconds: u64) -> Result<Rate, Fa
     })
 }
 
-/// The cores of the client and of the server, each for its program and for what it receives, as if they were machines; whoever
+/// The cores of the client and of the server, each for its program and for what it receives, as if they were machines; anyone
 /// forwards is put on neither. Without, the core that works off acknowledgements, and what they let the client send, is drawn
-/// anew by each connection's ports, and so is the figure.
+/// again by each connection's ports, and so is the figure.
 fn end_cores() -> (usize, usize) {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     (0, cores - 1)

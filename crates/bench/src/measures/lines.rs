@@ -316,7 +316,7 @@ const TRACKING: &[Source] = &[
     source!("tracking/src/", "segment.rs", Library),
     source!("tracking/src/", "state.rs", Library),
     source!("tracking/src/", "track.rs", Library),
-    source!("tracking/src/", "track/anew.rs", Library),
+    source!("tracking/src/", "track/again.rs", Library),
     source!("tracking/src/", "track/judge.rs", Library),
     source!("tracking/src/", "tracker.rs", Library),
 ];
@@ -357,7 +357,7 @@ const DETECTION: &[Source] = &[
 /// Who is blocked.
 const BLOCKING: &[Source] = &[
     source!("blocking/src/", "blocked.rs", Library),
-    source!("blocking/src/", "by_hand.rs", Library),
+    source!("blocking/src/", "manual.rs", Library),
     source!("blocking/src/", "lib.rs", Library),
 ];
 

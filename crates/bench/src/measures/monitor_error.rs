@@ -284,26 +284,26 @@ fn error(context: &Context) -> Result<Outcome, Failure> {
         let state = &cluster.replicas[0].state;
         let stated = state.volumes.excess();
         for (flow, packets) in &exact {
-            let told = state.volumes.get(flow).unwrap_or(0);
+            let reported = state.volumes.get(flow).unwrap_or(0);
             let truth = packets * frame_bytes;
-            if told < truth {
+            if reported < truth {
                 return Err(Failure::Unsound("a volume is too small".into()));
             }
-            volume = volume.max((told - truth) as f64 / stated);
+            volume = volume.max((reported - truth) as f64 / stated);
         }
         for (of, weight) in [(&state.heavy_bytes, frame_bytes), (&state.heavy_packets, 1)] {
             for (flow, packets) in &exact {
-                let told = of.get(flow).unwrap_or(0);
-                heavy = heavy.max(told.abs_diff(packets * weight) as f64 / of.excess() as f64);
+                let reported = of.get(flow).unwrap_or(0);
+                heavy = heavy.max(reported.abs_diff(packets * weight) as f64 / of.excess() as f64);
             }
         }
         let mut cluster = Cluster::new(random.bits());
         let exact = cluster.traffic(FLOWS_OF_SIZES, PACKETS / 4, &mut random)?;
-        let told = cluster.replicas[0].state.sizes_at(TICK, CONFIG.cells);
-        let stated = told
+        let reported = cluster.replicas[0].state.sizes_at(TICK, CONFIG.cells);
+        let stated = reported
             .error()
             .ok_or_else(|| Failure::Unsound("all cells are in use".into()))?;
-        for (packets, flows) in told.table() {
+        for (packets, flows) in reported.table() {
             let truth = exact.values().filter(|&&of| of >= packets).count();
             sizes = sizes.max((flows as f64 - truth as f64).abs() / stated);
         }

@@ -194,7 +194,7 @@ fn measure(seed: u64, pairs: usize, found: &mut Found) -> Result<SetUp, Failure>
     let mut local = Stopwatch::default();
     let mut channel_thread = Stopwatch::default();
     for round in 0..pairs + WARM_ROUNDS {
-        // A B B A: whoever came first comes last in the next round.
+        // A B B A: anyone who came first comes last in the next round.
         let alone_first = round % 2 == 0;
         let mut alone_ns = 0.0;
         if alone_first {

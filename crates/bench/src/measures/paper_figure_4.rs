@@ -7,7 +7,7 @@
 //! flows alone*: that the tables of a cluster hold the flows of all is a part of what sharing costs.
 //!
 //! Whole hosts. The member's state channel runs before each pass on the same core, whose caches it shares then (in a host it has
-//! another one), and its time is told apart.
+//! another one), and its time is distinguished.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ const SEEDS_OF_A_SET_UP: u64 = 10_000;
 /// What a pass is taken to take, at least and at most: 12 and 250 ns per packet.
 pub(super) const PASS_TIME_MIN: Duration = Duration::from_micros(100);
 pub(super) const PASS_TIME_MAX: Duration = Duration::from_micros(2_000);
-/// Of the state channel: between two flushes of what was counted, unless told otherwise; µs.
+/// Of the state channel: between two flushes of what was counted, unless configured otherwise; µs.
 const FLUSH_US: u64 = 200;
 /// A longer one, for a variant; µs.
 const FLUSH_SLOW_US: u64 = 3_000;
@@ -372,7 +372,7 @@ impl<F: NetworkFunction> Subject<F> {
                 }
             }
             Members::Cluster(hosts) => {
-                // What was counted is told at the next flush.
+                // What was counted is reported at the next flush.
                 hosts.rest(Duration::from_micros(2 * kind.flush_us));
                 hosts.settle()?;
                 hosts.check()?;

@@ -8,7 +8,7 @@
 //! Flows come in three ways. *Paced*: a hundred thousand a second, ten at a time, while everybody runs as operators run them; the
 //! design's figure was taken so, and it is what counts, here for both. *Flooded*: as fast as they can be made. *Held*, for
 //! theirs alone: the first daemon is stopped while flows are made, and then finds all of them at once, which is the least that it
-//! can take; nobody runs one so. *Told* is a third daemon in a namespace of its own that hears of the same flows and only keeps
+//! can take; nobody runs one so. *Reported* is a third daemon in a namespace of its own that hears of the same flows and only keeps
 //! statistics: what a daemon needs to hear of flows, and to do nothing about them.
 //!
 //! Ours: two hosts with their sealed state channels on sockets of the loopback, each flow opened by a packet through the NAT,
@@ -79,7 +79,7 @@ enum Delivery {
     Paced,
     /// As fast as they can be made.
     Flooded,
-    /// As fast as they can be made, while the daemon that is told of them stands still.
+    /// As fast as they can be made, while the daemon that is informed of them stands still.
     Held,
 }
 
@@ -201,7 +201,7 @@ impl Daemon {
         }
         let sent = self.node.enter(send);
         if way == Delivery::Held {
-            // What waits is told in full messages.
+            // What waits is reported in full messages.
             self.program.signal(libc::SIGCONT);
         }
         sent.map_err(absent)?
@@ -214,7 +214,7 @@ fn destination(flow: u32) -> Ipv4Addr {
 }
 
 /// The flows that its lines tell of, by their first destination.
-fn told(text: &str) -> BTreeSet<Ipv4Addr> {
+fn reported(text: &str) -> BTreeSet<Ipv4Addr> {
     let first = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         let word = words.find_map(|word| word.strip_prefix("dst="))?;
@@ -259,7 +259,7 @@ struct Theirs {
     sender: f64,
     receiver: f64,
     /// At the daemon that only counts.
-    told: f64,
+    reported: f64,
 }
 
 impl Theirs {
@@ -342,11 +342,11 @@ impl Peers {
         for (place, daemon) in daemons.into_iter().enumerate() {
             took[place] += daemon.cpu_ns()? as f64;
         }
-        let [sender, receiver, told] = took.map(|ns| ns / f64::from(FLOWS));
+        let [sender, receiver, reported] = took.map(|ns| ns / f64::from(FLOWS));
         Ok(Theirs {
             sender,
             receiver,
-            told,
+            reported,
         })
     }
 
@@ -396,13 +396,13 @@ impl Peers {
         let text = std::fs::read_to_string(&file)
             .map_err(|error| Failure::Unsound(format!("no list of flows: {error}")))?;
         let opened: BTreeSet<Ipv4Addr> = (0..flows).map(destination).collect();
-        let told = told(&text);
-        if told != opened {
+        let reported = reported(&text);
+        if reported != opened {
             return Err(Failure::Unsound(format!(
                 "the other conntrackd lacks {} of {} flows, and knows {} that nobody opened",
-                opened.difference(&told).count(),
+                opened.difference(&reported).count(),
                 opened.len(),
-                told.difference(&opened).count()
+                reported.difference(&opened).count()
             )));
         }
         lost_of(&self.second.ask(&["-s"])?)
@@ -522,8 +522,8 @@ fn conntrackd(context: &Context) -> Result<Outcome, Failure> {
             median(&|(theirs, own)| theirs[2].both() / sum(own[1])),
         )
         .variant(
-            "held-without-what-it-is-told",
-            median(&|(theirs, own)| (theirs[2].both() - theirs[2].told) / sum(own[1])),
+            "held-without-what-it-is-reported",
+            median(&|(theirs, own)| (theirs[2].both() - theirs[2].reported) / sum(own[1])),
         );
     for (way, name) in ["paced", "flooded", "held"].into_iter().enumerate() {
         outcome = outcome
@@ -536,8 +536,8 @@ fn conntrackd(context: &Context) -> Result<Outcome, Failure> {
                 median(&|(theirs, _)| theirs[way].receiver),
             )
             .variant(
-                format!("conntrackd-{name}-told-ns"),
-                median(&|(theirs, _)| theirs[way].told),
+                format!("conntrackd-{name}-reported-ns"),
+                median(&|(theirs, _)| theirs[way].reported),
             );
     }
     for (way, name) in ["paced", "flooded"].into_iter().enumerate() {
@@ -590,10 +590,10 @@ message tracking:
     }
 
     #[test]
-    fn flows_are_told_by_their_first_destination() {
+    fn flows_are_reported_by_their_first_destination() {
         let text = "udp      17 src=10.0.0.1 dst=10.1.44.201 sport=4000 dport=53 [UNREPLIED] [active since 6s]\n\
                     udp      17 src=10.0.0.1 dst=10.1.0.0 sport=4000 dport=53 dst=10.0.0.1\n\nnothing\n";
-        let all: Vec<_> = told(text).into_iter().collect();
+        let all: Vec<_> = reported(text).into_iter().collect();
         assert_eq!(all, [destination(0), destination(44 * 256 + 201)]);
     }
 }

@@ -18,7 +18,7 @@ const FRAMES: usize = 1_024;
 /// The longest sleep, as of a host.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// Relays between the interfaces of the first host until it is told to end.
+/// Relays between the interfaces of the first host until it is asked to end.
 pub(super) fn relay(lab: &NatLab, mode: AfPacketMode, ends: &AtomicBool) -> Result<(), Failure> {
     let done = lab.hosts[0].enter(|| run(mode, ends)).map_err(absent)?;
     done.map_err(Failure::Unsound)

@@ -201,8 +201,8 @@ struct Ran {
     /// From the last packet until all was equal.
     settled: Duration,
     longest_window: Duration,
-    /// Changes of cells, and totals with which they were told.
-    told: (u64, u64),
+    /// Changes of cells, and totals with which they were reported.
+    reported: (u64, u64),
 }
 
 fn coalescing(context: &Context) -> Result<Outcome, Failure> {
@@ -338,7 +338,7 @@ fn compare<F: Beats>(
         .variant(format!("{name}-flushed-every-200-us"), without / flushed)
         .variant(
             format!("{name}-changes-per-total"),
-            with.told.0 as f64 / with.told.1 as f64,
+            with.reported.0 as f64 / with.reported.1 as f64,
         )
         .variant(
             format!("{name}-bytes-per-packet-without"),
@@ -501,6 +501,6 @@ fn run<F: Beats>(
         lags_ms,
         settled: cluster.now().since(end),
         longest_window,
-        told: (tally.cell_changes, tally.cells_told),
+        reported: (tally.counter_changes, tally.counters_reported),
     })
 }

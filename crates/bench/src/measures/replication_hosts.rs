@@ -1,4 +1,4 @@
-//! Whole hosts driven by hand, so that the time of each can be told apart: an instance and its state channel on one
+//! Whole hosts driven manually, so that the time of each can be distinguished: an instance and its state channel on one
 //! thread, and a link that carries sealed datagrams from outbox to inbox.
 
 use std::collections::VecDeque;
@@ -100,7 +100,7 @@ pub(super) struct Start<F> {
     pub(super) ports: Vec<Box<dyn Port>>,
 }
 
-/// A host: everything that its threads would do, done when it is told to.
+/// A host: everything that its threads would do, done when it is asked to.
 pub(super) struct Host<F: NetworkFunction> {
     pub(super) instance: Instance<F>,
     pub(super) mail: Mail,

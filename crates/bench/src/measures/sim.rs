@@ -61,7 +61,7 @@ fn operations(context: &Context) -> Result<Outcome, Failure> {
         )));
     }
     let first = PORTIONS_ANEW + wall_ns() % PORTIONS_ANEW;
-    let mut anew = Soak::default();
+    let mut again = Soak::default();
     let began_ns = wall_ns();
     for portion in first..first + PORTIONS[usize::from(context.full)] {
         let [soak, again] = [soaked(portion)?, soaked(portion)?];
@@ -70,7 +70,7 @@ fn operations(context: &Context) -> Result<Outcome, Failure> {
                 "two runs of portion {portion} took different ways"
             )));
         }
-        anew.add(portion, &soak);
+        again.add(portion, &soak);
     }
     let seconds = (wall_ns() - began_ns) as f64 / 1e9;
     let (by_seeds, by_soak) = ledger.delivered();
@@ -84,9 +84,9 @@ fn operations(context: &Context) -> Result<Outcome, Failure> {
         .variant("by-simulator", by_seeds as f64)
         .variant("datagrams-lost", lost as f64)
         .variant("ledger-seeds", ledger.seeds() as f64)
-        .variant("anew", anew.operations as f64)
-        .variant("anew-datagrams-lost", anew.lost as f64)
-        .variant("anew-per-second", 2.0 * anew.operations as f64 / seconds))
+        .variant("again", again.operations as f64)
+        .variant("again-datagrams-lost", again.lost as f64)
+        .variant("again-per-second", 2.0 * again.operations as f64 / seconds))
 }
 
 fn soaked(portion: u64) -> Result<Soak, Failure> {

@@ -1,4 +1,4 @@
-//! Two whole hosts on sockets of the kernel on loopback, driven by hand on one thread, so that what each takes can be told
+//! Two whole hosts on sockets of the kernel on loopback, driven manually on one thread, so that what each takes can be reported
 //! apart: what the measures against other programs hold beside those.
 
 use std::net::SocketAddr;
@@ -51,7 +51,7 @@ const REST: Duration = Duration::from_micros(200);
 /// How long hosts may take until all has arrived.
 pub(super) const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 
-/// A host on sockets of the kernel, driven by hand.
+/// A host on sockets of the kernel, driven manually.
 struct SocketHost<F: NetworkFunction> {
     channel: StateChannel,
     instance: Instance<F>,

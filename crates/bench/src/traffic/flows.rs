@@ -1,4 +1,4 @@
-//! Who talks to whom: N sessions of N distinct inside endpoints.
+//! Which hosts talk to which others: N sessions of N distinct inside endpoints.
 
 use super::random::Random;
 

@@ -8,8 +8,8 @@ use super::{ChannelEvent, StateChannel};
 use crate::exchange::{Down, origin, write_incarnations};
 
 impl StateChannel {
-    /// Puts a roster in force: it is what whoever runs the cluster decided, and is never guessed. Incarnations that it does not name
-    /// are refused from here on; instances are told, and end what was left of them.
+    /// Puts a roster in force: it is what anyone who runs the cluster decided, and is never guessed. Incarnations that it does not name
+    /// are refused from here on; instances are reported, and end what was left of them.
     ///
     /// # Errors
     /// See [`InstallError`]; nothing changed. When [`InstallError::is_end`], this host must stop at once.
@@ -22,7 +22,7 @@ impl StateChannel {
         self.replicator.install(now, roster, &mut deliver)?;
         self.secure.set_epoch(roster.epoch);
         self.forget_kept();
-        self.auditor.begin_anew(now);
+        self.auditor.begin_again(now);
         let own = self.replicator.config().member;
         let places = self.replicator.config().members.iter().enumerate();
         for (place, &member) in places.filter(|(_, member)| **member != own) {
@@ -39,9 +39,9 @@ impl StateChannel {
             let alive = alive
                 .and_then(|progress| progress.incarnation)
                 .map(|incarnation| origin(member, incarnation));
-            if self.told_of[place] != alive {
-                self.told_of[place] = alive;
-                self.told[place] = (0, 0, 0);
+            if self.reported_of[place] != alive {
+                self.reported_of[place] = alive;
+                self.reported[place] = (0, 0, 0);
                 for lane in &mut self.lanes {
                     lane.applied[place] = 0;
                     lane.images_applied.retain(|&(from, _)| from != member);

@@ -1,4 +1,4 @@
-//! The keys of a state channel: taken up while it runs, and told to the other members.
+//! The keys of a state channel: taken up while it runs, and asked to the other members.
 
 use asterism_placement::replicated::{AcceptedKey, AcceptedKeys};
 use asterism_placement::seal::KeyRing;
@@ -7,13 +7,13 @@ use super::StateChannel;
 
 impl StateChannel {
     /// Accepts the ring's keys from the next datagram on and no others, and seals under the one that it names; see
-    /// [`SecureChannel::set_keys`](asterism_placement::seal::SecureChannel::set_keys). Whoever calls it has seen that the hash seed is the same.
+    /// [`SecureChannel::set_keys`](asterism_placement::seal::SecureChannel::set_keys). Anyone who calls it has seen that the hash seed is the same.
     pub fn set_keys(&mut self, keys: &KeyRing) {
         self.secure.set_keys(keys);
         self.announce_keys();
     }
 
-    /// Has this host say from now on which keys it accepts, for whoever changes them.
+    /// Has this host say from now on which keys it accepts, for anyone who changes them.
     pub fn announce_keys(&mut self) {
         let keys = self.secure.key_checks();
         let keys = keys.map(|(id, check)| AcceptedKey { id, check });

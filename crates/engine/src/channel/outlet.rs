@@ -128,6 +128,6 @@ impl Deliver for Delivering<'_> {
         self.auditor.handle(now, from, body);
     }
     fn stream(&mut self, from: MemberId, incarnation: Incarnation, position: StreamPosition) {
-        self.auditor.told(from, incarnation, position);
+        self.auditor.reported(from, incarnation, position);
     }
 }

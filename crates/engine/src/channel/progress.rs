@@ -1,4 +1,4 @@
-//! What instances have applied, told to the replicator, and what it tells them of rounds and of stability.
+//! What instances have applied, asked to the replicator, and what it tells them of rounds and of stability.
 
 use asterism_placement::Time;
 use asterism_placement::mutant as placed;
@@ -11,7 +11,7 @@ use crate::mutant::{self, Mutant};
 impl StateChannel {
     /// Tells the placement what every instance has applied.
     pub(super) fn report_applied(&mut self, now: Time) {
-        for place in 0..self.told.len() {
+        for place in 0..self.reported.len() {
             let applied = self.lanes.iter().map(|lane| lane.applied[place]);
             let applied = if placed::active(placed::Mutant::AppliedByFirstInstance) {
                 applied.max()
@@ -61,7 +61,7 @@ impl StateChannel {
         if !self.outlet.is_clear() && !mutant::active(Mutant::ProgressOvertakes) {
             return;
         }
-        for place in 0..self.told.len() {
+        for place in 0..self.reported.len() {
             let member = self.replicator.config().members[place];
             let Some(progress) = self.replicator.progress().member(member) else {
                 continue;
@@ -79,7 +79,7 @@ impl StateChannel {
             let Some(incarnation) = progress.incarnation else {
                 continue;
             };
-            if now == self.told[place] {
+            if now == self.reported[place] {
                 continue;
             }
             let down = Down::Progress {
@@ -91,8 +91,8 @@ impl StateChannel {
             if !self.outlet.push_directly(&down) {
                 return;
             }
-            self.told[place] = now;
-            self.told_of[place] = Some(origin(member, incarnation));
+            self.reported[place] = now;
+            self.reported_of[place] = Some(origin(member, incarnation));
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The order matters. How far each stream is applied here is taken before the first entry is written again: only what was
 //! written up to there, and was not here, may be removed elsewhere. Taken later, it would name what came while entries were
-//! looked at, and others would lose what is new. And the word to remove follows the last entry, so whoever takes both in their order
+//! looked at, and others would lose what is new. And the word to remove follows the last entry, so anyone who takes both in their order
 //! has by then what it is to keep.
 
 use asterism_function::NetworkFunction;
@@ -32,8 +32,8 @@ pub enum Removal {
     NotOfThisObject,
     /// Nobody has written anything yet that others could have.
     NothingWritten,
-    /// Others were told what to remove.
-    Told,
+    /// Others were informed what to remove.
+    Reported,
 }
 
 /// What a repair did.
@@ -120,10 +120,10 @@ impl<F: NetworkFunction> Instance<F> {
                 leaves: &repair.leaves,
                 through: &repair.streams[left..],
             };
-            let told = self.state.with(repair.object, remove).unwrap_or(false);
+            let reported = self.state.with(repair.object, remove).unwrap_or(false);
             repair.streams.truncate(left);
-            repair.done.removal = match told {
-                true => Removal::Told,
+            repair.done.removal = match reported {
+                true => Removal::Reported,
                 false => Removal::NotOfThisObject,
             };
         }
@@ -136,7 +136,7 @@ impl<F: NetworkFunction> Instance<F> {
         if is_over {
             taken(match repair.done.removal {
                 Removal::NotAsked | Removal::NotOfThisObject => Branch::RepairKept,
-                Removal::NothingWritten | Removal::Told => Branch::RepairOver,
+                Removal::NothingWritten | Removal::Reported => Branch::RepairOver,
             });
         }
         is_over.then_some(repair.done)

@@ -53,7 +53,7 @@ impl<F: NetworkFunction> Instance<F> {
         // Nothing is read that could change it again: what changed waits for no window and no interval. What is saved is what
         // was announced.
         (self.drained_round, self.flushed_us) = (0, 0);
-        (self.told_all_us, self.told_lazily_us) = (0, 0);
+        (self.reported_all_us, self.reported_lazily_us) = (0, 0);
         self.flush_left = 0;
         self.upkeep(0);
         self.publish();
@@ -64,7 +64,7 @@ impl<F: NetworkFunction> Instance<F> {
         self.state.image(cursor, SAVED_PART_BYTES_MAX, part)
     }
 
-    /// Takes up a part of a saved state as writes of this host, which the others are told. `None` if the log has no room for
+    /// Takes up a part of a saved state as writes of this host, which the others are reported. `None` if the log has no room for
     /// it now: run a turn and come again. Tells how many entries it took.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ const SWEEP_END: u32 = 16;
 const NAMED_PER_STEP: u32 = 1_024;
 /// Microseconds for which flushes may leave out what can wait: of what nobody decides by, one total then tells of many changes.
 const PATIENCE_US: u64 = 50_000;
-/// The same for objects that are told lazily.
+/// The same for objects that are reported lazily.
 const LAZINESS_US: u64 = 200_000;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
@@ -286,7 +286,7 @@ impl<F: NetworkFunction> Instance<F> {
             tally.group_bytes_written += bytes.len() as u64;
             if let Some(exchange) = exchange {
                 exchange.written = sequence;
-                // Whoever shares the counter draws from it; alone, it is told here.
+                // Anyone who shares the counter draws from it; alone, it is reported here.
                 exchange.committed.fetch_max(sequence, Ordering::Release);
                 let pushed = Up::Group { sequence, bytes }.push(&mut exchange.up);
                 assert!(
@@ -354,16 +354,16 @@ impl<F: NetworkFunction> Instance<F> {
         // In as many turns as it takes, each object once: what changes meanwhile is for the next flush.
         if self.flush_left == 0 {
             self.flush_left = objects;
-            let waited_us = self.now_us.saturating_sub(self.told_all_us);
+            let waited_us = self.now_us.saturating_sub(self.reported_all_us);
             self.tells_all = waited_us >= PATIENCE_US;
             if self.tells_all {
-                self.told_all_us = self.now_us;
+                self.reported_all_us = self.now_us;
             }
-            let waited_us = self.now_us.saturating_sub(self.told_lazily_us);
-            let lazy = waited_us < LAZINESS_US || mutant::active(Mutant::LazyNeverTold);
+            let waited_us = self.now_us.saturating_sub(self.reported_lazily_us);
+            let lazy = waited_us < LAZINESS_US || mutant::active(Mutant::LazyNeverReported);
             self.context.be_lazy(lazy);
             if !lazy {
-                self.told_lazily_us = self.now_us;
+                self.reported_lazily_us = self.now_us;
             }
         }
         self.context.be_patient(!self.tells_all);
@@ -379,7 +379,7 @@ impl<F: NetworkFunction> Instance<F> {
         if self.context.wrote() {
             self.settle();
             self.push_groups();
-            (self.tally.cell_changes, self.tally.cells_told) = self.context.told();
+            (self.tally.counter_changes, self.tally.counters_reported) = self.context.reported();
         }
         self.round_bytes -= most - bytes;
         let whole = self.flush_left == 0;
@@ -442,7 +442,7 @@ impl<F: NetworkFunction> Instance<F> {
         forget_incarnations(&self.state, &self.context, NAMED_PER_STEP);
         self.hinted_left = match self.sweep_outgrew {
             false => 0,
-            // Whoever asks for less than the cache knows what is to be prefetched.
+            // Anyone who asks for less than the cache knows what is to be prefetched.
             true if self.prefetch_above_bytes < CACHE_BYTES => u32::MAX,
             true => self.recency.bursts_to_foresee(),
         };

@@ -1,7 +1,7 @@
 //! Why an instance stops by itself: what others wrote does not decode, so it cannot have what they have (decision 047).
 //!
 //! It is the fail-stop of what comes from others, as the panic after `act` is that of a packet. A word rather than a panic, so
-//! that the host can say of whom the group was.
+//! that the host can say of which one the group was.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ use super::Instance;
 use crate::mutant::{self, Mutant};
 
 /// What an instance could not apply. From then on it does nothing: it reads no packet, writes nothing, and says of nothing more
-/// that it is applied. Whoever runs it must end the host, whose tables may hold the beginning of a group.
+/// that it is applied. Anyone who runs it must end the host, whose tables may hold the beginning of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
     /// A group of that incarnation of a member does not decode.
@@ -28,7 +28,7 @@ pub enum StopReason {
         /// Who sent it.
         from: MemberId,
     },
-    /// Entries of more incarnations are in use than this host tells apart.
+    /// Entries of more incarnations are in use than this host distinguishes.
     IncarnationsUsedUp {
         /// The one for which there is no place.
         origin: OriginName,
@@ -67,7 +67,7 @@ impl fmt::Display for StopReason {
                 formatter.write_str("a part of the state that it sent does not decode here")
             }
             Self::IncarnationsUsedUp { .. } => formatter.write_str(
-                "entries of more of its incarnations are in use than a host tells apart",
+                "entries of more of its incarnations are in use than a host distinguishes",
             ),
         }
     }

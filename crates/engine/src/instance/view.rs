@@ -56,7 +56,7 @@ impl<F: NetworkFunction> Instance<F> {
     pub fn frames_in_use(&self) -> usize {
         self.pool.in_use()
     }
-    /// Incarnations of members that it tells apart, of [`ORIGINS_MAX`](asterism_state::ORIGINS_MAX).
+    /// Incarnations of members that it distinguishes, of [`ORIGINS_MAX`](asterism_state::ORIGINS_MAX).
     pub fn incarnations(&self) -> usize {
         self.context.incarnations()
     }

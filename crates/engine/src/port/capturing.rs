@@ -16,7 +16,7 @@ pub enum Direction {
     Both,
 }
 
-/// Another port, with what passes written to a capture at the time told by [`Port::advance`].
+/// Another port, with what passes written to a capture at the time reported by [`Port::advance`].
 ///
 /// A capture that cannot be written (a full disk) does not hold the port up: `flush` reports it, the writer counts it.
 #[derive(Debug)]

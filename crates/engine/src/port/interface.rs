@@ -136,7 +136,7 @@ impl Interface {
 #[derive(Debug)]
 pub(crate) struct DeviceCounters {
     file: std::fs::File,
-    /// The last count seen, and the sum of those before the interface was made anew.
+    /// The last count seen, and the sum of those before the interface was made again.
     seen: std::cell::Cell<(u64, u64)>,
 }
 
@@ -430,7 +430,7 @@ impl<M> Attachment<M> {
         }
     }
 
-    /// Keeps the first failure until it was told.
+    /// Keeps the first failure until it was reported.
     pub(crate) fn report(&mut self, why: String) {
         self.problem.get_or_insert(why);
     }
@@ -511,8 +511,8 @@ mod tests {
         assert_eq!(pauses[..3], [10_000, 20_000, 40_000]);
         assert_eq!(pauses[9], REOPEN_BACKOFF_US_MAX);
         assert_eq!((port.link(), port.medium), (LinkState::Down, None));
-        let told = port.take_problem().unwrap_err();
-        assert!(told.message.contains("vanished"), "{told}");
+        let reported = port.take_problem().unwrap_err();
+        assert!(reported.message.contains("vanished"), "{reported}");
         assert!(port.take_problem().is_ok());
         port.now_us = port.due_us;
         port.watch(|_, index| Ok(index.unwrap()));

@@ -81,7 +81,7 @@ impl MemoryPort {
 
     /// A port for benches: `packets` are put into frames of `pool` once and go round. A frame that is sent here goes back to
     /// the end of the ring with the bytes that it then has; one of the ring's that was released elsewhere is
-    /// made anew from its packet's template. Takes no more buffers than half the pool's free ones: give
+    /// made again from its packet's template. Takes no more buffers than half the pool's free ones: give
     /// [`MemoryPort::cycling`] more packets than that.
     pub fn looping<'a>(
         name: impl Into<String>,
@@ -291,7 +291,7 @@ impl Loop {
     fn receive(&mut self, pool: &mut FramePool, burst: &mut Burst) {
         self.ring.pop_into(burst);
         while burst.room() > 0 {
-            let Some(frame) = self.make_anew(pool) else {
+            let Some(frame) = self.make_again(pool) else {
                 break;
             };
             let _ = burst.push(frame);
@@ -300,7 +300,7 @@ impl Loop {
 
     /// The ring ran dry: its frames were dropped, or are parked. Those dropped are free in the pool again.
     #[cold]
-    fn make_anew(&mut self, pool: &mut FramePool) -> Option<Frame> {
+    fn make_again(&mut self, pool: &mut FramePool) -> Option<Frame> {
         if self.size == 0 {
             return None;
         }
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_turns_the_same_frames_and_makes_lost_ones_anew() {
+    fn a_loop_turns_the_same_frames_and_makes_lost_ones_again() {
         let mut pool = FramePool::new(8).unwrap();
         let packets = [[1u8; 60], [2; 60], [3; 60], [4; 60], [5; 60]];
         let mut port =

@@ -6,7 +6,7 @@ use asterism_placement::Time;
 use std::os::fd::BorrowedFd;
 
 /// Another port, of which what is received is read, so that it does not pile up, and dropped under [`PortDrop::SendsOnly`]. For a
-/// port that copies go to: whoever is behind it may watch, and cannot speak. Not counted as received.
+/// port that copies go to: anyone who is behind it may watch, and cannot speak. Not counted as received.
 #[derive(Debug)]
 pub struct SendingPort<P> {
     inner: P,

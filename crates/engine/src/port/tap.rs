@@ -318,8 +318,8 @@ impl Port for TapPort {
             ));
         }
         if let Some(why) = self.failure.take_sending() {
-            let told = self.attachment.interface.refused("sending", &why);
-            self.attachment.report(told);
+            let reported = self.attachment.interface.refused("sending", &why);
+            self.attachment.report(reported);
         }
         self.attachment.take_problem()
     }

@@ -7,7 +7,7 @@
 //! Who may touch which bytes, and why that is enough:
 //! - `published` is stored by the writer alone. Bytes in `[slowest cursor, published)` are only read, by readers.
 //! - each cursor is stored by its reader alone. Bytes outside that range are touched by the writer alone.
-//! - the release store of `published` makes the record's bytes visible to whoever acquires it; the release store of a
+//! - the release store of `published` makes the record's bytes visible to anyone who acquires it; the release store of a
 //!   cursor ends that reader's reads before the writer, having acquired it, writes there again.
 
 use crate::pages::{Backing, Pages};
@@ -191,7 +191,7 @@ impl RingWriter {
     pub fn publish(&mut self) {
         if self.published != self.position {
             self.published = self.position;
-            // Release: the records' bytes are visible to whoever sees the new position.
+            // Release: the records' bytes are visible to anyone who sees the new position.
             self.shared
                 .published
                 .0

@@ -180,7 +180,7 @@ pub struct Stopped {
 /// // turn in which it wrote something:
 /// let waker = running.waker();
 /// waker.ring();
-/// // Whoever shows the host's state keeps `running.snapshots()`; the log takes the events.
+/// // Anyone who shows the host's state keeps `running.snapshots()`; the log takes the events.
 /// let snapshots = running.snapshots();
 /// println!("{} datagrams", snapshots.latest().transport.datagrams_sent);
 /// for event in running.events() {
@@ -297,13 +297,13 @@ impl StateChannelThread {
     }
 
     /// Hands a roster to the thread, which puts it in force at its next turn. False if it has too many waiting, or has
-    /// ended: then try again. That one was refused is told by [`Notice::NotInstalled`].
+    /// ended: then try again. That one was refused is reported by [`Notice::NotInstalled`].
     pub fn install(&self, roster: Roster) -> bool {
         self.order(Order::Install(roster))
     }
 
     /// Hands a ring of keys to the thread, which goes over to it at its next turn; no datagram is lost to that and no session
-    /// made anew. False if it has too much waiting, or has ended: then try again. The keys' [`hash_seed`](crate::hash_seed) must be that of the keys before.
+    /// made again. False if it has too much waiting, or has ended: then try again. The keys' [`hash_seed`](crate::hash_seed) must be that of the keys before.
     pub fn set_keys(&self, keys: KeyRing) -> bool {
         self.order(Order::SetKeys(keys))
     }

@@ -141,7 +141,7 @@ pub struct ChannelSnapshot {
 /// What an auditor knows.
 #[derive(Clone, Debug, Default)]
 pub struct AuditSnapshot {
-    /// With whom this host compares itself; its own name if others compare themselves with it.
+    /// The member with which this host compares itself; its own name if others compare themselves with it.
     pub reference: Option<MemberId>,
     /// What was counted.
     pub tally: AuditTally,
@@ -275,7 +275,7 @@ impl ChannelSnapshot {
     }
 }
 
-/// Where the latest snapshot is found; to be copied to whoever shows it.
+/// Where the latest snapshot is found; to be copied to anyone who shows it.
 #[derive(Clone, Debug)]
 pub struct Snapshots(Arc<ArcSwap<ChannelSnapshot>>);
 

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_told_from_others_and_its_addresses_from_each_other() {
+    fn a_network_is_reported_from_others_and_its_addresses_from_each_other() {
         let mut sources = Sources::new(Vec::new());
         let mut number = |text: &str| sources.number(text.parse().unwrap());
         let network = |number: u64| number >> 32;

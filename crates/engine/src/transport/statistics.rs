@@ -67,7 +67,7 @@ counters! {
     too_long,
     /// Times that the path's MTU was found to have changed.
     path_mtu_changes,
-    /// Times that the multicast interface was found to be another one of the same name, and was joined anew.
+    /// Times that the multicast interface was found to be another one of the same name, and was joined again.
     interface_changes,
     /// Datagrams that came back because nobody listens at the member's port: its process is down.
     port_unreachable,

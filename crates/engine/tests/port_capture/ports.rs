@@ -77,7 +77,7 @@ fn a_paced_port_drives_a_virtual_clock() {
     assert_eq!(
         port.receive(&mut pool, &mut burst),
         0,
-        "no time was told yet"
+        "no time was reported yet"
     );
     let mut times = Vec::new();
     while let Some(due) = port.next_due() {

@@ -1,4 +1,4 @@
-//! What happens to interfaces in real incarnation: they vanish, come back, change, fill up. Each is counted and told, and none wedges
+//! What happens to interfaces in real incarnation: they vanish, come back, change, fill up. Each is counted and reported, and none wedges
 //! a port.
 
 use crate::permitted;
@@ -83,8 +83,14 @@ fn an_interface_that_vanishes_is_opened_again_by_its_name() {
             let sent = driven.send(&[numbered(2, 100), numbered(3, 100)]);
             let counted = driven.port.statistics();
             assert_eq!((sent, counted.dropped(PortDrop::LinkDown)), (0, 2));
-            driven.until("somebody was told", |driven| !driven.told.is_empty())?;
-            assert!(driven.told[0].contains("vanished"), "{:?}", driven.told);
+            driven.until("somebody was reported", |driven| {
+                !driven.reported.is_empty()
+            })?;
+            assert!(
+                driven.reported[0].contains("vanished"),
+                "{:?}",
+                driven.reported
+            );
 
             // The same name, another interface; and again.
             for reopened in 1..3 {
@@ -155,7 +161,7 @@ fn what_exceeds_the_mtu_is_counted_and_passes_once_it_fits() {
 }
 
 #[test]
-fn what_is_longer_than_the_port_is_counted_and_told_with_a_cure() {
+fn what_is_longer_than_the_port_is_counted_and_reported_with_a_cure() {
     let large = || FramePool::with_stride(64, 68 * 1024).unwrap();
     let small = || FramePool::new(64).unwrap();
     for (kind, pool, cure) in [
@@ -184,8 +190,10 @@ fn what_is_longer_than_the_port_is_counted_and_told_with_a_cure() {
             driven.medium.inject(&numbered(1, 6_000))?;
             driven.medium.inject(&numbered(2, 600))?;
             assert_eq!(driven.receive(1)?, [numbered(2, 600)]);
-            driven.until("somebody was told", |driven| !driven.told.is_empty())?;
-            assert!(driven.told[0].contains(cure), "{:?}", driven.told);
+            driven.until("somebody was reported", |driven| {
+                !driven.reported.is_empty()
+            })?;
+            assert!(driven.reported[0].contains(cure), "{:?}", driven.reported);
             let counted = driven.port.statistics();
             assert_eq!(counted.dropped(PortDrop::TooLong), 1, "{counted:?}");
             Ok(())
@@ -540,8 +548,8 @@ fn a_persistent_tap_interface_stays_and_several_queues_share_one() {
             let first = TapPort::open(&config).unwrap();
             let second = TapPort::open(&config).unwrap();
             drop((first, second));
-            let told = stand.near.ip(&["link show dev tap1"]).unwrap();
-            assert!(told.contains("mtu 1400"), "{told}");
+            let reported = stand.near.ip(&["link show dev tap1"]).unwrap();
+            assert!(reported.contains("mtu 1400"), "{reported}");
             let again = TapPort::open(&config).unwrap();
             assert_eq!(again.statistics().dropped_total(), 0);
         })

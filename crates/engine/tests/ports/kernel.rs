@@ -120,8 +120,8 @@ fn an_exclusive_port_keeps_packets_from_the_kernel() {
     ] {
         node.ip(&[line]).unwrap();
     }
-    let told = stand.near.ip(&["link show dev port0"]).unwrap();
-    let mut reports = told.split_whitespace();
+    let reported = stand.near.ip(&["link show dev port0"]).unwrap();
+    let mut reports = reported.split_whitespace();
     let mac = reports
         .find(|report| *report == "link/ether")
         .and_then(|_| reports.next())

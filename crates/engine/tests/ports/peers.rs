@@ -150,12 +150,12 @@ fn a_socket_of_a_dead_program_is_replaced_and_a_living_one_refused() {
     }
 }
 
-/// What the port told, once it told something.
-fn told(port: &mut SharedMemoryPort, mut meanwhile: impl FnMut()) -> String {
+/// What the port reported, once it reported something.
+fn reported(port: &mut SharedMemoryPort, mut meanwhile: impl FnMut()) -> String {
     let clock = MonotonicClock::new();
     let mut pool = FramePool::new(1).unwrap();
     loop {
-        assert!(clock.now().as_micros() < 4_000_000, "nothing was told");
+        assert!(clock.now().as_micros() < 4_000_000, "nothing was reported");
         port.advance(clock.now());
         if let Err(why) = port.flush(&mut pool) {
             return why.to_string();
@@ -186,18 +186,18 @@ fn strangers_are_refused_in_words() {
     ] {
         let mut stranger = UnixStream::connect(&listen.path).unwrap();
         stranger.write_all(greeting).unwrap();
-        let why = told(&mut port, || {});
+        let why = reported(&mut port, || {});
         assert!(why.contains(reports), "{why}");
         assert_eq!(port.link(), LinkState::Down);
     }
     // One that hangs up in the middle, and then a real one.
     drop(UnixStream::connect(&listen.path).unwrap());
-    assert!(told(&mut port, || {}).contains("hung up"));
+    assert!(reported(&mut port, || {}).contains("hung up"));
     let mut real = SharedMemoryPort::open(&config(&folder.0, SharedMemoryRole::Connect)).unwrap();
     until(&mut [&mut port, &mut real], is_up);
     // The lie of a peer that breaks the silence costs it the link.
     drop(real);
-    assert!(told(&mut port, || {}).contains("peer ended"));
+    assert!(reported(&mut port, || {}).contains("peer ended"));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn what_a_lying_listener_offers_is_refused_in_words() {
     let mut port = SharedMemoryPort::open(&connect).unwrap();
     let mut streams = Vec::new();
     // The right greeting, but nothing to share with it.
-    let why = told(&mut port, || {
+    let why = reported(&mut port, || {
         if let Ok((mut stream, _)) = listener.accept() {
             stream
                 .set_read_timeout(Some(Duration::from_secs(1)))

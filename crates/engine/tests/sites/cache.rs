@@ -342,7 +342,7 @@ pub(super) fn an_older_acknowledgement_replaces_no_newer_one() {
         (tally.acknowledgements_kept, tally.acknowledgements_outdated),
         (1, 1)
     );
-    // A session that begins anew counts from the start; and what has crossed replaces nothing.
+    // A session that begins again counts from the start; and what has crossed replaces nothing.
     keep(&mut relay, &sealed(7, 11));
     keep(&mut relay, &sealed(8, 1));
     assert_eq!(crossing(&mut relay), sealed(8, 1));

@@ -417,7 +417,7 @@ fn a_relay_hands_on_what_opened_once_and_nothing_else() {
     assert!(fine && sent.is_empty() && handed == 0, "it goes no further");
     assert_eq!(senders_after(&mut cluster, 3, now), 1);
 
-    // Whoever is not the relay keeps to itself what it is asked to hand on, and says so.
+    // Anyone who is not the relay keeps to itself what it is asked to hand on, and says so.
     let mut hand = |member: usize, bytes: &[u8]| {
         let channel = &mut cluster.members_mut()[member].channel;
         let _ = channel.handle(now, 0, &mut bytes.to_vec());
@@ -505,7 +505,7 @@ fn a_site_that_was_cut_off_catches_up_and_goes_by_its_relay_again() {
     network.set_partitioned(&there, &here, true);
     write(&mut cluster, 0, 0, 300);
     write(&mut cluster, 4, 1_000, 300);
-    // Three bounds and more: to whom is silent goes only what keeps alive.
+    // Three bounds and more: to which one is silent goes only what keeps alive.
     run(&mut cluster, Duration::from_secs(3));
     let crossed = shape.crossed(&cluster);
     write(&mut cluster, 0, 400, 100);
@@ -533,7 +533,7 @@ fn a_site_that_was_cut_off_catches_up_and_goes_by_its_relay_again() {
 /// A relay that passes another site's by, because the path there came and went, carries there all the same what others of its
 /// site left to it: they hear that site, and send it nothing themselves.
 #[test]
-fn what_is_left_to_a_relay_reaches_whom_it_passes_by_itself() {
+fn what_is_left_to_a_relay_reaches_which_it_passes_by_itself() {
     let shape = Shape {
         sites: &[1, 2],
         sited: true,
@@ -593,7 +593,7 @@ fn planted_bugs_of_relays_are_found() {
         ),
         (
             Mutant::BundlesToServing,
-            what_is_left_to_a_relay_reaches_whom_it_passes_by_itself,
+            what_is_left_to_a_relay_reaches_which_it_passes_by_itself,
         ),
     ];
     for (mutant, test) in cases {

@@ -91,14 +91,14 @@ fn a_receiver_with_tiny_buffers_loses_counts_it_and_has_everything_in_the_end() 
     let snapshot = hosts[1].snapshot();
     assert_eq!(snapshot.state.receive_buffer_bytes, BUFFER_BYTES_MIN);
     let begun = Instant::now();
-    let is_told = |notice: &Notice| {
+    let is_reported = |notice: &Notice| {
         matches!(
             notice,
             Notice::Transport(TransportEvent::ReceiveBufferFull { datagrams: 1.. })
         )
     };
-    while !hosts[1].take_notices().iter().any(is_told) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "not told");
+    while !hosts[1].take_notices().iter().any(is_reported) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "not reported");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -198,7 +198,7 @@ fn a_member_that_is_down_stops_nobody_and_is_served_when_it_comes() {
         host.feed(first..first + 2_000);
     }
     converge(&hosts, 4_000, 4_000);
-    let is_told = |notice: &Notice| {
+    let is_reported = |notice: &Notice| {
         matches!(
             notice,
             Notice::Transport(TransportEvent::Unreachable {
@@ -216,10 +216,10 @@ fn a_member_that_is_down_stops_nobody_and_is_served_when_it_comes() {
         assert_eq!(
             host.take_notices()
                 .iter()
-                .filter(|&notice| is_told(notice))
+                .filter(|&notice| is_reported(notice))
                 .count(),
             1,
-            "told once"
+            "reported once"
         );
     }
     let udp = addresses.unicast(2, 3);
@@ -284,7 +284,7 @@ fn spinning_threads_agree_too_and_stop_when_all_is_acknowledged() {
     assert!(stopped.snapshot.is_quiet, "{:?}", stopped.snapshot);
     assert_eq!(stopped.snapshot.thread.sleeps, 0);
     converge(std::slice::from_ref(&second), 1_500, 1_500);
-    // The other is gone: this one waits for it no longer than it was told.
+    // The other is gone: this one waits for it no longer than it was reported.
     second.feed(70_000..70_010);
     let begun = Instant::now();
     let stopped = second.stop();

@@ -284,7 +284,7 @@ pub(crate) struct Addresses {
 impl Addresses {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(1);
-        // Two processes at once are told apart by port, tests of one process by address.
+        // Two processes at once are distinguished by port, tests of one process by address.
         Self {
             net: NEXT.fetch_add(1, Ordering::Relaxed),
         }

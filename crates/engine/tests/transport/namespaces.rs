@@ -258,7 +258,7 @@ fn links_of_1280_bytes_carry_every_datagram_whole() {
         // Found out.
         let lab = Lab::new().unwrap();
         let (_nodes, hosts) = routed_by(&lab, 1_280, nets, 1_472);
-        let done = exercise_until_told(&hosts, 1_280);
+        let done = exercise_until_reported(&hosts, 1_280);
         for host in &hosts {
             let snapshot = host.snapshot();
             assert_eq!(snapshot.state.datagram_bytes_max, 1_280 - headers);
@@ -274,9 +274,9 @@ fn links_of_1280_bytes_carry_every_datagram_whole() {
     }
 }
 
-/// Exercises hosts until each has sent a datagram that the path did not take, and was told its MTU: while they keep up with
+/// Exercises hosts until each has sent a datagram that the path did not take, and was reported its MTU: while they keep up with
 /// what they are fed, datagrams are short. How many operations each was fed.
-fn exercise_until_told(hosts: &[Host], mtu: usize) -> u32 {
+fn exercise_until_reported(hosts: &[Host], mtu: usize) -> u32 {
     const EACH: u32 = 3_000;
     let mut done = 0;
     while done == 0
@@ -284,7 +284,10 @@ fn exercise_until_told(hosts: &[Host], mtu: usize) -> u32 {
             .iter()
             .any(|host| host.snapshot().state.path_mtu != mtu)
     {
-        assert!(done < 15 * EACH, "a host was not told of the path's MTU");
+        assert!(
+            done < 15 * EACH,
+            "a host was not informed of the path's MTU"
+        );
         exercise(hosts, EACH, done);
         done += EACH;
     }
@@ -298,19 +301,19 @@ fn a_path_narrower_than_configured_makes_datagrams_smaller() {
     }
     let lab = Lab::new().unwrap();
     let (_nodes, mut hosts) = routed(&lab, 1_400);
-    let done = exercise_until_told(&hosts, 1_400);
+    let done = exercise_until_reported(&hosts, 1_400);
     for host in &mut hosts {
         let snapshot = host.snapshot();
         assert_eq!(snapshot.state.datagram_bytes_max, 1_400 - 28);
         assert!(snapshot.transport.too_long > 0, "{:?}", snapshot.transport);
-        let is_told = |notice: &Notice| {
+        let is_reported = |notice: &Notice| {
             *notice
                 == Notice::Transport(TransportEvent::DatagramBytes {
                     bytes: 1_372,
                     mtu: 1_400,
                 })
         };
-        assert!(host.take_notices().iter().any(is_told));
+        assert!(host.take_notices().iter().any(is_reported));
     }
     let before: Vec<_> = hosts.iter().map(|host| host.snapshot().transport).collect();
     exercise(&hosts, 1_000, done);
@@ -330,7 +333,7 @@ fn a_path_too_narrow_for_the_longest_group_fragments() {
     }
     let lab = Lab::new().unwrap();
     let (_nodes, hosts) = routed(&lab, 1_000);
-    exercise_until_told(&hosts, 1_000);
+    exercise_until_reported(&hosts, 1_000);
     for host in &hosts {
         let snapshot = host.snapshot();
         assert!(snapshot.state.is_fragmenting);
@@ -405,7 +408,7 @@ fn an_interface_that_changes_its_mtu_goes_down_or_vanishes_is_survived() {
 }
 
 #[test]
-fn an_interface_that_swallows_long_datagrams_is_told() {
+fn an_interface_that_swallows_long_datagrams_is_reported() {
     if !may_run() {
         return;
     }
@@ -426,7 +429,7 @@ fn an_interface_that_swallows_long_datagrams_is_told() {
     lines(&nodes[1], &["link set dev eth0 mtu 1400".into()]);
     // So many that the instance gets ahead of the channel, and datagrams are full.
     hosts[0].feed(200..20_000);
-    let is_told = |notice: &Notice| {
+    let is_reported = |notice: &Notice| {
         matches!(
             notice,
             Notice::Fault {
@@ -437,12 +440,14 @@ fn an_interface_that_swallows_long_datagrams_is_told() {
             }
         )
     };
-    wait_until("told", || hosts[0].take_notices().iter().any(is_told));
+    wait_until("reported", || {
+        hosts[0].take_notices().iter().any(is_reported)
+    });
     assert!(
         hosts[0]
             .take_notices()
             .iter()
-            .filter(|&notice| is_told(notice))
+            .filter(|&notice| is_reported(notice))
             .count()
             < 4
     );

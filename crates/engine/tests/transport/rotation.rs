@@ -120,7 +120,11 @@ fn a_bad_network_and_replays_change_nothing_of_it() {
     exercise(&hosts, 200, 0);
     let admitted = admissions(&mut hosts);
     let done = rotate(&hosts, 60, 200);
-    assert_eq!(admissions(&mut hosts), admitted, "no session was made anew");
+    assert_eq!(
+        admissions(&mut hosts),
+        admitted,
+        "no session was made again"
+    );
     assert_eq!(refused(&hosts, &[Refusal::Forged]), 0);
     // What is overtaken until its key is dropped is lost once more, and sent again under another.
     let late = refused(&hosts, &[Refusal::DroppedKeyId, Refusal::UnknownKeyId]);
@@ -177,12 +181,12 @@ fn hosts_that_start_with_different_steps_agree() {
             )
         })
         .collect();
-    // The first lacks the second key: it hears the second host, and is told of the third.
+    // The first lacks the second key: it hears the second host, and is informed of the third.
     let begun = Instant::now();
-    let mut told = false;
-    while !told {
-        assert!(begun.elapsed() < Duration::from_secs(20), "not told");
-        told = hosts[0].channel.events().any(|notice| {
+    let mut reported = false;
+    while !reported {
+        assert!(begun.elapsed() < Duration::from_secs(20), "not reported");
+        reported = hosts[0].channel.events().any(|notice| {
             matches!(&notice, Notice::Channel(_))
                 && format!("{notice:?}")
                     .contains("NoKey { member: MemberId(2), key_id: 2, dropped: false }")
@@ -218,7 +222,10 @@ fn hosts_that_start_with_different_steps_agree() {
     take(&hosts[0], &with(ClusterKey::from_random(3, [8; 32])));
     let begun = Instant::now();
     while differs(&hosts[0]) != [3] {
-        assert!(begun.elapsed() < Duration::from_secs(20), "not told apart");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "not distinguished"
+        );
     }
     exercise(&hosts, 500, 0);
 }

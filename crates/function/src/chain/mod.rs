@@ -147,7 +147,7 @@ impl Chain {
     /// there can be no such stage. What comes by [`CONTROL`] itself is for no stage, and dropped.
     #[must_use]
     pub fn control(stage: usize) -> Option<PortNumber> {
-        (stage < STAGES_MAX).then(|| Place::told(stage).port())
+        (stage < STAGES_MAX).then(|| Place::reported(stage).port())
     }
 }
 
@@ -262,7 +262,7 @@ impl ChainState {
     /// Hands a stage what the control side tells it. A stage that would send it on does not know what it says.
     #[cold]
     #[inline(never)]
-    fn told(
+    fn reported(
         &mut self,
         packet: Packet<'_>,
         (context, emissions): (&Rc<Context>, &mut Emissions),
@@ -383,8 +383,8 @@ impl NetworkFunction for Chain {
             port,
         } = ask;
         let at = match Place::of(port) {
-            Some(place) if place.is_told() => {
-                return state.told(packet, (context, emissions), place);
+            Some(place) if place.is_reported() => {
+                return state.reported(packet, (context, emissions), place);
             }
             Some(place) => place,
             None => Place::entered(port, self.stages.len() - 1),

@@ -65,12 +65,12 @@ impl Place {
 
     /// Whether the packet is what the control side tells the stage.
     #[inline(always)]
-    pub(super) fn is_told(self) -> bool {
+    pub(super) fn is_reported(self) -> bool {
         self.0 & Self::TOLD != 0
     }
 
     /// Where the control side speaks to a stage.
-    pub(super) fn told(stage: usize) -> Self {
+    pub(super) fn reported(stage: usize) -> Self {
         Self(Self::at(stage, 0).0 | Self::TOLD)
     }
 
@@ -114,10 +114,10 @@ mod tests {
         assert_eq!(second.leave(PortNumber(5), 2), PortNumber(5));
         assert_eq!(Place::of(second.copy().port()), Some(second.copy()));
         assert_eq!(second.copy().stage(), 1);
-        let told = Place::told(2);
-        assert_eq!(Place::of(told.port()), Some(told));
-        assert!(told.is_told() && !told.is_copy() && !second.is_told());
-        assert_eq!((told.stage(), told.side()), (2, PortNumber(0)));
+        let reported = Place::reported(2);
+        assert_eq!(Place::of(reported.port()), Some(reported));
+        assert!(reported.is_reported() && !reported.is_copy() && !second.is_reported());
+        assert_eq!((reported.stage(), reported.side()), (2, PortNumber(0)));
         let turned = Place::of(second.leave(PortNumber(0), 2)).unwrap();
         assert_eq!((turned.stage(), turned.side()), (0, PortNumber(1)));
     }

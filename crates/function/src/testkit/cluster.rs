@@ -1,4 +1,4 @@
-//! Testing a function that runs on several instances: each has a replica, and the test says who hears what from whom, and when.
+//! Testing a function that runs on several instances: each has a replica, and the test says who hears what from which one, and when.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const FLUSH_STEPS: usize = 1_000_000;
 /// Bytes of a part of an image: so few that most images of tests have several.
 const IMAGE_BYTES: usize = 1_000;
 
-/// Instances of one function with replicated state. What one writes waits until the test has it told: so packets and news
+/// Instances of one function with replicated state. What one writes waits until the test has it reported: so packets and news
 /// overtake each other as the test likes.
 pub struct ClusterKit<F: NetworkFunction> {
     function: F,
@@ -274,7 +274,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
         member.context.set_covered(from as u16, self.now_us);
     }
 
-    /// Entries that are idle by now end: whoever used them last says so, or who inherits that of the dead; all is told, and what
+    /// Entries that are idle by now end: anyone who used them last says so, or who inherits that of the dead; all is reported, and what
     /// every living instance knows to have ended is forgotten.
     pub fn idle_out(&mut self) {
         let living: Vec<_> = (0..self.members.len())
@@ -286,7 +286,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
             member.context.set_living(incarnations);
             member.sweep();
         }
-        // Once for what ended, once for what was told of it.
+        // Once for what ended, once for what was informed of it.
         for _ in 0..2 {
             self.exchange();
             for to in &living {
@@ -304,12 +304,12 @@ impl<F: NetworkFunction> ClusterKit<F> {
         }
     }
 
-    /// An instance dies. What it wrote and told nobody is lost; what only some heard, all others hear, as those who live complete
+    /// An instance dies. What it wrote and reported nobody is lost; what only some heard, all others hear, as those who live complete
     /// it among themselves. From then on nobody waits for it.
     pub fn kill(&mut self, dead: usize) {
         self.members[dead].incarnations = false;
-        let told = self.members.iter().map(|member| member.heard[dead]);
-        let most = told.max().unwrap_or(0);
+        let reported = self.members.iter().map(|member| member.heard[dead]);
+        let most = reported.max().unwrap_or(0);
         self.members[dead].written.truncate(most);
         for to in (0..self.members.len()).filter(|to| *to != dead) {
             if self.members[to].incarnations {
@@ -319,7 +319,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
         }
     }
 
-    /// An instance that is drained reads no more packets. All that it wrote is told; then it leaves, and nobody waits for it.
+    /// An instance that is drained reads no more packets. All that it wrote is reported; then it leaves, and nobody waits for it.
     pub fn drain(&mut self, leaving: usize) {
         self.exchange();
         self.kill(leaving);
@@ -330,7 +330,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
         entries(&self.members[member].state)
     }
 
-    /// Has all told, and demands that the living have the same state.
+    /// Has all reported, and demands that the living have the same state.
     ///
     /// # Panics
     /// Where they differ.
@@ -349,7 +349,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
             assert_eq!(
                 other.state.digests(),
                 digests,
-                "members {first} and {place} differ though all was told"
+                "members {first} and {place} differ though all was reported"
             );
         }
     }

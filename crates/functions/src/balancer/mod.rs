@@ -48,7 +48,7 @@ pub struct BalancerState {
     pub flows: Flows,
     /// Which backend a client has, by service and client: of services that keep to it.
     pub affinity: Clients,
-    /// How many flows each backend has: counted of `flows` by each instance for itself, so it is never told and never drifts.
+    /// How many flows each backend has: counted of `flows` by each instance for itself, so it is never reported and never drifts.
     pub usage: Vector,
     /// What hosts and flows say of backends.
     pub health: Health,
@@ -168,7 +168,7 @@ impl Balancer {
     #[inline(never)]
     fn uncommon(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
         if ask.port() == CONTROL {
-            return self.told(ask);
+            return self.reported(ask);
         }
         let (ask, side, came) = match self.router.admit(ask)? {
             ControlFlow::Continue(admitted) => admitted,
@@ -186,8 +186,8 @@ impl Balancer {
     /// Takes up what the host's control side found, and asks for stations ahead.
     #[cold]
     #[inline(never)]
-    fn told(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
-        match self.pools.told(&ask, &ask.health)? {
+    fn reported(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
+        match self.pools.reported(&ask, &ask.health)? {
             ControlAction::Write(said) => said.write(&mut ask.act()?.health),
             ControlAction::Resolve(request) => return self.router.resolve_ahead(ask, request),
             ControlAction::End(verdict) => return Ok(verdict),

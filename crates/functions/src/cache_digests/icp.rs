@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_that_are_none_are_told_apart() {
+    fn queries_that_are_none_are_reported_apart() {
         let mut bytes = [0; 64];
         let length = write_query(7, b"http://a/", &mut bytes).unwrap();
         let changed = |at: usize, to: u8| {

@@ -102,7 +102,7 @@ impl CacheDigests {
         Ok(Verdict::Consumed)
     }
 
-    /// A datagram of a cache that tells what it stored and let go. It goes on to whom it is for.
+    /// A datagram of a cache that tells what it stored and let go. It goes on to its recipient.
     #[inline(never)]
     pub(super) fn reported(
         &self,

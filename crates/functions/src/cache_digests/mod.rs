@@ -7,10 +7,11 @@
 //!
 //! Packets go from one port to the other. On the way a query of the Internet Cache Protocol to a cache is answered in the cache's
 //! name, where its digest is known; and reports of caches are taken note of. `squid.rs` is the format and the hash functions,
-//! `icp.rs` and `store_log.rs` what packets hold, `told.rs` how the control side writes digests, `report.rs` how it reads them.
+//! `icp.rs` and `store_log.rs` what packets hold, `control.rs` how the control side writes digests, `report.rs` how it reads them.
 //! Read first: [`CacheDigestsState`], then `look.rs`.
 
 mod config;
+mod control;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod icp;
@@ -20,7 +21,6 @@ mod refusal;
 mod report;
 pub mod squid;
 pub mod store_log;
-mod told;
 
 use asterism_function::objects::hash;
 use asterism_function::{
@@ -29,10 +29,10 @@ use asterism_function::{
 };
 
 pub use config::{Cache, CacheDigestsConfig, REPORTED_BITS_PER_ENTRY, Source};
+pub use control::{FRAME_BLOCKS_MAX, frames};
 pub use kept::{BLOCK_BYTES, Bits, BlockKey, Head};
 pub use refusal::Refusal;
 pub use report::{Directory, Known, read_directory, read_mask};
-pub use told::{FRAME_BLOCKS_MAX, frames};
 
 pub use asterism_function::CONTROL;
 
@@ -195,7 +195,7 @@ impl NetworkFunction for CacheDigests {
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, CacheDigestsState>) -> Result<Verdict, Late> {
         if ask.port() == CONTROL {
-            return self.told(ask);
+            return self.control(ask);
         }
         match self.purpose(&ask) {
             None => Ok(Verdict::Forward(across(&ask))),

@@ -29,7 +29,7 @@ macro_rules! refusals {
 
 refusals! {
     Unreachable "unreachable" "The cache took no connection, or did not answer in time.";
-    NotHttp "not-http" "The answer is not HTTP as a digest is told in: no status line, a head without end, an encoding.";
+    NotHttp "not-http" "The answer is not HTTP as a digest is reported in: no status line, a head without end, an encoding.";
     Status "status" "The cache answers with another status than 200: it makes no digest, or does not let this host have it.";
     Truncated "truncated" "The digest ends before what its header says.";
     Trailing "trailing" "More follows than the digest's header says.";

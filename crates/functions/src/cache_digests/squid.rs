@@ -93,7 +93,7 @@ pub struct Header {
     pub capacity: u32,
     /// Objects that were added. Squid counts one twice that it has in memory and on disk.
     pub count: u32,
-    /// Objects that were to be taken away, which stay until it is made anew.
+    /// Objects that were to be taken away, which stay until it is made again.
     pub deleted: u32,
     /// Bytes of the bits.
     pub mask_bytes: u32,
@@ -186,7 +186,7 @@ fn mask_bytes(capacity: u32, bits_per_entry: u8) -> Option<u32> {
 ///
 /// # Errors
 /// It is no digest, or lies in a way that shows: see [`Refusal`]. One that claims objects which its cache does not have cannot be
-/// told from an honest one.
+/// distinguished from an honest one.
 pub fn read(bytes: &[u8], mask_bytes_max: u32) -> Result<(Header, &[u8]), Refusal> {
     let header = Header::read(bytes, mask_bytes_max)?;
     let mask = &bytes[HEADER_BYTES..];

@@ -1,4 +1,4 @@
-//! How often each rule decided, and whom rules block, told to whoever looks: parts of the firewall's `report`. For the control plane.
+//! How often each rule decided, and the sources that rules block: parts of the firewall's `report`. For the control plane.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use asterism_function::{BadBytes, Reader, Wire, Writer};
 use super::rules::{Action, Rule};
 use super::{BY_HAND, Firewall, FirewallState};
 use asterism_blocking::blocked::{self, BlockedRecord};
-use asterism_blocking::by_hand;
+use asterism_blocking::manual;
 use asterism_function::records::Record;
 
 /// The question of a `report` that [`RuleHits`] answer: one for each rule in order, then one for the default.
@@ -57,12 +57,12 @@ impl Firewall {
         let mut out = Writer::new(out, &[]);
         let hits = |number: u32| state.hits.get(&number).unwrap_or(0);
         for rule in &all[cursor.min(end) as usize..end as usize] {
-            let told = RuleHits {
+            let reported = RuleHits {
                 line: rule.line,
                 hits: hits(rule.number),
                 text: rule.text.clone(),
             };
-            told.encode(&mut out);
+            reported.encode(&mut out);
         }
         if (end as usize) < all.len() {
             return Some(end);
@@ -95,7 +95,7 @@ impl Firewall {
         state.blocked.for_each_from(range, |row, block, _| {
             let by = match by_number.get(&block.rule) {
                 Some(rule) => format!("line {}: {}", rule.line, rule.text),
-                None if block.rule == BY_HAND => by_hand::BY_HAND.to_owned(),
+                None if block.rule == BY_HAND => manual::BY_HAND.to_owned(),
                 None => "a rule that this host does not have now".to_owned(),
             };
             let record = BlockedRecord {

@@ -32,7 +32,7 @@ pub(super) const METRICS: [OwnMetric; 10] = [
     ),
     OwnMetric::gauge(
         "blocked_sources",
-        "Sources that rules blocked, or somebody by hand, of all hosts; they count for little longer than they are blocked.",
+        "Sources that rules blocked, or somebody manually, of all hosts; they count for little longer than they are blocked.",
     ),
     OwnMetric::gauge(
         "events",

@@ -55,7 +55,7 @@ pub struct FirewallState {
     pub links: ByLink,
     /// Fragmented datagrams whose first fragment passed.
     pub fragments: Fragments,
-    /// Sources that are blocked, by rules or by hand.
+    /// Sources that are blocked, by rules or manually.
     pub blocked: Map<Host, Block>,
     /// New flows by the number of the rule that decided on them; 0 is the default. And by what was decided, under numbers of their
     /// own (`metrics.rs`).
@@ -178,7 +178,7 @@ impl NetworkFunction for Firewall {
         let link = match Link::of(ask.port()) {
             Some(Link::Outside) if mutant::active(Mutant::SidesMistaken) => Link::Inside,
             Some(link) => link,
-            None if ask.port() == CONTROL => return Self::told(ask),
+            None if ask.port() == CONTROL => return Self::reported(ask),
             None => return Ok(Verdict::Drop(Reason::NotForUs)),
         };
         if Self::is_blocked(&ask)? {

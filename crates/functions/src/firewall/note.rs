@@ -41,7 +41,7 @@ impl Block {
     }
 }
 
-/// The number of no rule, but of blocks by hand: the default has it, which blocks nobody.
+/// The number of no rule, but of manual blocks: the default has it, which blocks nobody.
 pub const BY_HAND: u32 = 0;
 /// The number of no rule, but of the limit on half-open connections of a source: the default has it, which is never noted.
 pub const HALF_OPEN: u32 = 0;

@@ -1,7 +1,7 @@
-//! New flows by the rules, what is noted of them, and who is blocked by hand. Imports `mod.rs`'s state and function, and what lies
+//! New flows by the rules, what is noted of them, and who is blocked manually. Imports `mod.rs`'s state and function, and what lies
 //! beside it.
 
-use asterism_blocking::by_hand;
+use asterism_blocking::manual;
 use asterism_function::{Act, Ask, Entry, Host, Late, Reason, Tally, Verdict};
 use asterism_tracking::{Flow, NoRoom, Opening};
 
@@ -102,12 +102,12 @@ impl Firewall {
     /// What the control side has it do: block a source, lift its block, whichever rule began it, or end flows.
     #[cold]
     #[inline(never)]
-    pub(super) fn told(ask: Ask<'_, FirewallState>) -> Result<Verdict, Late> {
-        let Some((source, seconds)) = by_hand::of_source(ask.packet().bytes()) else {
+    pub(super) fn reported(ask: Ask<'_, FirewallState>) -> Result<Verdict, Late> {
+        let Some((source, seconds)) = manual::of_source(ask.packet().bytes()) else {
             return Self::end(ask);
         };
         let block = seconds.map(|seconds| Block::new(ask.now(), seconds, BY_HAND));
-        let change = by_hand::Change::new(&ask.blocked, source, block)?;
+        let change = manual::Change::new(&ask.blocked, source, block)?;
         Ok(change.write(&mut ask.act()?.blocked))
     }
 }

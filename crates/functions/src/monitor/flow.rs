@@ -23,7 +23,7 @@ impl Flow {
     /// The flow of a packet; `None` if it is not IP.
     #[inline(always)]
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
-        // Of ICMP these "ports" would be the identifier, which whoever asks chooses.
+        // Of ICMP these "ports" would be the identifier, which anyone who asks chooses.
         if let Some(flow) = packet.flow4()
             && flow.protocol != Protocol::ICMP.0
         {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn vlan_type_and_code_of_icmp_and_fragments_are_told_apart() {
+    fn vlan_type_and_code_of_icmp_and_fragments_are_reported_apart() {
         let header = Header4::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let observed = |frame: &mut [u8]| {
             let packet = Packet::parse(frame).expect("a packet");

@@ -1,4 +1,4 @@
-//! What a monitor knows, told to whoever looks: records in the words of its `report`, for the control plane.
+//! What a monitor knows, asked to anyone who looks: records in the words of its `report`, for the control plane.
 //!
 //! Every instance holds what all counted, so any of them can be asked. Imports `mod.rs`'s state, `alarm`, `flow`, `host`, `records`.
 
@@ -8,7 +8,7 @@ use asterism_function::{HeavyPlace, Host, Tick, TopK, Wire, Writer};
 use super::{Alarm, Flow, FlowRecord, Monitor, MonitorState, ProtocolCount, Suspect};
 use asterism_function::records::Record;
 
-/// What a monitor can be asked. Its number is a question of `report`: those below are intervals, whose flows are told as they are
+/// What a monitor can be asked. Its number is a question of `report`: those below are intervals, whose flows are reported as they are
 /// exported, and no interval before the year 2106 reaches them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
@@ -16,7 +16,7 @@ pub enum Look {
     Protocols = 1,
     /// Hosts with their degrees: [`NodeRecord`]s.
     Nodes = 2,
-    /// Who sends to whom: [`LinkRecord`]s.
+    /// Which hosts send to which others: [`LinkRecord`]s.
     Links = 3,
     /// The heaviest flows by bytes: [`HeavyRecord`]s.
     HeavyBytes = 4,
@@ -72,7 +72,7 @@ pub struct NodeRecord {
 pub struct LinkRecord {
     /// Who sends.
     pub source: Host,
-    /// To whom.
+    /// The recipient.
     pub destination: Host,
     /// Bytes since it began.
     pub bytes: u64,

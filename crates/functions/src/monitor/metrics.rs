@@ -4,7 +4,7 @@ use asterism_function::{OwnMetric, Protocol};
 
 use super::{MonitorState, ProtocolCount};
 
-/// Kinds of traffic that are told apart among the metrics: by name, and the numbers of transport protocols that each is.
+/// Kinds of traffic that are distinguished among the metrics: by name, and the numbers of transport protocols that each is.
 const KINDS: [(u8, u8); 3] = [
     (Protocol::TCP.0, Protocol::TCP.0),
     (Protocol::UDP.0, Protocol::UDP.0),

@@ -1,4 +1,4 @@
-//! Watches traffic for all instances together and changes none of it: who talks to whom, the heaviest flows, how large flows are,
+//! Watches traffic for all instances together and changes none of it: which hosts talk to which others, the heaviest flows, how large flows are,
 //! what each protocol carries, and records of all flows for a collector. Imports `asterism_function` alone.
 //!
 //! Everything is a sum that instances add to, so a flow whose packets come to several of them is one flow. `flow.rs` is what is
@@ -43,7 +43,7 @@ use alarm::News;
 pub struct MonitorState {
     /// Packets and bytes by protocol; see [`ProtocolCount`].
     pub protocols: Counters<u16>,
-    /// Who sends to whom, by bytes.
+    /// Which hosts send to which others, by bytes.
     pub links: Graph<Host>,
     /// Hosts whose degree is too high.
     pub alarms: Map<Suspect, Alarm>,
@@ -189,7 +189,7 @@ impl NetworkFunction for Monitor {
 
     fn state(&self, builder: &Builder) -> MonitorState {
         let config = &self.config;
-        // The interval that is counted, and one that is over, for whoever has to export it in another's place.
+        // The interval that is counted, and one that is over, for anyone who has to export it in another's place.
         let window = Window {
             buckets: 2,
             bucket_seconds: config.interval_s,

@@ -29,7 +29,7 @@ impl FlowSizes {
         Self { sizes, cells }
     }
 
-    /// About how many flows there are; `None` if all cells are in use, so that nothing can be told.
+    /// About how many flows there are; `None` if all cells are in use, so that nothing can be reported.
     #[must_use]
     pub fn flows(&self) -> Option<f64> {
         let cells = f64::from(self.cells);
@@ -73,7 +73,7 @@ mod tests {
     use asterism_function::objects::hash;
 
     #[test]
-    fn what_is_told_is_within_the_error_that_is_told() {
+    fn what_is_reported_is_within_the_error_that_is_reported() {
         const CELLS: u32 = 1_024;
         for seed in 0..200u64 {
             let flows = 10 + hash::words(seed, 1, 9) % 1_500;
@@ -87,12 +87,12 @@ mod tests {
             }
             let sizes = FlowSizes::of(cells, CELLS);
             let error = sizes.error().unwrap();
-            for (packets, told) in sizes.table() {
+            for (packets, reported) in sizes.table() {
                 let truth = exact.iter().filter(|&&size| size >= packets).count();
-                let off = (told as f64 - truth as f64).abs();
+                let off = (reported as f64 - truth as f64).abs();
                 assert!(
                     off <= error,
-                    "{packets}: {told} and {truth}, not within {error}"
+                    "{packets}: {reported} and {truth}, not within {error}"
                 );
             }
             let off = (sizes.flows().unwrap() - flows as f64).abs();

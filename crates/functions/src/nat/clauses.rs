@@ -447,7 +447,7 @@ pub const CLAUSES: &[Clause] = &[
         "REQ-11",
         "when a mapping cannot be made",
         Partly,
-        "The packet is dropped and counted by its reason (A), and no mapping goes for another (D). The sender is told within the rate limit, but by code 13 as RFC 5508 REQ-8 asks, not by code 1 (B). Metrics tell the management (C).",
+        "The packet is dropped and counted by its reason (A), and no mapping goes for another (D). The sender is reported within the rate limit, but by code 13 as RFC 5508 REQ-8 asks, not by code 1 (B). Metrics tell the management (C).",
     ),
     clause(
         6888,

@@ -39,7 +39,7 @@ pub use asterism_translation::{
 #[state]
 #[derive(Debug)]
 pub struct NatState {
-    /// Who talks to whom through which outside endpoint.
+    /// Which hosts talk to which others through which outside endpoint.
     pub sessions: Table<Session, Progress>,
     /// The outside endpoints.
     pub ports: Pool<OutsidePorts>,
@@ -293,7 +293,7 @@ impl Nat {
                             .forward(ask, egress, |act| outward.write(act));
                     }
                     Err(Refused::Silently(reason)) => return Ok(Verdict::Drop(reason)),
-                    Err(Refused::Told(reason)) => (Report::Prohibited, reason),
+                    Err(Refused::Reported(reason)) => (Report::Prohibited, reason),
                 }
             }
         };
@@ -365,7 +365,7 @@ impl NetworkFunction for Nat {
         self.translator.addresses()
     }
 
-    /// To [`NEWS_QUESTION`] [`NatUse`], then the events since the last report, which are told once. [`NatReportPart::read_all`] reads them.
+    /// To [`NEWS_QUESTION`] [`NatUse`], then the events since the last report, which are reported once. [`NatReportPart::read_all`] reads them.
     fn report(
         &self,
         state: &NatState,

@@ -10,7 +10,7 @@ use asterism_function::{
 use super::{Class, Flood, Methods, PortScan, PortScanState, Service, Shape, Watch};
 use crate::events::{DENIAL, SCAN, event};
 use asterism_blocking::blocked::{self, BlockedRecord};
-use asterism_blocking::by_hand::{self, BY_HAND, Block, Change};
+use asterism_blocking::manual::{self, BY_HAND, Block, Change};
 
 const TCP_PORTS: OwnEvent = event(1, "TCP port scan", SCAN, 3);
 const TCP_HOSTS: OwnEvent = event(2, "TCP host sweep", SCAN, 3);
@@ -59,7 +59,7 @@ impl Subject {
 }
 
 impl Wire for Subject {
-    const LAYOUT: u64 = layout::by_hand("port-scan subject", 2);
+    const LAYOUT: u64 = layout::manual("port-scan subject", 2);
     fn encode(&self, out: &mut Writer<'_>) {
         self.source.encode(out);
         out.u8((self.class as u8) << 1 | self.shape as u8);
@@ -101,7 +101,7 @@ pub struct Alert {
     pub target: (Host, u16),
     /// Who sent that probe: an address of the source.
     pub by: Host,
-    /// Distinct ports without an answer within two windows, estimated; 300 stands for more than can be told. Brought
+    /// Distinct ports without an answer within two windows, estimated; 300 stands for more than can be reported. Brought
     /// up to date each time that a count has doubled.
     pub ports: u16,
     /// Distinct hosts that refused or kept silent, likewise.
@@ -178,7 +178,7 @@ impl PortScan {
                         source: End::host(row.0),
                         destination: End::default(),
                         until: block.until,
-                        by: match block.is_by_hand() {
+                        by: match block.is_manual() {
                             true => BY_HAND.to_owned(),
                             false => format!("it scanned{}", self.of_prefix(row.0)),
                         },
@@ -205,19 +205,19 @@ impl PortScan {
         more.map(|next| next + WATCHED_FROM)
     }
 
-    /// Blocks a source by hand, or lifts its block, also one that a detector began, and that of its prefix. Its histories stay: if it goes on it is blocked
+    /// Blocks a source manually, or lifts its block, also one that a detector began, and that of its prefix. Its histories stay: if it goes on it is blocked
     /// again.
     #[cold]
     #[inline(never)]
-    pub(super) fn told(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
-        let Some((source, seconds)) = by_hand::of_source(ask.packet().bytes()) else {
+    pub(super) fn reported(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
+        let Some((source, seconds)) = manual::of_source(ask.packet().bytes()) else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
-        let block = seconds.map(|seconds| Block::by_hand(ask.now(), seconds));
+        let block = seconds.map(|seconds| Block::manual(ask.now(), seconds));
         let one = self.scans.sources().one(source);
         let of_prefix = match (block, one == source) {
             (None, false) => ask.blocked.get(&one).map(|at| {
-                let found = at.filter(|at| !at.value.is_by_hand());
+                let found = at.filter(|at| !at.value.is_manual());
                 found.map_or(Change::None, Change::Remove)
             }),
             _ => Ok(Change::None),
@@ -378,7 +378,7 @@ mod tests {
             methods: Methods::ACK,
         });
         back(Block::found(u32::MAX));
-        back(Block::by_hand(7, 600));
+        back(Block::manual(7, 600));
         for class in [Class::Tcp, Class::Udp, Class::Icmp, Class::Ip] {
             for shape in [Shape::Ports, Shape::Hosts] {
                 back(Subject {

@@ -28,7 +28,7 @@ pub struct PortScanConfig {
     pub window_s: Tick,
     /// Distinct TCP ports without any answer that make a port scan, provided that they are three times as many as the
     /// hosts that gave none; and distinct IP protocols that were refused. Default 7: nobody's clients miss seven services of one host, and the shortest scan worth
-    /// the name has ten probes. At most some 200 can be told apart.
+    /// the name has ten probes. At most some 200 can be distinguished.
     pub ports: u16,
     /// Distinct hosts that refused which make a sweep, provided that they are two to four times as many as the
     /// unanswered ports, and no fewer than the hosts that the source converses with. One that has kept silent for a

@@ -15,7 +15,7 @@ pub(super) const METRICS: [OwnMetric; 5] = [
     ),
     OwnMetric::gauge(
         "blocked_sources",
-        "Sources that are blocked, for a scan or by hand.",
+        "Sources that are blocked, for a scan or manually.",
     ),
     OwnMetric::gauge(
         "watched_ports",

@@ -3,7 +3,7 @@
 //!
 //! What a source probes may be seen by one instance, and the answers by another. So nothing here is a flow table: how probes, floods
 //! and volumes are found is `asterism_detection`'s (read it first). Of this function are what comes of a scan, which every instance
-//! knows after the lag (`learn.rs`: an alert and a block), in which order a packet is asked about (this file), and what is told
+//! knows after the lag (`learn.rs`: an alert and a block), in which order a packet is asked about (this file), and what is reported
 //! of it all (`alert.rs`, `metrics.rs`).
 //!
 //! Not seen: probes slower than a window allows; ACK probes
@@ -24,7 +24,7 @@ use asterism_function::{
 };
 
 pub use alert::{Alert, EVENTS, Subject};
-pub use asterism_blocking::by_hand::Block;
+pub use asterism_blocking::manual::Block;
 pub use asterism_detection::{
     Class, Flood, FloodPolicy, Handshakes, Methods, Sample, Scanner, Service, Shape, SourceHistory,
     Thresholds, VolumePolicy, Watch,
@@ -39,7 +39,7 @@ use asterism_blocking::blocked::BLOCKED_QUESTION;
 pub struct PortScanState {
     /// What each source probed lately.
     pub histories: Map<Scanner, SourceHistory>,
-    /// Sources that are blocked, for a scan or by hand.
+    /// Sources that are blocked, for a scan or manually.
     pub blocked: Map<Host, Block>,
     /// Scans found: one for each source, class and shape.
     pub alerts: Map<Subject, Alert>,
@@ -135,7 +135,7 @@ impl PortScan {
     fn uncommon(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
         match Observation::of_uncommon(ask.packet()) {
             Some((source, observation)) => self.handle(ask, source, observation),
-            None if ask.port() == CONTROL => self.told(ask),
+            None if ask.port() == CONTROL => self.reported(ask),
             None => Ok(Verdict::Forward(forward(&ask))),
         }
     }
@@ -218,7 +218,7 @@ impl PortScan {
     }
 
     /// Whether the packet's source is blocked, or all addresses of its prefix. Who was exempted since is not, whatever others still hold
-    /// against him, but by hand; and by hand each address is blocked alone.
+    /// against him, but manually; and manually each address is blocked alone.
     #[inline(always)]
     fn is_blocked(&self, ask: &Ask<'_, PortScanState>, source: &Host) -> Result<bool, Late> {
         let one = self.scans.sources().one(*source);
@@ -227,9 +227,9 @@ impl PortScan {
             true => (own?, None),
             false => ask.all((own, ask.blocked.get(&one)))?,
         };
-        let of_all = of_all.filter(|block| !block.value.is_by_hand());
+        let of_all = of_all.filter(|block| !block.value.is_manual());
         Ok(own.into_iter().chain(of_all).any(|block| {
-            ask.now() < block.value.until && (block.value.is_by_hand() || !self.is_exempt(source))
+            ask.now() < block.value.until && (block.value.is_manual() || !self.is_exempt(source))
         }))
     }
 

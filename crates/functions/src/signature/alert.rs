@@ -1,4 +1,4 @@
-//! What all instances know of the signatures found, and of who is blocked. Imports `mod.rs`'s state and function, `flow`, `blocked`, `by_hand`.
+//! What all instances know of the signatures found, and of who is blocked. Imports `mod.rs`'s state and function, `flow`, `blocked`, `manual`.
 
 use asterism_function::notice::End;
 use asterism_function::objects::hash;
@@ -7,12 +7,12 @@ use asterism_function::{Ask, Key, Late, Reason, Tick, Value, Verdict, Wire};
 use super::flow::{Stream, Target};
 use super::{SignatureState, Signatures};
 use asterism_blocking::blocked::{self, BlockedRecord};
-use asterism_blocking::by_hand::{self, BY_HAND, Change, Order};
+use asterism_blocking::manual::{self, BY_HAND, Change, Order};
 
 /// What an alert is about: there is one for each stream and signature.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub struct Subject {
-    /// Who sent it to whom.
+    /// Who sent it to which one.
     pub stream: Stream,
     /// The signature's identifier; 0: the stream was cut into more pieces than are kept.
     #[wire(varint)]
@@ -44,10 +44,10 @@ pub struct Block {
     pub until: Tick,
 }
 
-/// Cursors from here on are of sources that are blocked by hand.
+/// Cursors from here on are of sources that are blocked manually.
 const BY_HAND_FROM: u32 = 1 << 31;
 
-/// A part of who is blocked: for a signature, then by hand. Where to go on.
+/// A part of who is blocked: for a signature, then manually. Where to go on.
 pub(super) fn blocks(
     state: &SignatureState,
     (cursor, count): (u32, u32),
@@ -55,7 +55,7 @@ pub(super) fn blocks(
 ) -> Option<u32> {
     if cursor >= BY_HAND_FROM {
         let range = (cursor - BY_HAND_FROM, count);
-        let more = state.by_hand.for_each_from(range, |row, block, _| {
+        let more = state.manual.for_each_from(range, |row, block, _| {
             let record = BlockedRecord {
                 source: End::host(row.0),
                 destination: End::default(),
@@ -88,24 +88,24 @@ pub(super) fn blocks(
 }
 
 impl Signatures {
-    /// Blocks a source by hand, or lifts the block of a source or of a connection, whoever began it.
+    /// Blocks a source manually, or lifts the block of a source or of a connection, no matter who began it.
     #[cold]
     #[inline(never)]
-    pub(super) fn told(ask: Ask<'_, SignatureState>) -> Result<Verdict, Late> {
+    pub(super) fn reported(ask: Ask<'_, SignatureState>) -> Result<Verdict, Late> {
         match Order::read(ask.packet().bytes()) {
             Some(Order::Block { source, seconds }) => {
-                let block = by_hand::Block::by_hand(ask.now(), seconds);
-                let change = Change::new(&ask.by_hand, source, Some(block))?;
-                Ok(change.write(&mut ask.act()?.by_hand))
+                let block = manual::Block::manual(ask.now(), seconds);
+                let change = Change::new(&ask.manual, source, Some(block))?;
+                Ok(change.write(&mut ask.act()?.manual))
             }
             Some(Order::Unblock(source)) => {
                 let changes = (
-                    Change::new(&ask.by_hand, source, None),
+                    Change::new(&ask.manual, source, None),
                     Change::new(&ask.blocked, Target::Source(source), None),
                 );
-                let (by_hand, found) = ask.all(changes)?;
+                let (manual, found) = ask.all(changes)?;
                 let mut act = ask.act()?;
-                by_hand.write(&mut act.by_hand);
+                manual.write(&mut act.manual);
                 Ok(found.write(&mut act.blocked))
             }
             Some(Order::UnblockConnection([source, destination])) => {

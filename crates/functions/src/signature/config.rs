@@ -87,7 +87,7 @@ pub struct SignatureConfig {
     pub strict: bool,
     /// Entries of pieces at most, over the whole cluster: one for each 16 KiB of a stream that has some. Default 65,536.
     pub pieces_max: u32,
-    /// Alerts, blocks and blocks by hand at most, each. Default 8,192.
+    /// Alerts, blocks and manual blocks at most, each. Default 8,192.
     pub alerts_max: u32,
     /// Seconds for which pieces are kept after the last new one. Default 30: retransmission is over by then.
     pub pieces_keep_s: Tick,

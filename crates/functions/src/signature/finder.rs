@@ -2,7 +2,7 @@
 //!
 //! Whole signatures: one automaton over all (Aho and Corasick 1975). Pieces: all ends of all signatures stand in one
 //! sorted list, in which the first that begins with some bytes names these bytes alike on all instances. Of an edge only
-//! the longest piece is taken: the shorter ones are parts of it. What several segments told is put together by bytes, not
+//! the longest piece is taken: the shorter ones are parts of it. What several segments reported is put together by bytes, not
 //! by signature: so signatures that begin alike need one piece, not one each.
 
 use aho_corasick::automaton::OverlappingState;

@@ -90,7 +90,7 @@ impl core::fmt::Debug for Stream {
 }
 
 impl Wire for Stream {
-    const LAYOUT: u64 = layout::by_hand("signature stream", 1);
+    const LAYOUT: u64 = layout::manual("signature stream", 1);
     const BYTES_MAX: usize = 1 + 2 * (Host::BYTES_MAX + 2);
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(self.is_tcp.into());

@@ -4,7 +4,7 @@
 //!
 //! No stream is put together and no segment is kept. An instance looks at each payload by itself. What it finds whole is
 //! an alert; what may be a piece of a signature at a payload's edges is recorded by sequence number, in sets that join
-//! (`pieces.rs`, read it first), which every instance knows after the lag. Whoever sees a piece, or any later segment
+//! (`pieces.rs`, read it first), which every instance knows after the lag. Anyone who sees a piece, or any later segment
 //! near by, puts the recorded ones together (`finder.rs`). So order, retransmission, overlap, and which segment went
 //! where do not matter.
 //!
@@ -39,7 +39,7 @@ pub use pieces::{PIECES_MAX, Piece, Pieces};
 
 use crate::events::{ATTACK, UNUSUAL, event};
 use asterism_blocking::blocked::BLOCKED_QUESTION;
-use asterism_blocking::by_hand;
+use asterism_blocking::manual;
 use finder::{Finder, Found};
 
 const IN_MANY_PIECES: OwnEvent = event(20, "Stream in more pieces than are kept", UNUSUAL, 2);
@@ -58,8 +58,8 @@ pub struct SignatureState {
     pub pieces: Map<Place, Pieces>,
     /// Connections or sources that are blocked for a signature.
     pub blocked: Map<Target, Block>,
-    /// Sources that are blocked by hand, whichever the response blocks.
-    pub by_hand: Map<Host, by_hand::Block>,
+    /// Sources that are blocked manually, whichever the response blocks.
+    pub manual: Map<Host, manual::Block>,
     /// Signatures found: one for each stream and signature.
     pub alerts: Map<Subject, Alert>,
     /// TCP segments that carry fewer bytes than the shortest piece: not looked at.
@@ -194,21 +194,21 @@ impl Signatures {
         ask: &Ask<'_, SignatureState>,
         stream: Option<&Stream>,
     ) -> Result<Option<Reason>, Late> {
-        if !ask.by_hand.is_empty() {
-            return self.refused_by_hand(ask, stream);
+        if !ask.manual.is_empty() {
+            return self.refused_manual(ask, stream);
         }
         self.refused_for_signature(ask, stream)
     }
 
-    /// While anybody is blocked by hand: why the packet is refused, by hand or not.
+    /// While anybody is blocked manually: why the packet is refused, manually or not.
     #[inline(never)]
-    fn refused_by_hand(
+    fn refused_manual(
         &self,
         ask: &Ask<'_, SignatureState>,
         stream: Option<&Stream>,
     ) -> Result<Option<Reason>, Late> {
         let block = match Host::ends(ask.packet()) {
-            Some((source, _)) => ask.by_hand.get(&source),
+            Some((source, _)) => ask.manual.get(&source),
             None => Ok(None),
         };
         let found = self.refused_for_signature(ask, stream);
@@ -255,7 +255,7 @@ impl Signatures {
     #[inline(never)]
     fn other(ask: Ask<'_, SignatureState>) -> Result<Verdict, Late> {
         match ask.port() {
-            CONTROL => Self::told(ask),
+            CONTROL => Self::reported(ask),
             _ => Ok(Verdict::Forward(forward(&ask))),
         }
     }
@@ -318,13 +318,13 @@ impl NetworkFunction for Signatures {
                 ("pieces", record::PLACES_WRITTEN_MAX),
                 ("alerts", record::ALERTS_MAX),
                 ("blocked", 1),
-                ("by_hand", 1),
+                ("manual", 1),
             ],
         );
         SignatureState {
             pieces: builder.table("pieces", config.pieces_max, &[config.pieces_keep_s.max(1)]),
             blocked: builder.table("blocked", config.alerts_max, &[block_s]),
-            by_hand: builder.table("by_hand", config.alerts_max, &by_hand::Block::idle(1)),
+            manual: builder.table("manual", config.alerts_max, &manual::Block::idle(1)),
             alerts: builder.table("alerts", config.alerts_max, &[config.alert_keep_s.max(1)]),
             short: builder.counter("short"),
             fragments: builder.counter("fragments"),

@@ -139,7 +139,7 @@ impl Value for Pieces {
 
 /// The count, then the pieces: 61 bytes at most.
 impl Wire for Pieces {
-    const LAYOUT: u64 = layout::by_hand("signature pieces", 1);
+    const LAYOUT: u64 = layout::manual("signature pieces", 1);
     const BYTES_MAX: usize = 1 + PIECES_MAX * Piece::BYTES_MAX;
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(self.count);

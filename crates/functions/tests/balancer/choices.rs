@@ -42,7 +42,7 @@ fn flows_spread_evenly_and_by_weight() {
 }
 
 #[test]
-fn backends_are_told_with_their_flows_and_what_is_said_of_them() {
+fn backends_are_reported_with_their_flows_and_what_is_said_of_them() {
     let mut draining = checked(4);
     draining.backends[3].drains = true;
     let mut kit = kit(vec![draining]);
@@ -54,27 +54,27 @@ fn backends_are_told_with_their_flows_and_what_is_said_of_them() {
     tell(&mut kit, 1, endpoint_of(1), true);
     tell(&mut kit, 2, endpoint_of(1), false);
     for step in [1, 3, 4, 100] {
-        let (mut told, mut cursor) = (Vec::new(), Some(0));
+        let (mut reported, mut cursor) = (Vec::new(), Some(0));
         while let Some(from) = cursor {
             let mut part = Vec::new();
             let range = (from, step);
             cursor = kit
                 .function()
                 .report(kit.state(), BACKENDS_QUESTION, range, &mut part);
-            assert!(read_records(&part, |record: BackendRecord| told.push(record)));
+            assert!(read_records(&part, |record: BackendRecord| reported.push(record)));
             let short = &part[..part.len() - 1];
             assert!(!read_records(short, |_: BackendRecord| ()));
         }
-        assert_eq!(told.len(), 4);
+        assert_eq!(reported.len(), 4);
         let now = START_TICK;
-        for (place, record) in told.iter().enumerate() {
+        for (place, record) in reported.iter().enumerate() {
             assert_eq!((record.service, record.last_port), (asked(), asked().port));
             assert_eq!(record.backend, endpoint_of(place as u8));
             assert_eq!(record.flows, counts[place]);
             assert_eq!(record.is_down(now), place == 1);
             assert_eq!(record.drains, place == 3);
         }
-        assert_eq!(told[1].votes.counted(now), (3, 2));
+        assert_eq!(reported[1].votes.counted(now), (3, 2));
     }
     assert_eq!(counts[3], 0);
 }
@@ -94,7 +94,7 @@ fn a_death_moves_only_its_own_flows_and_only_new_connections() {
     let mut own = 0;
     for number in 0..FLOWS {
         let had = before[number as usize];
-        // Established ones stay, whoever they have: another server knows nothing of them.
+        // Established ones stay, no matter which one they have: another server knows nothing of them.
         let outcome = send(&mut kit, CLIENTS, client(number), asked(), ACK);
         let goes_on = left_by(&outcome, BACKENDS).destination.octets()[3] - 10;
         assert_eq!(goes_on, had);
@@ -122,7 +122,7 @@ fn a_death_moves_only_its_own_flows_and_only_new_connections() {
 }
 
 #[test]
-fn without_a_living_backend_the_client_is_told() {
+fn without_a_living_backend_the_client_is_reported() {
     let mut kit = kit(vec![checked(2)]);
     for number in 0..2 {
         tell(&mut kit, 0, endpoint_of(number), true);
@@ -216,7 +216,7 @@ fn a_client_keeps_its_backend_for_a_time() {
 #[test]
 fn a_flow_outlives_changes_of_its_pool() {
     use asterism_function::NetworkFunction;
-    // The function changes, the state stays: as when a host reads its configuration anew.
+    // The function changes, the state stays: as when a host reads its configuration again.
     let with: Balancer = balancer(config(vec![service(5)]));
     let mut kit = Kit::new(with);
     let had: Vec<u8> = (0..200)
@@ -273,7 +273,7 @@ fn late_reads_change_nothing() {
 }
 
 #[test]
-fn faults_of_a_configuration_are_all_told() {
+fn faults_of_a_configuration_are_all_reported() {
     let mut first = service(2);
     first.ports = (80, 90);
     first.backends[1] = first.backends[0];

@@ -77,8 +77,8 @@ fn a_connection_outlives_the_instance_that_opened_it() {
 fn instances_choose_alike() {
     let mut three = three(Choice::Hash);
     let dead = endpoint_of(2);
-    for told in [false, true] {
-        if told {
+    for reported in [false, true] {
+        if reported {
             for member in 0..3 {
                 let finding = CheckResult {
                     member: member as u16,
@@ -90,12 +90,12 @@ fn instances_choose_alike() {
             three.exchange();
         }
         for number in 0..100 {
-            let from = client(number + if told { 1_000 } else { 0 });
+            let from = client(number + if reported { 1_000 } else { 0 });
             let server = goes_to(&mut three, 0, from, SYN);
             for member in 1..3 {
                 assert_eq!(goes_to(&mut three, member, from, SYN), server);
             }
-            assert!(!told || server != dead);
+            assert!(!reported || server != dead);
         }
     }
 }

@@ -52,7 +52,7 @@ fn backends_count_once_by_what_is_said_of_them() {
 }
 
 #[test]
-fn who_judges_a_backend_is_told() {
+fn who_judges_a_backend_is_reported() {
     let mut kit = kit(vec![Service {
         checked: true,
         passive: 2,

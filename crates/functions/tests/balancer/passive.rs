@@ -1,4 +1,4 @@
-//! What flows say of backends: whom they refused or did not answer.
+//! What flows say of backends: clients that they refused or did not answer.
 
 use asterism_function::testkit::{ClusterKit, late_everywhere, measured};
 use asterism_function::{Endpoint, Reason, TcpFlags, Verdict};
@@ -42,7 +42,7 @@ fn a_backend_that_does_not_answer_gets_no_more_flows_until_it_answers() {
     assert_eq!(resend(&mut kit), 12);
     kit.advance(1);
     assert!(is_avoided(&mut kit, 2, LATER));
-    // The others' flows are where they were, and those that were told of the death are answered by others.
+    // The others' flows are where they were, and those that were informed of the death are answered by others.
     assert_eq!(resend(&mut kit), 0);
     // Its queue was long: it answers one after all, but that one was moved.
     kit.advance(1);
@@ -52,7 +52,7 @@ fn a_backend_that_does_not_answer_gets_no_more_flows_until_it_answers() {
     assert!(is_avoided(&mut kit, 2, 2 * LATER), "another one answered");
 }
 
-/// Whoever sends each SYN twice before a backend can answer takes none away that lives, however many they are and whenever
+/// Anyone who sends each SYN twice before a backend can answer takes none away that lives, however many they are and whenever
 /// a second ends.
 #[test]
 fn syns_that_are_sent_twice_take_no_living_backend_away() {
@@ -78,7 +78,7 @@ fn syns_that_are_sent_twice_take_no_living_backend_away() {
     }
 }
 
-/// What is damaged a backend does not answer, nor a SYN with FIN; whoever sends such takes none away that lives.
+/// What is damaged a backend does not answer, nor a SYN with FIN; anyone who sends such takes none away that lives.
 #[test]
 fn syns_that_no_backend_answers_take_none_away() {
     let damaged = |number| {

@@ -80,7 +80,11 @@ pub(crate) fn digest(numbers: core::ops::Range<u32>, capacity: u32) -> (Header, 
 }
 
 /// The frames by which the control side writes a digest.
-pub(crate) fn told(cache: u16, (header, mask): &(Header, Vec<u8>), fetched: u32) -> Vec<Vec<u8>> {
+pub(crate) fn reported(
+    cache: u16,
+    (header, mask): &(Header, Vec<u8>),
+    fetched: u32,
+) -> Vec<Vec<u8>> {
     let head = Head {
         header: *header,
         fetched,

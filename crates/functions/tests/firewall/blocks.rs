@@ -1,4 +1,4 @@
-//! Sources that rules block: for how long, on which instances, and what is told when there is no room.
+//! Sources that rules block: for how long, on which instances, and what is informed when there is no room.
 
 use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_function::notice::End;
@@ -65,13 +65,13 @@ fn a_full_table_blocks_nobody_else_says_so_and_is_free_again_soon() {
     assert_eq!(measured(&kit, "events_without_room_total"), 2);
 }
 
-/// Whom it blocks is told with the rule that did, as this host has it.
+/// Whom it blocks is reported with the rule that did, as this host has it.
 #[test]
-fn whom_rules_block_is_told() {
+fn which_rules_block_is_reported() {
     let mut kit = Testkit::new(firewall());
     drops(&mut kit, OUTSIDE, &syn(2_000_000, 24), Reason::Denied);
     drops(&mut kit, OUTSIDE, &syn(2_000_001, 23), Reason::Denied);
-    let told = |function: &Firewall| {
+    let reported = |function: &Firewall| {
         let (mut bytes, mut records) = (Vec::new(), Vec::new());
         let mut cursor = Some(0);
         while let Some(from) = cursor {
@@ -81,7 +81,7 @@ fn whom_rules_block_is_told() {
         records.sort_by_key(|record| record.source);
         records
     };
-    let records = told(kit.function());
+    let records = reported(kit.function());
     let of = |record: &BlockedRecord| (record.source, record.by.clone());
     assert_eq!(
         records.iter().map(of).collect::<Vec<_>>(),
@@ -101,7 +101,7 @@ fn whom_rules_block_is_told() {
         rules: read_rules("\nblock 1m tcp on outside to any port 23\n").expect("good rules"),
         ..config()
     });
-    let [without, moved] = &told(&reloaded)[..] else {
+    let [without, moved] = &reported(&reloaded)[..] else {
         panic!("two are blocked");
     };
     assert_eq!(without.by, "a rule that this host does not have now");

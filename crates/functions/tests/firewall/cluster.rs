@@ -49,7 +49,7 @@ enum Tag {
 
 enum Event {
     Arrives(usize, Waiting),
-    Told {
+    Reported {
         to: usize,
         from: OriginName,
         sequence: u64,
@@ -234,13 +234,13 @@ impl World {
                 for (sequence, bytes) in groups {
                     for to in (0..MEMBERS).filter(|to| *to != place) {
                         let bytes = bytes.clone();
-                        let told = Event::Told {
+                        let reported = Event::Reported {
                             to,
                             from,
                             sequence,
                             bytes,
                         };
-                        self.at(self.lag_us, told);
+                        self.at(self.lag_us, reported);
                     }
                 }
                 match verdict {
@@ -399,7 +399,7 @@ impl World {
             self.now_us = time;
             match event {
                 Event::Arrives(place, packet) => self.handle(place, packet, None),
-                Event::Told {
+                Event::Reported {
                     to,
                     from,
                     sequence,
@@ -423,7 +423,7 @@ impl World {
                     self.members[place].alive = false;
                     self.members[place].parked.clear();
                     self.events.retain(
-                        |_, event| !matches!(event, Event::Told { from, .. } if *from == name),
+                        |_, event| !matches!(event, Event::Reported { from, .. } if *from == name),
                     );
                 }
             }
@@ -486,15 +486,15 @@ fn what_overtakes_waits_and_is_not_dropped() {
     assert_eq!(extra, 30, "each timer's first turn begins its connection");
 }
 
-/// Once everything is told, replicas are equal.
+/// Once everything is reported, replicas are equal.
 #[test]
-fn replicas_agree_once_all_is_told() {
+fn replicas_agree_once_all_is_reported() {
     let mut world = World::new(3 * MS, 11, 10);
     world.run(20_000 * MS);
     while let Some(((time, _), event)) = world.events.pop_first() {
         world.now_us = time;
         match event {
-            Event::Told {
+            Event::Reported {
                 to,
                 from,
                 sequence,

@@ -178,7 +178,7 @@ fn what_no_tcp_sends_is_dropped_without_waiting() {
 }
 
 #[test]
-fn an_ended_connection_may_begin_anew_and_a_refused_one_is_forgotten() {
+fn an_ended_connection_may_begin_again_and_a_refused_one_is_forgotten() {
     let mut kit = kit();
     begun(&mut kit);
     passes(
@@ -338,24 +338,26 @@ fn rules_tell_how_often_they_decided() {
     }
     let all = kit.function().config().rules.rules().len();
     for step in [1, 2, 100] {
-        let (mut told, mut cursor) = (Vec::new(), Some(0));
+        let (mut reported, mut cursor) = (Vec::new(), Some(0));
         while let Some(from) = cursor {
             let mut part = Vec::new();
             let range = (from, step);
             cursor = kit
                 .function()
                 .report(kit.state(), HITS_QUESTION, range, &mut part);
-            assert!(read_records(&part, |rule: RuleHits| told.push(rule)));
+            assert!(read_records(&part, |rule: RuleHits| reported.push(rule)));
             assert!(!read_records(&part[1..], |_: RuleHits| ()) || part.is_empty());
         }
-        assert_eq!(told.len(), all + 1);
-        let default = told.last().expect("the default is told");
+        assert_eq!(reported.len(), all + 1);
+        let default = reported.last().expect("the default is reported");
         assert_eq!((default.line, default.hits), (0, 3));
         assert_eq!(default.text, "default drop");
-        let allowed = told.iter().filter(|rule| rule.text.starts_with("allow"));
+        let allowed = reported
+            .iter()
+            .filter(|rule| rule.text.starts_with("allow"));
         assert_eq!(allowed.map(|rule| rule.hits).sum::<u64>(), 1);
         let lines: Vec<&str> = RULES.lines().collect();
-        for rule in &told[..all] {
+        for rule in &reported[..all] {
             assert_eq!(lines[rule.line as usize - 1].trim(), rule.text);
         }
     }

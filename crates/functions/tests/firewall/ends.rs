@@ -91,7 +91,7 @@ fn a_syn_with_other_numbers_is_for_the_rules_in_force() {
 
 /// What the rules would deny, by who opened a flow and where; a flow that is ended is unknown, of every protocol.
 #[test]
-fn flows_that_rules_deny_are_told_and_end() {
+fn flows_that_rules_deny_are_reported_and_end() {
     let mut kit = reloaded("allow udp on inside\nallow tcp on inside to any port 80");
     let dns = (SERVER.0, 53);
     passes(&mut kit, INSIDE, &udp(CLIENT, dns));
@@ -101,10 +101,10 @@ fn flows_that_rules_deny_are_told_and_end() {
         denied.map(|known| known.flow).collect::<Vec<_>>()
     };
     assert_eq!(kit.state().flows.len(), 2);
-    let told = denied(&kit);
-    assert_eq!(told.len(), 1);
+    let reported = denied(&kit);
+    assert_eq!(reported.len(), 1);
     assert_eq!(
-        kit.packet(CONTROL, &end_frame(&told)).verdict,
+        kit.packet(CONTROL, &end_frame(&reported)).verdict,
         Verdict::Consumed
     );
     assert_eq!(kit.state().flows.len(), 1);
@@ -112,21 +112,21 @@ fn flows_that_rules_deny_are_told_and_end() {
     drops(&mut kit, INSIDE, &ack, Reason::NoConnection);
     // What nobody knows is ended already.
     assert_eq!(
-        kit.packet(CONTROL, &end_frame(&told)).verdict,
+        kit.packet(CONTROL, &end_frame(&reported)).verdict,
         Verdict::Consumed
     );
     // Datagrams go on under rules that deny them, until they are ended.
     kit.replace_function(of_rules("default drop"));
     passes(&mut kit, OUTSIDE, &udp(dns, CLIENT));
     passes(&mut kit, INSIDE, &udp(CLIENT, dns));
-    let told = denied(&kit);
-    assert_eq!(told.len(), 1);
-    kit.packet(CONTROL, &end_frame(&told));
+    let reported = denied(&kit);
+    assert_eq!(reported.len(), 1);
+    kit.packet(CONTROL, &end_frame(&reported));
     drops(&mut kit, INSIDE, &udp(CLIENT, dns), Reason::Denied);
     drops(&mut kit, OUTSIDE, &udp(dns, CLIENT), Reason::Denied);
 }
 
-/// Told at one instance, flows end at all of them, also where one has just seen a packet of theirs.
+/// Reported at one instance, flows end at all of them, also where one has just seen a packet of theirs.
 #[test]
 fn flows_that_are_ended_at_one_instance_are_ended_at_all() {
     let mut cluster = ClusterKit::new(of_rules("allow udp on inside"), 3, 7);
@@ -144,8 +144,8 @@ fn flows_that_are_ended_at_one_instance_are_ended_at_all() {
         cluster.packet(1, INSIDE, frame);
     }
     for some in flows.chunks(ENDED_AT_ONCE_MAX) {
-        let told = cluster.packet(0, CONTROL, &end_frame(some)).verdict;
-        assert_eq!(told, Verdict::Consumed);
+        let reported = cluster.packet(0, CONTROL, &end_frame(some)).verdict;
+        assert_eq!(reported, Verdict::Consumed);
     }
     cluster.exchange();
     for member in 0..3 {

@@ -5,7 +5,7 @@ use asterism_function::testkit::{ClusterKit, Testkit};
 use asterism_function::{Reason, State, Verdict};
 use asterism_functions::firewall::{Firewall, FirewallConfig};
 
-use crate::hostile::told;
+use crate::hostile::reported;
 use crate::packets::*;
 
 const FORWARDED: Verdict = Verdict::Forward(INSIDE);
@@ -43,7 +43,7 @@ fn flood(kit: &mut Testkit<Firewall>, sources: std::ops::Range<u32>, server: u32
 fn a_flood_of_one_server_leaves_room_for_others_and_for_those_inside() {
     let mut kit = Testkit::new(firewall());
     assert_eq!(flood(&mut kit, 0..20_000, FLOODED), PER_DESTINATION);
-    let noted = told(&kit);
+    let noted = reported(&kit);
     assert_eq!(noted.len(), 1, "{noted:?}");
     assert_eq!((noted[0].id, noted[0].outcome), (44, Outcome::Dropped));
     assert_eq!(
@@ -90,7 +90,7 @@ fn destinations_may_have_no_limit_of_their_own() {
         (0, 0),
         "nor are they counted"
     );
-    assert_eq!(told(&kit)[0].id, 43);
+    assert_eq!(reported(&kit)[0].id, 43);
 }
 
 /// A server whose handshakes are completed, or which refuses them, meets no limit.

@@ -32,7 +32,7 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
     }
     assert_eq!(refused, 20_000 - PER_SOURCE);
     assert_eq!(kit.state().flows.len() as u32, 1 + PER_SOURCE);
-    let noted = told(&kit);
+    let noted = reported(&kit);
     assert_eq!(noted.len(), 1, "once a minute: {noted:?}");
     assert_eq!((noted[0].id, noted[0].outcome), (42, Outcome::Dropped));
     assert_eq!(noted[0].source, End::host(host(2_000_001).into()));
@@ -47,7 +47,7 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
         }
     }
     assert_eq!(kit.state().flows.len() as u32, 1 + TOTAL);
-    let noted = told(&kit);
+    let noted = reported(&kit);
     assert_eq!(noted.len(), 2, "one more, of all together: {noted:?}");
     let all = noted.iter().find(|notice| notice.id == 43).unwrap();
     assert_eq!(all.source, End::default(), "forged sources are not named");
@@ -70,7 +70,7 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
 }
 
 /// What it tells of what it noted.
-pub(crate) fn told(kit: &Testkit<Firewall>) -> Vec<Notice> {
+pub(crate) fn reported(kit: &Testkit<Firewall>) -> Vec<Notice> {
     let (mut bytes, mut notices) = (Vec::new(), Vec::new());
     let function = Firewall::new(config());
     let all = (0, u32::MAX);
@@ -104,7 +104,7 @@ fn a_source_that_completes_its_handshakes_is_not_limited() {
             );
         }
     }
-    assert_eq!(told(&kit), [], "nor is it noted");
+    assert_eq!(reported(&kit), [], "nor is it noted");
 }
 
 #[test]

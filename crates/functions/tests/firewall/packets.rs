@@ -1,4 +1,4 @@
-//! Packets made by hand, and a firewall for them.
+//! Packets made manually, and a firewall for them.
 
 use core::net::Ipv4Addr;
 

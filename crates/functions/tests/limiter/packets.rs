@@ -1,4 +1,4 @@
-//! Packets made by hand.
+//! Packets made manually.
 
 use asterism_function::IpPrefix;
 use asterism_function::build::{self, Header4};

@@ -29,7 +29,7 @@ fn passed(kit: &mut Testkit<Limiter>, frame: &[u8], times: usize) -> usize {
     verdicts.filter(|verdict| *verdict == PASSED).count()
 }
 
-/// An identifier is no port: whoever asks with many is one who asks.
+/// An identifier is no port: anyone who asks with many is one who asks.
 #[test]
 fn echoes_with_different_identifiers_are_to_one_service() {
     let mut kit = Testkit::new(Limiter::new(LimiterConfig {

@@ -88,7 +88,7 @@ impl<F: NetworkFunction> Cluster<F> {
         self.members[member].incarnations
     }
 
-    /// Ends an instance at once: what it has not told yet is lost, what is on its way arrives.
+    /// Ends an instance at once: what it has not reported yet is lost, what is on its way arrives.
     pub(crate) fn kill(&mut self, member: usize) {
         self.members[member].incarnations = false;
     }

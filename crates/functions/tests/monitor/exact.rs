@@ -175,11 +175,11 @@ fn every_flow_has_the_packets_and_bytes_that_tshark_counts() {
             *sum = (sum.0 + packets, sum.1 + bytes);
         }
         let counted = kit.state().protocol_counts();
-        let told: BTreeMap<_, _> = counted
+        let reported: BTreeMap<_, _> = counted
             .iter()
             .filter_map(|count| Some((count.protocol?, (count.packets, count.bytes))))
             .collect();
-        assert_eq!(told, protocols, "{}", path.display());
+        assert_eq!(reported, protocols, "{}", path.display());
         assert_eq!(kit.state().unrecorded.get(), Ok(0));
     }
 }
@@ -254,8 +254,8 @@ fn sketches_keep_their_stated_errors() {
         let state = kit.state();
         let excess = state.volumes.excess();
         for (flow, (_, bytes)) in &counts {
-            let told = state.volumes.get(flow).unwrap();
-            let over = told
+            let reported = state.volumes.get(flow).unwrap();
+            let over = reported
                 .checked_sub(*bytes)
                 .expect("a volume is never too small");
             assert!(
@@ -287,9 +287,9 @@ fn sketches_keep_their_stated_errors() {
         if START_TICK % 3_600 + seconds < 3_600 {
             let sizes = state.sizes_at(START_TICK, kit.function().config().cells);
             let error = sizes.error().expect("cells are left");
-            for (packets, told) in sizes.table() {
+            for (packets, reported) in sizes.table() {
                 let truth = counts.values().filter(|(of, _)| *of >= packets).count();
-                let off = (told as f64 - truth as f64).abs();
+                let off = (reported as f64 - truth as f64).abs();
                 assert!(off <= error, "{}: {packets}, {off}", path.display());
             }
         }

@@ -75,7 +75,7 @@ fn deal(dying: Option<usize>) -> (Cluster<Monitor>, Exports, Truth) {
     let mut exports = Exports::new(&cluster, 3);
     let mut truth = Truth::new();
     for second in 0..300u64 {
-        // A dying instance has told what it counted in the seconds before; it dies after a flush.
+        // A dying instance has reported what it counted in the seconds before; it dies after a flush.
         if second == 125
             && let Some(dying) = dying
         {
@@ -113,10 +113,10 @@ fn deal(dying: Option<usize>) -> (Cluster<Monitor>, Exports, Truth) {
 
 /// That each interval that is over was exported once, whole, and by which hosts.
 fn check(exports: &Exports, truth: &Truth, last: u32) -> Vec<usize> {
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     let mut exporters = BTreeMap::new();
     for (interval, host, record) in &exports.done {
-        let again = told.insert((*interval, record.flow), (record.packets, record.bytes));
+        let again = reported.insert((*interval, record.flow), (record.packets, record.bytes));
         assert_eq!(
             again, None,
             "interval {interval}: {} came twice",
@@ -129,7 +129,7 @@ fn check(exports: &Exports, truth: &Truth, last: u32) -> Vec<usize> {
         .filter(|((interval, _), _)| *interval <= last)
         .map(|(key, count)| (*key, *count))
         .collect();
-    assert_eq!(told, over);
+    assert_eq!(reported, over);
     exporters.into_values().collect()
 }
 
@@ -268,7 +268,7 @@ fn looked<R: Record>(cluster: &Cluster<Monitor>, member: usize, look: Look) -> V
 }
 
 #[test]
-fn what_all_counted_is_told_by_any() {
+fn what_all_counted_is_reported_by_any() {
     let config = MonitorConfig {
         places: 16,
         cells: 512,

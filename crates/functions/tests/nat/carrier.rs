@@ -1,4 +1,4 @@
-//! What a carrier sets: quotas, blocks of ports, pools, rests, and what is told of them (RFC 6888).
+//! What a carrier sets: quotas, blocks of ports, pools, rests, and what is informed of them (RFC 6888).
 
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,7 @@ fn who_asks_for_alerts_takes_nothing_from_the_log() {
         assert_eq!((next, answer.len()), (None, 0), "{question}");
     }
     let allocated = |event: &NatEvent| event.kind == NatEventKind::BlockAllocated;
-    assert!(news_of(&kit).1.iter().any(allocated), "told to the log");
+    assert!(news_of(&kit).1.iter().any(allocated), "asked to the log");
 }
 
 #[test]
@@ -344,14 +344,14 @@ fn ports_rest_before_they_are_granted_again() {
 }
 
 #[test]
-fn bindings_are_told_where_there_are_no_blocks() {
+fn bindings_are_reported_where_there_are_no_blocks() {
     let mut kit = kit_with(|config| config.log = true);
     let inside = udp([10, 0, 0, 5], 5_000);
     let outside = open(&mut kit, inside).unwrap();
     // A second session of the binding is no second binding.
     let other = udp([198, 51, 100, 8], 53);
     send(&mut kit, INSIDE, inside, other, Wish::default());
-    let told = |kit: &Kit, kind: NatEventKind| {
+    let reported = |kit: &Kit, kind: NatEventKind| {
         let (_, events) = news_of(kit);
         let [event] = events[..] else {
             panic!("{events:?}");
@@ -360,9 +360,9 @@ fn bindings_are_told_where_there_are_no_blocks() {
         assert_eq!(event.outside, outside.address);
         assert_eq!(event.ports, (outside.port, outside.port));
     };
-    told(&kit, NatEventKind::BindingMade);
+    reported(&kit, NatEventKind::BindingMade);
     kit.advance(UDP_IDLE);
-    told(&kit, NatEventKind::BindingEnded);
+    reported(&kit, NatEventKind::BindingEnded);
     let mut silent = kit_with(|_| {});
     open(&mut silent, inside).unwrap();
     assert!(news_of(&silent).1.is_empty());
@@ -391,22 +391,22 @@ fn news_at(cluster: &ClusterKit<Nat>, member: usize) -> (NatUse, Vec<NatEvent>) 
 
 /// While no word passes each instance keeps the quota by itself; once word has passed nobody grants beyond it.
 #[test]
-fn the_quota_of_a_cluster_is_passed_only_by_what_was_not_yet_told() {
+fn the_quota_of_a_cluster_is_passed_only_by_what_was_not_yet_reported() {
     const MOST: u32 = 10;
-    let opened = |cluster: &mut ClusterKit<Nat>, rounds: u16, told_every: u16| {
+    let opened = |cluster: &mut ClusterKit<Nat>, rounds: u16, reported_every: u16| {
         let mut opened = 0;
         for number in 0..rounds {
             let inside = udp([10, 0, 0, 5], 5_000 + number);
             let member = usize::from(number % 3);
             opened += u32::from(open_at(cluster, member, inside).is_ok());
-            if number % told_every == told_every - 1 {
+            if number % reported_every == reported_every - 1 {
                 cluster.exchange();
             }
         }
         opened
     };
-    let mut told = cluster(|config| config.subscribers.ports_max = MOST);
-    assert_eq!(opened(&mut told, 60, 1), MOST);
+    let mut reported = cluster(|config| config.subscribers.ports_max = MOST);
+    assert_eq!(opened(&mut reported, 60, 1), MOST);
     // Word every six packets: each instance opens two at most that the others do not know.
     let mut late = cluster(|config| config.subscribers.ports_max = MOST);
     let sum = opened(&mut late, 60, 6);
@@ -457,17 +457,24 @@ fn a_subscribers_block_is_one_for_all_instances_and_survives_a_death() {
     assert!(owners.values().all(|hosts| hosts.len() == 1));
     let ports: BTreeSet<_> = bound.iter().map(|(_, outside)| *outside).collect();
     assert_eq!(ports.len(), bound.len());
-    // Each block is told by one instance.
-    let told: Vec<_> = (0..3).map(|member| news_at(&cluster, member)).collect();
+    // Each block is reported by one instance.
+    let reported: Vec<_> = (0..3).map(|member| news_at(&cluster, member)).collect();
     assert_eq!(
-        told.iter().map(|(_, events)| events.len()).sum::<usize>(),
+        reported
+            .iter()
+            .map(|(_, events)| events.len())
+            .sum::<usize>(),
         30
     );
     assert!(
-        told.iter().all(|(_, events)| events.len() > 2),
+        reported.iter().all(|(_, events)| events.len() > 2),
         "by all of them"
     );
-    assert!(told.iter().all(|(counted, _)| counted.blocks_used == 30));
+    assert!(
+        reported
+            .iter()
+            .all(|(counted, _)| counted.blocks_used == 30)
+    );
 
     cluster.kill(1);
     cluster.agree();
@@ -492,7 +499,7 @@ fn a_subscribers_block_is_one_for_all_instances_and_survives_a_death() {
 /// Blocks of a cluster return only when all know that their last session ended, and then are given to others by who leases them,
 /// who also tells of it.
 #[test]
-fn blocks_of_a_cluster_return_and_are_told_once() {
+fn blocks_of_a_cluster_return_and_are_reported_once() {
     let mut cluster = cluster(|config| {
         with_blocks(config);
         config.outside_addresses.truncate(1);
@@ -524,7 +531,7 @@ fn blocks_of_a_cluster_return_and_are_told_once() {
                 assert_eq!(event.kind, NatEventKind::BlockFreed);
                 let block = (event.outside, (event.ports.0 - 1_024) / BLOCK);
                 let host = event.inside.address.octets()[3];
-                assert_eq!(freed.insert(block, host), None, "told once");
+                assert_eq!(freed.insert(block, host), None, "reported once");
             }
         }
         let (counted, _) = news_at(&cluster, member);

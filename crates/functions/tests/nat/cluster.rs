@@ -80,11 +80,11 @@ fn a_segment_that_nobody_knows_opens_a_session_in_the_end() {
     let ack = frame(INSIDE, inside, remote, flagged(ACK));
     let reset = frame(INSIDE, inside, remote, flagged(RST));
     let waited = u64::from(WAIT_US) + 2 * MS;
-    for (told, called_at) in [(true, 5 * MS), (false, waited)] {
+    for (reported, called_at) in [(true, 5 * MS), (false, waited)] {
         let mut pair = Pair::new(WAIT);
         assert!(pair.packet(1, (2 * MS, 2 * MS), INSIDE, &reset).is_err());
         assert!(pair.packet(1, (2 * MS, 2 * MS), INSIDE, &ack).is_err());
-        if told {
+        if reported {
             pair.tell(0, 2 * MS);
         } else {
             assert!(pair.packet(1, (2 * MS, waited - 1), INSIDE, &ack).is_err());
@@ -110,7 +110,7 @@ fn first_segments_and_those_that_may_not_wait_are_not_late() {
     }
 }
 
-/// A connection ends at one instance, and its ends connect anew by another that does not know of it yet and gives them a port
+/// A connection ends at one instance, and its ends connect again by another that does not know of it yet and gives them a port
 /// of its own. Whichever of the two sessions the order prefers: the connection that lives keeps its port, on both.
 #[test]
 fn a_connection_that_ended_does_not_hide_the_next_one_of_its_ends() {

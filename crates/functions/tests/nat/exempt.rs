@@ -195,7 +195,7 @@ fn only_exempt_sources_reach_inside_addresses() {
     dropped(&comes(&mut kit, other, tcp(HOST, 1)), Reason::NotForUs);
     let ping = echo(OUTSIDE, RESOLVER.into(), HOST.into(), 7, IcmpKind::Query);
     dropped(&kit.packet(OUTSIDE, &ping), Reason::NotForUs);
-    // To whom is nobody inside: routed back outside it would circle.
+    // The recipient is nobody inside: routed back outside it would circle.
     let server = udp(SERVER, 443);
     dropped(&comes(&mut kit, server, udp(STRANGER, 1)), Reason::NotForUs);
     let own = udp(INSIDE_ADDRESS.octets(), 1);
@@ -334,7 +334,7 @@ fn error_about(port: PortNumber, reporter: [u8; 4], about: &[u8], quoted: usize)
 fn errors_about_exempt_packets_pass_both_ways() {
     let mut kit = exempting();
     for (port, sent) in exempt_packets() {
-        // What went out by the one side is told of from the other.
+        // What went out by the one side is informed of from the other.
         let (back, by, reporter) = if port == INSIDE {
             (OUTSIDE, INSIDE, STRANGER)
         } else {
@@ -378,7 +378,7 @@ fn errors_about_other_packets_do_not() {
         &about(udp(RESOLVER, 53), inside),
         unmatched,
     );
-    // From whom cannot be there.
+    // The sender cannot be there.
     refuses(OUTSIDE, [10, 0, 0, 9], &exempt, Reason::SpoofedSource);
     refuses(
         INSIDE,

@@ -145,7 +145,7 @@ fn req_5_errors_from_inside_hide_who_sends_them() {
     let (inside, remote) = (udp(HOST, 40_000), udp(REMOTE, 443));
     let out = send(&mut kit, INSIDE, inside, remote, Wish::default());
     let outside = left_by(&out, OUTSIDE).source();
-    // About a packet of the session, and about one of a stranger whom the binding let in.
+    // About a packet of the session, and about one of a stranger that the binding let in.
     for sender in [remote, udp([9, 9, 9, 9], 9)] {
         let entered = send(&mut kit, OUTSIDE, sender, outside, Wish::default());
         assert_eq!(entered.verdict, Verdict::Forward(INSIDE));

@@ -53,7 +53,7 @@ fn req_3_two_inside_endpoints_never_share_an_outside_endpoint() {
     for host in 0..128 {
         assert!(seen.insert(bind(&mut kit, udp([10, 0, 1, host], 2_050), udp(REMOTE, 443)).port));
     }
-    // RFC 5508 REQ-8: no port left, and the sender is told.
+    // RFC 5508 REQ-8: no port left, and the sender is reported.
     let out = send(
         &mut kit,
         INSIDE,
@@ -124,7 +124,7 @@ fn req_6_packets_from_inside_refresh_and_strangers_do_not() {
 }
 
 #[test]
-fn req_8_filtering_lets_in_whom_it_says() {
+fn req_8_filtering_lets_in_which_it_says() {
     let policies = [
         (Filtering::EndpointIndependent, true, true),
         (Filtering::AddressDependent, true, false),

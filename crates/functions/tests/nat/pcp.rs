@@ -285,7 +285,7 @@ fn it_ends_unless_it_is_prolonged_and_its_port_comes_back() {
     assert_eq!(mapped(&mut kit, wish), outside);
 }
 
-/// Nor does anybody who says to be nobody, by the name of whom a mapping is kept.
+/// Nor does anybody who says to be nobody, by the name of which one a mapping is kept.
 #[test]
 fn packets_from_nobody_neither_shorten_nor_prolong_a_mapping() {
     let nobody = [0; 4];
@@ -324,7 +324,7 @@ fn packets_from_nobody_neither_shorten_nor_prolong_a_mapping() {
 }
 
 #[test]
-fn the_epoch_is_since_when_hosts_ask_and_begins_anew_when_no_mapping_can_live() {
+fn the_epoch_is_since_when_hosts_ask_and_begins_again_when_no_mapping_can_live() {
     let mut kit = kit();
     let mut announce = MAP.bytes();
     announce.truncate(24);
@@ -344,7 +344,7 @@ fn the_epoch_is_since_when_hosts_ask_and_begins_anew_when_no_mapping_can_live() 
     }
     kit.advance(2 * LIFETIME);
     assert_eq!(announced(&mut kit), 0, "every mapping has ended");
-    // As after a start anew.
+    // As after a restart.
     assert_eq!(announced(&mut self::kit()), 0);
 }
 
@@ -422,7 +422,7 @@ fn with_blocks_no_wish_is_looked_at() {
 }
 
 #[test]
-fn what_the_operator_forwards_is_told_and_not_changed() {
+fn what_the_operator_forwards_is_reported_and_not_changed() {
     let mut kit = kit_with(|config| {
         config.port_control = Some(CONTROL);
         config.forwards = vec![Forward {
@@ -569,7 +569,7 @@ fn every_mistake_is_answered_by_its_code() {
         assert_eq!(answer[1], 0x80 | message[1]);
         assert_eq!(answer[3], code, "{message:?}");
         let of_error = answer[4..8] != [0; 4];
-        assert!(of_error, "how long it is so is told");
+        assert!(of_error, "how long it is so is reported");
     }
     assert_eq!(kit.state().sessions.len(), 1, "by the one that succeeded");
 }

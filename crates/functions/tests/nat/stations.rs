@@ -31,7 +31,7 @@ fn asks(kit: &mut Kit, port: PortNumber, ours: Ipv4Addr, asker: Ipv4Addr, mac: M
     assert_eq!(out.emitted.len(), 1, "it is answered");
 }
 
-/// A NAT that is told of no station.
+/// A NAT that is informed of no station.
 fn unconfigured() -> NatConfig {
     NatConfig {
         neighbours: Vec::new(),
@@ -134,7 +134,7 @@ fn a_learnt_router_in_use_is_asked_again_and_not_trusted_for_ever() {
     a_router_falls_silent(learnt(), |_| {});
 }
 
-/// Whoever fills the table with stations of its own does not keep a router from being found again.
+/// Anyone who fills the table with stations of its own does not keep a router from being found again.
 #[test]
 fn a_silent_router_is_asked_again_though_there_is_room_for_no_other() {
     let room = 8;

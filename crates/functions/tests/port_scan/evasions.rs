@@ -2,7 +2,7 @@
 
 use core::net::Ipv6Addr;
 
-use asterism_blocking::by_hand::Order;
+use asterism_blocking::manual::Order;
 use asterism_function::testkit::Testkit;
 use asterism_function::{CONTROL, IpPrefix, PortNumber, Reason, TcpFlags, Verdict};
 use asterism_functions::port_scan::{Class, PortScan, PortScanConfig, Shape};
@@ -71,11 +71,11 @@ fn a_block_of_a_prefix_is_of_its_addresses_alone_and_is_lifted_by_any_of_them() 
     assert_eq!(kit.packet(IN, &other).verdict, BLOCKED);
     assert_eq!(kit.packet(IN, &syn_from(8, 0xffff, 80)).verdict, PASSES);
     let address = Ipv6Addr::new(0x2001, 0xdb8, 0, 7, 0, 0, 0, 9);
-    let told = kit.packet(CONTROL, &Order::Unblock(address.into()).frame());
-    assert_eq!(told.verdict, Verdict::Consumed);
+    let reported = kit.packet(CONTROL, &Order::Unblock(address.into()).frame());
+    assert_eq!(reported.verdict, Verdict::Consumed);
     kit.advance(180);
     assert_eq!(kit.packet(IN, &other).verdict, PASSES);
-    // By hand each address is blocked alone, the first of a prefix too.
+    // Manually each address is blocked alone, the first of a prefix too.
     let first = Ipv6Addr::new(0x2001, 0xdb8, 0, 7, 0, 0, 0, 0);
     let order = Order::Block {
         source: first.into(),

@@ -124,9 +124,9 @@ fn a_flood_from_many_sources_is_found_though_no_instance_sees_half_of_it() {
         assert!((500..1_100).contains(&flood.open), "{flood:?}");
         assert!(flood.sources >= 30, "{flood:?}");
         assert!(flood.first <= 1_000 + 12, "{flood:?}");
-        let told = notices(together.kit.state(1));
-        let [notice] = &told[..] else {
-            panic!("{told:?}");
+        let reported = notices(together.kit.state(1));
+        let [notice] = &reported[..] else {
+            panic!("{reported:?}");
         };
         assert_eq!(notice.text, "SYN flood");
         assert_eq!(notice.outcome, Outcome::Passed);
@@ -148,8 +148,8 @@ fn a_flood_from_one_source_is_found_and_the_source_is_named() {
     let floods = three.floods();
     assert_eq!(floods.len(), 1);
     assert_eq!((floods[0].0, floods[0].1.sources), (service(), 1));
-    let told = notices(three.kit.state(0));
-    let named = told.iter().find(|notice| notice.id == 11);
+    let reported = notices(three.kit.state(0));
+    let named = reported.iter().find(|notice| notice.id == 11);
     assert_eq!(
         named.and_then(|notice| notice.source.host),
         Some(host(1).into())
@@ -307,7 +307,7 @@ fn times(seconds: impl Iterator<Item = u32>) -> Vec<u32> {
 }
 
 #[test]
-fn a_flood_is_told_of_once_a_minute_and_not_again_when_it_wavers() {
+fn a_flood_is_reported_of_once_a_minute_and_not_again_when_it_wavers() {
     let steady = times((0..200).map(|_| 400));
     assert!((2..=4).contains(&steady.len()), "{steady:?}");
     assert!(steady.windows(2).all(|pair| pair[1] - pair[0] >= 60));

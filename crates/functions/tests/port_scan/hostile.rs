@@ -108,7 +108,7 @@ fn a_flood_from_forged_sources_fills_the_table_and_is_counted() {
     }
     assert_eq!(kit.state().histories.len(), 1_000);
     let unrecorded = measured(kit.function(), kit.state(), "unrecorded_total");
-    assert_eq!(unrecorded, 4_000, "and whoever collects metrics sees it");
+    assert_eq!(unrecorded, 4_000, "and anyone who collects metrics sees it");
     assert_eq!(kit.state().alerts(), []);
     kit.advance(1_000);
     for port in 0..20 {

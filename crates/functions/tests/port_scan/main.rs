@@ -1,6 +1,5 @@
 //! The port-scan IDPS over real captures, over evidence that is split between instances, and over hostile packets.
 
-mod by_hand;
 mod capture;
 mod cluster;
 mod evasions;
@@ -9,6 +8,7 @@ mod hostile;
 mod innocents;
 mod ip;
 mod labelled;
+mod manual;
 mod metrics;
 mod ordinary;
 mod packets;

@@ -18,7 +18,7 @@ const FOLDERS: [&str; 12] = [
     "frag",
 ];
 
-/// Every capture of the folders, and what is expected of it: by hand, from its packets.
+/// Every capture of the folders, and what is expected of it: manually, from its packets.
 fn each(traces: &std::path::Path, mut check: impl FnMut(&str, &[crate::capture::Step], &[&str])) {
     let mut count = 0;
     for folder in FOLDERS {

@@ -1,4 +1,4 @@
-//! Packets made by hand.
+//! Packets made manually.
 
 use asterism_function::TcpFlags;
 use asterism_function::build::{self, Header4, Segment};

@@ -51,9 +51,9 @@ fn the_papers_threshold_is_kept_to_the_packet() {
     );
 }
 
-/// Who is blocked is told: a port for ever, and a source that scanned.
+/// Who is blocked is reported: a port for ever, and a source that scanned.
 #[test]
-fn ports_and_sources_that_are_blocked_are_told() {
+fn ports_and_sources_that_are_blocked_are_reported() {
     let mut kit = Testkit::new(PortScan::new(PortScanConfig {
         volume: Some(VolumePolicy {
             bits: 8_000,
@@ -90,7 +90,7 @@ fn ports_and_sources_that_are_blocked_are_told() {
 }
 
 #[test]
-fn a_window_starts_anew_and_a_block_ends() {
+fn a_window_starts_again_and_a_block_ends() {
     let mut kit = kit(VolumePolicy {
         bits: 16 * 8_000,
         window_s: 10,

@@ -110,7 +110,7 @@ fn a_flood_of_streams_fills_the_table_and_is_counted() {
     }
     assert_eq!(kit.state().pieces.len(), 1_000);
     let unrecorded = measured(kit.function(), kit.state(), "unrecorded_total");
-    assert_eq!(unrecorded, 2_000, "and whoever collects metrics sees it");
+    assert_eq!(unrecorded, 2_000, "and anyone who collects metrics sees it");
     kit.advance(100);
     assert_eq!(kit.state().pieces.len(), 0, "pieces idle out");
     kit.packet(IN, &tcp(CLIENT, SERVER, 1_000, b"....EVIL-"));
@@ -231,9 +231,9 @@ fn late_reads_change_nothing() {
     assert_eq!(kit.state().alerts(), []);
 }
 
-/// Whom it blocks is told: a connection with both ends, or a source.
+/// Whom it blocks is reported: a connection with both ends, or a source.
 #[test]
-fn whom_signatures_block_is_told() {
+fn which_signatures_block_is_reported() {
     for response in [
         Response::BlockConnection { block_s: 60 },
         Response::BlockSource { block_s: 60 },

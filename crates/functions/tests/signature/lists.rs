@@ -93,7 +93,7 @@ fn a_list_is_taken_up_in_the_middle_of_streams() {
     assert_eq!(send(&mut kit, 3, 2_009, b"GGGG...."), found);
     assert_eq!(send(&mut kit, 2, 1_000, b"....bbbb"), found);
     assert_eq!(send(&mut kit, 5, 1_000, b"..cccc-GGGG.."), found);
-    // The alert of a signature that is gone is told as what it is.
+    // The alert of a signature that is gone is reported as what it is.
     let mut bytes = Vec::new();
     let all = (0, u32::MAX);
     let function = kit.function();
@@ -104,7 +104,7 @@ fn a_list_is_taken_up_in_the_middle_of_streams() {
     }));
     texts.sort();
     texts.dedup();
-    let told = [
+    let reported = [
         (
             1,
             "signature 1, which this host does not look for".to_owned(),
@@ -112,7 +112,7 @@ fn a_list_is_taken_up_in_the_middle_of_streams() {
         (2, "test 1".to_owned()),
         (3, "test 2".to_owned()),
     ];
-    assert_eq!(texts, told);
+    assert_eq!(texts, reported);
     kit.advance(100);
     assert_eq!(kit.state().pieces.len(), 0, "what no list reads idles out");
 }
@@ -210,16 +210,16 @@ fn hosts_with_different_lists_are_of_one_cluster_and_tell_that_they_differ() {
         ..some(&[0])
     };
     assert_ne!(schema(&some(&[0])), schema(&other));
-    let told = |signatures: Vec<Signature>| {
+    let reported = |signatures: Vec<Signature>| {
         let kit = Testkit::new(made(&SignatureConfig::new(signatures)));
         ["signatures", "signature_list"].map(|name| measured(kit.function(), kit.state(), name))
     };
     let signatures = list(&ALIKE);
-    let known = told(signatures.clone());
+    let known = reported(signatures.clone());
     assert_eq!(known[0], 4);
     let mut turned = signatures.clone();
     turned.reverse();
-    assert_eq!(told(turned), known, "their order says nothing");
+    assert_eq!(reported(turned), known, "their order says nothing");
     let changes: [fn(&mut Signature); 5] = [
         |one| one.id = 9,
         |one| one.message.push('!'),
@@ -230,7 +230,7 @@ fn hosts_with_different_lists_are_of_one_cluster_and_tell_that_they_differ() {
     for change in changes {
         let mut changed = signatures.clone();
         change(&mut changed[2]);
-        assert_ne!(told(changed), known);
+        assert_ne!(reported(changed), known);
     }
-    assert_eq!(told(signatures[..3].to_vec())[0], 3);
+    assert_eq!(reported(signatures[..3].to_vec())[0], 3);
 }

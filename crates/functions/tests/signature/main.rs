@@ -1,11 +1,11 @@
 //! The signature function: every split of a signature over several instances, real captures against a slow and sure way to
 //! find the same, and hostile packets.
 
-mod by_hand;
 mod captures;
 mod cluster;
 mod hostile;
 mod lists;
+mod manual;
 mod metrics;
 mod packets;
 mod splits;

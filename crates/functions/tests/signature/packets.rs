@@ -1,4 +1,4 @@
-//! Packets and signatures made by hand.
+//! Packets and signatures made manually.
 
 use asterism_function::TcpFlags;
 use asterism_function::build::{self, Header4, Segment};

@@ -194,14 +194,18 @@ fn next_ones_see_it(first: u32, next: u32) {
         }
     });
     cluster.exchange();
-    let told: Vec<_> = cluster.unreported(0);
-    assert_eq!(told, cluster.unreported(2), "all that live tell the same");
+    let reported: Vec<_> = cluster.unreported(0);
+    assert_eq!(
+        reported,
+        cluster.unreported(2),
+        "all that live tell the same"
+    );
     let before = cluster.found(0);
     for client in &clients {
         let wanted = subject(*client, 1);
-        assert!(told.contains(&wanted) || before.contains(&wanted));
+        assert!(reported.contains(&wanted) || before.contains(&wanted));
     }
-    assert!(told.len() > clients.len() / 2);
+    assert!(reported.len() > clients.len() / 2);
     for (place, client) in clients.iter().enumerate() {
         let next = tcp(*client, SERVER, next, b"nothing of note, just more of it");
         assert_eq!(cluster.packet(place % 3, &next), PASSES);
@@ -213,23 +217,23 @@ fn next_ones_see_it(first: u32, next: u32) {
 }
 
 #[test]
-fn what_was_told_outlives_its_teller_and_what_was_not_is_lost() {
-    for told in [true, false] {
+fn what_was_reported_outlives_its_teller_and_what_was_not_is_lost() {
+    for reported in [true, false] {
         let mut cluster = Cluster::new(&config(2), 3);
         let client = (1, 1_025);
         cluster.packet(0, &tcp(client, SERVER, 1_000, b"?????EVIL-"));
-        if told {
+        if reported {
             cluster.exchange();
         }
         cluster.kill(0);
         cluster.packet(1, &tcp(client, SERVER, 1_014, b"7+X!!!!!"));
         cluster.exchange();
         cluster.packet(2, &tcp(client, SERVER, 1_010, b"stuf"));
-        let expected: &[u32] = if told { &[1, 4] } else { &[] };
+        let expected: &[u32] = if reported { &[1, 4] } else { &[] };
         let found: Vec<u32> = cluster.agreed().iter().map(|one| one.id).collect();
         assert_eq!(found, expected);
-        if !told {
-            // Whoever lost the segment sends it again.
+        if !reported {
+            // Anyone who lost the segment sends it again.
             cluster.packet(2, &tcp(client, SERVER, 1_000, b"?????EVIL-"));
             assert_eq!(cluster.agreed(), [subject(client, 1), subject(client, 4)]);
         }

@@ -33,7 +33,7 @@ pub struct Downloads<'a> {
     pub patience: Duration,
 }
 
-/// How far downloads are, for whoever looks on while they run.
+/// How far downloads are, for anyone who looks on while they run.
 #[derive(Debug, Default)]
 pub struct Progress {
     under_way: AtomicUsize,

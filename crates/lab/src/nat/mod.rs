@@ -88,7 +88,7 @@ pub struct NatLabConfig {
     /// All hosts are on one segment with the client and on one with the server, each a bridge, instead of having a port of
     /// client and server each. Then Ethernet decides who gets a frame: routes lead to the first port, which is the only one.
     pub segments: bool,
-    /// The cores on which client and server receive, as machines of their own would, instead of on the core of whoever sends.
+    /// The cores on which client and server receive, as machines of their own would, instead of on the core of anyone who sends.
     pub end_cores: Option<(usize, usize)>,
 }
 
@@ -378,7 +378,7 @@ impl NatLab {
         self.serve_pieces(folder, bytes_per_second, 2 << 20)
     }
 
-    /// The same in pieces of so many bytes at most, evenly: for whoever watches the time between them.
+    /// The same in pieces of so many bytes at most, evenly: for anyone who watches the time between them.
     pub fn serve_pieces(
         &self,
         folder: &Path,

@@ -219,7 +219,7 @@ impl RawInterface {
         // SAFETY: all zeroes are counts of zero.
         let mut counts: libc::tpacket_stats = unsafe { core::mem::zeroed() };
         let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: both point to places of the stated size. The kernel counts anew after each reading.
+        // SAFETY: both point to places of the stated size. The kernel counts again after each reading.
         let result = unsafe {
             libc::getsockopt(
                 self.receiver.as_raw_fd(),

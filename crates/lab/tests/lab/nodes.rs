@@ -115,8 +115,8 @@ fn an_interface_receives_on_the_core_that_it_is_asked_to() {
     // As a program in the node sees it, with its own view of the system.
     let cores_of = |node: &Node| {
         let look = "mount -t sysfs look /sys && cat /sys/class/net/eth0/queues/rx-0/rps_cpus";
-        let told = node.program("unshare").args(["--mount", "sh", "-c", look]);
-        let mask = told.run().unwrap().text().trim().replace(',', "");
+        let reported = node.program("unshare").args(["--mount", "sh", "-c", look]);
+        let mask = reported.run().unwrap().text().trim().replace(',', "");
         u128::from_str_radix(&mask, 16).unwrap()
     };
     assert_eq!(cores_of(&a), 1 << last);

@@ -14,7 +14,7 @@ pub enum Rule {
     /// A segment of a connection that both know is judged with a window of tolerance: other instances may have let through
     /// as much.
     Window,
-    /// The opener's SYN with another sequence number begins an unanswered connection anew.
+    /// The opener's SYN with another sequence number begins an unanswered connection again.
     NewSyn,
     /// A reset that acknowledges nothing does not refuse a connection that was not answered yet.
     BlindReset,
@@ -50,7 +50,7 @@ impl Rule {
             Self::Window => {
                 "RFC 9293 §3.4 and §3.10.7.4: the receiver itself tells acceptable segments"
             }
-            Self::NewSyn => "RFC 9293 §3.10.7.3: an unanswered connection may be begun anew",
+            Self::NewSyn => "RFC 9293 §3.10.7.3: an unanswered connection may be begun again",
             Self::BlindReset => "RFC 9293 §3.10.7.3: a reset must acknowledge the SYN",
             Self::Fragments => {
                 "RFC 791 §3.2, RFC 8200 §4.5 and RFC 5722: receivers reassemble; RFC 1858 §3"

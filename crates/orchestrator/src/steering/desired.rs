@@ -1,4 +1,4 @@
-//! What steering is told: which targets there are and what each is to get. Imports the standard library.
+//! What steering is reported: which targets there are and what each is to get. Imports the standard library.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ pub const WEIGHT_MAX: u16 = 256;
 /// Bytes of a target's name at most.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// The number of a desired state. Whoever decides counts it up with each change, over its own restarts too; a driver refuses
+/// The number of a desired state. Anyone who decides counts it up with each change, over its own restarts too; a driver refuses
 /// to go back, so that who decided before and does not know that it was replaced does no harm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);

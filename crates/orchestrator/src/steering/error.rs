@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Generation;
 
-/// Why a driver did not do what it was told. Each says what is in force afterwards.
+/// Why a driver did not do what it was reported. Each says what is in force afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SteeringError {
     /// An older state than one that was applied, or begun, before. Nothing was touched.
@@ -19,7 +19,7 @@ pub enum SteeringError {
     Contradicts(Generation),
     /// A target takes packets to which this driver knows no way. Nothing was touched.
     UnknownTarget(String),
-    /// More targets take packets than this driver can tell apart. Nothing was touched.
+    /// More targets take packets than this driver can distinguish. Nothing was touched.
     TooManyTargets {
         /// How many do.
         takers: usize,
@@ -75,7 +75,7 @@ impl fmt::Display for SteeringError {
         match self {
             SteeringError::Stale { offered, known } => write!(
                 f,
-                "generation {} of steering is older than {}: nothing was changed; whoever said it was replaced",
+                "generation {} of steering is older than {}: nothing was changed; its author was replaced",
                 offered.0, known.0
             ),
             SteeringError::Contradicts(generation) => write!(

@@ -22,11 +22,11 @@ pub use error::SteeringError;
 
 /// A driver. All of a driver's calls wait for the world outside, for a time that it states; none is made on a packet's path.
 pub trait Steering: Send {
-    /// What this driver can tell apart, which whoever decides must know.
+    /// What this driver can distinguish, which anyone who decides must know.
     fn abilities(&self) -> Abilities;
 
     /// Makes it so, and returns when it is in force: packets that arrive at the router from then on go where it says. The same
-    /// state may be applied any number of times; what differs from it, whoever changed it, is put right.
+    /// state may be applied any number of times; what differs from it, no matter who changed it, is put right.
     ///
     /// Changes are made so that no packet is without a target in between.
     ///

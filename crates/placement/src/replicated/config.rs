@@ -1,4 +1,4 @@
-//! What a replicator is told at its start: who it is, who the others are, and every bound of the protocol.
+//! What a replicator is reported at its start: who it is, who the others are, and every bound of the protocol.
 
 use core::fmt;
 use core::time::Duration;
@@ -84,7 +84,7 @@ pub struct Config {
     /// the bytes of what waits.
     pub reorder_groups_max: usize,
     /// How many groups of an origin may have been delivered and not yet reported as applied. Beyond it groups are
-    /// dropped, counted, and repaired later: this bounds the memory of whoever applies (twice this many wait when an image
+    /// dropped, counted, and repaired later: this bounds the memory of anyone who applies (twice this many wait when an image
     /// is joined meanwhile). Sane: 262,144. Bound: 1 to [`GROUPS_LIMIT`]. The same at all members.
     pub unapplied_groups_max: usize,
     /// The most runs above its gaps that an acknowledgement names of a member; what lies above them is repaired later. Sane:

@@ -97,7 +97,7 @@ counters! {
     /// Groups of ended incarnations that were missing here below others that were not, when the incarnation ended. Other members may
     /// have brought them since.
     groups_skipped,
-    /// Groups dropped because this member joins and was not told yet where the sender's stream begins for it; they come
+    /// Groups dropped because this member joins and was not reported yet where the sender's stream begins for it; they come
     /// again.
     groups_before_base,
     /// Times that a relay, or a member behind one, gave no proof any more that it hears, so that what is for it goes straight there.
@@ -110,7 +110,7 @@ counters! {
     gaps_lacking_at_relay,
     /// Gaps that the origin heard of because the relay was silent.
     gaps_unanswered,
-    /// Runs of groups that a member of the own site asked this one for, which has not got them, and that it was not told so for want
+    /// Runs of groups that a member of the own site asked this one for, which has not got them, and that it was not reported so for want
     /// of room: to it this member was silent.
     lacks_unsaid,
     /// Times that accumulators began to keep changes back because the path was congested.

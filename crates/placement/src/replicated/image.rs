@@ -351,7 +351,7 @@ mod tests {
                 assert_eq!(into.vector, [(MemberId(1), 9)]);
                 assert!(into.completes(false).is_none());
                 assert!(!into.chunk(1, 3) && !into.chunk(0, 700));
-                assert!(into.chunk(2, 0), "a newer walk begins anew");
+                assert!(into.chunk(2, 0), "a newer walk begins again");
                 return;
             }
         }

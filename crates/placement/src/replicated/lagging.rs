@@ -140,7 +140,7 @@ impl Replicator {
             let heard = peer.is_heard(now, &self.config);
             match peer.standing {
                 // Its walk goes on. What the log loses meanwhile a second walk brings, from where this one began: a
-                // smaller one, where beginning anew might never end.
+                // smaller one, where beginning again might never end.
                 Standing::Imaging if heard => peer.lose_log(),
                 _ if heard => self.begin_walk(seat),
                 _ => self.give_up_on(seat),

@@ -40,7 +40,7 @@ impl Replicator {
     }
 
     /// Puts a roster in force. Incarnations that it does not name end: nothing more of them is taken, and what arrived of them
-    /// above a gap is delivered before this returns. Of members in new incarnations everything begins anew; the driver must not
+    /// above a gap is delivered before this returns. Of members in new incarnations everything begins again; the driver must not
     /// report with [`applied`](Replicator::applied) afterwards what it applied of the incarnation before.
     ///
     /// # Errors
@@ -344,7 +344,7 @@ impl Replicator {
     }
 
     /// Whether somebody who began to join earlier may have something of this newcomer's earlier incarnation that nobody else has, and cannot
-    /// say so before it has joined. Who is started anew goes on with what the incarnation before had told, so it needs all of that.
+    /// say so before it has joined. Who is restarted goes on with what the incarnation before had reported, so it needs all of that.
     fn may_lack_predecessor(&self, seat: usize) -> bool {
         let (member, named_at) = (self.peers[seat].member, self.peers[seat].named_at);
         let mut closings = self.closings.iter();
@@ -389,7 +389,7 @@ impl Replicator {
                 || peer.head_since_image.is_some_and(reached)
                 || mutant::active(Mutant::ReadyInMidGroup)
         };
-        // Whoever is alone in its epoch has what all members have: there is nobody whose image it could wait for.
+        // Anyone who is alone in its epoch has what all members have: there is nobody whose image it could wait for.
         let alone = !(0..self.peers.len()).any(|seat| self.present[self.index(seat)]);
         let imaged = self.imaged || alone;
         if !imaged || !(0..self.peers.len()).all(|seat| covered(seat) && whole(seat)) {

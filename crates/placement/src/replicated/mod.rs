@@ -128,14 +128,14 @@ pub enum ImageKind {
     Full,
 }
 
-/// To whom a message goes.
+/// The recipient a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Destination {
     /// Every other member.
     All,
     /// One member.
     One(MemberId),
-    /// All other members of these sites. Only with [`Config::sites`]; [`Replicator::plan`] says whom it and `All` go to then.
+    /// All other members of these sites. Only with [`Config::sites`]; [`Replicator::plan`] says which members it and `All` go to then.
     Sites(SiteSet),
 }
 

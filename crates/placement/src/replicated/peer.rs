@@ -138,7 +138,7 @@ impl Peer {
         }
     }
 
-    /// A member's stream begins anew: nothing said of the one before counts for it.
+    /// A member's stream begins again: nothing said of the one before counts for it.
     pub(super) fn forget_origin(&mut self, index: usize, member: MemberId) {
         if !mutant::active(Mutant::MarksOutliveIncarnations) {
             self.pending_acknowledgements.forget(index);
@@ -347,7 +347,7 @@ impl Peer {
             && sent_through > self.received.max(self.floor)
     }
 
-    /// Starts the retransmission timer anew, or stops it when nothing is awaited.
+    /// Starts the retransmission timer again, or stops it when nothing is awaited.
     pub(super) fn rearm(
         &mut self,
         now: Time,

@@ -69,7 +69,7 @@ pub struct Replicator {
     pub(super) newcomers: bool,
     /// This member commits nothing more.
     pub(super) leaving: bool,
-    /// The timestamp of its last message that did not say so: whoever echoes a later one has been told.
+    /// The timestamp of its last message that did not say so: anyone who echoes a later one has been reported.
     pub(super) leave_unsaid: Time,
     /// Incarnations that epochs ended, oldest first.
     pub(super) closings: Vec<StreamClosing>,
@@ -433,7 +433,7 @@ impl Replicator {
     }
 
     /// Every local instance has applied `origin`'s groups up to `sequence`, without a gap. Only this is acknowledged.
-    /// Beyond what was delivered it has no effect. Of the own stream it is told only with
+    /// Beyond what was delivered it has no effect. Of the own stream it is reported only with
     /// [`Config::siblings`](super::Config::siblings).
     pub fn applied(&mut self, now: Time, origin: MemberId, sequence: u64) {
         if origin == self.config.member && self.config.siblings {

@@ -4,14 +4,14 @@ use core::fmt;
 
 use crate::{Epoch, Incarnation, MemberId};
 
-/// The members of an epoch, each in the incarnation that it names. Whoever runs the cluster writes it (an orchestrator, or an
+/// The members of an epoch, each in the incarnation that it names. Anyone who runs the cluster writes it (an orchestrator, or an
 /// operator by a file); every member is handed the same one, in any order of arrival, and later ones replace earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roster {
     /// Its number. Greater numbers are later.
     pub epoch: Epoch,
     /// Who takes part, each once, in any order. An unnamed incarnation is the first that is heard: only
-    /// right while nobody is ended whom some member never heard.
+    /// right while nobody is ended which ones some member never heard.
     pub members: Vec<(MemberId, Option<Incarnation>)>,
     /// Who holds what of pools, as the state's objects write it down; empty: everybody what is its own by place. Handed through
     /// to those who grant: opaque here.

@@ -3,16 +3,16 @@
 //! Once an epoch leaves an incarnation out, nothing more of it is taken. What arrived above a gap is applied, the gaps are skipped,
 //! and every participant reports what it *holds*: how far its prefix reaches, and whether it has anything *loose*, that is above
 //! a gap, or by part of an image whose server died. Groups are not kept once they are applied, so what another lacks travels
-//! as an image of the tables: entries are joined by stamp, and an image brings all that its server has. Whoever holds
+//! as an image of the tables: entries are joined by stamp, and an image brings all that its server has. Anyone who holds
 //! something loose walks for everybody; of the others, the first by name with the longest prefix does, for who has less. A
 //! participant also reports whose holdings its own contains by now. It is *whole* when that is everybody's; when all members
 //! of the epoch are, and what they committed before is applied here, the stream is *closed*: everything of it is stable.
 //!
-//! A new epoch begins the reports anew: who died may have had something, and who joins may have got something from it. Whose
+//! A new epoch begins the reports again: who died may have had something, and who joins may have got something from it. Whose
 //! holdings an image contains was said of the epoch in which it began: in the next it counts for nothing, and what the image brings
 //! is loose once its server cannot be asked. So is at once what an image brought of a stream beyond its groups, when its incarnation ends.
-//! What was closed stays so, and settles it for whoever has not heard the last reports: all members of the epoch were whole, and
-//! whoever joined since was served by one of them.
+//! What was closed stays so, and settles it for anyone who has not heard the last reports: all members of the epoch were whole, and
+//! anyone who joined since was served by one of them.
 
 use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
@@ -47,7 +47,7 @@ pub(super) struct StreamClosing {
     pub(super) applied: bool,
     /// What each member reported in this epoch, by index, and the head of its own stream that it named then.
     said: Vec<Option<(Holding, u64)>>,
-    /// For whom this member walked in this epoch: a bit for each, by index.
+    /// The member for which this member walked in this epoch: a bit for each, by index.
     walked: u64,
     /// This member has what everybody holds.
     pub(super) whole: bool,
@@ -61,7 +61,7 @@ pub(super) struct StreamClosing {
     unnamed: bool,
 }
 
-/// A member of the epoch, while it is judged who has to walk for whom.
+/// A member of the epoch, while it is judged who has to walk for which one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Participant {
     pub(super) index: usize,
@@ -98,7 +98,7 @@ impl StreamClosing {
         (self.member, self.incarnation) == (member, incarnation)
     }
 
-    /// A new epoch, to this member at `me`: what is closed is settled, the rest is reported anew.
+    /// A new epoch, to this member at `me`: what is closed is settled, the rest is reported again.
     pub(super) fn begin_epoch(&mut self, me: usize, half_image: bool) {
         self.settled |= self.closed;
         self.said.fill(None);
@@ -186,7 +186,7 @@ impl StreamClosing {
         })
     }
 
-    /// For whom this member must walk now, by index. They count as walked for.
+    /// The member for which this member must walk now, by index. They count as walked for.
     pub(super) fn serve(&mut self, me: usize, participants: &[Participant]) -> Vec<usize> {
         if !self.applied || self.settled {
             return Vec::new();
@@ -199,7 +199,7 @@ impl StreamClosing {
         let first = holdings
             .iter()
             .filter(|(_, holding)| holding.prefix == longest)
-            // Whoever walks for everybody anyhow brings its prefix too.
+            // Anyone who walks for everybody anyhow brings its prefix too.
             .min_by_key(|(index, holding)| (!holding.loose, *index));
         let is_first = first.is_some_and(|(index, _)| *index == me);
         let mut served = Vec::new();
@@ -282,7 +282,7 @@ mod tests {
             .collect()
     }
 
-    /// Some participants, played through until nothing changes: who walks for whom.
+    /// Some participants, played through until nothing changes: who walks for which one.
     fn play(holdings: &[Holding]) -> (Vec<(usize, usize)>, Vec<StreamClosing>) {
         let count = holdings.len();
         let mut closings: Vec<StreamClosing> = holdings
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_something_loose_serves_everybody() {
+    fn anyone_who_has_something_loose_serves_everybody() {
         let (walks, closings) = play(&[loose(3), loose(3), plain(4), loose(4)]);
         let expected = [0, 1, 3].map(|from| {
             (0..4)
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_epoch_begins_the_reports_anew() {
+    fn a_new_epoch_begins_the_reports_again() {
         let (_, mut closings) = play(&[plain(3), plain(7)]);
         closings[0].closed = false;
         closings[0].begin_epoch(0, false);

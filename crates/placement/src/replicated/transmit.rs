@@ -1,4 +1,4 @@
-//! Writing state messages: what is due, to whom, in which order.
+//! Writing state messages: what is due, to which one, in which order.
 
 use core::time::Duration;
 
@@ -30,7 +30,7 @@ pub const KEYS_INTERVAL: Duration = Duration::from_secs(1);
 const KEEP_ALIVE_BYTES: usize = 3;
 
 impl Replicator {
-    /// Writes the next state message into `buffer` (cleared first) and says to whom it goes; `None` when there is nothing
+    /// Writes the next state message into `buffer` (cleared first) and says to which one it goes; `None` when there is nothing
     /// to send now. `now` must have been read before the last groups were submitted: the message claims that they are all
     /// that was committed by then.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
@@ -281,12 +281,12 @@ impl Replicator {
             (mask.count_ones() == 1).then(|| self.peers[mask.trailing_zeros() as usize].member);
         // Sites that have it all need not hear it again.
         let sites = one.map_or_else(|| self.sites_of(mask), |_| None);
-        let told = match (one, sites) {
+        let reported = match (one, sites) {
             (Some(_), _) => mask,
             (None, Some(sites)) => self.seats_in(sites),
             (None, None) => u64::MAX,
         };
-        let with_vector = vector && told == u64::MAX;
+        let with_vector = vector && reported == u64::MAX;
         if with_vector {
             self.begin_with_vector(now, buffer);
         } else {
@@ -316,7 +316,7 @@ impl Replicator {
             self.write_records(first, run.last, true, buffer);
             any = true;
             self.counters.groups_retransmitted += run.last - first + 1;
-            self.sent.resent(number, told, now);
+            self.sent.resent(number, reported, now);
             self.sent.pop_again();
             self.counters.repair_copies += u64::from(self.sent.want_copy(number, mask));
             match self.next_again() {
@@ -349,7 +349,7 @@ impl Replicator {
         self.sent.part_went(last);
     }
 
-    /// The next run that is to go again, and to whom, by seat.
+    /// The next run that is to go again, and to which one, by seat.
     fn next_again(&mut self) -> Option<(u64, u64)> {
         while let Some(number) = self.sent.peek_again() {
             let run = *self.sent.run(number);
@@ -528,7 +528,7 @@ impl Replicator {
         } else {
             self.begin_with_vector(now, buffer);
         }
-        // What a later one does not replace (an answer wanted, keys told once a second) goes by itself.
+        // What a later one does not replace (an answer wanted, keys reported once a second) goes by itself.
         let replaceable = !probes && !announces;
         let carried = replaceable && self.is_carried();
         if let Some(routes) = &mut self.routes {

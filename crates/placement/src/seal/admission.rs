@@ -228,7 +228,7 @@ impl SecureChannel {
             .replaced
             .filter(|(before, _)| *before == session);
         self.close(slot);
-        // What was opened before must not open again, whoever vouches for the session.
+        // What was opened before must not open again, no matter who vouches for the session.
         let floor = floor.max(came_back.map_or(0, |(_, greatest)| greatest));
         self.opener.admit(session, floor);
         let peer = &mut self.peers[slot];

@@ -2,7 +2,7 @@
 //! [`SecureChannel::poll_transmit`], [`SecureChannel::poll_timeout`], [`SecureChannel::handle_timeout`],
 //! [`SecureChannel::poll_event`].
 //!
-//! `config` says what it is told, `admission` who is admitted and what two hosts with one identity lead to.
+//! `config` says what it is reported, `admission` who is admitted and what two hosts with one identity lead to.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -177,7 +177,7 @@ impl SecureChannel {
     }
 
     /// Clears `out` and writes a datagram that every peer can open once it admitted this host. Seal a retransmission
-    /// anew; sending the same sealed bytes to several peers is right.
+    /// again; sending the same sealed bytes to several peers is right.
     ///
     /// # Errors
     /// [`SealError`]; `out` is then empty.
@@ -389,7 +389,7 @@ impl SecureChannel {
         }
     }
 
-    /// The wire version that this host speaks: the newest that all understand who take part. Whoever was not admitted yet may
+    /// The wire version that this host speaks: the newest that all understand who take part. Anyone who was not admitted yet may
     /// understand only the oldest that this host does.
     #[must_use]
     pub fn speaks(&self) -> u8 {

@@ -1,4 +1,4 @@
-//! What a [`SecureChannel`](super::SecureChannel) is told once.
+//! What a [`SecureChannel`](super::SecureChannel) is reported once.
 
 use core::fmt;
 use core::time::Duration;
@@ -9,7 +9,7 @@ use super::key_ring::KeyRing;
 use super::terms::Terms;
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
-/// What a [`SecureChannel`](super::SecureChannel) is told once.
+/// What a [`SecureChannel`](super::SecureChannel) is reported once.
 #[derive(Clone, Debug)]
 pub struct SecureConfig {
     /// The keys that this host accepts, and which of them it seals under.
@@ -30,7 +30,7 @@ pub struct SecureConfig {
     /// The other members. This host among them is passed over.
     pub peers: Vec<MemberId>,
     /// How long an admitted session must be silent before another of the same member takes its place. At least several
-    /// keep-alive intervals; 3 s unless told.
+    /// keep-alive intervals; 3 s unless reported.
     pub silence: Duration,
     /// The settings that hosts must share; `None`: nothing is said of them, and nothing compared.
     pub terms: Option<Terms>,

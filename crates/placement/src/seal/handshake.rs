@@ -9,7 +9,7 @@
 //! ```
 //!
 //! All four are sealed under their sender's session key; the receiver derives it from the salt that follows the header.
-//! The nonce is a keyed hash of whom it was given to and when, so that pending admissions take no memory. A recorded
+//! The nonce is a keyed hash of its addressee and the time, so that pending admissions take no memory. A recorded
 //! Hello draws a challenge that its replayer cannot echo; a recorded Echo holds a nonce that has passed. An Echo carries the settings
 //! that both must share (`terms`): a host with others is not admitted.
 //!
@@ -143,7 +143,7 @@ impl Versions {
         }
     }
 
-    /// The version that a host speaks which understands these: the newest that all others understand. Whoever has not said yet
+    /// The version that a host speaks which understands these: the newest that all others understand. Anyone who has not said yet
     /// what it understands may understand the oldest alone, unless somebody else no longer does.
     pub(super) fn agree(self, others: impl Iterator<Item = Option<Versions>>) -> u8 {
         let (mut least, mut most) = (self.oldest, self.newest);
@@ -170,10 +170,15 @@ impl Challenger {
 
     /// The nonce for a session at this time. `generation` is how many admissions and revocations of the member there
     /// were: each challenge serves once.
-    pub(super) fn nonce(&self, now: Time, whom: &Addressee, generation: u64) -> ChallengeNonce {
+    pub(super) fn nonce(
+        &self,
+        now: Time,
+        addressee: &Addressee,
+        generation: u64,
+    ) -> ChallengeNonce {
         self.nonce_of(
             now.as_micros() / (CHALLENGE_LIFETIME_MS * 1_000),
-            whom,
+            addressee,
             generation,
         )
     }
@@ -182,21 +187,21 @@ impl Challenger {
     pub(super) fn knows(
         &self,
         now: Time,
-        whom: &Addressee,
+        addressee: &Addressee,
         generation: u64,
         nonce: &ChallengeNonce,
     ) -> bool {
         let period = now.as_micros() / (CHALLENGE_LIFETIME_MS * 1_000);
-        // Compared in variable time: whoever sends an echo that decrypts holds the cluster key.
-        *nonce == self.nonce_of(period, whom, generation)
-            || period > 0 && *nonce == self.nonce_of(period - 1, whom, generation)
+        // Compared in variable time: anyone who sends an echo that decrypts holds the cluster key.
+        *nonce == self.nonce_of(period, addressee, generation)
+            || period > 0 && *nonce == self.nonce_of(period - 1, addressee, generation)
     }
 
-    fn nonce_of(&self, period: u64, whom: &Addressee, generation: u64) -> ChallengeNonce {
+    fn nonce_of(&self, period: u64, addressee: &Addressee, generation: u64) -> ChallengeNonce {
         let mut info = [0; 30];
-        info[..2].copy_from_slice(&whom.member.0.to_le_bytes());
-        info[2..6].copy_from_slice(&whom.session.to_le_bytes());
-        info[6..14].copy_from_slice(&whom.incarnation.0.to_le_bytes());
+        info[..2].copy_from_slice(&addressee.member.0.to_le_bytes());
+        info[2..6].copy_from_slice(&addressee.session.to_le_bytes());
+        info[6..14].copy_from_slice(&addressee.incarnation.0.to_le_bytes());
         info[14..22].copy_from_slice(&generation.to_le_bytes());
         info[22..].copy_from_slice(&period.to_le_bytes());
         let mut nonce = [0; 16];

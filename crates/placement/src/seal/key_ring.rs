@@ -85,7 +85,7 @@ impl fmt::Display for KeyRingMistake {
             ),
             KeyRingMistake::Count(announced, found) => write!(
                 f,
-                "the heading announces {announced} keys and there are {found}: the file was cut short, or changed by hand"
+                "the heading announces {announced} keys and there are {found}: the file was cut short, or changed manually"
             ),
             KeyRingMistake::TooMany => write!(
                 f,
@@ -94,7 +94,7 @@ impl fmt::Display for KeyRingMistake {
             KeyRingMistake::IdTwice(id, line) => {
                 write!(
                     f,
-                    "line {line} has a key {id} too; keys are told apart by their ids"
+                    "line {line} has a key {id} too; keys are distinguished by their ids"
                 )
             }
             KeyRingMistake::NoSuchKey(id) => {

@@ -12,7 +12,7 @@
 //! keys belong to the sender, not to a pair.
 //!
 //! The cluster key changes while hosts run ([`SecureChannel::set_keys`]): salt, counter and replay window go on, so that no
-//! session is made anew, no (key, nonce) pair repeats, and what was opened under one key does not open again under
+//! session is made again, no (key, nonce) pair repeats, and what was opened under one key does not open again under
 //! another.
 //!
 //! The AEAD is AES-256-GCM of the `ring` crate: AES and carry-less multiplication instructions where the processor has
@@ -20,7 +20,7 @@
 //!
 //! # What it does not do
 //!
-//! Outsiders are kept out; a compromised member is not contained: whoever holds the cluster key can read everything and
+//! Outsiders are kept out; a compromised member is not contained: anyone who holds the cluster key can read everything and
 //! speak as anyone. There is no forward secrecy. A virtual machine that is resumed twice from one *memory* snapshot
 //! continues with the same salt and counter: resume by restarting the process. An outsider who floods neither fakes an
 //! admission nor disturbs a session that is admitted, and delays one by a round trip: budgets are by source address, and a

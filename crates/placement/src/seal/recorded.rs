@@ -1,7 +1,7 @@
-//! Opens recorded datagrams: for whoever looks at a capture and holds the cluster key, not for a host.
+//! Opens recorded datagrams: for anyone who looks at a capture and holds the cluster key, not for a host.
 //!
 //! A capture is read by no member, and after the fact. So nobody is admitted, no counter is refused for having been seen,
-//! and a datagram says nothing of whether a host believed it: only that whoever sealed it held the key. What is needed of a
+//! and a datagram says nothing of whether a host believed it: only that anyone who sealed it held the key. What is needed of a
 //! session is its salt, which its handshakes carry; so a capture is gone through twice, first for salts
 //! ([`RecordedOpener::learn`]), then to open ([`RecordedOpener::open`]).
 
@@ -17,7 +17,7 @@ use crate::{ClusterId, Incarnation, MemberId};
 
 /// Sessions whose keys are kept, of all clusters and members together; each costs under 1 KiB for each cluster key.
 pub const RECORDED_SESSIONS_MAX: usize = 16_384;
-/// What stands in an opened datagram where its tag was, so that it is told from a sealed one.
+/// What stands in an opened datagram where its tag was, so that it is distinguished from a sealed one.
 pub const OPENED_MARK: &[u8; TAG_BYTES] = b"asterism-opened1";
 
 /// A recorded datagram that was opened in place: its text stands where its ciphertext was.

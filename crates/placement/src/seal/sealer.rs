@@ -9,7 +9,7 @@ use crate::{ClusterId, Epoch};
 /// The last counter that is sealed: 2^48, which is nine years at a million datagrams per second. Counters never wrap.
 pub const COUNTER_MAX: u64 = 1 << 48;
 
-/// Seals this host's datagrams. Whoever makes one hands in a salt that no sealer had before.
+/// Seals this host's datagrams. Anyone who makes one hands in a salt that no sealer had before.
 pub struct Sealer {
     cipher: Cipher,
     cluster: ClusterId,

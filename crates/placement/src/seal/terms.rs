@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_survive_the_wire_and_are_told_apart_beyond_what_travels() {
+    fn terms_survive_the_wire_and_are_reported_apart_beyond_what_travels() {
         let long = format!("members = {}", "ä, ".repeat(TERMS_TEXT_BYTES_MAX));
         for text in ["", "members = a, b", &long] {
             let terms = terms(text, 20, 1_000);

@@ -88,7 +88,7 @@ struct Walk {
     next_key: u64,
 }
 
-/// What every walk of the run had when it began, by who walked and its number: told to who joins it beside the protocol.
+/// What every walk of the run had when it began, by who walked and its number: asked to who joins it beside the protocol.
 pub(crate) type Walks = BTreeMap<(MemberId, u32), Rc<Known>>;
 
 pub(crate) struct Host {
@@ -113,7 +113,7 @@ pub(crate) struct Host {
     /// It commits nothing more, and goes once all have what it wrote.
     pub(crate) leaves: bool,
     /// Incarnations of others that said that they leave.
-    pub(crate) told_of: BTreeSet<MemberIncarnation>,
+    pub(crate) reported_of: BTreeSet<MemberIncarnation>,
     walks: BTreeMap<MemberId, Walk>,
     /// How far each incarnation's stream is applied, without a gap or by an image.
     applied: BTreeMap<MemberIncarnation, u64>,
@@ -139,7 +139,7 @@ impl Host {
             closed: BTreeSet::new(),
             has_joined: false,
             leaves: false,
-            told_of: BTreeSet::new(),
+            reported_of: BTreeSet::new(),
             walks: BTreeMap::new(),
             applied: BTreeMap::new(),
             walks_begun: 0,
@@ -300,7 +300,7 @@ impl Host {
                 Event::Leaving { member } => {
                     let progress = self.replicator.progress().member(member);
                     let incarnation = progress.and_then(|progress| progress.incarnation);
-                    self.told_of
+                    self.reported_of
                         .extend(incarnation.map(|incarnation| (member, incarnation)));
                 }
                 Event::Heard { .. } => {}
@@ -350,7 +350,7 @@ impl Host {
         keys(incarnation, sequence).into_iter().all(has)
     }
 
-    /// Whoever joined has no group by half. Of incarnations that ended the rest may come later, by an image of a participant.
+    /// Anyone who joined has no group by half. Of incarnations that ended the rest may come later, by an image of a participant.
     fn check_whole(&mut self) {
         for &(sequence, incarnation) in self.table.values() {
             if self.current(incarnation) && !self.has_whole(incarnation, sequence) {

@@ -25,9 +25,9 @@ impl Deliver for Ends {
 struct Member {
     replicator: Replicator,
     ends: Ends,
-    /// For whom it walks, which walk, and how many parts are left.
+    /// The member for which it walks, which walk, and how many parts are left.
     walks: Vec<(MemberId, u32, usize)>,
-    /// For whom it began to walk, in this order.
+    /// The member for which it began to walk, in this order.
     walked_for: Vec<MemberId>,
     image_parts: usize,
     /// Of which members it does not say yet that it applied their images.
@@ -93,7 +93,7 @@ impl Cluster {
         }
     }
 
-    /// Everybody sends; what `passes`, from whom to whom, arrives.
+    /// Everybody sends; what `passes`, from which one to which one, arrives.
     fn exchange(&mut self, passes: impl Fn(u16, u16, Destination) -> bool) {
         let now = self.now;
         let mut message = Vec::new();
@@ -190,7 +190,7 @@ impl Cluster {
 }
 
 /// A participant has something loose of the dead and walks for the other, whose word does not come back: it is given up, walked for
-/// anew, and heard again in the middle of that. Also the test of the planted bug `OwedImageForgotten`.
+/// again, and heard again in the middle of that. Also the test of the planted bug `OwedImageForgotten`.
 pub(crate) fn an_owed_image_goes_on_when_its_member_is_heard_again() {
     const DEAD: u16 = 1;
     const SERVER: u16 = 2;
@@ -228,7 +228,7 @@ pub(crate) fn an_owed_image_goes_on_when_its_member_is_heard_again() {
         served.map(|served| served.standing)
     };
     assert_eq!(standing(&mut cluster), Some(Standing::Absent));
-    // Something happens at the server, so that it judges again who lacks what: the walk begins anew, and a window of it goes.
+    // Something happens at the server, so that it judges again who lacks what: the walk begins again, and a window of it goes.
     cluster.run(5, one_way);
     let server = &cluster.of(SERVER).replicator;
     assert_eq!(server.counters().walks_begun, 2);

@@ -21,7 +21,7 @@ fn replicator(member: MemberId) -> Replicator {
     Replicator::new(config, Time::ZERO).expect("a good configuration")
 }
 
-/// What a member sends now, to whom.
+/// What a member sends now, to which one.
 fn sends(from: &mut Replicator, now: Time) -> Vec<(Destination, Vec<u8>)> {
     from.handle_timeout(now);
     let mut message = Vec::new();
@@ -44,7 +44,7 @@ fn all_arrives(from: &mut Replicator, to: &mut Replicator, now: Time) {
 }
 
 /// One member fell off the log of another, got the first part of its image, and that one died: what is in the part may be
-/// known to nobody else, so whoever got it walks for the third.
+/// known to nobody else, so anyone who got it walks for the third.
 #[test]
 fn a_part_of_an_image_is_passed_on() {
     let [mut dying, mut served, mut third] = MEMBERS.map(replicator);
@@ -101,7 +101,7 @@ fn a_part_of_an_image_is_passed_on() {
 
 /// A member that joins is alone once the one that was to let it in is gone, or from the start; then another joins it.
 #[test]
-fn whoever_is_alone_in_its_epoch_is_ready() {
+fn anyone_who_is_alone_in_its_epoch_is_ready() {
     let roster = |epoch: u32, members: &[MemberId]| Roster {
         epoch: Epoch(epoch),
         members: members.iter().map(|&name| (name, Some(LIFE))).collect(),

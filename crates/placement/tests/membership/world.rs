@@ -345,7 +345,7 @@ impl World {
                     self.wake(place, self.now);
                 }
             }
-            // A member dies, if another has what it had; nobody is told yet.
+            // A member dies, if another has what it had; nobody was informed yet.
             (true, true) if others > 0 && self.random.chance(60) => {
                 self.report.deaths += 1;
                 self.bury(place);
@@ -374,7 +374,7 @@ impl World {
         }
     }
 
-    /// After the storm whoever is dead is evicted, so that the rest can agree.
+    /// After the storm anyone who is dead is evicted, so that the rest can agree.
     fn restore(&mut self) {
         let members: Vec<_> = (0..self.hosts.len())
             .filter(|&place| self.hosts[place].is_some() && self.is_member(place))

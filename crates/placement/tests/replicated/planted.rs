@@ -11,7 +11,7 @@ use crate::world::World;
 use crate::{clocks, coalescing};
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
-/// the tests of whoever has them.
+/// the tests of anyone who has them.
 const ELSEWHERE: [Mutant; 35] = [
     Mutant::LaterEpochIgnored,
     Mutant::TermsNotCompared,

@@ -1,4 +1,4 @@
-//! Hosts that ask a NAT for outside ports by PCP: whoever has an endpoint keeps it, at whichever host it asks again, everybody
+//! Hosts that ask a NAT for outside ports by PCP: anyone who has an endpoint keeps it, at whichever host it asks again, everybody
 //! outside reaches it there, and nobody else changes it.
 
 use core::net::Ipv4Addr;
@@ -142,7 +142,7 @@ impl Asked {
         }
     }
 
-    /// A packet from anywhere to what a wish was told.
+    /// A packet from anywhere to what a wish was reported.
     fn visit(&mut self, number: u8, outside: Endpoint, host: Option<usize>) -> Arrival {
         let address = Ipv4Addr::new(198, 51, 100, self.draws.within(1, 250) as u8);
         let remote = Endpoint::new(address, 1_000, outside.protocol);
@@ -229,7 +229,7 @@ impl Asked {
                 Ok(())
             }
             _ => Err(Failure::new(
-                "visitors come to whom they want",
+                "visitors come to the host that they want",
                 format!("to {inside} instead of wish {number:?}"),
             )),
         }
@@ -300,8 +300,8 @@ impl World for Asked {
         }
     }
 
-    fn died(&mut self, victim: usize, told: Time, _: &Hosts<Nat>) {
-        self.bindings.died(victim, told);
+    fn died(&mut self, victim: usize, reported: Time, _: &Hosts<Nat>) {
+        self.bindings.died(victim, reported);
     }
 
     fn calms(&mut self, _: Time) {

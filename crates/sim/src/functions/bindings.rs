@@ -113,14 +113,14 @@ impl Bindings {
         });
     }
 
-    /// A host died; all that it wrote by `told` somebody knows.
-    pub(crate) fn died(&mut self, victim: usize, told: Time) {
+    /// A host died; all that it wrote by `reported` somebody knows.
+    pub(crate) fn died(&mut self, victim: usize, reported: Time) {
         for (flow, given) in &mut self.of {
             for one in given.iter_mut() {
                 one.shown.retain(|at| at.host != victim);
             }
             let doubtful = given.extract_if(.., |one| {
-                one.by.host == victim && one.since >= told && one.shown.is_empty()
+                one.by.host == victim && one.since >= reported && one.shown.is_empty()
             });
             let doubtful: Vec<_> = doubtful.collect();
             self.lost += doubtful.len() as u64;

@@ -195,7 +195,7 @@ impl Carrier {
 
     /// How much an instance surely knows to be spent of a subscriber's new sessions, at least.
     fn known_spent(&self, subscriber: usize, at: Place, hosts: &Hosts<Nat>) -> f64 {
-        // Of what a dead host may have opened, and told, it is not known when.
+        // Of what a dead host may have opened, and reported, it is not known when.
         let known = self.era.sessions.iter().filter(|(session, given)| {
             given.subscriber == subscriber
                 && given.is_known(at, hosts)
@@ -455,7 +455,7 @@ impl World for Carrier {
     }
 
     fn leaves(&mut self, left: Left, hosts: &Hosts<Nat>) -> Result<(), Failure> {
-        // By ICMP a subscriber is told of what was refused.
+        // By ICMP a subscriber is informed of what was refused.
         let said = Said::of(&left.frame).filter(|said| said.source.protocol == Protocol::UDP);
         let Some(said) = said else {
             return Ok(());
@@ -509,9 +509,9 @@ impl World for Carrier {
         Ok(())
     }
 
-    fn died(&mut self, victim: usize, told: Time, _: &Hosts<Nat>) {
-        self.bindings.died(victim, told);
-        self.era.died((victim, told));
+    fn died(&mut self, victim: usize, reported: Time, _: &Hosts<Nat>) {
+        self.bindings.died(victim, reported);
+        self.era.died((victim, reported));
         self.era.perhaps_of(
             victim,
             (self.may_bind.keys().copied(), self.may_open.keys().copied()),

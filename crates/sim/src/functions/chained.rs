@@ -1,7 +1,7 @@
 //! A firewall, a NAT, a port-scan detector and a monitor in a row in one instance, under the conversations of `talks.rs`, beside a
 //! scanner outside.
 //!
-//! Of the NAT and the firewall that holds what holds of each alone, and one more thing: whoever the NAT lets in because somebody inside
+//! Of the NAT and the firewall that holds what holds of each alone, and one more thing: anyone who the NAT lets in because somebody inside
 //! has the port, the firewall stops. The detector finds the scanner and takes nobody behind the NAT for one. The monitor stands
 //! outermost: in the end it counted each packet that came by that side, and each that left by it, once, however often a
 //! later stage was late.
@@ -35,7 +35,7 @@ const SCANNER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 250);
 const UNUSED_PORTS: u16 = 9_000;
 /// Probes that must have been handled: with room for those that only the dead host saw.
 const PROBES_LEAST: u64 = 24;
-/// What the monitor tells apart.
+/// What the monitor distinguishes.
 const PROTOCOLS: [Protocol; 3] = [Protocol::ICMP, Protocol::TCP, Protocol::UDP];
 
 /// The chain, to those who talk through it.
@@ -276,9 +276,9 @@ impl World for Chained {
         self.talks.leaves(left, hosts)
     }
 
-    fn died(&mut self, victim: usize, told: Time, hosts: &Hosts<Chain>) {
-        self.talks.died(victim, told, hosts);
-        let died = (victim, before(told, LAZINESS));
+    fn died(&mut self, victim: usize, reported: Time, hosts: &Hosts<Chain>) {
+        self.talks.died(victim, reported, hosts);
+        let died = (victim, before(reported, LAZINESS));
         self.handled
             .died(died, Self::protocols(), hosts, Self::said);
     }

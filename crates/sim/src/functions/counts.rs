@@ -1,5 +1,5 @@
 //! The monitor and pass-through: what they say in the end is what the hosts handled, each packet once. Of a host that died only the
-//! counts may lack that nobody else was told.
+//! counts may lack that nobody else was reported.
 
 use core::net::Ipv4Addr;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const IN_CALM: Duration = Duration::from_millis(40);
 pub(crate) trait Counting {
     /// The function.
     type Function: NetworkFunction;
-    /// How much later than with the next flush its counts may be told.
+    /// How much later than with the next flush its counts may be reported.
     const WAITS: Duration;
     /// The function, configured.
     fn function() -> Self::Function;
@@ -121,12 +121,16 @@ impl Counting for Passed {
     }
 }
 
-/// Sums that are told lazily wait so long.
+/// Sums that are reported lazily wait so long.
 pub(crate) const LAZINESS: Duration = Duration::from_millis(200);
 
-/// What was counted by when is told, if it may wait so long.
-pub(crate) fn before(told: Time, patience: Duration) -> Time {
-    Time::from_micros(told.as_micros().saturating_sub(patience.as_micros() as u64))
+/// What was counted by when is reported, if it may wait so long.
+pub(crate) fn before(reported: Time, patience: Duration) -> Time {
+    Time::from_micros(
+        reported
+            .as_micros()
+            .saturating_sub(patience.as_micros() as u64),
+    )
 }
 
 fn ends(flow: u16) -> (Endpoint, Endpoint) {
@@ -173,10 +177,10 @@ impl Handled {
         sum(of.flat_map(|(_, handled)| handled))
     }
 
-    /// A host died; all that it wrote by `told` somebody knows.
+    /// A host died; all that it wrote by `reported` somebody knows.
     pub(crate) fn died<F: NetworkFunction>(
         &mut self,
-        (victim, told): (usize, Time),
+        (victim, reported): (usize, Time),
         flows: impl Iterator<Item = u16>,
         hosts: &Hosts<F>,
         said: impl Fn(&F::State, u16) -> Option<Sums>,
@@ -187,7 +191,7 @@ impl Handled {
             // By when it was handled, or by what somebody says beyond all that those who live handled.
             let early = of_victim
                 .iter()
-                .filter(|(at, _)| *at + hosts.told_within() < told);
+                .filter(|(at, _)| *at + hosts.reported_within() < reported);
             let (mut packets, mut bytes) = sum(early);
             for (_, instance) in hosts.instances() {
                 let said = said(instance.state(), flow).unwrap_or_default();
@@ -305,8 +309,8 @@ impl<C: Counting> World for Counted<C> {
         Ok(())
     }
 
-    fn died(&mut self, victim: usize, told: Time, hosts: &Hosts<C::Function>) {
-        let died = (victim, before(told, C::WAITS));
+    fn died(&mut self, victim: usize, reported: Time, hosts: &Hosts<C::Function>) {
+        let died = (victim, before(reported, C::WAITS));
         self.handled.died(died, Self::flows(), hosts, C::counted);
     }
 

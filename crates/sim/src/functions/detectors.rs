@@ -295,7 +295,7 @@ impl World for Scanned {
 const SIGNATURE: &[u8] = b"GET /asterism-needle?x=1";
 const SIGNATURE_ID: u32 = 7;
 /// Another list has this one alone. A stream with a part of the other holds all of it but its first byte, and of each list the whole
-/// signature is the eighth of the ends of its signatures, in their order: whoever read pieces by the other list would find it.
+/// signature is the eighth of the ends of its signatures, in their order: anyone who read pieces by the other list would find it.
 const OTHER: &[u8] = b"FET /asterism-needle?zzz..";
 const OTHER_ID: u32 = 8;
 /// Hosts take up another list within this time of each other, in microseconds, and go back after so long.
@@ -557,12 +557,12 @@ impl World for Streamed {
         Ok(())
     }
 
-    fn died(&mut self, victim: usize, told: Time, _: &Hosts<Signatures>) {
+    fn died(&mut self, victim: usize, reported: Time, _: &Hosts<Signatures>) {
         for stream in &mut self.streams {
             let mut segments = stream.segments.iter();
             stream.lost |= segments.any(|sent| {
                 sent.taken
-                    .is_some_and(|(by, at)| by.host == victim && at >= told)
+                    .is_some_and(|(by, at)| by.host == victim && at >= reported)
             });
         }
     }

@@ -52,8 +52,8 @@ pub(crate) trait World {
     fn looks(&mut self, _: &Hosts<Self::Function>) -> Result<(), Failure> {
         Ok(())
     }
-    /// A host has just died; all that it wrote by `told` somebody alive knows.
-    fn died(&mut self, victim: usize, told: Time, hosts: &Hosts<Self::Function>);
+    /// A host has just died; all that it wrote by `reported` somebody alive knows.
+    fn died(&mut self, victim: usize, reported: Time, hosts: &Hosts<Self::Function>);
     /// Links are good from now on.
     fn calms(&mut self, _: Time) {}
     /// What is still to come to its end; `None`: nothing, there need be no more load.
@@ -122,7 +122,7 @@ pub(crate) fn run<W: World>(
     }
     run.agree()?;
     run.world.judge(&run.hosts)?;
-    run.told()
+    run.reported()
 }
 
 /// A change of the cluster.
@@ -151,14 +151,14 @@ impl<W: World> Run<'_, W> {
             let died = self.hosts.now() + death.at;
             changes.push((died, Change::Death));
             changes.push((died + death.noticed, Change::Noticed));
-            let told = died + death.told;
+            let reported = died + death.reported;
             let at_once = death.at_once && death.returns.is_some();
             if !at_once {
-                changes.push((told, Change::Epoch(2)));
+                changes.push((reported, Change::Epoch(2)));
             }
             if let Some(after) = death.returns {
                 let epoch = if at_once { 2 } else { 3 };
-                changes.push((told + SPREAD + after, Change::Return(epoch)));
+                changes.push((reported + SPREAD + after, Change::Return(epoch)));
             }
         }
         changes.sort_by_key(|(at, _)| *at);
@@ -208,9 +208,9 @@ impl<W: World> Run<'_, W> {
             Change::Death => {
                 // What left before it died was seen.
                 self.drain()?;
-                let told = self.hosts.kill(victim);
-                self.line(|| format!("known of it is all by {told}"));
-                self.world.died(victim, told, &self.hosts);
+                let reported = self.hosts.kill(victim);
+                self.line(|| format!("known of it is all by {reported}"));
+                self.world.died(victim, reported, &self.hosts);
                 *self.report.faults.entry("death").or_default() += 1;
             }
             Change::Noticed => self.hosts.route(),
@@ -333,7 +333,7 @@ impl<W: World> Run<'_, W> {
         self.trace.line(|| format!("{now} {}", line()));
     }
 
-    fn told(mut self) -> Result<Report, Failure> {
+    fn reported(mut self) -> Result<Report, Failure> {
         let total = self.hosts.cluster.network().statistics_total();
         for (kind, count) in [
             ("loss", total.lost),

@@ -10,7 +10,7 @@ use asterism_placement::Time;
 use super::hosts::{Hosts, Place};
 use crate::report::Failure;
 
-/// What was given, by whom, when, and what instances showed that they know of it.
+/// What was given, by which one, when, and what instances showed that they know of it.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     pub(super) subscriber: usize,
@@ -31,9 +31,9 @@ impl Given {
     }
 
     /// A host died: whether perhaps nobody knows of this.
-    fn is_doubtful_after(&mut self, (victim, told): (usize, Time)) -> bool {
+    fn is_doubtful_after(&mut self, (victim, reported): (usize, Time)) -> bool {
         self.shown.retain(|at| at.host != victim);
-        self.by.host == victim && self.since >= told && self.shown.is_empty()
+        self.by.host == victim && self.since >= reported && self.shown.is_empty()
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Era {
 }
 
 impl Era {
-    /// A host died to which packets came of flows, and of sessions, of which nothing was seen yet: perhaps it had begun them, and told.
+    /// A host died to which packets came of flows, and of sessions, of which nothing was seen yet: perhaps it had begun them, and reported.
     pub(super) fn perhaps_of(
         &mut self,
         victim: usize,

@@ -121,7 +121,7 @@ pub(crate) struct Hosts<F: NetworkFunction> {
     draws: Draws,
     /// Whether everybody is known to know everything.
     pub(crate) settled: bool,
-    /// Rosters to be handed out: when, to whom.
+    /// Rosters to be handed out: when, to which one.
     handings: VecDeque<(Time, usize, Roster)>,
     /// The longest that some host's word took to reach another one.
     pub(crate) lag_most: Duration,
@@ -234,7 +234,7 @@ impl<F: NetworkFunction> Hosts<F> {
         let host = match arrival.host {
             Some(host) => host,
             None if plan.sprays => self.draws.one_of(&self.routed),
-            None if plan.deals_anew => {
+            None if plan.deals_again => {
                 let dealt = hash::words(arrival.path, self.dealt, plan.seed);
                 self.routed[(dealt % self.routed.len() as u64) as usize]
             }
@@ -282,8 +282,8 @@ impl<F: NetworkFunction> Hosts<F> {
         self.covered(at.host, of.host) > since
     }
 
-    /// How long what accumulators add may wait before it is told.
-    pub(crate) fn told_within(&self) -> Duration {
+    /// How long what accumulators add may wait before it is reported.
+    pub(crate) fn reported_within(&self) -> Duration {
         self.plan.flush * 2 + self.plan.coalescing + Duration::from_millis(2)
     }
 
@@ -296,8 +296,8 @@ impl<F: NetworkFunction> Hosts<F> {
     pub(crate) fn kill(&mut self, victim: usize) -> Time {
         self.living[victim] = false;
         self.cluster.set_paused(victim, true);
-        let told = self.living().map(|at| self.covered(at, victim)).max();
-        told.unwrap_or(Time::ZERO)
+        let reported = self.living().map(|at| self.covered(at, victim)).max();
+        reported.unwrap_or(Time::ZERO)
     }
 
     /// Routers deal packets to those who live and are ready.
@@ -339,7 +339,7 @@ impl<F: NetworkFunction> Hosts<F> {
         all.sort_by_key(|(at, place, roster)| (*at, roster.epoch.0, *place));
     }
 
-    /// The next incarnation of a host that died: it joins once it is told the epoch.
+    /// The next incarnation of a host that died: it joins once it is reported the epoch.
     pub(crate) fn revive(&mut self, place: usize) {
         self.incarnations[place] += LIVES;
         let host = build(
@@ -377,7 +377,7 @@ impl<F: NetworkFunction> Hosts<F> {
         for (at, instance) in self.instances() {
             let mut digests = instance.digests();
             for (digest, name) in digests.iter_mut().zip(self.function.objects()) {
-                // Nobody else is told of it.
+                // Nobody else is informed of it.
                 if !settings(name).logged {
                     *digest = 0;
                 }

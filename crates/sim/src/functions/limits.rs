@@ -21,7 +21,7 @@ use crate::scenario::Draws;
 
 /// Sources and destinations.
 const ENDS: usize = 3;
-/// Of every service: a bucket that is never half empty, so that what is spent from it may wait before others are told.
+/// Of every service: a bucket that is never half empty, so that what is spent from it may wait before others are reported.
 const CALM: TokenRate = TokenRate {
     tokens_per_second: 1_000,
     burst_tokens: 1_000_000,
@@ -130,7 +130,7 @@ impl Limited {
         match self.spending {
             Spending::Escrow => burst,
             Spending::Approximate => {
-                // A new incarnation begins with full buckets and what it is told: as one instance more.
+                // A new incarnation begins with full buckets and what it is reported: as one instance more.
                 let others = self.instances - 1.0 + self.deaths * self.lanes;
                 let unknown = burst + rate.tokens_per_second as f64 * lag.as_secs_f64();
                 burst + others * unknown
@@ -227,8 +227,8 @@ impl World for Limited {
     }
 
     fn judge(&mut self, hosts: &Hosts<Limiter>) -> Result<(), Failure> {
-        // From spending to being told, from there to being known, and the step within which both are seen.
-        let lag = hosts.lag_most + hosts.told_within() + self.step;
+        // From spending to being reported, from there to being known, and the step within which both are seen.
+        let lag = hosts.lag_most + hosts.reported_within() + self.step;
         for (side, rates) in self.rates.into_iter().enumerate() {
             let judged = rates.into_iter().flatten().zip(&self.passed[side]);
             for (number, (rate, passed)) in judged.enumerate() {

@@ -15,8 +15,8 @@ pub struct Death {
     pub at: Duration,
     /// How long routers go on sending it packets, all of which are lost.
     pub noticed: Duration,
-    /// From the death to the first host that is told of an epoch without it.
-    pub told: Duration,
+    /// From the death to the first host that is informed of an epoch without it.
+    pub reported: Duration,
     /// From there to its next incarnation, which joins; `None`: it stays away.
     pub returns: Option<Duration>,
     /// Its next incarnation is in the very epoch that ends the former one.
@@ -36,8 +36,8 @@ pub struct Plan {
     pub link: LinkConditions,
     /// Each packet takes a host of its own; if not, each direction of each conversation does.
     pub sprays: bool,
-    /// When hosts go or come, routers deal all paths anew; if not, only those that must move.
-    pub deals_anew: bool,
+    /// When hosts go or come, routers deal all paths again; if not, only those that must move.
+    pub deals_again: bool,
     /// Packets come in so often.
     pub step: Duration,
     /// For how long there is load while links are bad, without what a death takes.
@@ -77,7 +77,7 @@ impl Plan {
             victim: draws.within(0, hosts as u64 - 1) as usize,
             at: draws.micros(10_000, load.as_micros() as u64),
             noticed: draws.micros(0, 30_000),
-            told: draws.micros(5_000, 60_000),
+            reported: draws.micros(5_000, 60_000),
             returns: draws.percent(45).then(|| draws.micros(30_000, 90_000)),
             at_once: draws.percent(30),
         });
@@ -87,7 +87,7 @@ impl Plan {
             lanes: draws.one_of(&[1, 1, 2]),
             link,
             sprays: draws.percent(35),
-            deals_anew: draws.percent(40),
+            deals_again: draws.percent(40),
             step: draws.micros(400, 1_200),
             load,
             death,

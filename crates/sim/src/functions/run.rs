@@ -37,7 +37,7 @@ pub enum Subject {
     Signature,
     /// Pass-through.
     PassThrough,
-    /// The balancer, told by flows of a backend that stops to answer.
+    /// The balancer, reported by flows of a backend that stops to answer.
     Watched,
     /// NAT, asked for ports by hosts.
     Asked,

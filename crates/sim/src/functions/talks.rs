@@ -1,7 +1,7 @@
 //! Conversations through the hosts: clients that ask and ask again, servers that answer, each direction on its own way.
 //!
 //! NAT, firewall and balancer are judged by them. The number of a conversation stands in the upper half of TCP sequence numbers, and
-//! in the payload of datagrams: so whoever gets a packet sees whose it is, whatever became of its addresses.
+//! in the payload of datagrams: so anyone who gets a packet sees whose it is, whatever became of its addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -53,13 +53,13 @@ pub(crate) trait Service {
     const EXCLUSIVE: bool;
     /// The function, configured.
     fn function(&mut self) -> Self::Function;
-    /// Who talks to whom.
+    /// Which hosts talk to which others.
     fn ends(&self, number: u16, draws: &mut Draws) -> (Endpoint, Endpoint);
     /// What a flow is given, of a packet that left for a server: the flow, and what.
     fn given(&self, talk: &Talk, source: Endpoint, destination: Endpoint) -> Option<(u64, u64)>;
     /// The flow of a client's packet.
     fn flow(&self, talk: &Talk) -> u64;
-    /// What must hold of an instance's state once all is told, if it does not.
+    /// What must hold of an instance's state once all is reported, if it does not.
     fn mistaken(&self, _: &<Self::Function as NetworkFunction>::State) -> Option<String> {
         None
     }
@@ -519,13 +519,13 @@ impl<S: Service> World for Talks<S> {
         }
     }
 
-    fn died(&mut self, victim: usize, told: Time, _: &Hosts<S::Function>) {
-        self.bindings.died(victim, told);
+    fn died(&mut self, victim: usize, reported: Time, _: &Hosts<S::Function>) {
+        self.bindings.died(victim, reported);
         for talk in &mut self.talks {
             let touched = talk.touched.remove(&victim);
             // A packet that waited was handled later than it came.
             let late = Duration::from_millis(25);
-            if S::MAY_LOSE && touched.is_some_and(|touched| touched + late >= told) {
+            if S::MAY_LOSE && touched.is_some_and(|touched| touched + late >= reported) {
                 talk.state = State::Lost;
             }
         }

@@ -65,7 +65,7 @@ struct Connection {
     repeats: u32,
     due: Time,
     is_known: bool,
-    /// Backends that got its SYN, by whom and when.
+    /// Backends that got its SYN, by which one and when.
     given: Vec<(u8, Place, Time)>,
     /// Who answered it, by which instance and when the answer left.
     answered: Option<(u8, Place, Time)>,
@@ -77,7 +77,7 @@ struct Connection {
     avoids: BTreeSet<Place>,
 }
 
-/// An instance was told that a flow failed.
+/// An instance was informed that a flow failed.
 #[derive(Debug)]
 struct Note {
     place: usize,
@@ -326,7 +326,7 @@ impl Watched {
                 return Err(Failure::new(
                     "new flows leave a backend that is dead",
                     format!(
-                        "{at:?} gave it {number}, told by {:?}, silent since {}",
+                        "{at:?} gave it {number}, reported by {:?}, silent since {}",
                         self.notes, self.falls
                     ),
                 ));
@@ -589,8 +589,8 @@ impl World for Watched {
         }
     }
 
-    fn died(&mut self, victim: usize, told: Time, _: &Hosts<Balancer>) {
-        self.bindings.died(victim, told);
+    fn died(&mut self, victim: usize, reported: Time, _: &Hosts<Balancer>) {
+        self.bindings.died(victim, reported);
         self.back.remove(&victim);
     }
 

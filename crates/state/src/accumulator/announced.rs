@@ -1,6 +1,6 @@
 //! Digests of what writers announced of their cells, for hosts to compare (rule 27).
 //!
-//! What an instance holds of a cell runs ahead of what it told the others, so digests are of totals as they were flushed and
+//! What an instance holds of a cell runs ahead of what it reported the others, so digests are of totals as they were flushed and
 //! applied. A cell's last announced total is the newest or greatest of those in the groups that an instance has, whatever their
 //! order: equal groups, equal digests. They change when a total is flushed or applied, never when a packet adds.
 
@@ -53,7 +53,11 @@ pub(super) fn digest(name: u64, writer: u64, (total, sequence): (u64, u64)) -> u
     )
 }
 
-/// As [`digest`], of a cell that was perhaps never told of: then nothing.
-pub(super) fn digest_if(is_told: bool, name: u64, writer: u64, of: (u64, u64)) -> u64 {
-    if is_told { digest(name, writer, of) } else { 0 }
+/// As [`digest`], of a cell that was perhaps never reported: then nothing.
+pub(super) fn digest_if(is_reported: bool, name: u64, writer: u64, of: (u64, u64)) -> u64 {
+    if is_reported {
+        digest(name, writer, of)
+    } else {
+        0
+    }
 }

@@ -25,7 +25,7 @@ pub struct Bloom<K: Key> {
     settings: ObjectSettings,
     grid: Grid,
     words: Region<u64>,
-    /// Words whose bits this instance has set and not told yet: a bit for each, and their numbers.
+    /// Words whose bits this instance has set and not reported yet: a bit for each, and their numbers.
     is_changed: Region<u64>,
     changed: Vec<u32>,
     /// The bits of each word that anybody announced.
@@ -101,7 +101,7 @@ impl<K: Key> Bloom<K> {
     }
 
     /// What an image says of a word: what is not announced follows in the log.
-    fn told(&self, word: u32) -> u64 {
+    fn reported(&self, word: u32) -> u64 {
         let bits = self.words[word as usize];
         let announced = self.announced.as_ref();
         announced.map_or(bits, |announced| announced.own[word as usize])
@@ -116,7 +116,7 @@ impl<K: Key> Bloom<K> {
         self.mark(word);
     }
 
-    /// The word is to be told.
+    /// The word is to be reported.
     fn mark(&mut self, word: u32) {
         let (of, flag) = split(word);
         if self.settings.logged && self.is_changed[of as usize] & flag == 0 {
@@ -206,21 +206,21 @@ impl<K: Key> Object for Bloom<K> {
     }
     fn announced(&self) -> u64 {
         (0..self.words.len() as u32).fold(0, |sum, word| {
-            sum.wrapping_add(digest(word, self.told(word)))
+            sum.wrapping_add(digest(word, self.reported(word)))
         })
     }
-    /// All bits of a word go, of whoever they are: what others lack of them they add.
+    /// All bits of a word go, of anyone who they are: what others lack of them they add.
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         let words = self.words.len() as u32;
         let end = cursor.saturating_add(records).min(words);
-        let mut told = 0;
+        let mut reported = 0;
         for word in cursor..end {
-            if self.told(word) != 0 && leaves.contains(Leaves::of(hash_place(word, &()))) {
+            if self.reported(word) != 0 && leaves.contains(Leaves::of(hash_place(word, &()))) {
                 self.mark(word);
-                told += 1;
+                reported += 1;
             }
         }
-        ((end < words).then_some(end), told)
+        ((end < words).then_some(end), reported)
     }
     fn origins_named(&self, _: u32, _: u32, _: &mut NamedOrigins) -> Option<u32> {
         // Bits do not say who set them.
@@ -239,7 +239,7 @@ impl<K: Key> Object for Bloom<K> {
             if !part.look() {
                 return Some(word);
             }
-            let bits = self.told(word);
+            let bits = self.reported(word);
             if bits == 0 {
                 continue;
             }

@@ -87,11 +87,11 @@ pub(super) struct Cells<T: Copy> {
     totals: Totals,
     cells: Region<Cell<T>>,
     changed: Vec<u32>,
-    /// Of those that had changed when a flush began, the ones that it has not told yet: what changes while it goes on waits for
+    /// Of those that had changed when a flush began, the ones that it has not reported yet: what changes while it goes on waits for
     /// the next one, however often that is.
     telling: Vec<u32>,
     others: Vec<Others>,
-    /// What instances in the place of this one announced in earlier incarnations of the host, by place. It is part of `own`, and what is told
+    /// What instances in the place of this one announced in earlier incarnations of the host, by place. It is part of `own`, and what is reported
     /// of a place until this incarnation announced something of it.
     before: Option<Region<Said>>,
     /// The last announced total of each own cell is in it too.
@@ -227,7 +227,7 @@ impl<T: Copy> Cells<T> {
     }
 
     /// An earlier incarnation of this host announced a total, which is this instance's from now on. One that comes once this incarnation has
-    /// announced a total of its own had better be told: the others took that one, and have this one nowhere.
+    /// announced a total of its own had better be reported: the others took that one, and have this one nowhere.
     #[cold]
     fn go_on_from(&mut self, (place, name): (u32, u64), said: Said) {
         let room = self.cells.len();
@@ -242,7 +242,7 @@ impl<T: Copy> Cells<T> {
         let cell = &mut self.cells[place as usize];
         cell.own = cell.own.wrapping_add(change(said.total, known.total));
         if cell.flushed != 0 {
-            if cell.changes == 0 && !mutant::active(Mutant::LateTotalUntold) {
+            if cell.changes == 0 && !mutant::active(Mutant::LateTotalUnreported) {
                 cell.changes = u32::MAX;
                 self.mark(place);
             }
@@ -265,8 +265,8 @@ impl<T: Copy> Cells<T> {
         };
         for (place, said) in before.iter().enumerate() {
             let cell = &mut self.cells[place];
-            let is_untold = said.sequence != 0 && cell.flushed == 0 && cell.changes == 0;
-            if is_untold && bears_old_name(&self.context, Origin(said.origin)) {
+            let is_unreported = said.sequence != 0 && cell.flushed == 0 && cell.changes == 0;
+            if is_unreported && bears_old_name(&self.context, Origin(said.origin)) {
                 cell.changes = u32::MAX;
                 self.mark(place as u32);
             }
@@ -299,8 +299,8 @@ impl<T: Copy> Cells<T> {
             sequence,
             origin,
         } = said;
-        let is_told = self.announced.is_some() && sequence != 0;
-        if !is_told {
+        let is_reported = self.announced.is_some() && sequence != 0;
+        if !is_reported {
             return 0;
         }
         let writer = writer(&self.context, Writing { origin, lane });
@@ -342,14 +342,15 @@ impl<T: Copy> Cells<T> {
                 .stamp(true, crate::context::OPERATION_BYTES_MAX);
             let before = self.before(place);
             let cell = &mut self.cells[place as usize];
-            self.context.note_told(core::mem::take(&mut cell.changes));
+            self.context
+                .note_reported(core::mem::take(&mut cell.changes));
             let said = core::mem::replace(&mut cell.flushed, stamp.sequence);
             let total = cell.own;
             let length = self.context.log(|out| {
                 out.tag(self.object, 0);
                 out.varint(lane.into());
                 name(place, &cell.tag, out);
-                out.varint(if mutant::active(Mutant::TotalToldShort) {
+                out.varint(if mutant::active(Mutant::TotalReportedShort) {
                     total.wrapping_sub(1)
                 } else {
                     total
@@ -404,21 +405,22 @@ impl<T: Copy> Cells<T> {
         hash: impl Fn(u32, &T) -> u64,
     ) -> (Option<u32>, u32) {
         let end = cursor.saturating_add(places).min(used);
-        let mut told = 0;
+        let mut reported = 0;
         for place in cursor..end {
-            let is_told = self.before(place).sequence != 0;
+            let is_reported = self.before(place).sequence != 0;
             let cell = &mut self.cells[place as usize];
-            if cell.flushed == 0 && !is_told || !leaves.contains(Leaves::of(hash(place, &cell.tag)))
+            if cell.flushed == 0 && !is_reported
+                || !leaves.contains(Leaves::of(hash(place, &cell.tag)))
             {
                 continue;
             }
-            told += 1;
+            reported += 1;
             if cell.changes == 0 {
                 cell.changes = u32::MAX;
                 self.mark(place);
             }
         }
-        ((end < used).then_some(end), told)
+        ((end < used).then_some(end), reported)
     }
 
     /// The totals of all writers in the first `used` places, from `cursor` on. Writer by writer, each in strides of the whole
@@ -485,7 +487,7 @@ impl<T: Copy> Cells<T> {
         (of < self.others.len() as u32).then_some((of + 1) * room)
     }
 
-    /// What is known of a writer's total: (whose, total, group); `None` if it was never told. Writer 0 is this instance.
+    /// What is known of a writer's total: (whose, total, group); `None` if it was never reported. Writer 0 is this instance.
     fn total(&self, writer: u32, place: u32) -> Option<(Writing, u64, u64)> {
         let own = own_writing(&self.context);
         let cell = &self.cells[place as usize];

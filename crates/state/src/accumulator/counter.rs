@@ -26,14 +26,14 @@ pub struct Counter {
     own: u64,
     others: u64,
     /// The total that was last flushed.
-    told: u64,
+    reported: u64,
     /// (writer, its total, the group that said so)
     cells: Vec<(Seat, u64, Stamp)>,
-    /// What the instance in this one's place announced in earlier incarnations of the host: part of `own`, and what is told until this incarnation
+    /// What the instance in this one's place announced in earlier incarnations of the host: part of `own`, and what is reported until this incarnation
     /// announced something.
     before: (u64, Stamp),
     flushed: Stamp,
-    /// It is to be told though it did not change.
+    /// It is to be reported though it did not change.
     again: bool,
 }
 
@@ -47,7 +47,7 @@ impl Counter {
             settings,
             own: 0,
             others: 0,
-            told: 0,
+            reported: 0,
             cells,
             before: (0, NEVER),
             flushed: NEVER,
@@ -57,8 +57,8 @@ impl Counter {
 
     /// What each writer announced, this instance first; additions that are not flushed follow in the log.
     fn announcements(&self) -> impl Iterator<Item = (Writing, u64, Stamp)> + '_ {
-        let (seat, own) = (Seat::own(&self.context), (self.told, self.flushed));
-        let (total, stamp) = if self.is_told() { own } else { self.before };
+        let (seat, own) = (Seat::own(&self.context), (self.reported, self.flushed));
+        let (total, stamp) = if self.is_reported() { own } else { self.before };
         let own = (stamp != NEVER).then_some((seat, total, stamp));
         let all = own.into_iter().chain(self.cells.iter().copied());
         all.map(|(seat, total, stamp)| {
@@ -69,7 +69,7 @@ impl Counter {
     }
 
     /// Whether this incarnation announced anything.
-    fn is_told(&self) -> bool {
+    fn is_reported(&self) -> bool {
         self.flushed != NEVER
     }
 
@@ -115,7 +115,7 @@ impl Counter {
     }
 
     /// An earlier incarnation of this host announced a total, which is this instance's from now on. One that comes once this incarnation has
-    /// announced a total of its own is told by the next flush.
+    /// announced a total of its own is reported by the next flush.
     fn go_on_from(&mut self, total: u64, stamp: Stamp) {
         let known = self.before;
         if known.1 != NEVER && !replaces(&self.context, (total, stamp), known) {
@@ -124,9 +124,9 @@ impl Counter {
         let more = change(total, known.0);
         self.before = (total, stamp);
         self.own = self.own.wrapping_add(more);
-        if !self.is_told() {
+        if !self.is_reported() {
             // The others have it from who announced it.
-            self.told = self.told.wrapping_add(more);
+            self.reported = self.reported.wrapping_add(more);
         }
     }
 }
@@ -164,7 +164,7 @@ impl Object for Counter {
         self.learn(writing, total, stamp)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
-        let changed = self.own != self.told || self.again;
+        let changed = self.own != self.reported || self.again;
         if !changed || !self.settings.logged || self.context.accumulators_held() {
             return true;
         }
@@ -181,7 +181,7 @@ impl Object for Counter {
             out.varint(self.own);
         });
         *bytes = bytes.saturating_sub(length);
-        self.told = self.own;
+        self.reported = self.own;
         self.again = false;
         true
     }
@@ -211,17 +211,17 @@ impl Object for Counter {
             })
     }
     fn write_again(&mut self, leaves: &LeafSet, _: u32, _: u32) -> (Option<u32>, u32) {
-        let asked = leaves.contains(0) && (self.is_told() || self.before.1 != NEVER);
-        // One that was asked for before, and is not told yet, stays.
+        let asked = leaves.contains(0) && (self.is_reported() || self.before.1 != NEVER);
+        // One that was asked for before, and is not reported yet, stays.
         self.again |= asked;
         (None, asked.into())
     }
     fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
         // All at once: there is one for each instance of a host.
-        let told = [self.before.1, self.flushed];
+        let reported = [self.before.1, self.flushed];
         let others = self.cells.iter().map(|&(_, _, stamp)| stamp);
         others
-            .chain(told)
+            .chain(reported)
             .for_each(|stamp| named.mark(stamp.origin.0));
         None
     }

@@ -11,7 +11,7 @@ use crate::prefetch_hints::PrefetchHints;
 use crate::reservations::Reservations;
 
 /// Numbers of a shared object, in multiples of its capacity: another member may forget a key a little earlier than this one,
-/// and use its share anew.
+/// and use its share again.
 const SLACK: u32 = 2;
 
 zeroed! {

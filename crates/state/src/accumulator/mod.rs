@@ -61,7 +61,7 @@ const LANES_OF_HOST_MAX: u64 = 256;
 /// Writers (hosts × instances) of one accumulator at most; of those that forget, hosts × instances × incarnations. What further ones
 /// say is refused, so that bytes gone wrong cannot use up the memory.
 const WRITERS_MAX: usize = 1024;
-/// Incarnations of a host whose names its totals bear at most. What nobody adds to any more bears that of the incarnation that told it last, and an
+/// Incarnations of a host whose names its totals bear at most. What nobody adds to any more bears that of the incarnation that reported it last, and an
 /// instance tells [`ORIGINS_MAX`](crate::stamp::ORIGINS_MAX) incarnations apart at a time.
 const INCARNATIONS_NAMED: u64 = 8;
 /// Cells of one shared accumulator at most: a place in an image is a writer and a cell.
@@ -75,7 +75,7 @@ struct Writing {
 }
 
 /// Whose cells they are whatever the incarnation: an instance goes on with the totals of the one that had its place in the incarnation before, so
-/// that hosts which are started anew leave no totals behind.
+/// that hosts which are restarted leave no totals behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seat {
     member: u16,
@@ -113,7 +113,7 @@ impl Party {
         let member = context.origin_name(Origin(origin)).member;
         let seat = Seat { member, lane };
         if seat == Seat::own(context) {
-            if mutant::active(Mutant::TotalsBeginAnew) {
+            if mutant::active(Mutant::TotalsBeginAgain) {
                 return Self::Own;
             }
             Self::Before
@@ -130,11 +130,11 @@ fn is_of_later_incarnation(context: &Context, origin: Origin, than: Origin) -> b
         || mutant::active(Mutant::EarlierIncarnationWins)
 }
 
-/// Whether what an earlier incarnation of this host told bears a name so old that this one had better tell it anew.
+/// Whether what an earlier incarnation of this host reported bears a name so old that this one had better tell it again.
 fn bears_old_name(context: &Context, origin: Origin) -> bool {
-    let told = context.origin_name(origin).incarnation;
+    let reported = context.origin_name(origin).incarnation;
     let own = context.identity().own.incarnation;
-    told.saturating_add(INCARNATIONS_NAMED) < own && !mutant::active(Mutant::NamesPileUp)
+    reported.saturating_add(INCARNATIONS_NAMED) < own && !mutant::active(Mutant::NamesPileUp)
 }
 
 /// Whether a cell's (total, group) replaces another. A group may hold a total twice, and an image what was
@@ -203,7 +203,7 @@ fn read_cell(context: &Context, input: &mut Reader<'_>) -> Result<(Writing, u64,
     ))
 }
 
-/// The total of a saved cell, whoever wrote it and whenever.
+/// The total of a saved cell, no matter who wrote it and whenever.
 fn read_saved(input: &mut Reader<'_>) -> Result<u64, BadBytes> {
     read_lane(input)?;
     let total = input.varint()?;

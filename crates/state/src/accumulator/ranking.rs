@@ -1,4 +1,4 @@
-//! The heaviest keys of all instances, made of the places that each has told.
+//! The heaviest keys of all instances, made of the places that each has reported.
 
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ impl<K> Default for Writer<K> {
 }
 
 /// Puts together what instances have in their places. For people and the control plane, where it may be read in parts: what
-/// changes between two of them is told as it was at either time.
+/// changes between two of them is reported as it was at either time.
 #[derive(Debug)]
 pub struct HeavyKeys<K: Key> {
     places: u32,

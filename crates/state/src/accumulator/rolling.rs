@@ -2,7 +2,7 @@
 //!
 //! Each bucket that is kept has parts of its own, so that those of the past are compared while the present changes. The ring of
 //! these digests ends at the newest bucket that anybody *announced*, which follows from the groups alone. The ring of the cells may
-//! be further: this instance has added in a bucket that it has not told of yet. What that dropped early is no more to be compared
+//! be further: this instance has added in a bucket that it has not informed of yet. What that dropped early is no more to be compared
 //! here ([`UNSURE`]) until others drop it too. So is everything after an announcement was refused because the clocks of two
 //! hosts are too far apart, for as long as others may hold it.
 
@@ -88,7 +88,7 @@ impl Rolling {
         self.unsure_before = self.unsure_before.max(gone);
     }
 
-    /// This host's clock was perhaps set back so far that the ring began anew.
+    /// This host's clock was perhaps set back so far that the ring began again.
     pub(super) fn follow(&mut self, ring: &Ring) {
         if self.set_back == ring.tally.set_back {
             return;

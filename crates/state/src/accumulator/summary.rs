@@ -157,7 +157,7 @@ impl<K: Key> Summary<K> {
         !core::mem::replace(&mut self.places[place as usize].changed, true)
     }
 
-    /// From here on a change of the place is told by [`Summary::add`] again.
+    /// From here on a change of the place is reported by [`Summary::add`] again.
     pub(super) fn unmark(&mut self, place: u32) {
         self.places[place as usize].changed = false;
     }

@@ -28,7 +28,7 @@ zeroed! {
         own: u64,
         others: u64,
         bucket: u32,
-        /// How often it changed since it was told, counted down from zero: it is in the list of those to tell unless zero.
+        /// How often it changed since it was reported, counted down from zero: it is in the list of those to tell unless zero.
         changes: u32,
     }
 }
@@ -56,7 +56,7 @@ pub(super) struct TimedCells {
     pub(super) ring: Ring,
     cells: Region<Cell>,
     changed: Vec<u32>,
-    /// Of those that had changed when a flush began, the ones that it has not told yet.
+    /// Of those that had changed when a flush began, the ones that it has not reported yet.
     telling: Vec<u32>,
     others: Vec<Others>,
     announced: Option<Rolling>,
@@ -184,7 +184,7 @@ impl TimedCells {
         Ok(Some(writing))
     }
 
-    /// A writer of whom nothing is kept any more.
+    /// A writer of which one nothing is kept any more.
     #[cold]
     fn forgotten(&self) -> Option<usize> {
         let keeps = |known: &Known| known.total > 0 && self.ring.keeps(known.bucket);
@@ -292,7 +292,7 @@ impl TimedCells {
     }
 
     /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`TimedCells::learn`]; a place
-    /// without a name is not told.
+    /// without a name is not reported.
     pub(super) fn flush(
         &mut self,
         bytes: &mut usize,
@@ -319,7 +319,7 @@ impl TimedCells {
                 self.ring.tally.expired += 1;
                 continue;
             }
-            self.context.note_told(changes);
+            self.context.note_reported(changes);
             self.context
                 .stamp(true, crate::context::OPERATION_BYTES_MAX);
             let length = self.context.log(|out| {
@@ -332,8 +332,8 @@ impl TimedCells {
             *bytes = bytes.saturating_sub(length);
             if let Some(announced) = &mut self.announced {
                 announced.advance(bucket);
-                let told = Known { total: own, bucket };
-                let known = core::mem::replace(&mut announced.own[at as usize], told);
+                let reported = Known { total: own, bucket };
+                let known = core::mem::replace(&mut announced.own[at as usize], reported);
                 let before = if known.bucket == bucket {
                     known.total
                 } else {
@@ -384,7 +384,7 @@ impl TimedCells {
         hash: impl Fn(u32) -> u64,
     ) -> (Option<u32>, u32) {
         let end = cursor.saturating_add(places).min(used);
-        let mut told = 0;
+        let mut reported = 0;
         for at in cursor * self.ring.slots()..end * self.ring.slots() {
             let own = self.total(0, at);
             let Some((known, announced)) = own.zip(self.announced.as_ref()) else {
@@ -395,17 +395,17 @@ impl TimedCells {
             if cell.bucket != bucket || !leaves.contains(announced.leaf_of(bucket, name)) {
                 continue;
             }
-            told += 1;
+            reported += 1;
             if cell.changes == 0 {
                 cell.changes = u32::MAX;
                 self.mark(at as usize);
             }
         }
-        ((end < used).then_some(end), told)
+        ((end < used).then_some(end), reported)
     }
 
     /// Where the ring ends, then the totals of all writers in the first `used` places, writer by writer: as they were announced,
-    /// if hosts compare that. Of a total that is told again, the greater one counts.
+    /// if hosts compare that. Of a total that is reported again, the greater one counts.
     pub(super) fn image(
         &self,
         cursor: u32,
@@ -467,7 +467,7 @@ impl TimedCells {
         self.image_end(writer * room, part)
     }
 
-    /// What the ring dropped during the walk was not told, unless it is announced by now: then it follows in the log.
+    /// What the ring dropped during the walk was not reported, unless it is announced by now: then it follows in the log.
     fn image_end(&self, end: u32, part: &mut Part<'_>) -> Option<u32> {
         let head = self.ring.head();
         let announced = self.announced.as_ref().map_or(head, Rolling::head);
@@ -495,8 +495,8 @@ impl TimedCells {
                 let Cell { own, bucket, .. } = self.cells[at as usize];
                 let announced = self.announced.as_ref();
                 let (total, bucket) = announced.map_or((own, bucket), |announced| {
-                    let told = announced.own[at as usize];
-                    (told.total, told.bucket)
+                    let reported = announced.own[at as usize];
+                    (reported.total, reported.bucket)
                 });
                 (own_writing(&self.context), total, bucket)
             }

@@ -23,7 +23,7 @@ use crate::shown::{Filled, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
-/// Bytes of a flush for each key of which what was spent is counted: what telling it takes, about. Who counts more than can be told
+/// Bytes of a flush for each key of which what was spent is counted: what telling it takes, about. Who counts more than can be reported
 /// makes a turn long for nothing.
 const COUNTED_BYTES: usize = 10;
 /// Keys that a flush may count in a turn, however few bytes it has.
@@ -108,12 +108,12 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         } else {
             1
         };
-        let (shares, is_told) = match spending {
+        let (shares, is_reported) = match spending {
             Spending::Approximate => (1, settings.logged),
             Spending::Escrow => (instances, false),
         };
-        let keys = Keyed::new(context.clone(), &settings, is_told);
-        let spent = is_told.then(|| {
+        let keys = Keyed::new(context.clone(), &settings, is_reported);
+        let spent = is_reported.then(|| {
             // As long as the slowest empty bucket takes to fill: older spending does not matter any more.
             let window = Window {
                 buckets: 1,
@@ -266,7 +266,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         };
         let tick = self.context.tick();
         let mut count = |number, count| {
-            // The ring moves on only with what others are told of.
+            // The ring moves on only with what others are informed of.
             if count > 0
                 && let Some(bucket) = spent.ring.add_at(tick)
             {
@@ -383,7 +383,7 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
     /// While a bucket is at least half full, nobody decides by what others spent from it: a patient flush leaves it out. Of a great
     /// many keys it takes as many turns as telling them does.
     fn flush(&mut self, bytes: &mut usize) -> bool {
-        let leaves_out = self.context.is_patient() || mutant::active(Mutant::CalmNeverTold);
+        let leaves_out = self.context.is_patient() || mutant::active(Mutant::CalmNeverReported);
         let most = (*bytes / COUNTED_BYTES).max(COUNTED_MIN);
         let counts = !(leaves_out && mutant::active(Mutant::ShortWaits));
         let is_counted = !counts || self.count_noted(!leaves_out, most);
@@ -455,7 +455,7 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
         let (writing, total, _) = read_cell(&self.context, input)?;
         self.learn(key, writing, (bucket, total))
     }
-    /// What was saved is owed here, and told as spent by this instance.
+    /// What was saved is owed here, and reported as spent by this instance.
     fn restore(
         &mut self,
         flags: u8,

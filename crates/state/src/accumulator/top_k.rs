@@ -38,11 +38,11 @@ pub struct TopK<K: Key> {
     changed: Vec<u32>,
     others: Vec<Others<K>>,
     /// What the instance in this one's place announced in earlier incarnations of the host. Once this one has joined, its own summary goes
-    /// on from there, and this is what is told of a place until this incarnation told something of it.
+    /// on from there, and this is what is informed of a place until this incarnation reported something of it.
     before: Option<Others<K>>,
     joined: bool,
-    /// Places that this incarnation told something of.
-    told: Region<bool>,
+    /// Places that this incarnation reported something of.
+    reported: Region<bool>,
     announced: Option<Announced<Said<K>>>,
 }
 
@@ -83,7 +83,7 @@ impl<K: Key> TopK<K> {
             others: Vec::with_capacity(64),
             before: None,
             joined: false,
-            told: Region::new(places as usize),
+            reported: Region::new(places as usize),
             announced: Announced::new(&settings, places),
             context,
             object,
@@ -206,7 +206,7 @@ impl<K: Key> TopK<K> {
         Ok(())
     }
 
-    /// An earlier incarnation of this host told something of a place after this instance went on from what it knew of it.
+    /// An earlier incarnation of this host reported something of a place after this instance went on from what it knew of it.
     #[cold]
     fn go_on_from(&mut self, place: u32, said: Said<K>) {
         let (seat, places) = (Seat::own(&self.context), self.places());
@@ -218,13 +218,13 @@ impl<K: Key> TopK<K> {
         else {
             return;
         };
-        if !self.told[place as usize] {
+        if !self.reported[place as usize] {
             self.audit(place, seat.lane, known, said);
         }
         if self.own.put(place, held) {
             return;
         }
-        // The others have that in this place now, or had something of this incarnation there before: they are told what is there.
+        // The others have that in this place now, or had something of this incarnation there before: they are informed what is there.
         let more = held.count.saturating_sub(known.count);
         if more > 0 {
             let changed = self.own.add(&held.key, more, held.error.min(more));
@@ -234,7 +234,7 @@ impl<K: Key> TopK<K> {
         self.mark(marked);
     }
 
-    /// What a writer is known to have told of a place changed.
+    /// What a writer is known to have reported a place changed.
     fn audit(&mut self, place: u32, lane: u16, before: Said<K>, after: Said<K>) {
         let digests = (
             self.digest_of(place, lane, before),
@@ -245,7 +245,7 @@ impl<K: Key> TopK<K> {
         }
     }
 
-    /// A place's part of the digests that hosts compare; nothing if nobody told anything of it.
+    /// A place's part of the digests that hosts compare; nothing if nobody reported anything of it.
     fn digest_of(&self, place: u32, lane: u16, said: Said<K>) -> u64 {
         let origin = said.origin;
         said.get().map_or(0, |held| {
@@ -263,11 +263,11 @@ impl<K: Key> TopK<K> {
         }
     }
 
-    /// What an instance told of a place: this one in this incarnation, or before it.
-    fn told(&self, writer: u32, place: u32) -> Said<K> {
+    /// What an instance reported a place: this one in this incarnation, or before it.
+    fn reported(&self, writer: u32, place: u32) -> Said<K> {
         let at = place as usize;
         match writer.checked_sub(1) {
-            None if !self.told[at] => self
+            None if !self.reported[at] => self
                 .before
                 .as_ref()
                 .map_or(Said::NOTHING, |before| before.places[at]),
@@ -336,7 +336,7 @@ impl<K: Key> Others<K> {
         self.places[place as usize].get()
     }
 
-    /// What a key has. While not all is told, a key may be in its old place and its new one: the greater count is the newer.
+    /// What a key has. While not all is reported, a key may be in its old place and its new one: the greater count is the newer.
     #[inline]
     fn find(&self, key: &K, hash: u64) -> Option<Counted<K>> {
         let best = Cell::new(None);
@@ -435,12 +435,12 @@ impl<K: Key> Object for TopK<K> {
                 out.varint(held.count);
             });
             *bytes = bytes.saturating_sub(length);
-            let (before, after) = (self.told(0, place), Said::of(held, Origins::OWN));
+            let (before, after) = (self.reported(0, place), Said::of(held, Origins::OWN));
             let digests = (
                 self.digest_of(place, lane, before),
                 self.digest_of(place, lane, after),
             );
-            self.told[place as usize] = true;
+            self.reported[place as usize] = true;
             if let Some(announced) = &mut self.announced {
                 announced.own[place as usize] = after;
                 let leaf = Leaves::of(hash_place(place, &()));
@@ -485,25 +485,25 @@ impl<K: Key> Object for TopK<K> {
                 continue;
             };
             for place in 0..self.places() {
-                let said = self.told(of, place);
+                let said = self.reported(of, place);
                 sum = sum.wrapping_add(self.digest_of(place, lane, said));
             }
         }
         sum
     }
-    /// Counts of a place only grow, so it raises what is too small elsewhere; what is too great goes when a greater one is told.
+    /// Counts of a place only grow, so it raises what is too small elsewhere; what is too great goes when a greater one is reported.
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         let end = cursor.saturating_add(records).min(self.places());
-        let mut told = 0;
+        let mut reported = 0;
         for place in cursor..end {
             let wanted = leaves.contains(Leaves::of(hash_place(place, &())));
-            if wanted && self.told(0, place).get().is_some() {
-                told += 1;
+            if wanted && self.reported(0, place).get().is_some() {
+                reported += 1;
                 let marked = self.own.mark(place).then_some(place);
                 self.mark(marked);
             }
         }
-        ((end < self.places()).then_some(end), told)
+        ((end < self.places()).then_some(end), reported)
     }
     /// Of all instances' places.
     fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
@@ -526,8 +526,8 @@ impl<K: Key> Object for TopK<K> {
                 continue;
             };
             for place in 0..self.places() {
-                // What this incarnation tells of next counts as told.
-                let mut said = self.told(writer, place);
+                // What this incarnation tells of next counts as reported.
+                let mut said = self.reported(writer, place);
                 if writer == 0 && self.own.get(place) != said.get() {
                     said = self.said(place);
                 }
@@ -547,7 +547,7 @@ impl<K: Key> Object for TopK<K> {
         }
         digest
     }
-    /// Of a place that is told again, the greater count is the newer.
+    /// Of a place that is reported again, the greater count is the newer.
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if !self.settings.logged {
             return None;
@@ -559,7 +559,7 @@ impl<K: Key> Object for TopK<K> {
                 if !part.look() {
                     return Some(writer * places + place);
                 }
-                let said = self.told(writer, place);
+                let said = self.reported(writer, place);
                 let Some(held) = said.get() else {
                     continue;
                 };

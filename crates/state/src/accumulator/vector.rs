@@ -24,7 +24,7 @@ pub struct Vector {
 }
 
 /// Adds to a [`Vector`] from where no packet acts, as when a row of a table comes or ends: what is added counts here at once, and
-/// is told to others with the next flush.
+/// is asked to others with the next flush.
 #[derive(Debug)]
 pub struct Later {
     amounts: Box<[Cell<i64>]>,

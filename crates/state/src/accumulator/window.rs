@@ -34,7 +34,7 @@ pub struct WindowTally {
     pub expired: u64,
     /// Totals of a member whose clock is ahead of this host's by more than [`SKEW_SECONDS_MAX`].
     pub ahead: u64,
-    /// How often this host's clock was set back by more than that, and it began anew with nothing.
+    /// How often this host's clock was set back by more than that, and it began again with nothing.
     pub set_back: u64,
 }
 
@@ -179,7 +179,7 @@ impl Ring {
         self.written = self.written.max(bucket);
     }
 
-    /// Moves the ring on to the bucket of `tick` if that drops something: then the others must be told, for this is no
+    /// Moves the ring on to the bucket of `tick` if that drops something: then the others must be reported, for this is no
     /// addition. Without it, what nobody adds to any more would stay for ever.
     pub(super) fn keep_up(&mut self, tick: Tick) -> bool {
         let now = self.bucket(tick);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_begins_anew() {
+    fn a_clock_that_is_set_back_begins_again() {
         let mut ring = Ring::new(WINDOW);
         ring.add_at(10_000);
         assert_eq!(ring.add_at(100), None);

@@ -123,7 +123,7 @@ impl<K: Key> WindowedCountMinAct<'_, K> {
     /// Adds for a key, in the bucket of the packet's arrival. Nothing, but counted, if that bucket was dropped already.
     #[inline(always)]
     pub fn add(&mut self, key: &K, amount: u64) {
-        // Nothing is no addition: nobody would be told of the bucket that it moves the ring to.
+        // Nothing is no addition: nobody would be informed of the bucket that it moves the ring to.
         if amount == 0 {
             return;
         }

@@ -177,7 +177,7 @@ impl<K: Key> WindowedCountersAct<'_, K> {
     /// bucket was dropped already. A total of an instance, key and bucket stops at 2⁶⁴ - 1.
     #[inline(always)]
     pub fn add(&mut self, tally: &Tally<K>, amount: u64) {
-        // Nothing is no addition: nobody would be told of the bucket that it moves the ring to.
+        // Nothing is no addition: nobody would be informed of the bucket that it moves the ring to.
         if amount == 0 {
             return;
         }

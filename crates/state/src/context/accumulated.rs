@@ -1,4 +1,4 @@
-//! What flushes of accumulators are told, and tell.
+//! What flushes of accumulators are reported, and tell.
 
 use core::cell::Cell;
 
@@ -9,7 +9,7 @@ use super::Context;
 pub(super) struct Patience {
     is_patient: Cell<bool>,
     is_lazy: Cell<bool>,
-    /// Objects that are told lazily, a bit for each.
+    /// Objects that are reported lazily, a bit for each.
     lazy: Cell<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Context {
     pub(crate) fn is_patient(&self) -> bool {
         self.patience.is_patient.get()
     }
-    /// While set, flushes pass over the objects that are told lazily.
+    /// While set, flushes pass over the objects that are reported lazily.
     pub fn be_lazy(&self, lazy: bool) {
         self.patience.is_lazy.set(lazy);
     }
@@ -41,15 +41,15 @@ impl Context {
     pub fn passes_over(&self, object: u8) -> bool {
         self.patience.is_lazy.get() && self.patience.lazy.get() >> object & 1 != 0
     }
-    /// A total is told that changed so often since it was told before, counted down from zero.
-    pub(crate) fn note_told(&self, changes: u32) {
-        let (before, told) = self.told.get();
+    /// A total is informed that changed so often since it was reported before, counted down from zero.
+    pub(crate) fn note_reported(&self, changes: u32) {
+        let (before, reported) = self.reported.get();
         let changes = u64::from(changes.wrapping_neg());
-        self.told.set((before + changes, told + 1));
+        self.reported.set((before + changes, reported + 1));
     }
-    /// Changes of cells that flushes told of so far, and totals that they told: of objects with many cells, of which one total
+    /// Changes of cells that flushes reported so far, and totals that they reported: of objects with many cells, of which one total
     /// tells of many changes.
-    pub fn told(&self) -> (u64, u64) {
-        self.told.get()
+    pub fn reported(&self) -> (u64, u64) {
+        self.reported.get()
     }
 }

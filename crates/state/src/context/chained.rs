@@ -44,7 +44,7 @@ impl Context {
     pub fn is_foreseeing(&self) -> bool {
         self.is_prefetching()
     }
-    /// Since when the packet was late, in microseconds of this instance's clock; `None` if it was not. Begins anew where
+    /// Since when the packet was late, in microseconds of this instance's clock; `None` if it was not. Begins again where
     /// [`Context::end`] ended an earlier stage.
     pub fn late_since_us(&self) -> Option<u64> {
         let since = self.call.borrow().late_since_us;

@@ -1,9 +1,9 @@
-//! Who talks to whom: directed edges with weights that all instances add to, and the degree of every node.
+//! Which hosts talk to which others: directed edges with weights that all instances add to, and the degree of every node.
 //!
 //! A graph is a table whose rows are *sightings*: an edge and the instance that sees it. Each instance writes its own alone, so
 //! that no two writes ever race; the weight of an edge is the sum over its live sightings, and the edge is there as long as one
 //! incarnations. Merging, idling out, leases of the capacity and images are the table's. `sighting.rs` is the row and its lanes,
-//! `nodes.rs` counts degrees, which are not told but follow from the edges.
+//! `nodes.rs` counts degrees, which are not reported but follow from the edges.
 
 mod nodes;
 mod sighting;
@@ -41,7 +41,7 @@ pub struct Graph<N: Key> {
     sightings: Table<Sighting<N>, Volume>,
     nodes: Nodes<N>,
     edges: u32,
-    /// Own sightings whose weight grew since it was told: a bit for each record, and their numbers.
+    /// Own sightings whose weight grew since it was reported: a bit for each record, and their numbers.
     is_changed: Region<u64>,
     changed: Vec<u32>,
 }
@@ -242,7 +242,7 @@ impl<N: Key> Graph<N> {
         }
     }
 
-    /// The weight of an own sighting grew: to be told.
+    /// The weight of an own sighting grew: to be reported.
     #[inline(always)]
     fn mark(&mut self, number: u32) {
         let (word, bit) = ((number / u64::BITS) as usize, 1 << (number % u64::BITS));
@@ -295,7 +295,7 @@ impl<N: Key> GraphAct<'_, N> {
         }
         self.0
             .sightings
-            .insert(vacancy, sighting, Volume::told(amount));
+            .insert(vacancy, sighting, Volume::reported(amount));
         self.0.follow();
     }
 }

@@ -163,18 +163,18 @@ mod tests {
             assert_eq!(degree(&nodes, round, Side::In), 0);
             assert_eq!(degree(&nodes, round + 3, Side::In), 1);
             assert_eq!(nodes.len(), 4, "no more room, and none is needed");
-            let mut told = Vec::new();
-            let mut each = |node: &u32, out, into| told.push((*node, out, into));
+            let mut reported = Vec::new();
+            let mut each = |node: &u32, out, into| reported.push((*node, out, into));
             assert_eq!(nodes.for_each_from((0, 3), &mut each), Some(3));
             assert_eq!(nodes.for_each_from((3, 3), &mut each), None);
-            told.sort_unstable();
+            reported.sort_unstable();
             let expected = [
                 (round, 2, 0),
                 (round + 1, 1, 0),
                 (round + 2, 1, 0),
                 (round + 3, 1, 1),
             ];
-            assert_eq!(told, expected);
+            assert_eq!(reported, expected);
             nodes.remove(&round, Side::Out);
             nodes.remove(&(round + 3), Side::In);
             for node in round..round + 4 {

@@ -65,7 +65,7 @@ impl<N: Key> Sighting<N> {
 }
 
 impl<N: Key> Wire for Sighting<N> {
-    const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("Sighting", 0), N::LAYOUT]);
+    const LAYOUT: u64 = layout::of_parts(&[layout::manual("Sighting", 0), N::LAYOUT]);
     fn encode(&self, out: &mut Writer<'_>) {
         self.source.encode(out);
         self.destination.encode(out);
@@ -97,7 +97,7 @@ impl<N: Key> Wire for Sighting<N> {
 }
 
 impl Wire for OriginName {
-    const LAYOUT: u64 = layout::by_hand("OriginName", 0);
+    const LAYOUT: u64 = layout::manual("OriginName", 0);
     fn encode(&self, out: &mut Writer<'_>) {
         out.u16(self.member);
         out.u64(self.incarnation);
@@ -155,15 +155,18 @@ pub(super) fn own_hash<N: Key>(source: &N, destination: &N, witness: Witness, se
 #[repr(C, packed(4))]
 pub(super) struct Volume {
     total: u64,
-    /// As much of it as the others were told: what travels, in images too, and what is in the digest. In another's
+    /// As much of it as the others were reported: what travels, in images too, and what is in the digest. In another's
     /// sighting it is all that is known.
-    told: u64,
+    reported: u64,
 }
 
 impl Volume {
-    /// A total of which the others are told at once.
-    pub(super) fn told(total: u64) -> Self {
-        Self { total, told: total }
+    /// A total of which the others are reported at once.
+    pub(super) fn reported(total: u64) -> Self {
+        Self {
+            total,
+            reported: total,
+        }
     }
 
     #[inline(always)]
@@ -171,7 +174,7 @@ impl Volume {
         self.total
     }
 
-    /// Adds what the others are told later. Stops at 2⁶⁴ - 1.
+    /// Adds what the others are reported later. Stops at 2⁶⁴ - 1.
     #[inline(always)]
     pub(super) fn raise(&mut self, amount: u64) {
         self.total = self.total.saturating_add(amount);
@@ -179,13 +182,17 @@ impl Volume {
 }
 
 impl Wire for Volume {
-    const LAYOUT: u64 = layout::by_hand("Volume", 0);
+    const LAYOUT: u64 = layout::manual("Volume", 0);
     fn encode(&self, out: &mut Writer<'_>) {
-        let untold = mutant::active(Mutant::UntoldInImages);
-        out.varint(if untold { self.total } else { self.told });
+        let unreported = mutant::active(Mutant::UntoldInImages);
+        out.varint(if unreported {
+            self.total
+        } else {
+            self.reported
+        });
     }
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.varint().map(Self::told)
+        input.varint().map(Self::reported)
     }
 }
 
@@ -193,13 +200,13 @@ impl Value for Volume {
     const JOINS: bool = true;
     fn join(&mut self, other: &Self) {
         self.total = self.total.max(other.total);
-        self.told = self.told.max(other.told);
+        self.reported = self.reported.max(other.reported);
     }
 }
 
 impl Total for Volume {
     fn tell(&mut self) {
-        self.told = self.total;
+        self.reported = self.total;
     }
 }
 
@@ -225,7 +232,7 @@ mod tests {
             };
             let [a, b, c, d] = nodes;
             laws::row(row(a, b, members[0]), row(c, d, members[1]), seed);
-            let [a, b, c] = volumes.map(|total| Volume { total, told: total / 2 });
+            let [a, b, c] = volumes.map(|total| Volume { total, reported: total / 2 });
             laws::value(a, b, c);
         }
 

@@ -35,7 +35,7 @@ struct Helper {
     thread: Thread,
 }
 
-/// The thread, once a range is large enough; `None` if the system gives none: then whoever touches a page first waits for it.
+/// The thread, once a range is large enough; `None` if the system gives none: then anyone who touches a page first waits for it.
 static HELPER: OnceLock<Option<Helper>> = OnceLock::new();
 
 impl Edge {
@@ -81,7 +81,7 @@ impl Edge {
         self.is_busy.store(true, Ordering::SeqCst);
         if !self.is_gone.load(Ordering::SeqCst) {
             let length = HUGE_PAGE_BYTES.min(self.bytes - at);
-            // SAFETY: the range is mapped, since `end` waits while this is busy and whoever unmaps it calls that first. The
+            // SAFETY: the range is mapped, since `end` waits while this is busy and anyone who unmaps it calls that first. The
             // advice changes no byte. An older kernel refuses it, with no effect.
             unsafe {
                 let start = core::ptr::without_provenance_mut(self.start + at);
@@ -142,11 +142,11 @@ mod tests {
             .map(|at| {
                 let mut resident = 0u8;
                 // SAFETY: the page is mapped as long as the region incarnations; one byte is written, for one page.
-                let told = unsafe {
+                let reported = unsafe {
                     let page = core::ptr::without_provenance_mut(start + at);
                     libc::mincore(page, 4096, &raw mut resident)
                 };
-                assert_eq!(told, 0, "the page is mapped");
+                assert_eq!(reported, 0, "the page is mapped");
                 resident & 1 != 0
             })
             .collect()

@@ -28,7 +28,7 @@ impl Standing {
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// A bit for each item that is in use, whoever granted it. Places beyond the range's end are in use for ever.
+    /// A bit for each item that is in use, anyone who granted it. Places beyond the range's end are in use for ever.
     used: u64,
     standing: Standing,
 }
@@ -146,7 +146,7 @@ impl BlockAllocator {
         (self.items - block * BLOCK_ITEMS).min(BLOCK_ITEMS)
     }
 
-    /// Looks at every block anew: `judge` says how each one stands, by range and number. What is granted from and `keeps` so stays
+    /// Looks at every block again: `judge` says how each one stands, by range and number. What is granted from and `keeps` so stays
     /// that while it is only quarantined. A look at each, so some milliseconds for a pool of millions of items.
     pub(super) fn deal(&mut self, keeps: bool, judge: impl Fn(u32, u32) -> Standing) {
         (self.in_use, self.quarantined, self.reclaimed) = (0, 0, 0);

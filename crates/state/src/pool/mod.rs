@@ -224,7 +224,7 @@ impl<S: Space> Pool<S> {
             && place.is_some_and(|(range, place)| self.shared.is_granted_from(range, place))
     }
 
-    /// Whether the item is in use, as far as this instance knows, whoever granted it.
+    /// Whether the item is in use, as far as this instance knows, no matter who granted it.
     pub fn is_used(&self, item: &S::Item) -> bool {
         let place = self.shared.space.place(item);
         place.is_some_and(|(range, place)| self.shared.ranges.borrow().is_used(range, place))
@@ -386,10 +386,10 @@ impl<S: Space> Shared<S> {
         }
     }
 
-    /// Looks at every block anew; only when an epoch or the end of a quarantine changes something.
+    /// Looks at every block again; only when an epoch or the end of a quarantine changes something.
     fn deal(&self) {
         let leases = self.leases.borrow();
-        // Who granted from a block and holds it still needs nobody's release, whoever held it before.
+        // Who granted from a block and holds it still needs nobody's release, anyone who held it before.
         let keeps = leases.dealt > 0;
         let judge = |range, block| self.judge(range, block, &leases.open);
         self.ranges.borrow_mut().deal(keeps, judge);
@@ -422,7 +422,7 @@ impl<S: Space> Shared<S> {
     fn hold(&self, range: u32, place: u32) {
         let is_new = self.ranges.borrow_mut().hold(range, place);
         if !is_new && !self.is_granted_from(range, place) {
-            // Whoever has the block now has put to use what was granted here before and never spent.
+            // Anyone who has the block now has put to use what was granted here before and never spent.
             self.settle(range * self.space.items() + place);
         }
     }
@@ -431,7 +431,7 @@ impl<S: Space> Shared<S> {
         self.ranges.borrow_mut().put(range, place);
     }
 
-    /// Does what a change of leases needs: deals anew, and puts on record which epoch is in force. Between packets.
+    /// Does what a change of leases needs: deals again, and puts on record which epoch is in force. Between packets.
     fn refresh(&self) {
         let context = &*self.context;
         context.renew_lease();

@@ -71,7 +71,7 @@ impl<R: Row, V: Value> Table<R, V> {
         Leaves::read(self.leaves.as_ref(), first, out)
     }
 
-    /// Writes the entries of some leaves anew: a generation later, so that they replace what others have.
+    /// Writes the entries of some leaves again: a generation later, so that they replace what others have.
     pub(crate) fn write_again(
         &mut self,
         leaves: &LeafSet,

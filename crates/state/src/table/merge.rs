@@ -206,7 +206,7 @@ impl<R: Row, V: Value> Table<R, V> {
         let live = header.flags & REMOVED == 0 && header.seen > header.expired;
         header.flags = header.flags & !LIVE | if live { LIVE | LIVED } else { 0 };
         // Of several operations that ended the entry, only one that is enough by itself may decide when
-        // the entry is forgotten: whoever applied it takes the entry for ended too.
+        // the entry is forgotten: anyone who applied it takes the entry for ended too.
         let ends = copy.removed && header.flags & REMOVED != 0 || copy.expired >= header.seen;
         let seen = header.seen;
         if copy.expired > 0 && live {
@@ -269,7 +269,7 @@ impl<R: Row, V: Value> Table<R, V> {
 
     // --- writes of this instance
 
-    /// Writes an entry anew, and counts it against this instance's share from here on.
+    /// Writes an entry again, and counts it against this instance's share from here on.
     #[cold]
     #[inline(never)]
     pub(super) fn write(&mut self, row: R, value: V) {
@@ -609,7 +609,7 @@ impl<R: Row, V: Value> Table<R, V> {
         };
         self.prefetch(&self.hashes(&row));
         // It was here, and was forgotten since by all rules: a part of an image that was long on its way must not bring it back.
-        // That the write is stable is not asked: whoever removed it may have had it by an image before by its writer's stream.
+        // That the write is stable is not asked: anyone who removed it may have had it by an image before by its writer's stream.
         if self.identity(&row).is_none() && self.context.has_applied(stamp) {
             taken(Branch::ImageCopyForgotten);
             return Ok(());

@@ -82,7 +82,7 @@ type OnForget<R> = Box<dyn Fn(&R, bool)>;
 type OnAdopt<R> = Box<dyn Fn(&R, Tick)>;
 /// Calls for a row of which others' word is about to be applied.
 type OnPrefetch<R> = Box<dyn Fn(&R)>;
-/// Calls for a row that came to live here, or ended, by whoever's word.
+/// Calls for a row that came to live here, or ended, by anyone's word.
 type OnTurn<R> = Box<dyn Fn(&R, bool)>;
 
 /// Rows found by their keys; see [`Map`](crate::Map), [`BiMap`](crate::BiMap) and [`Set`](crate::Set).
@@ -225,12 +225,12 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Registers what is called when a row comes to live here that this instance did not write now: others' rows, and those
-    /// of an earlier incarnation of this host. What such rows use must not be granted anew.
+    /// of an earlier incarnation of this host. What such rows use must not be granted again.
     pub fn on_adopt(&mut self, call: impl Fn(&R) + 'static) {
         self.on_adopt_used(move |row, _| call(row));
     }
 
-    /// The same with when the row was used last, as far as whoever tells of it knows: of one that others opened just now that is
+    /// The same with when the row was used last, as far as anyone who tells of it knows: of one that others opened just now that is
     /// just now; of one in an image, or that was restored, mostly long ago.
     pub fn on_adopt_used(&mut self, call: impl Fn(&R, Tick) + 'static) {
         self.on_adopt = Some(Box::new(call));
@@ -242,9 +242,9 @@ impl<R: Row, V: Value> Table<R, V> {
         self.on_prefetch = Some(Box::new(call));
     }
 
-    /// Registers what is called whenever a row comes to live here, with true, or ends here, with false, by whoever's word: each row
-    /// by turns, beginning with true. So whoever adds one and takes one away has counted the rows that live, a hidden one
-    /// ([`Table::is_dominated`]) included, whatever others did at once, and whoever died.
+    /// Registers what is called whenever a row comes to live here, with true, or ends here, with false, by anyone's word: each row
+    /// by turns, beginning with true. So anyone who adds one and takes one away has counted the rows that live, a hidden one
+    /// ([`Table::is_dominated`]) included, whatever others did at once, and anyone who died.
     pub fn on_turn(&mut self, call: impl Fn(&R, bool) + 'static) {
         self.on_turn = Some(Box::new(call));
     }
@@ -436,7 +436,7 @@ impl<R: Row, V: Value> Table<R, V> {
     pub fn tally(&self) -> TableTally {
         self.tally
     }
-    /// Entries that came to be since this instance started, whoever wrote them: one that ended and was forgotten counts anew when it
+    /// Entries that came to be since this instance started, no matter who wrote them: one that ended and was forgotten counts again when it
     /// comes again.
     pub fn begun(&self) -> u64 {
         u64::from(self.held) + self.tally.forgotten

@@ -1,6 +1,6 @@
 //! What a repair removes: entries that the host it is made from did not have.
 //!
-//! That host writes all that it has of some leaves anew, and then says how far it had applied every stream when it began. What another
+//! That host writes all that it has of some leaves again, and then says how far it had applied every stream when it began. What another
 //! host has in these leaves of a write up to there is what the first did not have: all that it had was written again since,
 //! and what others wrote meanwhile lies beyond. Each host removes it by itself, as its sweep passes; nothing is logged, and it does
 //! not matter when, since both sides of the comparison only ever grow.

@@ -13,7 +13,7 @@ use crate::stamp::Origins;
 use crate::wire::{BadBytes, Reader};
 
 impl<R: Row, V: Value> Table<R, V> {
-    /// Writes an entry of a saved image anew, whose tag was read already, if it would still live. Tells whether it does.
+    /// Writes an entry of a saved image again, whose tag was read already, if it would still live. Tells whether it does.
     pub(crate) fn restore(
         &mut self,
         flags: u8,

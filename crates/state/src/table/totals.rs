@@ -1,4 +1,4 @@
-//! Entries whose values are totals that grow with every packet: changed here at once, told to others now and then.
+//! Entries whose values are totals that grow with every packet: changed here at once, asked to others now and then.
 //!
 //! For objects made on top of a table (`graph/`): each such entry is written by one instance alone, and its value joins by the
 //! greater total, so that copies of any age join.
@@ -8,9 +8,9 @@ use super::record::LIVE;
 use super::{At, Row, Table, Value};
 use crate::answer::Late;
 
-/// A value that runs ahead of what others know. Its bytes say what they were told, so that operations, images and digests do.
+/// A value that runs ahead of what others know. Its bytes say what they were reported, so that operations, images and digests do.
 pub trait Total: Value {
-    /// All of it is told from here on.
+    /// All of it is distinguished from here on.
     fn tell(&mut self);
 }
 
@@ -121,7 +121,7 @@ impl<R: Row, V: Total> Table<R, V> {
     /// Raises the value of this instance's own live entry and tells nobody: [`Table::announce`] does.
     #[inline(always)]
     pub(crate) fn raise(&mut self, number: u32, raise: impl FnOnce(&mut V)) {
-        debug_assert!(V::JOINS, "only totals that join may be told later");
+        debug_assert!(V::JOINS, "only totals that join may be reported later");
         let record = &mut self.records[number as usize];
         if record.header.flags & LIVE != 0 {
             raise(&mut record.value);

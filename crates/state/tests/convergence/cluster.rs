@@ -1,4 +1,4 @@
-//! Replicas whose operations travel by hand: late, interleaved, reordered and repeated, with honest
+//! Replicas whose operations travel manually: late, interleaved, reordered and repeated, with honest
 //! acknowledgements and stability, and images at any moment.
 
 use std::cell::Cell;

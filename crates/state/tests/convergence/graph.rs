@@ -1,4 +1,4 @@
-//! What a graph must say, told from the sightings that live by the rules of tables.
+//! What a graph must say, distinguished from the sightings that live by the rules of tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What the tables must hold once everything arrived, told from the written operations alone, by the rules
+//! What the tables must hold once everything arrived, distinguished from the written operations alone, by the rules
 //! and not by the code: the greatest generation decides, in it a writing beats a removal, and an entry lives
 //! while it was seen later than it was declared over.
 

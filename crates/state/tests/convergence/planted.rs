@@ -60,7 +60,7 @@ fn every_planted_bug_is_found() {
                 Mutant::ReassignedUnreleased => {
                     crate::inheritance::who_returns_waits_until_the_others_released();
                 }
-                Mutant::TotalsBeginAnew | Mutant::EarlierIncarnationWins | Mutant::LateTotalUntold => {
+                Mutant::TotalsBeginAgain | Mutant::EarlierIncarnationWins | Mutant::LateTotalUnreported => {
                     crate::successors::run(seed);
                 }
                 Mutant::NamesPileUp => crate::successors::restarts_without_end(),

@@ -1,4 +1,4 @@
-//! Hosts that die and are started anew go on with the totals of the incarnation before: nothing that a participant knew is lost or counted
+//! Hosts that die and are restarted go on with the totals of the incarnation before: nothing that a participant knew is lost or counted
 //! twice, replicas do not collect writers, and they are equal even where the new incarnation began too soon.
 
 use std::cell::Cell;
@@ -25,7 +25,7 @@ pub struct Sums {
 
 const MEMBERS: usize = 3;
 
-/// A group on its way: to which incarnation of whom, from which incarnation of whom.
+/// A group on its way: to which incarnation of which one, from which incarnation of which one.
 #[derive(Clone)]
 struct Message {
     to: OriginName,
@@ -49,7 +49,7 @@ struct Host {
     serial: u64,
     /// Commands that it added.
     added: u64,
-    /// Commands of each member's present incarnation that were told and are here.
+    /// Commands of each member's present incarnation that were reported and are here.
     has: [u64; MEMBERS],
 }
 
@@ -117,8 +117,8 @@ impl Host {
             self.state.with(object, Flush(&mut bytes));
         }
         self.context.end(|_, _| {});
-        let told = &mut self.has[usize::from(self.name.member)];
-        let more = core::mem::replace(told, self.added) < self.added;
+        let reported = &mut self.has[usize::from(self.name.member)];
+        let more = core::mem::replace(reported, self.added) < self.added;
         let mut groups: Vec<Group> = Vec::new();
         self.context.take_groups(|sequence, bytes| {
             groups.push(Group {
@@ -185,7 +185,7 @@ struct World {
     survived: u64,
     /// Participants may still hold something when the next incarnation begins, which no placement lets happen.
     too_soon: bool,
-    /// Who holds what the others lack of an ended incarnation, and has not told them yet.
+    /// Who holds what the others lack of an ended incarnation, and has not reported them yet.
     owes: Option<usize>,
 }
 
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// A host dies and is started anew once its participants have the same of it, or too soon.
+    /// A host dies and is restarted once its participants have the same of it, or too soon.
     fn restart(&mut self, who: usize) {
         self.settle_debt();
         let (one, other) = ((who + 1) % MEMBERS, (who + 2) % MEMBERS);
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// All is told and delivered.
+    /// All is reported and delivered.
     fn settle(&mut self) {
         self.settle_debt();
         for who in 0..MEMBERS {
@@ -326,7 +326,7 @@ impl World {
     }
 }
 
-/// Runs hosts that are started anew from a seed; panics where they differ.
+/// Runs hosts that are restarted from a seed; panics where they differ.
 pub fn run(seed: u64) {
     let mut chance = Chance(seed ^ 0x5CC0_FF1E);
     let steps = 60 + chance.below(400);
@@ -354,13 +354,13 @@ pub fn run(seed: u64) {
 }
 
 #[test]
-fn who_is_started_anew_goes_on_with_its_totals() {
+fn who_is_started_again_goes_on_with_its_totals() {
     for seed in 0..300 {
         run(seed);
     }
 }
 
-/// Two hosts, started anew in turn without end; each incarnation adds where none did before, and the names of those before are forgotten.
+/// Two hosts, restarted in turn without end; each incarnation adds where none did before, and the names of those before are forgotten.
 pub fn restarts_without_end() {
     const RESTARTS: u64 = 300;
     let mut chance = Chance(7);
@@ -407,6 +407,6 @@ pub fn restarts_without_end() {
 }
 
 #[test]
-fn hosts_are_started_anew_without_end() {
+fn hosts_are_started_again_without_end() {
     restarts_without_end();
 }

@@ -11,7 +11,7 @@ use asterism_state::{
 };
 
 use crate::Word;
-use crate::by_hand::{groups, image};
+use crate::manual::{groups, image};
 
 const IDLE: u32 = 4;
 const MEMBERS: [u16; 3] = [0, 1, 2];

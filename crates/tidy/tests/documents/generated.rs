@@ -367,7 +367,7 @@ fn bounds() -> String {
         (
             "seconds in which a host that stops hands on what it noted last",
             asterism::run::service::TELL_LAST.as_secs().to_string(),
-            "the rest is lost, and told: `port-log-lost`, `alerts-not-written`, `flows-not-exported`",
+            "the rest is lost, and reported: `port-log-lost`, `alerts-not-written`, `flows-not-exported`",
         ),
         (
             "requests for stations of a balancer's backends on their way to an instance",

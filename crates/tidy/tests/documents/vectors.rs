@@ -58,7 +58,7 @@ fn every_kind_of_frame_is_shown() {
 }
 
 #[test]
-fn vectors_are_told_from_what_is_around_them() {
+fn vectors_are_reported_from_what_is_around_them() {
     let page = "a\n```vector\n[one]\nbytes 00\n\n[two]\nbytes 01\n```\nb\n```text\n[three]\n```\n";
     assert_eq!(shown(page), ["[one]\nbytes 00", "[two]\nbytes 01"]);
     assert_eq!(

@@ -2,7 +2,7 @@ use super::*;
 
 #[state]
 struct Talk {
-    /// Who sends packets to whom.
+    /// Which hosts send packets to which others.
     links: Graph<Ipv4Addr>,
 }
 

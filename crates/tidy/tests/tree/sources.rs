@@ -171,7 +171,7 @@ fn permissions_to_be_ambient_have_a_reason() {
     must_be_empty(&faults);
 }
 
-/// What is written here must mean something to whoever clones it.
+/// What is written here must mean something to anyone who clones it.
 #[test]
 fn nothing_names_the_machine_it_was_written_on() {
     let mut faults = Vec::new();

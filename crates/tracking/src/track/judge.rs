@@ -23,13 +23,13 @@ const SYN_DATA_MAX: u32 = 65_535;
 pub(crate) enum Judged {
     /// It belongs to the flow, of which this is known with it.
     Passes(Track),
-    /// It would begin the flow anew: the rules decide.
+    /// It would begin the flow again: the rules decide.
     Opens,
-    /// A SYN with other numbers, of which the other end decides whether it begins the flow anew (this is known with it): if the rules let
+    /// A SYN with other numbers, of which the other end decides whether it begins the flow again (this is known with it): if the rules let
     /// it pass.
     Reopens(Track),
-    /// Both ends have begun the flow anew, and this is all that is known of it.
-    Anew(Track),
+    /// Both ends have begun the flow again, and this is all that is known of it.
+    Again(Track),
     /// It belongs to no flow, or does not fit it.
     Refused(Reason),
 }
@@ -87,9 +87,9 @@ impl Track {
             }
             Class::SynAck if self.has(SYN, back) => {
                 if self.answers_other_syn(segment, (direction, link)) {
-                    Judged::Anew(self.anew(segment, direction))
+                    Judged::Again(self.again(segment, direction))
                 } else if self.is_over() {
-                    // It may answer a SYN that another instance let through, which begins it anew.
+                    // It may answer a SYN that another instance let through, which begins it again.
                     Judged::Refused(Reason::NoConnection)
                 } else if self.has(SYN_ACK, direction) {
                     unchanged
@@ -173,7 +173,7 @@ impl Track {
         Judged::Passes(self.with_bits(bits, direction))
     }
 
-    /// Whether a packet that was refused may pass once others have told what they saw.
+    /// Whether a packet that was refused may pass once others have reported what they saw.
     ///
     /// Of a connection that is established everybody has the beginning, and nobody its end: what is to come is how far its ends
     /// have got. Whether that is a reset or a SYN makes no difference to the flow if it is dropped: its end sends another.

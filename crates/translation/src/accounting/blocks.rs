@@ -1,7 +1,7 @@
 //! Whose each block of outside ports is. Imports nothing but addresses and ticks.
 //!
 //! A block is its ports in use, as a binding is its sessions (decision 002): nothing about it travels. It is a subscriber's from
-//! its first port on; when the last one was forgotten by everybody it rests, still the subscriber's, and then is free. Whoever
+//! its first port on; when the last one was forgotten by everybody it rests, still the subscriber's, and then is free. Anyone who
 //! gives out free blocks is said by the leases of ports (`accounting/mod.rs`), so two instances never give one to two subscribers.
 
 use core::net::Ipv4Addr;
@@ -198,7 +198,7 @@ impl Blocks {
         block.ports += 1;
         let standing = core::mem::replace(&mut block.standing, Standing::Used);
         let is_new = match standing {
-            // Of another's that is used: what a part of the cluster did that was cut off. The ports are told apart all the same.
+            // Of another's that is used: what a part of the cluster did that was cut off. The ports are distinguished all the same.
             Standing::Used => false,
             Standing::Resting { .. } => {
                 self.quarantined -= 1;

@@ -2,13 +2,13 @@
 //! from it, and the log is written from it (RFC 6888).
 //!
 //! Imports `asterism_function`, and `config`, `ports`, `session` beside it. Nothing here travels: every instance hears of every
-//! session, and counts. `accounts.rs` is what a subscriber has, `blocks.rs` whose each block is, `events.rs` what the log is told.
+//! session, and counts. `accounts.rs` is what a subscriber has, `blocks.rs` whose each block is, `events.rs` what the log is reported.
 //! All of it changes when a session is opened, comes to live or is forgotten, never for a packet of a known session; all memory is
 //! taken at the start.
 //!
 //! Two instances never give one block to two subscribers. A free block is given out by who leases one certain port of it. An
 //! instance opens ports in a used block of a subscriber only while it knows a live session through it. A session is forgotten when
-//! all know that it ended, and whoever says so has told before what it opened until then; so when the last one through a block is
+//! all know that it ended, and anyone who says so has reported before what it opened until then; so when the last one through a block is
 //! forgotten at the lease's holder, no session through the block is on its way, and none can be opened.
 
 mod accounts;
@@ -625,7 +625,7 @@ impl PortAccounting {
         });
     }
 
-    /// What the control plane is told: what is counted, then what happened. Takes the events.
+    /// What the control plane is reported: what is counted, then what happened. Takes the events.
     pub(crate) fn report(
         &self,
         pool: &Pool<OutsidePorts>,

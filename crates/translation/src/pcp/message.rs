@@ -109,10 +109,10 @@ pub enum Request {
 /// Why a datagram is no request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Nobody is told: it is an answer, or no message at all (§8.2).
+    /// Nobody is reported: it is an answer, or no message at all (§8.2).
     Silent,
-    /// The asker is told.
-    Told(ResultCode),
+    /// The asker is reported.
+    Reported(ResultCode),
 }
 
 impl Request {
@@ -124,28 +124,28 @@ impl Request {
         if opcode & RESPONSE != 0 {
             return Err(Refusal::Silent);
         }
-        let told = |code| Err(Refusal::Told(code));
+        let reported = |code| Err(Refusal::Reported(code));
         if version != VERSION {
-            return told(ResultCode::UnsupportedVersion);
+            return reported(ResultCode::UnsupportedVersion);
         }
         if message.len() > MESSAGE_BYTES_MAX || !message.len().is_multiple_of(4) {
-            return told(ResultCode::Malformed);
+            return reported(ResultCode::Malformed);
         }
         let Some((header, body)) = message.split_at_checked(HEADER) else {
-            return told(ResultCode::Malformed);
+            return reported(ResultCode::Malformed);
         };
         if part(header, 8) != source.to_ipv6_mapped().octets() {
-            return told(ResultCode::AddressMismatch);
+            return reported(ResultCode::AddressMismatch);
         }
         let options = match opcode {
             OPCODE_ANNOUNCE => body,
             OPCODE_MAP => match body.split_at_checked(MAP) {
                 Some((_, options)) => options,
-                None => return told(ResultCode::Malformed),
+                None => return reported(ResultCode::Malformed),
             },
-            _ => return told(ResultCode::UnsupportedOpcode),
+            _ => return reported(ResultCode::UnsupportedOpcode),
         };
-        let insists = read_options(options, opcode).map_err(Refusal::Told)?;
+        let insists = read_options(options, opcode).map_err(Refusal::Reported)?;
         if opcode == OPCODE_ANNOUNCE {
             return Ok(Self::Announce);
         }
@@ -161,15 +161,15 @@ impl Request {
         };
         match (request.protocol.0, request.internal_port) {
             // All protocols have no ports (§11.1), and what ends them all must say so.
-            (0, 1..) => told(ResultCode::Malformed),
-            (0, 0) => told(ResultCode::UnsupportedProtocol),
+            (0, 1..) => reported(ResultCode::Malformed),
+            (0, 0) => reported(ResultCode::UnsupportedProtocol),
             _ if ![Protocol::TCP, Protocol::UDP].contains(&request.protocol) => {
-                told(ResultCode::UnsupportedProtocol)
+                reported(ResultCode::UnsupportedProtocol)
             }
             // All ports of a host are no mapping that many can share.
-            (_, 0) => told(ResultCode::NoResources),
+            (_, 0) => reported(ResultCode::NoResources),
             _ if insists && (request.lifetime == 0 || request.external_port == 0) => {
-                told(ResultCode::MalformedOption)
+                reported(ResultCode::MalformedOption)
             }
             _ => Ok(Self::Map(request)),
         }

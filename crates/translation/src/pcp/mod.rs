@@ -4,7 +4,7 @@
 //! A mapping is a session with nobody: it holds the outside port as every session does, is found as the binding of its inside
 //! endpoint, ends when nobody prolonged it for its lifetime, and lives on every instance. So whichever instance is asked next, and
 //! whichever died, the mapping is there. What the asker must know to change it lies in a table of its own, beside when the first
-//! request of all came: if that is gone, so is every mapping, and hosts are told by an epoch that begins anew (§8.5).
+//! request of all came: if that is gone, so is every mapping, and hosts are reported by an epoch that begins again (§8.5).
 
 mod message;
 
@@ -44,7 +44,7 @@ impl PortControl {
     /// The least that a lifetime may be, and the most (RFC 6887 §15).
     pub const LIFETIMES: (Tick, Tick) = (120, 86_400);
 
-    /// After how many seconds a mapping ends that nobody prolonged: a quarter later than its asker was told, since one instance may
+    /// After how many seconds a mapping ends that nobody prolonged: a quarter later than its asker was reported, since one instance may
     /// hear late that another one prolonged it.
     pub(crate) const fn idle(self) -> Tick {
         self.lifetime + self.lifetime / 4
@@ -112,7 +112,7 @@ impl Translator {
         }
         match Request::read(ask.packet().payload(), client.address) {
             Err(Refusal::Silent) => Ok(Verdict::Drop(Reason::NotForUs)),
-            Err(Refusal::Told(code)) => self.answer(ask, Answer::refusal(code), |_| {}),
+            Err(Refusal::Reported(code)) => self.answer(ask, Answer::refusal(code), |_| {}),
             Ok(Request::Announce) => {
                 let answer = Answer {
                     code: ResultCode::Success,

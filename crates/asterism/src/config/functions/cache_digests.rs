@@ -21,12 +21,12 @@ use crate::config::value::show_duration;
 /// Objects of all caches that report together at most: some 90 MB in each instance.
 const REPORTED_OBJECTS_MAX: u64 = (1 << 21) / REPORTED_BITS_PER_ENTRY as u64;
 
-/// What is told of web caches.
+/// What is informed of web caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDigestsSettings {
     /// The caches, by name.
     pub caches: Vec<CacheSettings>,
-    /// How old a digest is that is fetched anew.
+    /// How old a digest is that is fetched again.
     pub interval: Duration,
     /// How long a cache may take to tell its digest.
     pub timeout: Duration,
@@ -91,7 +91,7 @@ pub(super) const CACHE_DIGESTS: Described = Described {
     ],
     together: &[Together {
         objects: &["heads", "masks"],
-        otherwise: "a host would be told that a digest is there whose bits it does not have",
+        otherwise: "a host would be informed that a digest is there whose bits it does not have",
     }],
     build,
 };

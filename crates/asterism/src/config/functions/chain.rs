@@ -12,14 +12,14 @@ use crate::config::objects::{ObjectChoice, Sharing};
 use crate::config::value::show_duration;
 use crate::replay::{Direction, FirstSpeaker, Side};
 
-/// What a chain is told.
+/// What a chain is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainSettings {
     /// Its stages, in the order in which packets from inside pass them.
     pub stages: Vec<StageSettings>,
 }
 
-/// What a stage of a chain is told.
+/// What a stage of a chain is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageSettings {
     /// Its name.
@@ -198,7 +198,7 @@ mod tests {
     use crate::config::Config;
     use crate::config::functions::ALL;
 
-    /// What a stage of this kind is told to be made; the rules of a firewall are written apart.
+    /// What a stage of this kind is asked to be made; the rules of a firewall are written apart.
     fn needed(kind: &str) -> &'static str {
         match kind {
             "nat" => "outside = [\"203.0.113.1\"]",

@@ -1,4 +1,4 @@
-//! The settings of the firewall. Its rules are in a file of their own, which whoever opens files reads: see
+//! The settings of the firewall. Its rules are in a file of their own, which anyone who opens files reads: see
 //! [`FirewallSettings::read_rules`].
 
 use core::time::Duration;
@@ -18,7 +18,7 @@ use crate::config::objects::{self, ObjectChoice, Placement, Sharing};
 use crate::config::section::{Default, Field, Section, Values};
 use crate::config::value::show_count;
 
-/// What the firewall is told.
+/// What the firewall is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirewallSettings {
     /// The rule file, as the configuration names it.
@@ -128,7 +128,7 @@ object!(
 object!(
     BLOCKED,
     "function.firewall.state.blocked",
-    "Sources that a rule blocks, or somebody by hand.",
+    "Sources that a rule blocks, or somebody manually.",
     [
         placement(REPLICATED),
         delay(),
@@ -448,7 +448,7 @@ impl FunctionSettings for FirewallSettings {
                     report.others.push(mistakes);
                     report.add(
                         Diagnostic::error("the rule file has mistakes", place)
-                            .help("they are told below"),
+                            .help("they are reported below"),
                     );
                 }
             }

@@ -2,7 +2,7 @@
 //! each object.
 //!
 //! A function is a file here and a line in the list `functions!`; one of another crate is an [`OutsideFunction`] (`outside.rs`). The file has its fields, and what is made of them
-//! ([`FunctionSettings`]); whoever needs a function of whatever kind comes with a [`WithFunction`].
+//! ([`FunctionSettings`]); anyone who needs a function of whatever kind comes with a [`WithFunction`].
 
 mod balancer;
 mod cache_digests;
@@ -83,7 +83,7 @@ macro_rules! functions {
             pub(super) fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
                 match self {
                     $(Settings::$kind(settings) => settings.on_real_links(is_written),)*
-                    // Its stages are told each by itself.
+                    // Its stages are reported each by itself.
                     Settings::Chain(_) => {}
                     Settings::Outside(settings) => settings.on_real_links(is_written),
                 }

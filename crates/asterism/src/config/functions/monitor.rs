@@ -18,7 +18,7 @@ use crate::config::objects::{self, ObjectChoice};
 use crate::config::section::{Default, Field, Section, Values};
 use crate::config::value::show_duration;
 
-/// What the monitor is told.
+/// What the monitor is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonitorSettings {
     /// How long flows are counted before they are exported.
@@ -51,7 +51,7 @@ const fn bounded(most: u64, default: &'static str, meaning: &'static str) -> Fie
 
 const FLOWS: &str = "The most flows of the last intervals over the whole cluster; hosts share it out. Further ones pass and are counted as unrecorded.";
 const PLACES: &str =
-    "Places of each instance: what is told of a flow is off by all traffic ÷ places at most.";
+    "Places of each instance: what is informed of a flow is off by all traffic ÷ places at most.";
 
 object!(
     PROTOCOLS,
@@ -62,7 +62,7 @@ object!(
 object!(
     LINKS,
     "function.monitor.state.links",
-    "Who sends to whom: an edge counts once for each instance that sees it.",
+    "Which hosts send to which others: an edge counts once for each instance that sees it.",
     [
         placement(REPLICATED),
         delay(),

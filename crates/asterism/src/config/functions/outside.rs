@@ -1,6 +1,6 @@
 //! A function of another crate: how its settings are described, and how they are held beside those of this crate's functions.
 //!
-//! Whoever does something with a function of whatever kind ([`WithFunction`]) is made for the function's own type also here: an
+//! Anyone who does something with a function of whatever kind ([`WithFunction`]) is made for the function's own type also here: an
 //! outside function has a packet loop of its own, as the others have, and nothing is called by address for a packet.
 
 use core::any::Any;

@@ -17,7 +17,7 @@ use crate::config::objects::{self, ObjectChoice};
 use crate::config::section::{Default, Field, Section, Values};
 use crate::config::value::{show_count, show_duration};
 
-/// What the port-scan detector is told.
+/// What the port-scan detector is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortScanSettings {
     /// How long a scanner is blocked; `None`: it is only reported.
@@ -85,7 +85,7 @@ object!(
 object!(
     BLOCKED,
     "function.port-scan.state.blocked",
-    "Sources that are blocked, for a scan or by hand.",
+    "Sources that are blocked, for a scan or manually.",
     [
         placement(REPLICATED),
         delay(),
@@ -342,7 +342,7 @@ static FLOOD: Section = Section {
     ],
 };
 
-/// Fewer handshakes are no flood: they are not told from chance.
+/// Fewer handshakes are no flood: they are not distinguished from chance.
 const HANDSHAKES_LEAST: u64 = 16;
 
 fn build(values: &Values, report: &mut Report) -> Option<Settings> {

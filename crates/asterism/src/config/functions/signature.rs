@@ -19,7 +19,7 @@ use crate::config::objects::{self, ObjectChoice};
 use crate::config::section::{Default, Field, Section, Values};
 use crate::config::value::show_duration;
 
-/// What the signature function is told.
+/// What the signature function is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureSettings {
     /// What to find.
@@ -84,8 +84,8 @@ object!(
 );
 object!(
     BY_HAND,
-    "function.signature.state.by_hand",
-    "Sources that are blocked by hand.",
+    "function.signature.state.manual",
+    "Sources that are blocked manually.",
     [
         placement(REPLICATED),
         delay(),
@@ -129,7 +129,7 @@ pub(super) const SIGNATURE: Described = Described {
     objects: &[
         described("pieces", ObjectKind::Table, &PIECES),
         described("blocked", ObjectKind::Table, &BLOCKED),
-        described("by_hand", ObjectKind::Table, &BY_HAND),
+        described("manual", ObjectKind::Table, &BY_HAND),
         described("alerts", ObjectKind::Table, &ALERTS),
         described("short", ObjectKind::Counter, &SHORT),
         described("fragments", ObjectKind::Counter, &FRAGMENTS),
@@ -368,7 +368,7 @@ impl FunctionSettings for SignatureSettings {
         let of = |name| objects::capacity(objects, name);
         Signatures::new(SignatureConfig {
             pieces_max: of("pieces"),
-            alerts_max: of("alerts").max(of("blocked")).max(of("by_hand")),
+            alerts_max: of("alerts").max(of("blocked")).max(of("manual")),
             ..config(self)
         })
         .map_err(|faults| {

@@ -8,11 +8,11 @@ use crate::run::event_log::date;
 use crate::view::health::ahead_text;
 use crate::view::{PeerDocument, PortDocument, StageDocument, StatusDocument, TimeDocument};
 
-/// A member that fell off the log so long ago and has not caught up is told of with what to do: an image takes seconds.
+/// A member that fell off the log so long ago and has not caught up is informed of with what to do: an image takes seconds.
 const LAGS_LONG_US: u64 = 10_000_000;
 /// A date that is closer to the cluster's time is not shown beside it.
 const DATE_DIFFERS_US: u64 = 2_000_000;
-/// From when on it is told how many incarnations an instance tells apart: three quarters of all.
+/// From when on it is informed how many incarnations an instance distinguishes: three quarters of all.
 const INCARNATIONS_TO_SAY: u64 = INCARNATIONS_MAX.div_ceil(4) * 3;
 const INCARNATIONS_MAX: u64 = asterism_state::ORIGINS_MAX as u64;
 
@@ -169,11 +169,11 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     text.push_str(&format!(
         "  speaks wire version {speaks}, understands {understands}\n"
     ));
-    if channel.cells_told > 0 {
+    if channel.counters_reported > 0 {
         text.push_str(&format!(
-            "  counters: window of {}, {:.1} changes for each total told\n",
+            "  counters: window of {}, {:.1} changes for each total reported\n",
             span(channel.coalescing_window_us),
-            channel.cell_changes as f64 / channel.cells_told as f64,
+            channel.counter_changes as f64 / channel.counters_reported as f64,
         ));
     }
     for peer in &status.peers {
@@ -331,7 +331,7 @@ pub(super) fn port_text(port: &PortDocument) -> String {
     text
 }
 
-/// That the incarnations of members which an instance can tell apart will be used up, once that is near.
+/// That the incarnations of members which an instance can distinguish will be used up, once that is near.
 fn incarnations_text(incarnations: u64) -> String {
     if incarnations < INCARNATIONS_TO_SAY {
         return String::new();
@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn incarnations_are_told_of_before_they_are_used_up() {
+    fn incarnations_are_reported_of_before_they_are_used_up() {
         assert_eq!(incarnations_text(49_151), "");
         let expected = "  tells 49152 incarnations of members apart, of 65535: entries that never end refer to them; remove those, or restart this host\n";
         assert_eq!(incarnations_text(49_152), expected);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_silent_or_lags_for_long_is_told_of() {
+    fn only_who_is_silent_or_lags_for_long_is_reported_of() {
         let (short, long) = (Some(LAGS_LONG_US), Some(12_000_000));
         assert_eq!(lags_text("b", None, None), None);
         assert_eq!(lags_text("b", short, short), None);

@@ -182,13 +182,13 @@ impl Fetcher {
         };
         for _ in 0..ROUNDS_MAX {
             for frame in frames(cache, &head, mask) {
-                let told = Request::Tell {
+                let reported = Request::Tell {
                     port: CONTROL,
                     frame: frame.into(),
                     called: None,
                 };
                 // It waits while the instance has many requests; it takes them between bursts.
-                if self.reporter.requests.send(told).is_err() {
+                if self.reporter.requests.send(reported).is_err() {
                     return Err(Refusal::NotKept);
                 }
             }

@@ -17,7 +17,7 @@ const COUNT_LAST: Duration = Duration::from_millis(200);
 const LOOK_LAST: Duration = Duration::from_millis(1);
 
 impl Service<'_, '_> {
-    /// Ends the host, whether it was told to stop or cannot go on.
+    /// Ends the host, whether it was asked to stop or cannot go on.
     ///
     /// # Errors
     /// Why it could not go on.
@@ -96,7 +96,7 @@ impl Service<'_, '_> {
                 .all(|instance| instance.parked == 0)
         })?;
         self.hurry_eve();
-        self.wait(until, Self::is_eve_told)?;
+        self.wait(until, Self::is_eve_reported)?;
         let is_acknowledged = |service: &Self| {
             let snapshot = service.channel.snapshot();
             // What only this host has of an incarnation that ended goes to the others first, if nobody keeps that incarnation open.
@@ -147,15 +147,15 @@ impl Service<'_, '_> {
         self.set_phase(Phase::Telling);
         self.hurry_eve();
         self.hurry_port_log();
-        if !self.are_told_within(TELL_LAST) {
+        if !self.are_reported_within(TELL_LAST) {
             self.give_up_port_file();
-            self.are_told_within(COUNT_LAST);
+            self.are_reported_within(COUNT_LAST);
         }
     }
 
-    fn are_told_within(&mut self, time: Duration) -> bool {
+    fn are_reported_within(&mut self, time: Duration) -> bool {
         let until = self.clock.now() + time;
-        while !(self.is_eve_told() && self.are_exports_told()) {
+        while !(self.is_eve_reported() && self.are_exports_reported()) {
             if self.clock.now() >= until {
                 return false;
             }

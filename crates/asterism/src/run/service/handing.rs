@@ -1,4 +1,4 @@
-//! Epochs in a host that runs: from their file or handed in, put in force, and whoever handed one told so.
+//! Epochs in a host that runs: from their file or handed in, put in force, and the answer to the one who handed it in.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use asterism_placement::{Epoch, Time};
 use super::{LAST_WORD, Service};
 use crate::control::request_handler::{Command, Refused, in_json};
 use crate::epochs::{EpochFile, Step};
-use crate::run::epochs::{Watch, told};
+use crate::run::epochs::{Watch, reported};
 
-/// How long an epoch may take to be in force until whoever handed it is told to ask again: the state channel takes it at its next turn.
+/// How long an epoch may take to be in force until anyone who handed it is asked to ask again: the state channel takes it at its next turn.
 const IN_FORCE_MAX: Duration = Duration::from_secs(5);
 
 /// An epoch that was handed in, is on the disk, and is not known to be in force.
@@ -26,8 +26,8 @@ impl Service<'_, '_> {
     /// Looks whether the file of epochs has another, and puts it in force.
     pub(super) fn watch_epochs(&mut self) {
         let now = self.clock.now();
-        let told = self.epochs.as_mut().and_then(|epochs| epochs.look(now));
-        if let Some(event) = told {
+        let reported = self.epochs.as_mut().and_then(|epochs| epochs.look(now));
+        if let Some(event) = reported {
             self.log(&event);
         }
         self.go_over();
@@ -52,7 +52,7 @@ impl Service<'_, '_> {
             return command.answer(Err(Refused::new(Refusal::NoEpochs, why)));
         };
         let taken = epochs.take(file);
-        self.log(&told(file, &taken));
+        self.log(&reported(file, &taken));
         self.go_over();
         match taken {
             Ok(step) => self.handed.push(Handed {
@@ -66,13 +66,13 @@ impl Service<'_, '_> {
         self.answer_handed();
     }
 
-    /// Tells whoever handed in what is in force now.
+    /// Tells anyone who handed in what is in force now.
     pub(super) fn answer_handed(&mut self) {
         if self.handed.is_empty() {
             return;
         }
         let (now, in_force) = (self.clock.now(), self.channel.snapshot().epoch);
-        // Who hands one is told of a later one that came meanwhile, once that is in force.
+        // Who hands one is informed of a later one that came meanwhile, once that is in force.
         let known = self.epochs.as_ref().map_or(Epoch(0), Watch::epoch);
         for handed in core::mem::take(&mut self.handed) {
             if in_force >= handed.epoch.max(known) {
@@ -98,7 +98,7 @@ impl Handed {
     }
 }
 
-/// Tells whoever still waits when the host ends.
+/// Tells anyone who still waits when the host ends.
 pub(super) fn answer_last(handed: Vec<Handed>, epochs: Option<&Watch>) {
     if handed.is_empty() {
         return;

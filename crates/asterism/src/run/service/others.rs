@@ -11,11 +11,11 @@ use super::Service;
 use crate::run::event_log::Event;
 use crate::view::differing;
 
-/// How often it is told at most that members differ.
+/// How often it is reported at most that members differ.
 const TELL_DIFFERENCE: Duration = Duration::from_secs(60);
 
 /// Why a host does not start beside members that know its earlier incarnation.
-pub(super) const EARLIER_INCARNATION: &str = "the host was not started: other members still run that know an earlier incarnation of it, and without [cluster] epochs they let no other incarnation in; stop them too, each saves its state if [host] state names a file, then start all hosts anew, the one that stopped last first";
+pub(super) const EARLIER_INCARNATION: &str = "the host was not started: other members still run that know an earlier incarnation of it, and without [cluster] epochs they let no other incarnation in; stop them too, each saves its state if [host] state names a file, then start all hosts again, the one that stopped last first";
 
 /// Whether members speak of what this incarnation of the host never said: they have not noticed that it is another.
 pub(super) fn knows_earlier_incarnation(snapshot: &ChannelSnapshot) -> bool {
@@ -82,8 +82,8 @@ impl Service<'_, '_> {
     fn tell_other_settings(&mut self) {
         let (now, snapshot) = (self.clock.now(), self.channel.snapshot());
         let refused = snapshot.refused.get(Refusal::OtherTerms);
-        let (before, told) = self.other_settings;
-        if refused == before || told.is_some_and(|told| now < told + TELL_DIFFERENCE) {
+        let (before, reported) = self.other_settings;
+        if refused == before || reported.is_some_and(|reported| now < reported + TELL_DIFFERENCE) {
             return;
         }
         self.other_settings = (refused, Some(now));
@@ -116,8 +116,8 @@ impl Service<'_, '_> {
         self.tell_other_settings();
         let (now, snapshot) = (self.clock.now(), self.channel.snapshot());
         let refused = snapshot.refused.get(Refusal::WrongCluster);
-        let (before, told) = self.strange;
-        if refused == before || told.is_some_and(|told| now < told + TELL_DIFFERENCE) {
+        let (before, reported) = self.strange;
+        if refused == before || reported.is_some_and(|reported| now < reported + TELL_DIFFERENCE) {
             return;
         }
         let members = &self.config.cluster.members;

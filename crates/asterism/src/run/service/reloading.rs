@@ -1,4 +1,4 @@
-//! A host that reads its configuration anew while it runs: all that is wanted, or nothing, and an answer once it is in force.
+//! A host that reads its configuration again while it runs: all that is wanted, or nothing, and an answer once it is in force.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -68,7 +68,7 @@ impl Service<'_, '_> {
         if is_other && self.view.phase() == Phase::Running {
             self.check_backends()?;
         }
-        self.read_keys_anew();
+        self.read_keys_again();
         let is_taken_up = taken.as_ref().map(|taken| self.is_taken_up(taken));
         if is_taken_up.is_some() {
             self.end_denied();
@@ -116,7 +116,7 @@ impl Service<'_, '_> {
             let taken = taken.clone();
             requests
                 .send(Request::Replace { function, taken })
-                .map_err(|_| "an instance has ended; start the host anew".to_owned())?;
+                .map_err(|_| "an instance has ended; start the host again".to_owned())?;
         }
         Ok(answers)
     }

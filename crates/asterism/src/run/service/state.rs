@@ -1,4 +1,4 @@
-//! The state that a host saves when it stops and takes up when the whole cluster starts anew.
+//! The state that a host saves when it stops and takes up when the whole cluster restarts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::run::saved::{self, SavedState};
 
 /// How much longer than the host before it in the list a host waits before it restores a saved state.
 const RESTORE_STAGGER: Duration = Duration::from_millis(250);
-/// How long a part of a state is waited for until the service manager is told that this goes on.
+/// How long a part of a state is waited for until the service manager is informed that this goes on.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Parts of a state on their way between a file and an instance at most.
 const PARTS_MAX: usize = 256;
@@ -168,7 +168,7 @@ impl Service<'_, '_> {
         let tick = self.tick(self.clock.now());
         let moment = moment(tick, &self.clock);
         let (identity, member) = (self.identity, self.member.0);
-        let told = core::iter::from_fn(|| {
+        let reported = core::iter::from_fn(|| {
             loop {
                 match parts.recv_timeout(LOOK_AGAIN) {
                     Ok(part) if part.is_empty() => return None,
@@ -176,13 +176,13 @@ impl Service<'_, '_> {
                     Err(RecvTimeoutError::Timeout) => self.stay_alive(),
                     Err(RecvTimeoutError::Disconnected) => {
                         return Some(Err(io::Error::other(
-                            "the instance ended before it had told all of it",
+                            "the instance ended before it had reported all of it",
                         )));
                     }
                 }
             }
         });
-        match saved::write(&path, identity, member, moment, told) {
+        match saved::write(&path, identity, member, moment, reported) {
             Ok(parts) => self.log(&Event::info("state-saved").with("file", path.display()).with("parts", parts)),
             Err(error) => self.log(&Event::error("state-not-saved")
                 .effect(error)

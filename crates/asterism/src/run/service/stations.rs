@@ -79,12 +79,12 @@ impl Requesting {
         let due = self.requests[self.next..].iter().take(STATIONS_AT_ONCE);
         let count = due
             .take_while(|(port, request)| {
-                let told = Request::Tell {
+                let reported = Request::Tell {
                     port: *port,
                     frame: request.frame().into(),
                     called: Some(called.clone()),
                 };
-                instance.try_send(told).is_ok()
+                instance.try_send(reported).is_ok()
             })
             .count();
         self.sent = Some(Sent {

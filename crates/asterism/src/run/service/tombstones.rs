@@ -15,18 +15,18 @@ use crate::view::View;
 
 /// How often the tables are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often it is told at most.
+/// How often it is reported at most.
 const TELL: Duration = Duration::from_secs(60);
 /// Who was not heard for so long, or has not caught up for so long, keeps others waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What ended is told of from this part of the capacity on, and no more once it takes half as much.
+/// What ended is informed of from this part of the capacity on, and no more once it takes half as much.
 const PART: u64 = 4;
 
 /// Looks at the tables' room now and then.
 #[derive(Debug, Default)]
 pub(super) struct TombstoneWatch {
     looked: Option<Time>,
-    told: Option<Time>,
+    reported: Option<Time>,
 }
 
 /// An object, and how many of its entries ended and are kept.
@@ -51,14 +51,14 @@ impl PinnedTombstones {
         .max_by_key(|kept| kept.entries * 1_000 / kept.capacity)
     }
 
-    /// Whether it takes so much that the host says so; `told`: whether it has.
-    fn is_much(self, told: bool) -> bool {
-        let part = if told { PART * 2 } else { PART };
+    /// Whether it takes so much that the host says so; `reported`: whether it has.
+    fn is_much(self, reported: bool) -> bool {
+        let part = if reported { PART * 2 } else { PART };
         self.entries * part >= self.capacity
     }
 }
 
-/// Members of the epoch for whom what ended is kept, and for how long each has not been heard, or has not caught up.
+/// Members of the epoch for which one what ended is kept, and for how long each has not been heard, or has not caught up.
 fn waited_for(snapshot: &ChannelSnapshot) -> Vec<(MemberId, Duration)> {
     let age = |since: Time| snapshot.at.since(since);
     let silent_for = |member: &MemberSnapshot| {
@@ -78,26 +78,30 @@ impl Service<'_, '_> {
     /// Says who keeps the tables filled with what ended, and when that is over.
     pub(super) fn watch_tombstones(&mut self) {
         let now = self.clock.now();
-        if self.tombstones.looked.is_some_and(|looked| now < looked + LOOK) {
+        if self
+            .tombstones
+            .looked
+            .is_some_and(|looked| now < looked + LOOK)
+        {
             return;
         }
         self.tombstones.looked = Some(now);
         let Some(kept) = PinnedTombstones::most(&self.view) else {
             return;
         };
-        let told = self.tombstones.told;
-        if !kept.is_much(told.is_some()) {
-            if told.is_some() {
-                self.tombstones.told = None;
+        let reported = self.tombstones.reported;
+        if !kept.is_much(reported.is_some()) {
+            if reported.is_some() {
+                self.tombstones.reported = None;
                 self.log(&Event::info("tombstones-released").with("object", kept.object));
             }
             return;
         }
         let members = waited_for(&self.channel.snapshot());
-        if members.is_empty() || told.is_some_and(|told| now < told + TELL) {
+        if members.is_empty() || reported.is_some_and(|reported| now < reported + TELL) {
             return;
         }
-        self.tombstones.told = Some(now);
+        self.tombstones.reported = Some(now);
         let name = |&(member, _): &(MemberId, Duration)| {
             let place = usize::from(member.0).wrapping_sub(1);
             let names = &self.config.cluster.members;
@@ -122,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ended_is_told_of_from_a_quarter_of_the_capacity_to_an_eighth() {
+    fn what_ended_is_reported_of_from_a_quarter_of_the_capacity_to_an_eighth() {
         let kept = |entries| PinnedTombstones {
             object: "sessions",
             entries,

@@ -9,7 +9,7 @@ use crate::run::event_log::Event;
 use crate::run::statistics::{COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
 
 impl<F: NetworkFunction> Worker<F> {
-    /// Tells links that came or went, and writes a snapshot for whoever looks.
+    /// Tells links that came or went, and writes a snapshot for anyone who looks.
     pub(super) fn publish(&mut self, now: Time) {
         self.published_us = now.as_micros();
         for (port, known) in self.instance.ports().iter().zip(&mut self.links) {

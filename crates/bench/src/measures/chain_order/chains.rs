@@ -41,7 +41,7 @@ const SIGNATURES: [&str; 6] = [
 /// A chain that captures are played through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Row {
-    /// A firewall, a NAT, an IDPS of two stages and a monitor: what is detected behind the NAT is told, signatures end their connection.
+    /// A firewall, a NAT, an IDPS of two stages and a monitor: what is detected behind the NAT is reported, signatures end their connection.
     Edge,
     /// A detector of scans in front of the NAT, which blocks who scans, and a counter.
     Scans,
@@ -92,31 +92,33 @@ impl Row {
     /// What the stages say that they saw and did, without the ports that a NAT chose.
     pub(super) fn account(self, state: &ChainState) -> Vec<String> {
         let stages = state.tallies().count();
-        let mut account: Vec<String> = (0..stages).flat_map(|stage| told(state, stage)).collect();
+        let mut account: Vec<String> = (0..stages)
+            .flat_map(|stage| reported(state, stage))
+            .collect();
         account.sort_unstable();
         account
     }
 }
 
-fn told(state: &ChainState, stage: usize) -> Vec<String> {
-    let mut told = Vec::new();
+fn reported(state: &ChainState, stage: usize) -> Vec<String> {
+    let mut reported = Vec::new();
     if let Some(state) = state.stage::<FirewallState>(stage) {
         state
             .hits
-            .for_each(|rule, count| told.push(format!("rule {rule}: {count}")));
+            .for_each(|rule, count| reported.push(format!("rule {rule}: {count}")));
     } else if let Some(state) = state.stage::<PortScanState>(stage) {
         let alerts = state.alerts().into_iter();
-        told.extend(alerts.map(|(subject, _)| format!("{subject:?}")));
+        reported.extend(alerts.map(|(subject, _)| format!("{subject:?}")));
     } else if let Some(state) = state.stage::<SignatureState>(stage) {
         let alerts = state.alerts().into_iter();
-        told.extend(alerts.map(|(subject, _)| format!("signature {}", subject.id)));
+        reported.extend(alerts.map(|(subject, _)| format!("signature {}", subject.id)));
     } else if let Some(state) = state.stage::<MonitorState>(stage) {
         let counts = state.protocol_counts().into_iter();
-        told.extend(counts.map(|count| format!("{count:?}")));
+        reported.extend(counts.map(|count| format!("{count:?}")));
     } else if let Some(state) = state.stage::<PassThroughState>(stage) {
-        told.push(format!("{:?} packets", state.packets.get()));
+        reported.push(format!("{:?} packets", state.packets.get()));
     }
-    told
+    reported
 }
 
 fn firewall(entries: u32) -> Firewall {

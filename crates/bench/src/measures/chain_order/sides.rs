@@ -12,7 +12,7 @@ use super::{INSIDE, OUTSIDE};
 /// Routes that the NAT has anyway.
 const ROUTES_OF_ALL: usize = 4;
 
-/// Who is inside. Private addresses are, unless they talk to each other: then who was seen first is, and whom it talks to is not. The
+/// Who is inside. Private addresses are, unless they talk to each other: then who was seen first is, and its peer is not. The
 /// same of public addresses.
 pub(super) struct Sides {
     sides: BTreeMap<Ipv4Addr, Side>,

@@ -58,7 +58,11 @@ impl Bulk {
                 0
             }
         };
-        let bytes = self.received.iter().take(received).map(|told| told.bytes);
+        let bytes = self
+            .received
+            .iter()
+            .take(received)
+            .map(|reported| reported.bytes);
         self.bytes_each = bytes.sum::<usize>() / received.max(1);
         let before = burst.len();
         for (place, mut frame) in self.frames.drain().enumerate() {
@@ -66,12 +70,12 @@ impl Bulk {
                 pool.release(frame);
                 continue;
             }
-            let told = &self.received[place];
-            let dropped = if !pool.set_length(&mut frame, told.bytes) {
-                failure.too_long(told.bytes);
+            let reported = &self.received[place];
+            let dropped = if !pool.set_length(&mut frame, reported.bytes) {
+                failure.too_long(reported.bytes);
                 Some(PortDrop::TooLong)
             } else {
-                finish(pool, &mut frame, told).err()
+                finish(pool, &mut frame, reported).err()
             };
             match dropped {
                 None => {
@@ -94,15 +98,17 @@ impl Bulk {
 fn finish(
     pool: &mut FramePool,
     frame: &mut crate::frame::Frame,
-    told: &Received,
+    reported: &Received,
 ) -> Result<(), PortDrop> {
     let mut offload =
-        Offload::parse(&told.header, pool.bytes(frame)).map_err(|_| PortDrop::BadDescriptor)?;
-    if told.auxiliary.status & libc::TP_STATUS_VLAN_VALID != 0 && told.bytes >= ADDRESS_BYTES {
+        Offload::parse(&reported.header, pool.bytes(frame)).map_err(|_| PortDrop::BadDescriptor)?;
+    if reported.auxiliary.status & libc::TP_STATUS_VLAN_VALID != 0
+        && reported.bytes >= ADDRESS_BYTES
+    {
         if !pool.extend_front(frame, 4) {
             return Err(PortDrop::TooLong);
         }
-        let auxiliary = &told.auxiliary;
+        let auxiliary = &reported.auxiliary;
         let bytes = pool.bytes_mut(frame);
         bytes.copy_within(4..4 + ADDRESS_BYTES, 0);
         let tag = tag(auxiliary.status, auxiliary.vlan_tag, auxiliary.vlan_type);

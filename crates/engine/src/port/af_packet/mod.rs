@@ -193,7 +193,7 @@ impl AfPacketPort {
         }
     }
 
-    /// The kernel's counters begin anew whenever they are read.
+    /// The kernel's counters begin again whenever they are read.
     fn take_kernel_drops(&self) {
         if let Some(medium) = &self.attachment.medium
             && let Ok(counted) = system::option::<libc::tpacket_stats>(
@@ -422,8 +422,8 @@ impl Port for AfPacketPort {
         }
         if let Some(why) = self.failure.take_sending() {
             let interface = &self.attachment.interface;
-            let told = interface.refused("sending", &why);
-            self.attachment.report(told);
+            let reported = interface.refused("sending", &why);
+            self.attachment.report(reported);
         }
         self.attachment.take_problem()
     }

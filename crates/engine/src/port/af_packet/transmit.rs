@@ -18,7 +18,7 @@ pub(crate) struct Failure {
     sending: Option<i32>,
     /// The interface is down or gone.
     pub(crate) link_down: bool,
-    told_too_long: bool,
+    reported_too_long: bool,
 }
 
 impl Failure {
@@ -27,10 +27,10 @@ impl Failure {
         self.too_long_bytes = bytes;
     }
 
-    /// The length of one that did not fit; told once.
+    /// The length of one that did not fit; reported once.
     pub(crate) fn take_too_long(&mut self) -> Option<usize> {
         let bytes = std::mem::take(&mut self.too_long_bytes);
-        (bytes > 0 && !std::mem::replace(&mut self.told_too_long, true)).then_some(bytes)
+        (bytes > 0 && !std::mem::replace(&mut self.reported_too_long, true)).then_some(bytes)
     }
 
     /// Sending failed in a way that no reason of its own is for.

@@ -43,7 +43,7 @@ pub struct AfXdpConfig {
     pub name: String,
     /// The interface, in the network namespace of the thread that opens (and that calls `advance`, when it is opened again).
     pub interface: String,
-    /// The queue of the interface. Packets of its other queues go to the kernel: interfaces with several are best told to use one
+    /// The queue of the interface. Packets of its other queues go to the kernel: interfaces with several are best asked to use one
     /// (`ethtool -L … combined 1`). One port an interface.
     pub queue: u32,
     /// Where packets are taken.
@@ -105,7 +105,7 @@ pub struct AfXdpPort {
     /// The first error of sending that no reason is for.
     sending: Option<i32>,
     long_bytes: usize,
-    told_long: bool,
+    reported_long: bool,
     mtu: usize,
 }
 
@@ -145,7 +145,7 @@ impl AfXdpPort {
             kernel_drops: Cell::default(),
             sending: None,
             long_bytes: 0,
-            told_long: false,
+            reported_long: false,
             mtu,
         })
     }
@@ -384,8 +384,8 @@ impl Port for AfXdpPort {
             }
             medium.rings.reclaim();
         }
-        if self.long_bytes > 0 && !self.told_long {
-            self.told_long = true;
+        if self.long_bytes > 0 && !self.reported_long {
+            self.reported_long = true;
             let bytes = self.long_bytes;
             self.attachment.report(format!(
                 "a packet of {bytes} bytes did not fit a frame and was dropped: give the instance's frames a longer stride"
@@ -393,8 +393,8 @@ impl Port for AfXdpPort {
         }
         if let Some(number) = self.sending.take() {
             let interface = &self.attachment.interface;
-            let told = interface.refused("sending", &io::Error::from_raw_os_error(number));
-            self.attachment.report(told);
+            let reported = interface.refused("sending", &io::Error::from_raw_os_error(number));
+            self.attachment.report(reported);
         }
         self.attachment.take_problem()
     }

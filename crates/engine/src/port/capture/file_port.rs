@@ -12,7 +12,7 @@ use asterism_placement::Time;
 /// gives each when its time has come by [`Port::advance`]: with `advance(next_due())` the capture drives a virtual clock.
 ///
 /// Times: [`Time::ZERO`] is 1970 unless [`CapturePort::starting_at`] said otherwise. What is sent is stamped with the time
-/// last told by `advance` (if none was told, with that of the packet last received).
+/// last reported by `advance` (if none was reported, with that of the packet last received).
 #[derive(Debug)]
 pub struct CapturePort {
     name: String,

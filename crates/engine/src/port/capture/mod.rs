@@ -112,7 +112,7 @@ impl std::fmt::Display for CaptureError {
             CaptureProblem::Malformed(field) => write!(
                 formatter,
                 "capture {file} is damaged at byte {offset}: {field}; the packets before it were read; write it \
-                 anew with a capture tool"
+                 again with a capture tool"
             ),
             CaptureProblem::PacketTooLong(length) => write!(
                 formatter,

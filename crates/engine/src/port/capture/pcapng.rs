@@ -55,7 +55,7 @@ impl CaptureReader {
         }
     }
 
-    /// After a section header's type: byte order, version, then the interfaces begin anew.
+    /// After a section header's type: byte order, version, then the interfaces begin again.
     pub(super) fn read_section_header(&mut self) -> Outcome<()> {
         let length: [u8; 4] = self.array()?;
         let order: [u8; 4] = self.array()?;

@@ -164,7 +164,7 @@ impl CaptureWriter {
 
 impl Drop for CaptureWriter {
     fn drop(&mut self) {
-        // Whoever wants to know of a failure calls `flush` before.
+        // Anyone who wants to know of a failure calls `flush` before.
         self.write_out();
     }
 }

@@ -3,7 +3,7 @@
 //! Interfaces with offloads hand over packets of up to 64 KiB without checksums, and say in a `struct virtio_net_hdr` what
 //! the hardware was to do. Ports that speak it note that in the frame's buffer, beside the packet ([`Offload::note`]); network
 //! functions do not know of it. What a function changes in the checksum field does not matter: the sending port writes it
-//! anew. A port to a medium that cannot take such packets lets [`plainly`] finish them. Imports `frame`, `statistics`,
+//! again. A port to a medium that cannot take such packets lets [`plainly`] finish them. Imports `frame`, `statistics`,
 //! `system` and `asterism-packet`.
 
 mod checksum;
@@ -274,8 +274,8 @@ pub fn fuzz_offload(data: &[u8]) {
         && let Ok(header) = header_of(&mut pool, copy, &mut statistics)
         && copy.is_offloaded()
     {
-        let told = Offload::parse(&header, pool.bytes(copy));
-        assert_eq!(told.ok().flatten(), Some(offload));
+        let reported = Offload::parse(&header, pool.bytes(copy));
+        assert_eq!(reported.ok().flatten(), Some(offload));
     }
     if let Some(copy) = copy {
         pool.release(copy);
@@ -289,7 +289,7 @@ pub fn fuzz_offload(data: &[u8]) {
             assert!(!frame.is_offloaded());
             let packet = asterism_packet::Packet::parse(pool.bytes_mut(&mut frame));
             if cut {
-                // A bad checksum of the IPv4 header is made anew; nothing else about a segment can be wrong.
+                // A bad checksum of the IPv4 header is made again; nothing else about a segment can be wrong.
                 let valid = packet.map(|packet| packet.verify_transport_checksum());
                 assert!(valid != Ok(Some(false)), "{valid:?}");
             }

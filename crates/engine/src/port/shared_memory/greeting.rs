@@ -101,7 +101,7 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Whether the other process belongs to this user or to root: whoever shares memory with us can read and forge our packets.
+/// Whether the other process belongs to this user or to root: anyone who shares memory with us can read and forge our packets.
 pub(super) fn is_trusted(stream: &UnixStream) -> bool {
     system::option::<libc::ucred>(stream, libc::SOL_SOCKET, libc::SO_PEERCRED)
         .is_ok_and(|peer| peer.uid == system::own_user() || peer.uid == 0)

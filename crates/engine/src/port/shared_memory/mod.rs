@@ -26,7 +26,7 @@ pub const SLOTS_RANGE: RangeInclusive<u32> = 64..=1 << 16;
 pub const SLOT_BYTES_RANGE: RangeInclusive<u32> = 512..=STRIDE_BYTES_MAX as u32;
 /// How long a peer may take to greet, in microseconds.
 const GREETING_US_MAX: u64 = 1_000_000;
-/// What a peer that ended had written is kept so long for whoever reads it.
+/// What a peer that ended had written is kept so long for anyone who reads it.
 const READ_DRY_US_MAX: u64 = 1_000_000;
 
 /// Which end of a link a port is.

@@ -58,7 +58,7 @@ pub(super) struct End {
     own: u32,
     /// The other side's, as last read and checked.
     other: u32,
-    /// Reading: the other side was told that we sleep.
+    /// Reading: the other side was informed that we sleep.
     pub(super) sleeps: bool,
 }
 

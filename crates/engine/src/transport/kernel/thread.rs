@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Socket, checked};
 
-/// A descriptor that wakes whoever polls it.
+/// A descriptor that wakes anyone who polls it.
 #[derive(Debug)]
 pub(in crate::transport) struct EventDescriptor(OwnedFd);
 
@@ -40,7 +40,7 @@ pub(in crate::transport) struct Ready {
 }
 
 /// Waits until a socket has something (or room, if `wants_room`), the event rings or the time is over. Errors
-/// of the first socket are told.
+/// of the first socket are reported.
 pub(in crate::transport) fn wait(
     own: &Socket,
     group: Option<&Socket>,

@@ -37,7 +37,7 @@ const RETURNED_PER_TURN: usize = 64;
 const TRIES_MAX: u32 = 4;
 /// How long what the kernel has no memory for waits.
 const KERNEL_WAIT: Duration = Duration::from_micros(500);
-/// How often at most a full receive buffer is told.
+/// How often at most a full receive buffer is reported.
 const DROPS_INTERVAL: Duration = Duration::from_secs(1);
 /// Events kept at most.
 const EVENTS_MAX: usize = 64;
@@ -78,7 +78,7 @@ pub struct UdpTransport {
     tries: u32,
     /// What each socket said it dropped, last.
     drops: [u32; 2],
-    drops_told: (Time, u64),
+    drops_reported: (Time, u64),
     statistics: TransportStatistics,
     events: VecDeque<TransportEvent>,
 }
@@ -205,7 +205,7 @@ impl UdpTransport {
             is_pacing: false,
             tries: 0,
             drops: [0; 2],
-            drops_told: (now, 0),
+            drops_reported: (now, 0),
             statistics: TransportStatistics::default(),
             events,
         };
@@ -245,12 +245,12 @@ impl UdpTransport {
                 }
             }
         }
-        let (told_at, told) = self.drops_told;
+        let (reported_at, reported) = self.drops_reported;
         let drops = self.statistics.receive_buffer_drops;
-        if drops > told && now.since(told_at) >= DROPS_INTERVAL {
-            self.drops_told = (now, drops);
+        if drops > reported && now.since(reported_at) >= DROPS_INTERVAL {
+            self.drops_reported = (now, drops);
             self.note(TransportEvent::ReceiveBufferFull {
-                datagrams: drops - told,
+                datagrams: drops - reported,
             });
         }
         (self.statistics.datagrams_received - before) as usize

@@ -65,7 +65,7 @@ impl UdpTransport {
         self.fragmented_before = sent;
     }
 
-    /// An interface that vanished and came back has another number: the group is joined anew.
+    /// An interface that vanished and came back has another number: the group is joined again.
     fn follow_interface(&mut self) {
         let (Some(group), Some(address)) = (&self.group, self.group_address) else {
             return;

@@ -18,7 +18,7 @@ fn with_port(
     if !kind.needs_root() {
         return work(&mut Driven::new(Medium::new(kind, None, &folder))?);
     }
-    // The near end's own offloads are off, so that the kernel shows whether it understood what it was told of each packet.
+    // The near end's own offloads are off, so that the kernel shows whether it understood what it was informed of each packet.
     let stand = Stand::new(Offloads::Off, far)?;
     stand
         .near
@@ -220,7 +220,7 @@ pub(crate) fn sixty_four_kib(kind: Kind) -> Result<(), String> {
     })
 }
 
-/// A link that goes down is told, drops are counted under their reason, and packets pass again once it is up.
+/// A link that goes down is reported, drops are counted under their reason, and packets pass again once it is up.
 pub(crate) fn link_down(kind: Kind) -> Result<(), String> {
     with_port(kind, Offloads::Off, |driven| {
         for round in 0..2 {

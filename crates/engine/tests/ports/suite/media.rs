@@ -40,7 +40,7 @@ impl Stand {
         Ok(stand)
     }
 
-    /// The cable anew.
+    /// The cable again.
     pub(crate) fn cable(&self) -> Result<(), String> {
         let ends = ((&self.near, "port0"), (&self.far, "far0"));
         self.lab
@@ -205,7 +205,7 @@ impl<'a> Medium<'a> {
         }
     }
 
-    /// Opens the raw socket at the other side, anew if the interface there is another one.
+    /// Opens the raw socket at the other side, again if the interface there is another one.
     pub(crate) fn reattach(&mut self) -> Result<(), String> {
         let raw = match self.stand {
             Some(stand) if self.kind.is_on_cable() => {
@@ -318,8 +318,8 @@ pub(crate) struct Driven<'a> {
     pub medium: Medium<'a>,
     pub pool: FramePool,
     pub clock: MonotonicClock,
-    /// What `flush` told.
-    pub told: Vec<String>,
+    /// What `flush` reported.
+    pub reported: Vec<String>,
 }
 
 impl<'a> Driven<'a> {
@@ -338,7 +338,7 @@ impl<'a> Driven<'a> {
             medium,
             pool,
             clock: MonotonicClock::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
         };
         driven.until("the link is up", |driven| {
             driven.port.link() == LinkState::Up
@@ -363,8 +363,8 @@ impl<'a> Driven<'a> {
         let now = self.clock.now();
         self.port.advance(now);
         self.medium.advance(now);
-        if let Err(told) = self.port.flush(&mut self.pool) {
-            self.told.push(told.to_string());
+        if let Err(reported) = self.port.flush(&mut self.pool) {
+            self.reported.push(reported.to_string());
         }
         sleep_on(self.port.wait_descriptor(), 5);
     }
@@ -379,9 +379,9 @@ impl<'a> Driven<'a> {
         while !holds(self) {
             if self.clock.now() > end {
                 return Err(format!(
-                    "after {PATIENCE:?} it is not so that {what}; {:?}; the port told: {:?}",
+                    "after {PATIENCE:?} it is not so that {what}; {:?}; the port reported: {:?}",
                     self.port.statistics(),
-                    self.told
+                    self.reported
                 ));
             }
             self.idle();

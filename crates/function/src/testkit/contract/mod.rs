@@ -1,10 +1,10 @@
 //! The contract that every function meets, as tests: [`contract!`](crate::contract) writes one for each clause.
 //!
-//! `told.rs` has the clauses of what a function tells people: names, events, its page; `shared.rs` those of where its state lives:
+//! `reported.rs` has the clauses of what a function tells people: names, events, its page; `shared.rs` those of where its state lives:
 //! placements, and hosts that leave. The others are here.
 
+mod reported;
 mod shared;
-mod told;
 
 use std::collections::BTreeSet;
 

@@ -43,7 +43,7 @@ impl<F: NetworkFunction> Dealt<F> {
 
 impl<F: NetworkFunction> Contract<F> {
     /// Placement-blind: the same packets come to the same end with local state, with replicated state that nobody shares, and at a
-    /// member of a cluster; members that hear all agree in the end, whoever got the packets.
+    /// member of a cluster; members that hear all agree in the end, no matter who got the packets.
     ///
     /// # Panics
     /// See [`Contract::names`].

@@ -32,7 +32,7 @@ use items::{nearest, network, port_range, seconds};
 
 /// Bytes of a rule file at most.
 pub const RULE_FILE_BYTES_MAX: usize = 4 << 20;
-/// Mistakes told of one file at most.
+/// Mistakes reported one file at most.
 pub const MISTAKES_MAX: usize = 100;
 /// Names of sets that are compared with an unknown one at most, to say which was meant.
 const NAMES_COMPARED_MAX: usize = 256;
@@ -151,7 +151,7 @@ fn words(line: &str, at: usize) -> Vec<Word<'_>> {
 enum Set {
     Networks(Rc<Vec<(Host, Host)>>),
     Ports(Rc<Vec<(u16, u16)>>),
-    /// It was written wrongly, which has been told.
+    /// It was written wrongly, which has been reported.
     Mistaken,
 }
 
@@ -182,8 +182,8 @@ const PARTS: &[&str] = &[
 /// What to do about too many rules or ranges.
 const TOO_MANY: &str = "join rules by lists and sets, networks by shorter prefixes, and name a set in few others: its items count for each";
 
-/// An item of a list that was written wrongly, which has been told.
-struct Told;
+/// An item of a list that was written wrongly, which has been reported.
+struct Reported;
 
 impl Reading {
     fn mistake(&mut self, line: u32, span: Range<usize>, wrong: String, instead: String) {
@@ -198,7 +198,13 @@ impl Reading {
     }
 
     /// Counts ranges that an item stands for, before they are made.
-    fn count(&mut self, line: u32, item: Word<'_>, ranges: usize, of: usize) -> Result<(), Told> {
+    fn count(
+        &mut self,
+        line: u32,
+        item: Word<'_>,
+        ranges: usize,
+        of: usize,
+    ) -> Result<(), Reported> {
         self.ranges_with_line += ranges;
         if self.ranges_with_line <= RANGES_MAX {
             return Ok(());
@@ -211,7 +217,7 @@ impl Reading {
             }
         };
         self.mistake(line, item.span(), wrong, TOO_MANY.to_owned());
-        Err(Told)
+        Err(Reported)
     }
 
     fn line(&mut self, line: u32, words: &[Word<'_>]) {
@@ -316,7 +322,7 @@ impl Reading {
         self.sets.insert(name.text.to_owned(), (set, line));
     }
 
-    fn set_items(&mut self, line: u32, words: &[Word<'_>]) -> Result<Set, Told> {
+    fn set_items(&mut self, line: u32, words: &[Word<'_>]) -> Result<Set, Reported> {
         let (items, rest) = self.list(line, words)?;
         if let Some(word) = rest.first() {
             self.mistake(
@@ -325,7 +331,7 @@ impl Reading {
                 "there is no comma before it".to_owned(),
                 format!("write `, {}`", word.text),
             );
-            return Err(Told);
+            return Err(Reported);
         }
         let looks_like_port = |word: &Word<'_>| {
             let mut letters = word.text.chars();
@@ -347,7 +353,7 @@ impl Reading {
         &mut self,
         line: u32,
         words: &'w [Word<'a>],
-    ) -> Result<(Vec<Word<'a>>, &'w [Word<'a>]), Told> {
+    ) -> Result<(Vec<Word<'a>>, &'w [Word<'a>]), Reported> {
         let mut items = Vec::new();
         let mut rest = words;
         loop {
@@ -370,18 +376,18 @@ impl Reading {
                         "an item of the list is missing".to_owned(),
                         "write items with one comma between them, such as `80, 443`".to_owned(),
                     );
-                    return Err(Told);
+                    return Err(Reported);
                 }
             }
         }
     }
 
     /// What `@name` stands for.
-    fn named(&mut self, line: u32, word: Word<'_>) -> Result<Set, Told> {
+    fn named(&mut self, line: u32, word: Word<'_>) -> Result<Set, Reported> {
         let name = word.text.trim_start_matches('@');
         if let Some((set, _)) = self.sets.get(name) {
             return match set {
-                Set::Mistaken => Err(Told),
+                Set::Mistaken => Err(Reported),
                 set => Ok(set.clone()),
             };
         }
@@ -397,7 +403,7 @@ impl Reading {
             format!("there is no set `{name}` above"),
             instead,
         );
-        Err(Told)
+        Err(Reported)
     }
 
     fn networks(
@@ -405,12 +411,12 @@ impl Reading {
         line: u32,
         items: &[Word<'_>],
         of: usize,
-    ) -> Result<Vec<(Host, Host)>, Told> {
+    ) -> Result<Vec<(Host, Host)>, Reported> {
         let mut networks = Vec::new();
         let mut good = true;
         for item in items {
             if self.mistakes.len() >= MISTAKES_MAX {
-                return Err(Told);
+                return Err(Reported);
             }
             if item.text.starts_with('@') {
                 match self.named(line, *item) {
@@ -427,7 +433,7 @@ impl Reading {
                             format!("write it behind `port`: `to any port {}`", item.text),
                         );
                     }
-                    Err(Told) => good = false,
+                    Err(Reported) => good = false,
                 }
                 continue;
             }
@@ -448,15 +454,20 @@ impl Reading {
                 }
             }
         }
-        if good { Ok(networks) } else { Err(Told) }
+        if good { Ok(networks) } else { Err(Reported) }
     }
 
-    fn ports(&mut self, line: u32, items: &[Word<'_>], of: usize) -> Result<Vec<(u16, u16)>, Told> {
+    fn ports(
+        &mut self,
+        line: u32,
+        items: &[Word<'_>],
+        of: usize,
+    ) -> Result<Vec<(u16, u16)>, Reported> {
         let mut ports = Vec::new();
         let mut good = true;
         for item in items {
             if self.mistakes.len() >= MISTAKES_MAX {
-                return Err(Told);
+                return Err(Reported);
             }
             if item.text.starts_with('@') {
                 match self.named(line, *item) {
@@ -473,7 +484,7 @@ impl Reading {
                             format!("write it behind `from` or `to`: `to {}`", item.text),
                         );
                     }
-                    Err(Told) => good = false,
+                    Err(Reported) => good = false,
                 }
                 continue;
             }
@@ -488,6 +499,6 @@ impl Reading {
                 }
             }
         }
-        if good { Ok(ports) } else { Err(Told) }
+        if good { Ok(ports) } else { Err(Reported) }
     }
 }

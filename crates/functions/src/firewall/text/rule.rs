@@ -6,7 +6,7 @@ use asterism_tracking::{Link, has_ports};
 
 use super::items::{icmp_type, nearest};
 use super::{
-    Action, OF_RULES, PARTS, RULES_MAX, Reading, Rule, TOO_MANY, Told, TooMany, Word, hints,
+    Action, OF_RULES, PARTS, RULES_MAX, Reading, Reported, Rule, TOO_MANY, TooMany, Word, hints,
 };
 use crate::firewall::note::RULES_FROM;
 
@@ -74,7 +74,7 @@ impl Reading {
         }
     }
 
-    fn parts(&mut self, rule: &mut Rule, mut rest: &[Word<'_>]) -> Result<(), Told> {
+    fn parts(&mut self, rule: &mut Rule, mut rest: &[Word<'_>]) -> Result<(), Reported> {
         let line = rule.line;
         let mut seen: Vec<&str> = Vec::new();
         let mut end = None;
@@ -95,7 +95,7 @@ impl Reading {
                     format!("`{}` says the {kind} a second time", word.text),
                     "write one list with commas, or two rules".to_owned(),
                 );
-                return Err(Told);
+                return Err(Reported);
             }
             seen.push(kind);
             rest = match word.text {
@@ -131,7 +131,7 @@ impl Reading {
                                 "it is not said whose port".to_owned(),
                                 format!("write `to any port {}`", items[0].text),
                             );
-                            return Err(Told);
+                            return Err(Reported);
                         }
                     }
                     behind
@@ -151,7 +151,7 @@ impl Reading {
                     };
                     let wrong = format!("`{other}` is no part of a rule");
                     self.mistake(line, word.span(), wrong, instead);
-                    return Err(Told);
+                    return Err(Reported);
                 }
             };
         }
@@ -164,7 +164,7 @@ impl Reading {
         line: u32,
         word: Word<'a>,
         behind: &'w [Word<'a>],
-    ) -> Result<&'w [Word<'a>], Told> {
+    ) -> Result<&'w [Word<'a>], Reported> {
         if !behind.is_empty() {
             return Ok(behind);
         }
@@ -177,7 +177,7 @@ impl Reading {
         };
         let wrong = format!("nothing stands behind `{}`", word.text);
         self.mistake(line, word.span(), wrong, instead.to_owned());
-        Err(Told)
+        Err(Reported)
     }
 
     fn link<'w, 'a>(
@@ -185,7 +185,7 @@ impl Reading {
         rule: &mut Rule,
         on: Word<'a>,
         behind: &'w [Word<'a>],
-    ) -> Result<&'w [Word<'a>], Told> {
+    ) -> Result<&'w [Word<'a>], Reported> {
         let behind = self.behind(rule.line, on, behind)?;
         let word = behind[0];
         rule.link = Some(match word.text {
@@ -199,7 +199,7 @@ impl Reading {
                 };
                 let wrong = format!("`{other}` is no link");
                 self.mistake(rule.line, word.span(), wrong, instead);
-                return Err(Told);
+                return Err(Reported);
             }
         });
         Ok(&behind[1..])
@@ -209,7 +209,7 @@ impl Reading {
         &mut self,
         rule: &mut Rule,
         words: &'w [Word<'a>],
-    ) -> Result<&'w [Word<'a>], Told> {
+    ) -> Result<&'w [Word<'a>], Reported> {
         let numbered = words[0].text == "protocol";
         let from = if numbered {
             self.behind(rule.line, words[0], &words[1..])?
@@ -233,7 +233,7 @@ impl Reading {
                     };
                     let wrong = format!("`{}` is no protocol", item.text);
                     self.mistake(rule.line, item.span(), wrong, instead);
-                    return Err(Told);
+                    return Err(Reported);
                 }
             }
         }
@@ -246,14 +246,14 @@ impl Reading {
         rule: &mut Rule,
         word: Word<'a>,
         behind: &'w [Word<'a>],
-    ) -> Result<&'w [Word<'a>], Told> {
+    ) -> Result<&'w [Word<'a>], Reported> {
         let (icmp, icmpv6) = ([Protocol::ICMP.0], [Protocol::ICMPV6.0]);
         let is_icmpv6 = rule.protocols == icmpv6;
         if !is_icmpv6 && rule.protocols != icmp {
             let instead = "write `icmp` or `icmpv6` alone in front, such as `icmp type 8`";
             let wrong = "it is not said whose type".to_owned();
             self.mistake(rule.line, word.span(), wrong, instead.to_owned());
-            return Err(Told);
+            return Err(Reported);
         }
         let behind = self.behind(rule.line, word, behind)?;
         let (items, behind) = self.list(rule.line, behind)?;
@@ -268,7 +268,7 @@ impl Reading {
                 }
             }
         }
-        if good { Ok(behind) } else { Err(Told) }
+        if good { Ok(behind) } else { Err(Reported) }
     }
 
     /// What of a rule could never match.

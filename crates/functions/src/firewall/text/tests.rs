@@ -54,7 +54,7 @@ fn rules_are_read_and_the_first_that_matches_decides() {
 
 /// Each kind of mistake: where it is, and what to write instead.
 #[test]
-fn every_kind_of_mistake_is_told_with_its_place_and_what_to_write() {
+fn every_kind_of_mistake_is_reported_with_its_place_and_what_to_write() {
     let mut wrong = Vec::new();
     for (text, place, instead) in [
         ("alow tcp", "alow", "did you mean `allow`?"),
@@ -325,7 +325,7 @@ fn a_mapped_network_holds_nothing() {
 }
 
 #[test]
-fn types_of_icmp_queries_are_told_apart() {
+fn types_of_icmp_queries_are_reported_apart() {
     let rules = read(
         "allow icmp on outside to 10.0.0.0/8 type 8\n\
          allow icmp type echo-request, 13, 13 to 192.0.2.0/24\n\
@@ -367,7 +367,7 @@ fn a_byte_order_mark_says_nothing_and_places_stay_right() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_within_a_bound() {
+fn all_mistakes_are_reported_at_once_within_a_bound() {
     let mistakes = read("alow tcp\nallow tcp\ndrop udp to any port x\nset a = ,").unwrap_err();
     assert_eq!(
         mistakes

@@ -66,7 +66,7 @@ fn udp_times(hosts: &mut Hosts<'_>) -> Result<(), String> {
         ends(&late_query)?.0.1,
         b"too late",
     )?;
-    // And begin anew.
+    // And begin again.
     let again = open(hosts, 40_002)?;
     hosts.udp(Outside, remote, again, b"answer")?;
     Ok(())
@@ -141,7 +141,7 @@ fn tcp_times(hosts: &mut Hosts<'_>) -> Result<(), String> {
     silent.back(hosts, ACK, b"too late")?;
     established.back(hosts, ACK, b"too late")?;
     half.back(hosts, ACK, b"too late")?;
-    // An old connection that goes on opens a session anew.
+    // An old connection that goes on opens a session again.
     established.out(hosts, ACK, b"go on")?;
     Ok(())
 }

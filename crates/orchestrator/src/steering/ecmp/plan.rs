@@ -87,7 +87,7 @@ fn spread_out(before: Option<&[Way]>, slots: usize) -> Vec<Option<usize>> {
 fn quotas(takers: &[(usize, u16)], slots: usize) -> Vec<usize> {
     let total: usize = takers.iter().map(|(_, weight)| usize::from(*weight)).sum();
     let mut quotas = vec![1; takers.len()];
-    // Whoever is furthest below its due gets the next one.
+    // Anyone who is furthest below its due gets the next one.
     for _ in takers.len()..slots {
         let most = (0..takers.len()).max_by_key(|place| {
             let due = usize::from(takers[*place].1) * slots;
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_of_somebody_else_are_made_anew() {
+    fn routes_of_somebody_else_are_made_again() {
         let foreign = Way {
             hop: None,
             weight: 1,

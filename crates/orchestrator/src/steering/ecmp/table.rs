@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_not_there_is_told() {
+    fn a_namespace_that_is_not_there_is_reported() {
         let mut ip = Ip::new(Some(PathBuf::from("/nowhere/at-all")));
         let error = ip.read(&routes()).unwrap_err();
         assert!(

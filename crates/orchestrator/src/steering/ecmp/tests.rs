@@ -6,7 +6,7 @@ use super::table::PresentHop;
 use super::*;
 use crate::steering::{Generation, Standing, Target, laws};
 
-/// A router in memory. What it is told is sent to the test, which may also tell it to refuse.
+/// A router in memory. What it is reported is sent to the test, which may also tell it to refuse.
 struct Memory {
     routes: Vec<Option<Present>>,
     said: Sender<Vec<String>>,
@@ -28,7 +28,7 @@ impl Table for Memory {
             if number >= most {
                 return Err(SteeringError::Refused {
                     what: line.clone(),
-                    said: "as told".to_owned(),
+                    said: "as reported".to_owned(),
                 });
             }
             let place = ROUTES
@@ -155,7 +155,7 @@ fn what_fails_half_way_is_cured_by_saying_it_again() {
     assert!(!error.is_refusal());
     let seen = world.driver.observe().unwrap();
     assert!(!seen.as_applied && seen.generation.is_none());
-    // The older state is no way back: whoever decides has decided.
+    // The older state is no way back: anyone who decides has decided.
     let stale = world.driver.apply(&all(1, &[])).unwrap_err();
     assert!(matches!(stale, SteeringError::Stale { .. }) && stale.is_refusal());
     let done = world.driver.apply(&all(2, &["nat-1"])).unwrap();

@@ -46,7 +46,7 @@ const GAP_MAX: Duration = Duration::from_millis(250);
 /// Rounds that a reference has under way, and readings asked of instances, at most.
 const UNDER_WAY_MAX: usize = 256;
 
-/// Has every instance of the host read its digests, at one place of what is told them.
+/// Has every instance of the host read its digests, at one place of what is reported them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// To come back with what is read.
@@ -87,7 +87,7 @@ pub struct AuditTally {
     pub streams_equal: u64,
     /// And otherwise.
     pub streams_different: u64,
-    /// Positions that were told when the stream was past them already.
+    /// Positions that were informed when the stream was past them already.
     pub streams_passed: u64,
 }
 
@@ -238,13 +238,13 @@ impl Auditor {
         self.lanes == 1 && replicator.is_alone()
     }
 
-    /// Does what is due. Call it after the groups that arrived were told the instances, and before anything else is: what
+    /// Does what is due. Call it after the groups that arrived were reported the instances, and before anything else is: what
     /// they are asked must come to them right after those.
     pub fn turn(&mut self, now: Time, replicator: &Replicator) {
         let reference = replicator.first_joined();
         if self.reference != reference {
             self.reference = reference;
-            self.begin_anew(now);
+            self.begin_again(now);
             for known in &mut self.known {
                 known.different.fill(0);
                 known.equal_at.fill([now; SEGMENT_LEAVES]);
@@ -326,7 +326,7 @@ impl Auditor {
     }
 
     /// Another reference, or another epoch: rounds under way mean nothing any more.
-    pub fn begin_anew(&mut self, now: Time) {
+    pub fn begin_again(&mut self, now: Time) {
         self.rounds.clear();
         self.closing.clear();
         let learns = |asked: &Asked| asked.purpose == Purpose::Learn;
@@ -387,7 +387,7 @@ impl Auditor {
         ticket
     }
 
-    /// What instances are to read next. All that they were told before, and nothing more, must be in it.
+    /// What instances are to read next. All that they were reported before, and nothing more, must be in it.
     pub fn poll_ask(&mut self) -> Option<Ask> {
         self.asks.pop_front()
     }
@@ -591,7 +591,7 @@ impl Auditor {
         self.tally
     }
 
-    /// With whom this host compares itself; its own name if others compare themselves with it.
+    /// The member with which this host compares itself; its own name if others compare themselves with it.
     #[must_use]
     pub fn reference(&self) -> Option<MemberId> {
         self.reference

@@ -1,10 +1,10 @@
 //! Whether what a host was delivered of another's stream is what that one sent: digests of streams, compared at equal positions.
 //!
 //! Every host adds up a hash of each group that it commits, under its number, and of each that it is delivered. Ten times a
-//! second, while there is news, it tells all how far its stream was sent and what that adds up to. Whoever is at exactly that
+//! second, while there is news, it tells all how far its stream was sent and what that adds up to. Anyone who is at exactly that
 //! position, without a gap and with nothing beyond, compares what it was delivered *since both were last equal*: a group that
-//! came twice, was left out, or has other bytes is in the difference. Positions are remembered for a while, since what is told
-//! comes after the groups. What an image covers was not delivered, so there the next position is where comparing begins anew.
+//! came twice, was left out, or has other bytes is in the difference. Positions are remembered for a while, since what is reported
+//! comes after the groups. What an image covers was not delivered, so there the next position is where comparing begins again.
 
 use core::time::Duration;
 
@@ -14,9 +14,9 @@ use super::Auditor;
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
-/// So long after another a position is told.
+/// So long after another a position is reported.
 pub const STREAM_PERIOD: Duration = Duration::from_millis(100);
-/// A position is told so often while nothing follows it, then more rarely.
+/// A position is informed often while nothing follows it, then more rarely.
 const TOLD_TIMES: u8 = 4;
 /// So rarely.
 const STREAM_PERIOD_IDLE: Duration = Duration::from_secs(1);
@@ -136,9 +136,9 @@ pub(super) struct Stream {
     /// Where it was without a gap, oldest first from `next` on.
     positions: Box<[StreamPosition; POSITIONS]>,
     next: usize,
-    /// What its sender told, of where it is not yet.
-    told: Option<StreamPosition>,
-    /// Up to where both are equal as far as is known: as told, and here.
+    /// What its sender reported, of where it is not yet.
+    reported: Option<StreamPosition>,
+    /// Up to where both are equal as far as is known: as reported, and here.
     agreed: Option<(StreamPosition, u64)>,
     standing: StreamStanding,
 }
@@ -153,7 +153,7 @@ impl Stream {
             jumps: 0,
             positions: Box::new([StreamPosition::default(); POSITIONS]),
             next: 0,
-            told: None,
+            reported: None,
             agreed: None,
             standing: StreamStanding {
                 origin: member,
@@ -214,24 +214,24 @@ impl Stream {
         self.positions[(self.next + POSITIONS - 1) % POSITIONS]
     }
 
-    /// Compares what was told with what was delivered up to there, if that is known: whether they are equal. The latest counts
+    /// Compares what was reported with what was delivered up to there, if that is known: whether they are equal. The latest counts
     /// of what is remembered of a position.
     fn compare(&mut self, now: Time) -> Option<Result<(), StreamFault>> {
-        let told = self.told?;
+        let reported = self.reported?;
         let mut newest_first =
             (1..=POSITIONS).map(|back| self.positions[(self.next + POSITIONS - back) % POSITIONS]);
-        let here = newest_first.find(|at| at.sequence == told.sequence && at.sequence > 0)?;
-        self.told = None;
-        let agreed = self.agreed.replace((told, here.digest));
-        self.standing.through = told.sequence;
+        let here = newest_first.find(|at| at.sequence == reported.sequence && at.sequence > 0)?;
+        self.reported = None;
+        let agreed = self.agreed.replace((reported, here.digest));
+        self.standing.through = reported.sequence;
         let (before, sum) = agreed?;
-        if told.sequence < before.sequence {
+        if reported.sequence < before.sequence {
             // An old one, that overtook nothing.
             self.agreed = agreed;
             self.standing.through = before.sequence;
             return None;
         }
-        let sent = told.digest.wrapping_sub(before.digest);
+        let sent = reported.digest.wrapping_sub(before.digest);
         if sent == here.digest.wrapping_sub(sum) {
             self.standing.equal_at = Some(now);
             return Some(Ok(()));
@@ -239,8 +239,8 @@ impl Stream {
         let fault = StreamFault {
             origin: self.member,
             incarnation: self.incarnation?,
-            first: (before.sequence + 1).min(told.sequence),
-            last: told.sequence,
+            first: (before.sequence + 1).min(reported.sequence),
+            last: reported.sequence,
         };
         self.standing.faults += 1;
         self.standing.last_fault = Some(fault);
@@ -251,20 +251,20 @@ impl Stream {
 /// What this member tells of its own stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Telling {
-    /// The last position that was told, and how often.
-    told: (u64, u8),
+    /// The last position that was reported, and how often.
+    reported: (u64, u8),
     pub(super) at: Option<Time>,
     pub(super) is_due: bool,
 }
 
 impl Telling {
-    /// Whether a position is told soon.
+    /// Whether a position is reported soon.
     pub(super) fn turn(&mut self, now: Time, sent_through: u64) {
         if sent_through == 0 || self.is_due {
             return;
         }
-        let (told, times) = self.told;
-        let news = told != sent_through || times < TOLD_TIMES;
+        let (reported, times) = self.reported;
+        let news = reported != sent_through || times < TOLD_TIMES;
         let period = if news {
             STREAM_PERIOD
         } else {
@@ -277,15 +277,15 @@ impl Telling {
         }
     }
 
-    /// There is nobody to be told: nothing is due until somebody is.
+    /// There is nobody to be reported: nothing is due until somebody is.
     pub(super) fn rest(&mut self) {
         (self.at, self.is_due) = (None, false);
     }
 
     fn tell(&mut self, sent_through: u64) {
-        let (told, times) = self.told;
-        let again = if told == sent_through { times } else { 0 };
-        self.told = (sent_through, again.saturating_add(1));
+        let (reported, times) = self.reported;
+        let again = if reported == sent_through { times } else { 0 };
+        self.reported = (sent_through, again.saturating_add(1));
         self.is_due = false;
     }
 }
@@ -314,18 +314,21 @@ impl Auditor {
         }
     }
 
-    /// Another member told how far its stream is, and what it adds up to. Call [`Auditor::note_position`] after the message.
-    pub fn told(&mut self, from: MemberId, incarnation: Incarnation, position: StreamPosition) {
+    /// Another member reported how far its stream is, and what it adds up to. Call [`Auditor::note_position`] after the message.
+    pub fn reported(&mut self, from: MemberId, incarnation: Incarnation, position: StreamPosition) {
         let Some(stream) = self.stream(from) else {
             return;
         };
         if stream.incarnation != Some(incarnation) {
             stream.begin(Some(incarnation));
         }
-        // What cannot be compared any more makes room; else the one that was told first is compared first.
+        // What cannot be compared any more makes room; else the one that was reported first is compared first.
         let latest = stream.latest().sequence;
-        if stream.told.is_none_or(|told| told.sequence <= latest) {
-            let passed = stream.told.replace(position).is_some();
+        if stream
+            .reported
+            .is_none_or(|reported| reported.sequence <= latest)
+        {
+            let passed = stream.reported.replace(position).is_some();
             self.tally.streams_passed += u64::from(passed);
         }
     }
@@ -435,8 +438,8 @@ mod tests {
         }
     }
 
-    fn compare(stream: &mut Stream, told: StreamPosition) -> Option<Result<(), StreamFault>> {
-        stream.told = Some(told);
+    fn compare(stream: &mut Stream, reported: StreamPosition) -> Option<Result<(), StreamFault>> {
+        stream.reported = Some(reported);
         stream.compare(Time(1))
     }
 
@@ -484,7 +487,7 @@ mod tests {
             assert_eq!(compare(&mut stream, sent(4)), Some(Err(fault)));
             take(&mut stream, 5..=9);
             stream.note(position(9, 9, 0));
-            assert_eq!(compare(&mut stream, sent(9)), Some(Ok(())), "told once");
+            assert_eq!(compare(&mut stream, sent(9)), Some(Ok(())), "reported once");
             assert_eq!(stream.standing.faults, 1);
             assert_eq!(stream.standing.last_fault, Some(fault));
         }
@@ -510,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn another_incarnation_begins_anew_and_faults_are_remembered() {
+    fn another_incarnation_begins_again_and_faults_are_remembered() {
         let mut stream = Stream::new(MemberId(3));
         take(&mut stream, [1, 1]);
         stream.note(position(1, 1, 0));
@@ -555,9 +558,9 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_told_often_while_there_is_news_and_rarely_else() {
+    fn a_position_is_reported_often_while_there_is_news_and_rarely_else() {
         let mut telling = Telling::default();
-        let (mut told, mut now) = (Vec::new(), Time::ZERO);
+        let (mut reported, mut now) = (Vec::new(), Time::ZERO);
         for _ in 0..5_000 {
             now = now + Duration::from_millis(1);
             let through = if now < Time::from_micros(1_000_000) {
@@ -568,12 +571,12 @@ mod tests {
             telling.turn(now, through);
             if telling.is_due {
                 telling.tell(through);
-                told.push(now);
+                reported.push(now);
             }
         }
-        let before = told
+        let before = reported
             .iter()
             .filter(|at| **at <= Time::from_micros(1_000_000));
-        assert_eq!((before.count(), told.len()), (9, 16), "{told:?}");
+        assert_eq!((before.count(), reported.len()), (9, 16), "{reported:?}");
     }
 }

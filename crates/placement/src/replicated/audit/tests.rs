@@ -36,7 +36,7 @@ fn instances_that_do_not_answer_stop_nothing_and_cost_no_memory() {
 }
 
 #[test]
-fn whoever_is_alone_sleeps() {
+fn anyone_who_is_alone_sleeps() {
     let name = MemberId(1);
     let config = Config::new(ClusterId(1), Epoch(1), name, Incarnation(1), vec![name]);
     let replicator = Replicator::new(config, Time::ZERO).expect("a good configuration");
@@ -45,7 +45,7 @@ fn whoever_is_alone_sleeps() {
     assert!(auditor.poll_ask().is_none());
 }
 
-/// Whoever asks the auditor when it is due does so rarely.
+/// Anyone who asks the auditor when it is due does so rarely.
 fn sleeps(auditor: &mut Auditor, replicator: &Replicator, from: Time) {
     let (mut now, mut turns) = (from, 0);
     while now < from + Duration::from_secs(10) {
@@ -66,7 +66,7 @@ impl Deliver for Nowhere {
 }
 
 #[test]
-fn whoever_becomes_alone_sleeps() {
+fn anyone_who_becomes_alone_sleeps() {
     let names = [MemberId(1), MemberId(2)];
     let config = Config::new(
         ClusterId(1),
@@ -94,7 +94,7 @@ fn whoever_becomes_alone_sleeps() {
     replicator
         .install(now, &alone, &mut Nowhere)
         .expect("a good roster");
-    auditor.begin_anew(now);
+    auditor.begin_again(now);
     sleeps(&mut auditor, &replicator, now);
-    assert!(!auditor.has_frame(), "there is nobody to be told");
+    assert!(!auditor.has_frame(), "there is nobody to be reported");
 }

@@ -25,7 +25,7 @@ const TRIES: u8 = 2;
 const SILENCES_MAX: u32 = 4;
 /// How long that is.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Runs that wait to be told that this member has them not, at most. Beyond them it is silent, and counts (`lacks_unsaid`).
+/// Runs that wait to be informed that this member has them not, at most. Beyond them it is silent, and counts (`lacks_unsaid`).
 const LACKING_MAX: usize = 64;
 /// Runs of groups that are remembered of a message, for the relay to find it by. What else it brings the origin repairs.
 pub(super) const BROUGHT_MAX: usize = 8;
@@ -75,7 +75,7 @@ impl Asking {
         }
     }
 
-    /// A roster is in force: another may be the relay, and streams may begin anew.
+    /// A roster is in force: another may be the relay, and streams may begin again.
     pub(in super::super) fn begin_epoch(&mut self) {
         self.gaps.iter_mut().for_each(Vec::clear);
         self.noticed.fill(0);
@@ -95,7 +95,7 @@ impl Asking {
         }
     }
 
-    /// The lowest gap of a stream that its origin is not told of yet.
+    /// The lowest gap of a stream that its origin is not informed of yet.
     pub(in super::super) fn held_back(&self, seat: usize) -> Option<&Gap> {
         self.gaps[seat].first()
     }
@@ -127,7 +127,7 @@ impl Replicator {
             .map_or(&[], |routes| &routes.asking.brought)
     }
 
-    /// Has a member told that this one has not got what it asked for.
+    /// Has a member reported that this one has not got what it asked for.
     pub fn lacks(&mut self, member: MemberId, asked: Asked) {
         let Some(seat) = self.seat(member) else {
             return;
@@ -261,7 +261,7 @@ impl Replicator {
         }
     }
 
-    /// A member asks for what it lacks. Whoever is not the relay of its site has nothing for it, and says so.
+    /// A member asks for what it lacks. Anyone who is not the relay of its site has nothing for it, and says so.
     pub(in super::super) fn take_ask(&mut self, seat: usize, runs: AskedRuns<'_>) {
         if self.routes.is_none() || self.site_of(seat) != self.own_site() {
             self.counters.frames_inert += 1;

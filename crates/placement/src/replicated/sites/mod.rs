@@ -13,7 +13,7 @@
 //! for one member goes straight there, as ever. So relays can only lose, and what they lose is repaired between the two
 //! ends. A relay that does not prove that it hears, by echoing what was sent, is passed by: `routes` says when.
 //!
-//! Read first: `routes` (whom a datagram goes to), then `frame` (what it is wrapped in), `relay` (what a relay holds), `asks`.
+//! Read first: `routes` (the recipients of a datagram), then `frame` (what it is wrapped in), `relay` (what a relay holds), `asks`.
 
 mod asks;
 mod cache;

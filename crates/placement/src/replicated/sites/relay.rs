@@ -63,7 +63,7 @@ tally! {
     cache_evicted,
     /// Runs of groups that members of the own site asked for.
     asked,
-    /// Of those, the ones that were not here, or not in full; whoever asked was told.
+    /// Of those, the ones that were not here, or not in full; the asker was informed.
     asked_lacking,
     /// Datagrams that were sent again, each to one member of the own site that asked.
     answered,
@@ -240,7 +240,7 @@ impl Relay {
         self.tally.cache_evicted += evicted;
     }
 
-    /// A member of the own site asks for groups: what is kept of them is sent to it again, and `lacks` is told what is not.
+    /// A member of the own site asks for groups: what is kept of them is sent to it again, and `lacks` is informed what is not.
     pub fn answer(&mut self, now: Time, member: MemberId, asked: &Asked, lacks: impl FnMut(Asked)) {
         let (answers, tally) = (&mut self.answers, &mut self.tally);
         tally.asked += 1;

@@ -23,7 +23,7 @@ const GRACE_BOUNDS: u32 = 4;
 /// The first return to a relay waits for one bound, each later one twice as long as the one before, up to two to this power.
 const FALLS_MAX: u32 = 6;
 
-/// To whom a datagram goes. Members by index: their place among all members in the order of their names, a bit each.
+/// The recipient a datagram goes. Members by index: their place among all members in the order of their names, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// To all others of the own site.
@@ -242,7 +242,7 @@ impl Replicator {
 
     /// Whom a bundle of acknowledgements goes to, by index: the relays of other sites and, where one does not serve, or does not serve
     /// somebody behind it, those straight. A member that left its acknowledgements to this relay has a judgement of its own of who serves: it
-    /// sends nothing to whom it believes to be reached, so nobody may be left out here.
+    /// sends nothing to which one it believes to be reached, so nobody may be left out here.
     #[must_use]
     pub fn bundle_receivers(&self) -> u64 {
         let Some(routes) = &self.routes else {

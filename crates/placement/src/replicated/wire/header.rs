@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_from_rubbish() {
+    fn another_version_is_reported_from_rubbish() {
         assert_eq!(
             Header::read(&mut Reader::new(&[2, 0]), WIRE_VERSION).err(),
             Some(Refused::FutureVersion)

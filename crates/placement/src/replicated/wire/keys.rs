@@ -1,4 +1,4 @@
-//! Which cluster keys a member accepts: for whoever changes the key to look at before hosts send with another.
+//! Which cluster keys a member accepts: for anyone who changes the key to look at before hosts send with another.
 
 use super::FRAME_BYTES_MAX;
 use crate::seal::KEYS_MAX;

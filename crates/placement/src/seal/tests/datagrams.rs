@@ -258,7 +258,7 @@ fn a_fresh_salt_never_repeats_a_key_and_nonce() {
 }
 
 #[test]
-fn a_retransmission_is_sealed_anew() {
+fn a_retransmission_is_sealed_again() {
     let mut sealer = sealer();
     let (one, two) = (
         sealed(&mut sealer, b"the same"),

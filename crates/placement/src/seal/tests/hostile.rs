@@ -32,7 +32,7 @@ fn recordings_admit_nobody_and_displace_nobody() {
     }
     assert_eq!(hosts.admissions(1), [101, 201]);
     assert_eq!(hosts.duplicates(1), [], "a recording is no second host");
-    // The sender dies; its recordings do not bring it back to a receiver that starts anew.
+    // The sender dies; its recordings do not bring it back to a receiver that restarts.
     hosts.hosts[0].alive = false;
     hosts.restart(1, 202, 22);
     for _ in 0..20 {

@@ -65,7 +65,7 @@ fn what_came_before_its_handshake_opens_too_and_more_than_once() {
 }
 
 #[test]
-fn salts_that_begin_alike_are_told_apart() {
+fn salts_that_begin_alike_are_reported_apart() {
     let mut opener = opener();
     let mut sealers = [sealer(1, 5), sealer(1, 5)];
     let mut salt = [5; 16];
@@ -137,7 +137,7 @@ fn forged_handshakes_take_no_memory_and_sessions_are_bounded() {
 }
 
 #[test]
-fn keys_are_told_by_their_numbers() {
+fn keys_are_reported_by_their_numbers() {
     let mut opener = opener();
     assert_eq!(opener.add_key(key(1)), Ok(()));
     let other = ClusterKey::from_random(1, [7; 32]);

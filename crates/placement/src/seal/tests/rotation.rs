@@ -50,7 +50,7 @@ fn opened(hosts: &Hosts) -> Vec<BTreeSet<(u16, u64)>> {
 }
 
 #[test]
-fn three_steps_lose_nothing_and_make_no_session_anew() {
+fn three_steps_lose_nothing_and_make_no_session_again() {
     let mut hosts = trio(8);
     hosts.run_ms(1_050);
     let handshakes = |hosts: &Hosts| {
@@ -132,7 +132,7 @@ fn bad_wires_change_nothing() {
         hosts.run_ms(1_000);
         assert_eq!(no_key(&hosts), 0, "seed {seed}");
         let now: Vec<_> = (0..3).map(|at| hosts.admissions(at)).collect();
-        assert_eq!(now, admitted, "seed {seed}: a session was made anew");
+        assert_eq!(now, admitted, "seed {seed}: a session was made again");
         for at in 0..3 {
             let forged = hosts.refused(at, Refusal::Forged);
             assert_eq!(forged, 0, "seed {seed}");
@@ -195,9 +195,9 @@ fn nonces_never_repeat() {
     assert_eq!(keys, [1, 2].into());
 }
 
-/// A host that has not the new key yet: counted, told once in a while, and healed without a handshake.
+/// A host that has not the new key yet: counted, reported once in a while, and healed without a handshake.
 #[test]
-fn a_host_without_the_key_is_told_of_and_heals() {
+fn a_host_without_the_key_is_reported_of_and_heals() {
     let mut hosts = trio(5);
     hosts.run_ms(1_050);
     let admitted = hosts.admissions(2).len();
@@ -212,7 +212,7 @@ fn a_host_without_the_key_is_told_of_and_heals() {
     assert!(matches!(known.last, Some((2, at)) if hosts.now.since(at).as_millis() < 200));
     assert_eq!(hosts.refused(2, Refusal::UnknownKeyId), 2 * known.datagrams);
     assert_eq!(channel.heard_under(MemberId(1)), Some(1), "as before");
-    let told = |hosts: &Hosts, wanted: Event| {
+    let reported = |hosts: &Hosts, wanted: Event| {
         let events = hosts.hosts[2].events.iter();
         events.filter(|event| **event == wanted).count()
     };
@@ -221,7 +221,7 @@ fn a_host_without_the_key_is_told_of_and_heals() {
         key_id: 2,
         dropped: false,
     };
-    assert_eq!(told(&hosts, missing), 2, "at most once in ten seconds");
+    assert_eq!(reported(&hosts, missing), 2, "at most once in ten seconds");
     // The third still speaks under the old key, which the others accept.
     assert_eq!(no_key(&hosts), 2 * known.datagrams);
     let heard = |hosts: &Hosts| opened(hosts)[2].len();
@@ -243,9 +243,13 @@ fn a_host_without_the_key_is_told_of_and_heals() {
         key_id: 2,
         dropped: true,
     };
-    assert_eq!(told(&hosts, dropped), 0, "told of this member a moment ago");
+    assert_eq!(
+        reported(&hosts, dropped),
+        0,
+        "reported this member a moment ago"
+    );
     hosts.run_ms(10_000);
-    assert_eq!(told(&hosts, dropped), 1);
+    assert_eq!(reported(&hosts, dropped), 1);
     assert!(hosts.refused(2, Refusal::DroppedKeyId) > 100);
 }
 

@@ -79,7 +79,7 @@ fn who_is_left_out_counts_no_more() {
 }
 
 #[test]
-fn builds_two_versions_apart_are_told_from_each_other() {
+fn builds_two_versions_apart_are_reported_from_each_other() {
     let mut hosts = started(&[ONE, THREE], 2);
     hosts.run_ms(5_000);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Members that leave of their own accord: what they wrote is everybody's before they go, and everybody was told.
+//! Members that leave of their own accord: what they wrote is everybody's before they go, and everybody was reported.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ impl World {
         for witness in self.living(host) {
             // Members of another epoch say nothing to each other. Who joins is brought it by its image.
             let agrees = witness.replicator.epoch() == host.replicator.epoch();
-            if agrees && !witness.leaves && !witness.told_of.contains(&host.incarnation) {
+            if agrees && !witness.leaves && !witness.reported_of.contains(&host.incarnation) {
                 return Err(format!(
-                    "{:?} left, and {:?} was not told",
+                    "{:?} left, and {:?} was not reported",
                     host.incarnation, witness.incarnation
                 ));
             }
@@ -38,7 +38,7 @@ impl World {
         Ok(())
     }
 
-    /// Whoever runs the cluster names who left no more, or in its next incarnation.
+    /// Anyone who runs the cluster names who left no more, or in its next incarnation.
     pub(super) fn leave_out(&mut self, (member, incarnation): MemberIncarnation) {
         if self.roster.named(member) != Some(Some(incarnation)) {
             return;

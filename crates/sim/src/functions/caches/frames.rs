@@ -23,7 +23,7 @@ const CAPACITIES: [u32; 2] = [1_000, 200];
 /// A digest: what stands before its bits, and them.
 pub(super) type Digest = (Header, Vec<u8>);
 
-/// What the hosts are told of the caches.
+/// What the hosts are informed of the caches.
 pub(super) fn configuration() -> CacheDigestsConfig {
     let cache = |number: usize, source| Cache {
         address: ADDRESSES[number],
@@ -75,7 +75,7 @@ pub(super) fn digest(numbers: impl Iterator<Item = u32>) -> Digest {
 }
 
 /// The frames by which a host writes a digest that it fetched: of blocks, each with the number of its first one, and then the head's.
-pub(super) fn told((header, mask): &Digest, fetched: u32) -> Vec<Vec<u8>> {
+pub(super) fn reported((header, mask): &Digest, fetched: u32) -> Vec<Vec<u8>> {
     let head = Head {
         fetched,
         header: *header,

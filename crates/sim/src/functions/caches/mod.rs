@@ -1,5 +1,5 @@
 //! Web caches whose digests all hosts know: of one that reports what it stores and lets go, and of one whose digest a host fetches
-//! now and then. Whoever is asked answers as one box would, as far as it can know; nobody takes away what was not there.
+//! now and then. Anyone who is asked answers as one box would, as far as it can know; nobody takes away what was not there.
 //!
 //! Objects have bits of their own in both filters, so that one box knows each by itself, and an answer is right or wrong.
 
@@ -58,7 +58,7 @@ struct Version {
     places: Vec<Place>,
     /// Since when all of it is in the state.
     written: Option<Time>,
-    /// Whoever wrote it knew all earlier ones, so that it is over them everywhere.
+    /// Anyone who wrote it knew all earlier ones, so that it is over them everywhere.
     is_over_all: bool,
     /// Its writer died before all of it was known to somebody else.
     is_unsure: bool,
@@ -195,7 +195,7 @@ impl Cached {
             Some(victim) if victim == host && self.agreed.is_some() => (host + 1) % self.hosts,
             _ => host,
         };
-        let control = frames::told(&digest, self.versions.len() as u32);
+        let control = frames::reported(&digest, self.versions.len() as u32);
         out.extend(control.into_iter().map(|frame| Arrival {
             port: CONTROL,
             path: 0,
@@ -219,9 +219,9 @@ impl Cached {
         self.agreed.is_some_and(|agreed| since < agreed) || hosts.knows(at, of, since)
     }
 
-    /// Whether an instance surely knows all reports of an object: they are added up and told within a while.
+    /// Whether an instance surely knows all reports of an object: they are added up and reported within a while.
     fn knows_reports(&self, at: Place, object: usize, hosts: &Hosts<CacheDigests>) -> bool {
-        let later = hosts.told_within();
+        let later = hosts.reported_within();
         let mut writes = self.objects[object].writes.iter();
         writes.all(|&(of, since)| {
             self.agreed.is_some_and(|agreed| since < agreed) || hosts.knows(at, of, since + later)
@@ -336,7 +336,7 @@ impl Cached {
         one.writes.push((at, now));
     }
 
-    /// The digest that was told last is all in the state.
+    /// The digest that was reported last is all in the state.
     fn look_for_the_last(&mut self, hosts: &Hosts<CacheDigests>) {
         let fetched = self.versions.len() as u32;
         let Some(last) = self.versions.last() else {
@@ -361,8 +361,8 @@ impl Cached {
             let block = state
                 .masks
                 .get(&((FETCHED as u16, header.mask_bytes), first as u32));
-            let told = mask.chunks(BLOCK_BYTES).nth(first).unwrap_or_default();
-            matches!(block, Ok(Some(block)) if block.value.0.starts_with(told))
+            let reported = mask.chunks(BLOCK_BYTES).nth(first).unwrap_or_default();
+            matches!(block, Ok(Some(block)) if block.value.0.starts_with(reported))
         });
         if is_written && let Some(last) = self.versions.last_mut() {
             last.written = Some(self.now);
@@ -492,11 +492,11 @@ impl World for Cached {
         Ok(())
     }
 
-    fn died(&mut self, victim: usize, told: Time, hosts: &Hosts<CacheDigests>) {
-        let later = hosts.told_within();
+    fn died(&mut self, victim: usize, reported: Time, hosts: &Hosts<CacheDigests>) {
+        let later = hosts.reported_within();
         for object in &mut self.objects {
             let mut writes = object.writes.iter();
-            if writes.any(|(at, since)| at.host == victim && *since + later > told) {
+            if writes.any(|(at, since)| at.host == victim && *since + later > reported) {
                 object.is_unsure = true;
             }
             if matches!(object.reported, Some((_, Some((at, _)))) if at.host == victim) {
@@ -506,7 +506,7 @@ impl World for Cached {
         }
         for version in &mut self.versions {
             let is_of_victim = version.places.iter().any(|at| at.host == victim);
-            version.is_unsure |= is_of_victim && version.written.is_none_or(|at| at > told);
+            version.is_unsure |= is_of_victim && version.written.is_none_or(|at| at > reported);
         }
         self.questions
             .retain(|_, question| question.asked.is_none_or(|asked| asked.0.host != victim));
@@ -582,7 +582,7 @@ impl World for Cached {
                 }
                 bytes
             };
-            let wrong = |what: String| Err(Failure::new("what is told is what is known", what));
+            let wrong = |what: String| Err(Failure::new("what is reported is what is known", what));
             if let Some(digest) = &digest
                 && read_mask(&tell(FETCHED as u32 + 1)).as_ref() != Some(digest)
             {
@@ -595,9 +595,9 @@ impl World for Cached {
                 return wrong(format!("{at:?} tells no directory"));
             };
             let of = |counted: Counted| counts[counted as usize];
-            let told = [Counted::Stored, Counted::Released, Counted::NotStored].map(of);
-            if counts_hold && told != self.reports {
-                return wrong(format!("{at:?} counted {told:?} of {:?}", self.reports));
+            let reported = [Counted::Stored, Counted::Released, Counted::NotStored].map(of);
+            if counts_hold && reported != self.reports {
+                return wrong(format!("{at:?} counted {reported:?} of {:?}", self.reports));
             }
         }
         *self.judged.entry("digests served").or_default() += u64::from(digest.is_some());

@@ -15,7 +15,7 @@ use crate::config::kind::{NamedValues, Value};
 use crate::config::section::Values;
 pub(super) use fields::BALANCER;
 
-/// What a balancer is told.
+/// What a balancer is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BalancerSettings {
     /// The services, by name.

@@ -17,7 +17,7 @@ use crate::config::value::show_count;
 pub(super) use fields::LIMITER;
 use fields::{BURST, RATE};
 
-/// What the limiter is told.
+/// What the limiter is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimiterSettings {
     /// Which packets are limited: `inside`, `outside` or `both`.
@@ -394,7 +394,7 @@ fn config(settings: &LimiterSettings) -> Result<LimiterConfig, String> {
         sources: settings.sources.as_ref().map(limit),
         destinations: settings.destinations.as_ref().map(limit),
         services: settings.services.as_ref().map(limit),
-        // Whose rate the others are told from makes no difference, so long as all hosts take the same one.
+        // Whose rate the others are distinguished from makes no difference, so long as all hosts take the same one.
         tenant: tenants().next().map(|first| limit(&first.limit)),
         tenant_rates: (0..)
             .zip(tenants())

@@ -64,7 +64,7 @@ pub(super) const FIELD: Field = Field {
 
 static DESTINATION: Section = Section {
     path: "function.nat.exempt",
-    meaning: "A destination outside that is not translated. What it sends to an inside address is let in, whoever begins.",
+    meaning: "A destination outside that is not translated. What it sends to an inside address is let in, whichever side begins.",
     fields: &[
         Field {
             name: "to",

@@ -12,7 +12,7 @@ use crate::config::section::{Default, Field, Section};
 object!(
     SESSIONS,
     "function.nat.state.sessions",
-    "Who talks to whom by which outside port.",
+    "Which hosts talk to which others by which outside port.",
     [
         placement(REPLICATED),
         delay(),

@@ -21,7 +21,7 @@ pub use exempt::ExemptionSettings;
 use fields::IDLE;
 pub(super) use fields::NAT;
 
-/// What a NAT is told.
+/// What a NAT is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatSettings {
     /// The addresses that inside hosts share.
@@ -374,7 +374,7 @@ fn check_forwards(values: &Values, report: &mut Report) {
         report.diagnostics.extend(twice(
             "outside",
             &|forward| forward.outside,
-            "leave one of the two out: replies could not be told apart",
+            "leave one of the two out: replies could not be distinguished",
         ));
         report.diagnostics.extend(twice(
             "inside",

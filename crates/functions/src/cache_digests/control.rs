@@ -16,7 +16,7 @@ const PAYLOAD_AT: usize = 14;
 const BLOCKS: u8 = 1;
 const HEAD: u8 = 2;
 
-/// The frames that write a cache's digest, in the order in which they are to be told: all blocks of `mask`, then the head.
+/// The frames that write a cache's digest, in the order in which they are to be reported: all blocks of `mask`, then the head.
 pub fn frames(cache: u16, head: &Head, mask: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let mask_bytes = head.header.mask_bytes;
     let parts = mask.chunks(FRAME_BLOCKS_MAX * BLOCK_BYTES);
@@ -65,7 +65,7 @@ fn begun() -> Vec<u8> {
     clippy::large_enum_variant,
     reason = "one lives at a time, on the stack: a packet takes nothing from the heap"
 )]
-enum Told {
+enum Reported {
     Blocks {
         cache: u16,
         mask_bytes: u32,
@@ -76,7 +76,7 @@ enum Told {
     Head(u16, Head),
 }
 
-impl Told {
+impl Reported {
     fn read(frame: &[u8]) -> Option<Self> {
         let payload = frame.get(PAYLOAD_AT..)?;
         if frame.get(PAYLOAD_AT - 2..PAYLOAD_AT)? != ETHERTYPE {
@@ -112,11 +112,11 @@ impl CacheDigests {
     /// What the control side tells. What is no such frame, or of no cache that makes a digest, is dropped.
     #[cold]
     #[inline(never)]
-    pub(super) fn told(&self, ask: Ask<'_, CacheDigestsState>) -> Result<Verdict, Late> {
+    pub(super) fn control(&self, ask: Ask<'_, CacheDigestsState>) -> Result<Verdict, Late> {
         let is_fetched = |cache: u16| matches!(self.filters.get(usize::from(cache)), Some(None));
-        match Told::read(ask.packet().bytes()) {
-            Some(Told::Head(cache, head)) if is_fetched(cache) => Self::head(ask, cache, head),
-            Some(Told::Blocks {
+        match Reported::read(ask.packet().bytes()) {
+            Some(Reported::Head(cache, head)) if is_fetched(cache) => Self::head(ask, cache, head),
+            Some(Reported::Blocks {
                 cache,
                 mask_bytes,
                 first,

@@ -1,4 +1,4 @@
-//! `asterism block` and `asterism unblock`: whom an operator blocks at one host all of them do, and whose block he lifts none of them.
+//! `asterism block` and `asterism unblock`: all hosts block a source that an operator blocks at one of them, and none blocks it after he lifts the block.
 
 use asterism::command_line::End;
 use serde_json::Value;
@@ -9,7 +9,7 @@ const RULE: &str = "block 10m udp on inside to any port 7";
 
 /// How many a host says are blocked, as soon as it says so.
 fn knows(host: &Host, count: usize) -> Vec<Value> {
-    wait("what the other host was told", || {
+    wait("what the other host was reported", || {
         let blocked = host.ask(&["blocked"])["blocked"]
             .as_array()
             .unwrap()
@@ -19,7 +19,7 @@ fn knows(host: &Host, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
+fn who_is_blocked_manual_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     let rules = format!("\n{RULE}\nallow udp on inside\n");
     let (cluster, hosts) = Cluster::of_rules("", FIREWALL, &rules);
     let document = hosts[0].ask(&["block", "10.0.0.2", "--for", "10m"]);
@@ -28,7 +28,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     let block = &document["blocked"][0];
     assert_eq!(
         (&block["function"], &block["by"]),
-        (&"firewall".into(), &"by hand".into())
+        (&"firewall".into(), &"manually".into())
     );
     let seconds = block["seconds"].as_u64().unwrap();
     assert!((599..=601).contains(&seconds), "{block}");
@@ -39,7 +39,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     for block in knows(&hosts[1], 1) {
         assert_eq!(
             (&block["source"], &block["by"]),
-            (&"10.0.0.2".into(), &"by hand".into())
+            (&"10.0.0.2".into(), &"manually".into())
         );
     }
     let mut allowed = outbound(4_000);
@@ -59,7 +59,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
         End::Done,
         &[
             "blocked: 10.0.0.2 by firewall, until 2",
-            "s more: by hand\n",
+            "s more: manually\n",
         ],
     );
     hosts[1].says(
@@ -67,7 +67,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
         End::Done,
         &[
             "not blocked any more: 10.0.0.2 by firewall, until 2",
-            ": by hand\n",
+            ": manually\n",
         ],
     );
     wait("the event", || {
@@ -97,9 +97,9 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     }
 }
 
-/// In a chain every stage that blocks does, or the one that is named; what a detector that only reports is told holds too.
+/// In a chain every stage that blocks does, or the one that is named; what a detector that only reports is reported holds too.
 #[test]
-fn stages_are_told_by_their_names() {
+fn stages_are_reported_by_their_names() {
     let tables = format!(
         "[stage.guard]\nfunction = \"firewall\"\n[function.guard]\nrules = \"some.rules\"\n\
          [function.port-scan]\nresponse = \"detect\"\n\
@@ -205,7 +205,7 @@ fn connections_of_a_source_are_lifted_with_it() {
 
 /// A table without room says so; so does a host that takes nothing up.
 #[test]
-fn who_cannot_be_blocked_is_told() {
+fn who_cannot_be_blocked_is_reported() {
     let tables = format!("{FIREWALL}[function.firewall.state.blocked]\ncapacity = 64\n");
     let cluster = Cluster::of(1, "", &tables);
     std::fs::write(cluster.path("some.rules"), "default allow\n").unwrap();

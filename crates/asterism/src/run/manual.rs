@@ -1,5 +1,5 @@
-//! Sources that an operator blocks by hand at a host, and so at all, and blocks that he lifts: the answers to `asterism block` and
-//! `asterism unblock`. The function is told by a frame that takes the packets' path into the state; what came of it is read there.
+//! Sources that an operator manual blocks at a host, and so at all, and blocks that he lifts: the answers to `asterism block` and
+//! `asterism unblock`. The function is reported by a frame that takes the packets' path into the state; what came of it is read there.
 
 use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use asterism_function::notice::End;
 use asterism_function::{Host, Tick};
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
-use asterism_functions::by_hand::Order;
+use asterism_functions::manual::Order;
 use serde::{Deserialize, Serialize};
 
 use super::blocked::{BlockDocument, NOBODY_BLOCKS, block as document_of};
@@ -16,16 +16,16 @@ use super::event_log::Event;
 use crate::config::suggestion::{nearest, quoted};
 use crate::view::{Asked, View};
 
-/// How often, and how many times, it is looked whether what was told has been written: at once, unless the function waits for an answer.
+/// How often, and how many times, it is looked whether what was reported has been written: at once, unless the function waits for an answer.
 const LOOKED_EVERY: Duration = Duration::from_millis(10);
 const LOOKS_MAX: u32 = 50;
 /// Connections with a source that one command lifts at most.
 pub const CONNECTIONS_MAX: usize = 256;
 
-/// Why a function that was told to block does not.
+/// Why a function that was asked to block does not.
 const NO_ROOM: &str = "it has no room for another block: `asterism unblock` frees a place, and so does time; `capacity` of the table in the configuration gives more";
 
-/// Who was blocked by hand.
+/// Who was blocked manually.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockingDocument {
     /// The source.
@@ -49,7 +49,7 @@ pub struct UnblockingDocument {
     pub refused: Vec<RefusedDocument>,
 }
 
-/// A function that did not do as it was told.
+/// A function that did not do as it was reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedDocument {
     /// The function; in a chain the name of the stage.
@@ -217,7 +217,7 @@ fn lift(
     Ok((before, after))
 }
 
-/// What a function is told for these blocks to end: one order for the source, one for each connection, of which the first
+/// What a function is reported for these blocks to end: one order for the source, one for each connection, of which the first
 /// [`CONNECTIONS_MAX`] are taken.
 fn orders(blocks: &[BlockedRecord], host: Host) -> Vec<Order> {
     let of_source = blocks
@@ -235,7 +235,7 @@ fn orders(blocks: &[BlockedRecord], host: Host) -> Vec<Order> {
         .collect()
 }
 
-/// What a function blocks of a source at a time that is not long ago: itself, and connections with it, whoever began them.
+/// What a function blocks of a source at a time that is not long ago: itself, and connections with it, no matter who began them.
 fn about(view: &View, asked: Asked, host: Host, now: Tick) -> Result<Vec<BlockedRecord>, String> {
     let mut records = Vec::new();
     view.records(asked, BLOCKED_QUESTION, |record: BlockedRecord| {

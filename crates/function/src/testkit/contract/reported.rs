@@ -77,7 +77,7 @@ impl<F: NetworkFunction> Contract<F> {
         must_be_empty(&faults);
     }
 
-    /// Events: those that it tells of are those that are listed, each one that is listed is reached or explained, none is told twice,
+    /// Events: those that it tells of are those that are listed, each one that is listed is reached or explained, none is reported twice,
     /// and all instances tell the same ones.
     ///
     /// # Panics
@@ -85,7 +85,7 @@ impl<F: NetworkFunction> Contract<F> {
     pub fn events(&self) {
         let mut kit = Testkit::new((self.make)());
         let _ = self.all_outcomes(&mut kit);
-        let told = told(kit.function(), kit.state());
+        let reported = reported(kit.function(), kit.state());
         let mut faults = Vec::new();
         let known = kit.function().events();
         for event in known {
@@ -97,8 +97,8 @@ impl<F: NetworkFunction> Contract<F> {
             if !known.contains(event) {
                 faults.push(format!("{:?} is not of its events", event.text));
             }
-            let is_told = told.iter().any(|notice| notice.is(event));
-            match (reached, is_told) {
+            let is_reported = reported.iter().any(|notice| notice.is(event));
+            match (reached, is_reported) {
                 (Reached::ByPackets, false) => faults.push(format!(
                     "{:?} is reached by no packet: add one, or say why",
                     event.text
@@ -113,12 +113,12 @@ impl<F: NetworkFunction> Contract<F> {
             }
         }
         let mut subjects = BTreeSet::new();
-        for notice in &told {
+        for notice in &reported {
             if !known.iter().any(|event| notice.is(event)) {
                 faults.push(format!("{notice:?} is of no kind that is listed"));
             }
             if !subjects.insert(notice.subject()) {
-                faults.push(format!("{notice:?} is told twice"));
+                faults.push(format!("{notice:?} is reported twice"));
             }
         }
         must_be_empty(&faults);
@@ -126,34 +126,35 @@ impl<F: NetworkFunction> Contract<F> {
         let mut dealt = Dealt::over(self, MEMBERS);
         dealt.all();
         let of = |member| {
-            let mut told = self::told(dealt.cluster.function(), dealt.cluster.state(member));
-            told.sort_by_key(|notice| (notice.subject(), notice.first, notice.member));
-            told
+            let mut reported =
+                self::reported(dealt.cluster.function(), dealt.cluster.state(member));
+            reported.sort_by_key(|notice| (notice.subject(), notice.first, notice.member));
+            reported
         };
         let first = of(0);
         for member in 1..usize::from(MEMBERS) {
             assert_eq!(
                 of(member),
                 first,
-                "instances 0 and {member} tell of other events though all was told"
+                "instances 0 and {member} tell of other events though all was reported"
             );
         }
     }
 }
 
 /// All notices of an instance, of a chain those of each stage.
-fn told<F: NetworkFunction>(function: &F, state: &F::State) -> Vec<Notice> {
-    let mut told = Vec::new();
+fn reported<F: NetworkFunction>(function: &F, state: &F::State) -> Vec<Notice> {
+    let mut reported = Vec::new();
     for question in questions(function.stages().len()) {
         let mut cursor = Some(0);
         while let Some(from) = cursor {
             let mut bytes = Vec::new();
             cursor = function.report(state, question, (from, NOTICES_PER_PART), &mut bytes);
             assert!(
-                Notice::read_all(&bytes, |notice| told.push(notice)),
-                "what is told from {from} on are not notices"
+                Notice::read_all(&bytes, |notice| reported.push(notice)),
+                "what is distinguished from {from} on are not notices"
             );
         }
     }
-    told
+    reported
 }

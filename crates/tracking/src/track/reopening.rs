@@ -1,4 +1,4 @@
-//! Connections that begin anew in the place of one that is established: which SYN-ACK does that. Imports what `track.rs` has.
+//! Connections that begin again in the place of one that is established: which SYN-ACK does that. Imports what `track.rs` has.
 
 use super::{ACK, ON_OUTSIDE, OPENED, SYN, SYN_ACK, Track, extended, scale_of};
 use crate::flow::{Direction, Link};
@@ -44,7 +44,7 @@ impl Track {
     }
 
     /// The connection that the opener's SYN and this answer of the other end have begun in the place of this one.
-    pub(super) fn anew(&self, answer: &Segment, direction: Direction) -> Self {
+    pub(super) fn again(&self, answer: &Segment, direction: Direction) -> Self {
         let opener = direction.reversed();
         let mut track = Self::default();
         // Complete at once, as the one in whose place it is was: its last ACK moves no counter of half-open ones.

@@ -1,4 +1,4 @@
-//! `asterism block` and `asterism unblock`: an operator blocks a source by hand, or lifts its block before its time.
+//! `asterism block` and `asterism unblock`: an operator blocks a source manually, or lifts its block before its time.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,9 @@ use super::commands::{WITHIN, with_answer};
 use crate::command_line::End;
 use crate::config::value::{self, show_duration};
 use crate::output::{Output, Schema};
-use crate::run::by_hand::{BlockingDocument, RefusedDocument, UnblockingDocument};
+use crate::run::manual::{BlockingDocument, RefusedDocument, UnblockingDocument};
 
-/// What `asterism block` is told.
+/// What `asterism block` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct BlockArguments {
     /// Whose packets are dropped, such as 192.0.2.7 or 2001:db8::7
@@ -33,7 +33,7 @@ pub struct BlockArguments {
     pub which: Which,
 }
 
-/// What `asterism unblock` is told.
+/// What `asterism unblock` is reported.
 #[derive(Args, Clone, Debug)]
 pub struct UnblockArguments {
     /// Whose packets are let through again, and whose connections
@@ -110,7 +110,7 @@ pub fn block(arguments: &BlockArguments, output: &mut Output<'_>) -> End {
     };
     let is_done = |document: &BlockingDocument| document.refused.is_empty();
     let to = (&arguments.which, &request);
-    told(to, output, BLOCK, is_done, blocking_text)
+    reported(to, output, BLOCK, is_done, blocking_text)
 }
 
 /// `asterism unblock`.
@@ -129,11 +129,11 @@ pub fn unblock(arguments: &UnblockArguments, output: &mut Output<'_>) -> End {
         refused.is_empty() && left.is_empty() && !lifted.is_empty()
     };
     let to = (&arguments.which, &request);
-    told(to, output, UNBLOCK, is_done, unblocking_text)
+    reported(to, output, UNBLOCK, is_done, unblocking_text)
 }
 
 /// Tells a host, and shows what became of it.
-fn told<D: Serialize + DeserializeOwned>(
+fn reported<D: Serialize + DeserializeOwned>(
     (which, request): (&Which, &Ask),
     output: &mut Output<'_>,
     schema: Schema,
@@ -261,12 +261,12 @@ mod tests {
         }];
         let text = blocking_text(&BlockingDocument {
             source: source.clone(),
-            blocked: vec![of("guard", "by hand")],
+            blocked: vec![of("guard", "manually")],
             refused: refused.clone(),
         });
         assert_eq!(
             text,
-            "blocked: 192.0.2.7 by guard, until 2024-12-31T23:59:59Z, 600 s more: by hand\n\
+            "blocked: 192.0.2.7 by guard, until 2024-12-31T23:59:59Z, 600 s more: manually\n\
              scan does not say that it blocks 192.0.2.7: it has no room\n"
         );
         let document = UnblockingDocument {

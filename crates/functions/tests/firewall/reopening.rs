@@ -1,4 +1,4 @@
-//! Connections that begin anew between the same ends: where the old one was lost, ended, or only looked so.
+//! Connections that begin again between the same ends: where the old one was lost, ended, or only looked so.
 
 use asterism_function::testkit::{ClusterKit, Testkit};
 use asterism_function::{PortNumber, Reason, TcpFlags, Verdict};
@@ -44,7 +44,7 @@ fn a_server_that_lost_a_connection_answers_the_next_one_from_the_same_ports() {
 
 /// What a SYN with another number does to a connection is up to the other end, and a SYN-ACK that answers no such SYN does nothing.
 #[test]
-fn only_an_answer_to_the_openers_own_syn_begins_a_connection_anew() {
+fn only_an_answer_to_the_openers_own_syn_begins_a_connection_again() {
     let goes_on = |kit: &mut Testkit<Firewall>| {
         passes(kit, INSIDE, &client(ACK, (1_501, 9_901), 10));
         passes(kit, OUTSIDE, &server(ACK, (9_901, 1_511), 10));
@@ -77,7 +77,7 @@ fn only_an_answer_to_the_openers_own_syn_begins_a_connection_anew() {
 
 /// The SYN came in at one instance and its answer at another, whose word the third has.
 #[test]
-fn a_connection_begins_anew_across_instances() {
+fn a_connection_begins_again_across_instances() {
     let mut cluster = ClusterKit::new(Firewall::new(config()), 3, 7);
     let mut turn = 0;
     let mut passes = |port: PortNumber, packet: &[u8]| {

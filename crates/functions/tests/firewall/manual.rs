@@ -1,7 +1,7 @@
-//! Sources that an operator blocks by hand, and blocks that he lifts: for how long, on which instances, and what brings none back.
+//! Sources that an operator manual blocks, and blocks that he lifts: for how long, on which instances, and what brings none back.
 
 use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
-use asterism_blocking::by_hand::{BY_HAND, Order};
+use asterism_blocking::manual::{BY_HAND, Order};
 use asterism_function::notice::End;
 use asterism_function::objects::hash;
 use asterism_function::records::read_records;
@@ -52,7 +52,7 @@ fn verdicts(cluster: &mut ClusterKit<Firewall>) -> [Verdict; MEMBERS] {
 
 const PASSES: [Verdict; MEMBERS] = [Verdict::Forward(INSIDE); MEMBERS];
 
-fn told(kit: &Testkit<Firewall>) -> Vec<BlockedRecord> {
+fn reported(kit: &Testkit<Firewall>) -> Vec<BlockedRecord> {
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
     let all = (0, u32::MAX);
     assert_eq!(
@@ -64,9 +64,9 @@ fn told(kit: &Testkit<Firewall>) -> Vec<BlockedRecord> {
     records
 }
 
-/// From any instance a block by hand holds at all of them, its known flows included, for the time that was asked; then its place is free.
+/// From any instance a block manually holds at all of them, its known flows included, for the time that was asked; then its place is free.
 #[test]
-fn who_is_blocked_by_hand_is_by_all_for_the_asked_time() {
+fn who_is_blocked_manual_is_by_all_for_the_asked_time() {
     let mut cluster = ClusterKit::new(firewall(), MEMBERS as u16, 7);
     assert_eq!(verdicts(&mut cluster), PASSES);
     tell(&mut cluster, 1, &block(100));
@@ -89,12 +89,12 @@ fn who_is_blocked_by_hand_is_by_all_for_the_asked_time() {
     }
 }
 
-/// It is told as such; what a rule blocked for longer stays the rule's, and what is blocked by hand for longer is by hand.
+/// It is reported as such; what a rule blocked for longer stays the rule's, and what is blocked manually for longer is manually.
 #[test]
-fn who_was_blocked_by_hand_is_told_and_the_later_end_holds() {
+fn who_was_blocked_manual_is_reported_and_the_later_end_holds() {
     let mut kit = Testkit::new(firewall());
     kit.packet(CONTROL, &block(600));
-    let [record] = &told(&kit)[..] else {
+    let [record] = &reported(&kit)[..] else {
         panic!("one is blocked");
     };
     assert_eq!(record.source, End::host(host(SOURCE).into()));
@@ -102,25 +102,25 @@ fn who_was_blocked_by_hand_is_told_and_the_later_end_holds() {
         (record.destination, record.by.as_str()),
         (End::default(), BY_HAND)
     );
-    let by_hand = record.until;
+    let manual = record.until;
     kit.packet(CONTROL, &block(60));
-    assert_eq!(told(&kit)[0].until, by_hand, "it is not shortened");
-    // To shorten one: lift it, and block anew.
+    assert_eq!(reported(&kit)[0].until, manual, "it is not shortened");
+    // To shorten one: lift it, and block again.
     kit.packet(CONTROL, &unblock());
-    assert_eq!(told(&kit), []);
+    assert_eq!(reported(&kit), []);
     kit.packet(CONTROL, &block(60));
-    assert_eq!(told(&kit)[0].until, by_hand - 540);
+    assert_eq!(reported(&kit)[0].until, manual - 540);
     kit.packet(CONTROL, &unblock());
     kit.packet(OUTSIDE, &syn(25));
     kit.packet(CONTROL, &block(600));
-    let of_rule = told(&kit);
-    assert_eq!(of_rule[0].until, by_hand + 3_000);
+    let of_rule = reported(&kit);
+    assert_eq!(of_rule[0].until, manual + 3_000);
     assert!(of_rule[0].by.starts_with("line 2: block 1h"), "{of_rule:?}");
     kit.packet(CONTROL, &block(SECONDS_MAX));
-    assert_eq!(told(&kit)[0].by, BY_HAND);
+    assert_eq!(reported(&kit)[0].by, BY_HAND);
 }
 
-/// A wrong block is lifted at every instance, whoever knows it from whom, and no late copy of it brings it back; what the rule finds
+/// A wrong block is lifted at every instance, no matter who knows it from which one, and no late copy of it brings it back; what the rule finds
 /// afterwards blocks again.
 #[test]
 fn a_block_that_is_lifted_does_not_come_back() {
@@ -172,9 +172,9 @@ fn a_lifted_block_stays_lifted_though_who_lifted_it_dies() {
     }
 }
 
-/// Of a block and its end that two instances are told at the same moment, the end holds if the source was blocked before, at all alike.
+/// Of a block and its end that two instances are reported at the same moment, the end holds if the source was blocked before, at all alike.
 #[test]
-fn instances_agree_on_what_they_are_told_at_once() {
+fn instances_agree_on_what_they_are_reported_at_once() {
     for (was_blocked, expected) in [(true, PASSES), (false, [BLOCKED; MEMBERS])] {
         let mut cluster = ClusterKit::new(firewall(), MEMBERS as u16, 7);
         if was_blocked {
@@ -190,20 +190,20 @@ fn instances_agree_on_what_they_are_told_at_once() {
 }
 
 #[test]
-fn a_full_table_takes_no_block_by_hand_and_what_is_not_blocked_is_not_lifted() {
+fn a_full_table_takes_no_block_manual_and_what_is_not_blocked_is_not_lifted() {
     let mut kit = Testkit::new(Firewall::new(FirewallConfig {
         blocked_max: 1,
         ..config()
     }));
-    let told = |kit: &mut Testkit<Firewall>, order: Order| kit.packet(CONTROL, &order.frame());
+    let reported = |kit: &mut Testkit<Firewall>, order: Order| kit.packet(CONTROL, &order.frame());
     let of = |source| Order::Block {
         source: host(source).into(),
         seconds: 60,
     };
-    assert_eq!(told(&mut kit, of(1)).verdict, Verdict::Consumed);
+    assert_eq!(reported(&mut kit, of(1)).verdict, Verdict::Consumed);
     let full = Verdict::Drop(Reason::TableFull);
-    assert_eq!(told(&mut kit, of(2)).verdict, full);
-    let lifted = told(&mut kit, Order::Unblock(host(2).into()));
+    assert_eq!(reported(&mut kit, of(2)).verdict, full);
+    let lifted = reported(&mut kit, Order::Unblock(host(2).into()));
     assert_eq!(lifted.verdict, Verdict::Consumed);
     assert_eq!(kit.state().blocked.len(), 1);
     assert_eq!(kit.state().blocks_without_room.get(), Ok(0), "of rules");

@@ -1,4 +1,4 @@
-//! Sources that an operator blocks by hand, and whose block he lifts: how the control side tells a function that blocks, by frames on the
+//! Sources that an operator manual blocks, and whose block he lifts: how the control side tells a function that blocks, by frames on the
 //! port [`CONTROL`](asterism_function::CONTROL), and what becomes of its table. Imports `asterism_function`, `blocked`.
 
 use asterism_function::objects::TableAct;
@@ -9,8 +9,8 @@ use asterism_function::{
 
 use crate::blocked::{HELD_S, SECONDS_MAX, held_class};
 
-/// What a [`BlockedRecord`](crate::blocked::BlockedRecord) says of who was blocked by hand.
-pub const BY_HAND: &str = "by hand";
+/// What a [`BlockedRecord`](crate::blocked::BlockedRecord) says of who was blocked manually.
+pub const BY_HAND: &str = "manually";
 
 /// The Ethernet type of local experiments (IEEE 802).
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
@@ -19,7 +19,7 @@ const PAYLOAD_AT: usize = 14;
 /// What an operator has a function do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// To drop what a source sends, for 1 to [`SECONDS_MAX`] seconds from when the function is told.
+    /// To drop what a source sends, for 1 to [`SECONDS_MAX`] seconds from when the function is reported.
     Block {
         /// The source.
         source: Host,
@@ -28,7 +28,7 @@ pub enum Order {
     },
     /// To drop nothing any more because it is from this source.
     Unblock(Host),
-    /// The same of connections between two ends, whoever began them: of TCP and of UDP.
+    /// The same of connections between two ends, no matter who began them: of TCP and of UDP.
     UnblockConnection([(Host, u16); 2]),
 }
 
@@ -110,8 +110,8 @@ impl Wire for Order {
     }
 }
 
-/// A source that is blocked, by hand or by what a function found. Joins: the one that ends last, whole; of two that end together the one
-/// by hand.
+/// A source that is blocked, manually or by what a function found. Joins: the one that ends last, whole; of two that end together the one
+/// manually.
 ///
 /// Entries are never touched, so one is held from when its block was written, or later: for at least as long as the block lasts, if
 /// its idle class is that of the block that ends last.
@@ -121,32 +121,29 @@ impl Wire for Order {
 pub struct Block {
     /// From this time on it is not, in seconds of the cluster's time.
     pub until: Tick,
-    /// For how long it was blocked by hand, in seconds; 0: a function did.
+    /// For how long it was blocked manually, in seconds; 0: a function did.
     #[wire(varint)]
-    pub by_hand_s: Tick,
+    pub manual_s: Tick,
 }
 
 impl Block {
     /// A block by a function, whose table holds all of those for one time.
     pub const fn found(until: Tick) -> Self {
-        Self {
-            until,
-            by_hand_s: 0,
-        }
+        Self { until, manual_s: 0 }
     }
 
-    /// A block by hand that begins now.
-    pub const fn by_hand(now: Tick, seconds: Tick) -> Self {
+    /// A block manually that begins now.
+    pub const fn manual(now: Tick, seconds: Tick) -> Self {
         Self {
             until: now.saturating_add(seconds),
-            by_hand_s: seconds,
+            manual_s: seconds,
         }
     }
 
-    /// Whether it was by hand.
+    /// Whether it was manually.
     #[must_use]
-    pub const fn is_by_hand(&self) -> bool {
-        self.by_hand_s != 0
+    pub const fn is_manual(&self) -> bool {
+        self.manual_s != 0
     }
 
     /// Seconds that entries of a table are held, by their idle class: blocks by a function first.
@@ -158,7 +155,7 @@ impl Block {
     }
 
     fn class(&self) -> u8 {
-        match self.by_hand_s {
+        match self.manual_s {
             0 => 0,
             seconds => 1 + held_class(seconds),
         }
@@ -185,7 +182,7 @@ impl<K: Key, V: Value> Change<K, V> {
         })
     }
 
-    /// What becomes of the frame that told it.
+    /// What becomes of the frame that reported it.
     pub fn write(self, table: &mut TableAct<'_, Single<K>, V>) -> Verdict {
         match self {
             Self::None => {}
@@ -242,7 +239,7 @@ mod tests {
     fn blocks_join_as_the_law_says_and_are_held_as_long_as_they_last() {
         let block = |draw: u64| match draw % 3 {
             0 => Block::found((draw % 7) as Tick),
-            _ => Block::by_hand((draw % 5) as Tick, (1 + draw / 5 % 4) as Tick),
+            _ => Block::manual((draw % 5) as Tick, (1 + draw / 5 % 4) as Tick),
         };
         for draw in 0..500 {
             laws::value(block(draw), block(draw * 7 + 1), block(draw * 5 + 2));
@@ -250,11 +247,11 @@ mod tests {
         let idle = Block::idle(7);
         assert_eq!(idle[usize::from(Block::found(Tick::MAX).class())], 7);
         for seconds in [1, 60, 61, 86_401, SECONDS_MAX] {
-            let class = usize::from(Block::by_hand(5, seconds).class());
+            let class = usize::from(Block::manual(5, seconds).class());
             assert!(idle[class] >= seconds, "{seconds} s");
         }
         // What a member of another build may write has a class, too.
-        assert!(usize::from(Block::by_hand(5, Tick::MAX).class()) < idle.len());
-        assert!(Block::by_hand(5, 1).is_by_hand() && !Block::found(6).is_by_hand());
+        assert!(usize::from(Block::manual(5, Tick::MAX).class()) < idle.len());
+        assert!(Block::manual(5, 1).is_manual() && !Block::found(6).is_manual());
     }
 }

@@ -1,4 +1,4 @@
-//! What a host does with a state, done by hand: taking what was written, and walking over it.
+//! What a host does with a state, done manually: taking what was written, and walking over it.
 
 use asterism_state::{Context, Flush, State};
 

@@ -1,7 +1,7 @@
-//! Sources that an operator blocks by hand, and blocks for signatures that he lifts.
+//! Sources that an operator manual blocks, and blocks for signatures that he lifts.
 
 use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
-use asterism_blocking::by_hand::{BY_HAND, Order};
+use asterism_blocking::manual::{BY_HAND, Order};
 use asterism_function::notice::End;
 use asterism_function::objects::hash;
 use asterism_function::records::read_records;
@@ -41,13 +41,13 @@ fn unblock() -> Vec<u8> {
     Order::Unblock(host(CLIENT.0).into()).frame()
 }
 
-/// Of the connection, as it is told: from either end.
+/// Of the connection, as it is reported: from either end.
 fn unblock_connection() -> Vec<u8> {
     let ends = [SERVER, CLIENT].map(|(number, port)| (host(number).into(), port));
     Order::UnblockConnection(ends).frame()
 }
 
-fn told(kit: &Testkit<Signatures>) -> Vec<BlockedRecord> {
+fn reported(kit: &Testkit<Signatures>) -> Vec<BlockedRecord> {
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
     let mut cursor = Some(0);
     while let Some(from) = cursor {
@@ -61,7 +61,7 @@ fn told(kit: &Testkit<Signatures>) -> Vec<BlockedRecord> {
 
 /// Whatever the response is to signatures: TCP, UDP, fragments and all else of the source, of either IP version; nobody else's.
 #[test]
-fn who_is_blocked_by_hand_is_by_all_for_the_asked_time() {
+fn who_is_blocked_manual_is_by_all_for_the_asked_time() {
     for response in [Response::Detect, CONNECTION, SOURCE] {
         let mut cluster = ClusterKit::new(function(response), 3, 7);
         let six = core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 5);
@@ -99,7 +99,7 @@ fn who_is_blocked_by_hand_is_by_all_for_the_asked_time() {
         cluster.advance(1_800);
         cluster.idle_out();
         cluster.idle_out();
-        assert_eq!(cluster.state(0).by_hand.held(), 0, "{response:?}");
+        assert_eq!(cluster.state(0).manual.held(), 0, "{response:?}");
     }
 }
 
@@ -117,7 +117,7 @@ fn a_block_for_a_signature_is_lifted_and_does_not_come_back() {
         }
         let hello = tcp(CLIENT, SERVER, 100, b"hello");
         assert_eq!(cluster.packet(1, IN, &hello).verdict, blocked);
-        // Who is blocked by hand meanwhile is not any more either.
+        // Who is blocked manually meanwhile is not any more either.
         cluster.packet(0, CONTROL, &block(60));
         cluster.packet(0, CONTROL, &unblock());
         cluster.packet(0, CONTROL, &lifts);
@@ -134,15 +134,15 @@ fn a_block_for_a_signature_is_lifted_and_does_not_come_back() {
     }
 }
 
-/// A source's end leaves connections blocked: each is lifted by its own ends, and with it no other. What each is by is told.
+/// A source's end leaves connections blocked: each is lifted by its own ends, and with it no other. What each is by is reported.
 #[test]
-fn connections_are_lifted_one_by_one_and_told_apart() {
+fn connections_are_lifted_one_by_one_and_reported_apart() {
     let mut kit = Testkit::new(function(CONNECTION));
     kit.packet(IN, &evil());
     let other = (CLIENT.0, CLIENT.1 + 1);
     kit.packet(IN, &udp(other, SERVER, b"EVIL-stuf7+X"));
     kit.packet(CONTROL, &block(60));
-    let mut by: Vec<_> = told(&kit)
+    let mut by: Vec<_> = reported(&kit)
         .into_iter()
         .map(|record| (record.source.port, record.destination.port, record.by))
         .collect();
@@ -158,12 +158,12 @@ fn connections_are_lifted_one_by_one_and_told_apart() {
         ]
     );
     kit.packet(CONTROL, &unblock());
-    assert_eq!(told(&kit).len(), 2);
+    assert_eq!(reported(&kit).len(), 2);
     let hello = |from| tcp(from, SERVER, 100, b"hello");
     assert_eq!(kit.packet(IN, &hello(CLIENT)).verdict, OF_CONNECTION);
     kit.packet(CONTROL, &unblock_connection());
     assert_eq!(kit.packet(IN, &hello(CLIENT)).verdict, PASSES);
-    let left = told(&kit);
+    let left = reported(&kit);
     assert_eq!(left.len(), 1);
     assert_eq!(
         left[0].source,
@@ -182,7 +182,7 @@ fn frames_that_lie_block_nobody() {
     for order in &orders {
         assert_eq!(kit.packet(IN, order).verdict, PASSES, "as any other frame");
     }
-    assert_eq!(kit.state().by_hand.len(), 0);
+    assert_eq!(kit.state().manual.len(), 0);
     let refused = Verdict::Drop(Reason::UnsupportedProtocol);
     let (mut taken, mut full) = (0, 0);
     for draw in 0..20_000u64 {
@@ -204,9 +204,9 @@ fn frames_that_lie_block_nobody() {
         taken > 1_000 && full > 0,
         "{taken} taken, {full} without room"
     );
-    let now = kit.state().by_hand.now();
-    kit.state().by_hand.for_each(|_, block| {
-        assert!(block.is_by_hand() && block.until <= now + SECONDS_MAX);
+    let now = kit.state().manual.now();
+    kit.state().manual.for_each(|_, block| {
+        assert!(block.is_manual() && block.until <= now + SECONDS_MAX);
     });
     assert_eq!(kit.state().unrecorded.get(), Ok(0), "of signatures");
 }

@@ -1,7 +1,7 @@
-//! Sources that an operator blocks by hand, and blocks of scanners that he lifts.
+//! Sources that an operator manual blocks, and blocks of scanners that he lifts.
 
 use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
-use asterism_blocking::by_hand::{BY_HAND, Order};
+use asterism_blocking::manual::{BY_HAND, Order};
 use asterism_function::notice::End;
 use asterism_function::objects::hash;
 use asterism_function::records::read_records;
@@ -41,7 +41,7 @@ fn unblock(source: u16) -> Vec<u8> {
     Order::Unblock(host(source).into()).frame()
 }
 
-fn told(function: &PortScan, kit: &Testkit<PortScan>) -> Vec<BlockedRecord> {
+fn reported(function: &PortScan, kit: &Testkit<PortScan>) -> Vec<BlockedRecord> {
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
     let mut cursor = Some(0);
     while let Some(from) = cursor {
@@ -53,15 +53,15 @@ fn told(function: &PortScan, kit: &Testkit<PortScan>) -> Vec<BlockedRecord> {
 
 /// Whatever the response is to scans, and however short its blocks are; of either IP version, and of an exempt source too.
 #[test]
-fn who_is_blocked_by_hand_is_by_all_for_the_asked_time() {
+fn who_is_blocked_manual_is_by_all_for_the_asked_time() {
     for response in [Response::Detect, Response::Block { block_s: BLOCK_S }] {
         let function = PortScan::new(PortScanConfig {
             exempt: vec![alone(host(SCANNER))],
             ..scan(response).config().clone()
         });
         let mut cluster = ClusterKit::new(function, 3, 7);
-        let told = cluster.packet(2, CONTROL, &block(SCANNER, 1_000)).verdict;
-        assert_eq!(told, Verdict::Consumed);
+        let reported = cluster.packet(2, CONTROL, &block(SCANNER, 1_000)).verdict;
+        assert_eq!(reported, Verdict::Consumed);
         let six = core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 5);
         let order = Order::Block {
             source: six.into(),
@@ -93,7 +93,7 @@ fn who_is_blocked_by_hand_is_by_all_for_the_asked_time() {
 }
 
 /// A scanner's block is lifted at every instance, though two of them found it at once; while its evidence is held the next probe blocks it
-/// again, and afterwards it is judged anew.
+/// again, and afterwards it is judged again.
 #[test]
 fn a_scanners_block_is_lifted_and_does_not_come_back() {
     let mut cluster = ClusterKit::new(blocks(), 3, 7);
@@ -123,12 +123,12 @@ fn a_scanners_block_is_lifted_and_does_not_come_back() {
     assert_eq!(verdict, PASSES, "the evidence is old");
 }
 
-/// Who is blocked by hand is told as such; of two blocks the later end holds, with what it is by.
+/// Who is blocked manually is reported as such; of two blocks the later end holds, with what it is by.
 #[test]
-fn what_a_block_is_by_is_told() {
+fn what_a_block_is_by_is_reported() {
     let mut kit = Testkit::new(blocks());
     kit.packet(CONTROL, &block(SCANNER, 20));
-    let [record] = &told(&blocks(), &kit)[..] else {
+    let [record] = &reported(&blocks(), &kit)[..] else {
         panic!("one is blocked");
     };
     assert_eq!(record.source, End::host(host(SCANNER).into()));
@@ -138,17 +138,17 @@ fn what_a_block_is_by_is_told() {
     for port in 100..140 {
         kit.packet(IN, &syn(SCANNER, (2, port)));
     }
-    let record = &told(&blocks(), &kit)[0];
+    let record = &reported(&blocks(), &kit)[0];
     assert_eq!(
         (record.until, record.by.as_str()),
         (until + BLOCK_S, "it scanned")
     );
     kit.packet(CONTROL, &block(SCANNER, BLOCK_S - 1));
-    assert_eq!(told(&blocks(), &kit)[0].by, "it scanned");
+    assert_eq!(reported(&blocks(), &kit)[0].by, "it scanned");
     kit.packet(CONTROL, &block(SCANNER, BLOCK_S));
-    assert_eq!(told(&blocks(), &kit)[0].by, BY_HAND);
+    assert_eq!(reported(&blocks(), &kit)[0].by, BY_HAND);
     kit.packet(CONTROL, &unblock(SCANNER));
-    assert_eq!(told(&blocks(), &kit), []);
+    assert_eq!(reported(&blocks(), &kit), []);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn frames_that_lie_block_nobody() {
     assert!(taken > 1_000, "{taken} taken, {full} without room");
     let now = kit.state().blocked.now();
     for (_, block) in kit.state().blocked(0) {
-        assert!(block.is_by_hand() && block.until <= now + SECONDS_MAX);
+        assert!(block.is_manual() && block.until <= now + SECONDS_MAX);
     }
 }
 
