@@ -1,5 +1,5 @@
 //! What waking a state channel's thread costs: lag from a write to the other host's having applied it, and the share of a
-//! core that the idle thread takes, by longest sleep, with and without wakers. The figures of decision 012.
+//! core that the idle thread takes, by longest sleep, with and without wakers. Its figures are in `docs/src/architecture/packet-path.md`.
 //!
 //!     cargo run --release -p asterism-engine --example state_channel_wake
 #![allow(

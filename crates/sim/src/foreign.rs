@@ -1,5 +1,5 @@
 //! At the end of some seeds a member commits what nobody can read, as a host of another build might: sealed, numbered and sent as all
-//! that it writes. Anyone who it comes to must stop, and none may ever say that it has it (decision 047).
+//! that it writes. Anyone who it comes to must stop, and none may ever say that it has it (`docs/src/architecture/replication.md`).
 
 use std::time::Duration;
 

@@ -316,7 +316,7 @@ const TRACKING: &[Source] = &[
     source!("tracking/src/", "segment.rs", Library),
     source!("tracking/src/", "state.rs", Library),
     source!("tracking/src/", "track.rs", Library),
-    source!("tracking/src/", "track/again.rs", Library),
+    source!("tracking/src/", "track/reopening.rs", Library),
     source!("tracking/src/", "track/judge.rs", Library),
     source!("tracking/src/", "tracker.rs", Library),
 ];

@@ -3,7 +3,7 @@
 //!
 //! A cache's digest is a Bloom filter in Squid's own geometry, so that it can be handed to Squid again. A cache that *reports* what
 //! it stores and lets go has a counting filter: a sum for each place, which all instances add to. One that makes a digest itself is
-//! asked for it by the control side now and then, and its bits are kept as they came, in blocks of a table (decision 040 says why).
+//! asked for it by the control side now and then, and its bits are kept as they came, in blocks of a table (`docs/src/architecture/functions.md` says why).
 //!
 //! Packets go from one port to the other. On the way a query of the Internet Cache Protocol to a cache is answered in the cache's
 //! name, where its digest is known; and reports of caches are taken note of. `squid.rs` is the format and the hash functions,

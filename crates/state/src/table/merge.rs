@@ -531,7 +531,7 @@ impl<R: Row, V: Value> Table<R, V> {
     /// Appends the whole state of entries from `cursor` on, as far as the part goes; tells where to go on, `None` at the end.
     ///
     /// By record, not by bucket: an entry stays in its record while the index around it is split. Each is as it is now, which
-    /// is more than it was when the walk began (decision 029).
+    /// is more than it was when the walk began (`docs/src/architecture/replication.md`).
     pub(crate) fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if !self.settings.logged {
             return None;

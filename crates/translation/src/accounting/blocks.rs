@@ -1,6 +1,6 @@
 //! Whose each block of outside ports is. Imports nothing but addresses and ticks.
 //!
-//! A block is its ports in use, as a binding is its sessions (decision 002): nothing about it travels. It is a subscriber's from
+//! A block is its ports in use, as a binding is its sessions (`docs/src/architecture/functions.md`): nothing about it travels. It is a subscriber's from
 //! its first port on; when the last one was forgotten by everybody it rests, still the subscriber's, and then is free. Anyone who
 //! gives out free blocks is said by the leases of ports (`accounting/mod.rs`), so two instances never give one to two subscribers.
 

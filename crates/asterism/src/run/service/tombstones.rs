@@ -1,6 +1,6 @@
 //! Whether what ended fills the tables, since a member of the epoch has not heard of it.
 //!
-//! What ended is kept until all members of the epoch know (decision 048): only an epoch says that one need not. So the host says
+//! What ended is kept until all members of the epoch know (`docs/src/architecture/replication.md`): only an epoch says that one need not. So the host says
 //! in time who keeps it, and how much room that takes.
 
 use std::time::Duration;
