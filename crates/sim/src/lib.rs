@@ -20,7 +20,6 @@ pub mod functions;
 pub mod groups;
 mod healing;
 mod inheritance;
-pub mod ledger;
 mod load;
 mod moved;
 #[cfg(asterism_mutants)]

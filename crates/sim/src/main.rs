@@ -1,12 +1,11 @@
 //! Runs seeds of the simulator from the command line.
 
-mod record;
-
+use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use asterism_sim::functions::{Plan, Subject, run_functions, run_functions_seed};
-use asterism_sim::ledger::parse_range;
+use asterism_sim::soak::run_portion;
 use asterism_sim::{Options, Summary, Trace, branches, run_seed, run_seeds};
 
 const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [--format json]
@@ -14,7 +13,6 @@ const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [
        asterism-sim functions FROM..TO [--threads N] [--stop] [--format json]
        asterism-sim function N [--trace]
        asterism-sim soak N
-       asterism-sim ledger [seeds|soak FROM..TO [--each N] [--threads N]]
        asterism-sim mutants [--seeds MAX] [--format json]
        asterism-sim branches FROM..TO [--threads N]";
 
@@ -49,16 +47,12 @@ fn main() -> ExitCode {
             }
         },
         ["soak", portion, ..] => match portion.parse() {
-            Ok(portion) => record::soak(portion),
+            Ok(portion) => soak(portion),
             Err(_) => {
                 eprintln!("{USAGE}");
                 ExitCode::from(2)
             }
         },
-        ["ledger", rest @ ..] => record::run(rest, number).unwrap_or_else(|| {
-            eprintln!("{USAGE}");
-            ExitCode::from(2)
-        }),
         ["branches", range, ..] => match parse_range(range) {
             Some(range) => marked(range, number("--threads").unwrap_or(2) as usize),
             None => {
@@ -85,8 +79,29 @@ fn main() -> ExitCode {
     }
 }
 
+/// Parses `FROM..TO`; an empty range is none.
+fn parse_range(text: &str) -> Option<Range<u64>> {
+    let (from, to) = text.split_once("..")?;
+    let range = from.parse().ok()?..to.parse().ok()?;
+    (!range.is_empty()).then_some(range)
+}
+
+/// Runs one portion of the soak and prints its counts.
+fn soak(portion: u64) -> ExitCode {
+    match run_portion(portion) {
+        Ok(soak) => {
+            println!("{soak:#?}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("portion {portion}: {}: {}", failure.check, failure.detail);
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs seeds and fails if they hardly take one of the branches that are marked in leases, expiry, repairs and membership.
-fn marked(range: std::ops::Range<u64>, threads: usize) -> ExitCode {
+fn marked(range: Range<u64>, threads: usize) -> ExitCode {
     if cfg!(not(asterism_mutants)) {
         eprintln!("only builds with planted bugs count the branches; see `asterism-sim mutants`");
         return ExitCode::from(2);
@@ -183,12 +198,7 @@ fn mutants(names: &[String], seeds_max: u64, sample: u64, threads: usize, json: 
     }
 }
 
-fn seeds(
-    range: std::ops::Range<u64>,
-    options: Options,
-    json: bool,
-    of_functions: bool,
-) -> ExitCode {
+fn seeds(range: Range<u64>, options: Options, json: bool, of_functions: bool) -> ExitCode {
     #[allow(
         clippy::disallowed_methods,
         reason = "the binary is what reads a clock"

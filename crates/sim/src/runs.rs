@@ -80,8 +80,6 @@ pub struct Summary {
     pub kinds_least: u64,
     /// Commands that acted.
     pub operations: u64,
-    /// Those times the instances other than their writer's that hold them.
-    pub delivered: u64,
     /// The fewest that acted on one member of a seed.
     pub operations_least: u64,
     /// Times that each branch was taken.
@@ -121,7 +119,6 @@ impl Summary {
             *self.branches.entry(branch).or_default() += count;
         }
         self.operations += report.operations;
-        self.delivered += report.delivered;
         self.trace = self
             .trace
             .wrapping_add(asterism_state::hash::words(seed, report.trace, 1));
@@ -157,7 +154,6 @@ impl Summary {
             *self.branches.entry(branch).or_default() += count;
         }
         self.operations += other.operations;
-        self.delivered += other.delivered;
         self.trace = self.trace.wrapping_add(other.trace);
         self.equal_within_windows += other.equal_within_windows;
         self.healed_longest = self.healed_longest.max(other.healed_longest);

@@ -130,7 +130,7 @@ pub(super) const CORE: &[Row] = &[
         "seeds passed, each ≥ 50 effective faults of ≥ 4 kinds and ≥ 500 operations a member; two runs of a seed, one trace hash; every branch counted ≥ 100 times over all",
     )
     .anchors(&[published("openraft, TigerBeetle", "seeded simulation of a whole cluster", "their repositories")])
-    .later(Constellation, "with join, leave, death, eviction, return, upgrade and sites; 1,000,000 seeds once, in resumable ranges recorded in a ledger"),
+    .later(Constellation, "with join, leave, death, eviction, return, upgrade and sites; 1,000,000 seeds once"),
     row(
         Foundation,
         "sim.mutants",
