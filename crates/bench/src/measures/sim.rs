@@ -46,22 +46,6 @@ const OPERATIONS_FULL: u64 = 4_000_000_000;
 
 /// Runs portions twice each, others at each call, and adds up the operations that were delivered.
 fn operations(context: &Context) -> Result<Outcome, Failure> {
-<<<<<<< HEAD
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/ledger.txt");
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| Failure::Absent(format!("{} was not read ({error})", path.display())))?;
-    let ledger = Ledger::parse(&text)
-        .map_err(|why| Failure::Unsound(format!("{}: {why}", path.display())))?;
-    if ledger.failed() > 0 {
-        let failed = ledger.failed();
-        return Err(Failure::Unsound(format!(
-            "{failed} seeds or portions in the ledger failed"
-        )));
-    }
-    let first = PORTIONS_ANEW + wall_ns() % PORTIONS_ANEW;
-    let mut again = Soak::default();
-=======
->>>>>>> 1b8cfd96 (sim, bench: remove the record of what seeds were run)
     let began_ns = wall_ns();
     let least = if context.full { OPERATIONS_FULL } else { 1 };
     let mut portion = began_ns;
@@ -73,25 +57,6 @@ fn operations(context: &Context) -> Result<Outcome, Failure> {
                 "two runs of portion {portion} differ"
             )));
         }
-<<<<<<< HEAD
-        again.add(portion, &soak);
-    }
-    let seconds = (wall_ns() - began_ns) as f64 / 1e9;
-    let (by_seeds, by_soak) = ledger.delivered();
-    let lines = ledger.lines().iter();
-    let soaks = lines.filter(|line| line.kind == Kind::Soak);
-    let lost = soaks
-        .filter_map(|line| line.counts.get("lost"))
-        .sum::<u64>();
-    Ok(Outcome::new((by_seeds + by_soak) as f64, 2)
-        .variant("by-soak", by_soak as f64)
-        .variant("by-simulator", by_seeds as f64)
-        .variant("datagrams-lost", lost as f64)
-        .variant("ledger-seeds", ledger.seeds() as f64)
-        .variant("again", again.operations as f64)
-        .variant("again-datagrams-lost", again.lost as f64)
-        .variant("again-per-second", 2.0 * again.operations as f64 / seconds))
-=======
         total.add(portion, &soak);
         if context.full {
             context.say(&format!("{} operations", total.operations));
@@ -102,7 +67,6 @@ fn operations(context: &Context) -> Result<Outcome, Failure> {
     Ok(Outcome::new(total.operations as f64, 2)
         .variant("datagrams-lost", total.lost as f64)
         .variant("per-second", 2.0 * total.operations as f64 / seconds))
->>>>>>> 1b8cfd96 (sim, bench: remove the record of what seeds were run)
 }
 
 fn soaked(portion: u64) -> Result<Soak, Failure> {

@@ -26,7 +26,7 @@ fn knows(
 fn any_instance_answers_for_a_digest_that_another_fetched_also_when_that_died() {
     let mut three = three();
     let digest = digest(0..1_000, 1_000);
-    for frame in reported(FETCHED.0, &digest, 7) {
+    for frame in fetched_frames(FETCHED.0, &digest, 7) {
         three.packet(0, CONTROL, &frame);
     }
     three.exchange();
@@ -80,9 +80,9 @@ fn reports_that_reach_several_instances_are_one_filter() {
 fn two_that_fetched_at_once_agree_on_one() {
     let mut three = three();
     let (older, newer) = (digest(0..100, 200), digest(50..150, 200));
-    for (frame, other) in reported(FETCHED.0, &older, 7)
+    for (frame, other) in fetched_frames(FETCHED.0, &older, 7)
         .iter()
-        .zip(reported(FETCHED.0, &newer, 8))
+        .zip(fetched_frames(FETCHED.0, &newer, 8))
     {
         three.packet(0, CONTROL, frame);
         three.packet(1, CONTROL, &other);

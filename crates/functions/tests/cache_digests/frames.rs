@@ -80,7 +80,7 @@ pub(crate) fn digest(numbers: core::ops::Range<u32>, capacity: u32) -> (Header, 
 }
 
 /// The frames by which the control side writes a digest.
-pub(crate) fn reported(
+pub(crate) fn fetched_frames(
     cache: u16,
     (header, mask): &(Header, Vec<u8>),
     fetched: u32,

@@ -68,7 +68,7 @@ fn frames_that_lie_get_a_verdict() {
     let mut random = random();
     let mut kit = Testkit::new(function());
     let digest = digest(0..100, 3_000);
-    let mut seeds: Vec<_> = reported(FETCHED.0, &digest, 7)
+    let mut seeds: Vec<_> = fetched_frames(FETCHED.0, &digest, 7)
         .into_iter()
         .map(|frame| (CONTROL, frame))
         .collect();

@@ -18,7 +18,7 @@ fn queries_are_answered_from_a_digest_in_the_caches_name() {
     assert!(outcome.emitted.is_empty());
     assert_eq!(outcome.packet, query(FETCHED.1, 1));
     let digest = digest(0..1_000, 1_000);
-    for frame in reported(FETCHED.0, &digest, 7) {
+    for frame in fetched_frames(FETCHED.0, &digest, 7) {
         assert_eq!(kit.packet(CONTROL, &frame).verdict, Verdict::Consumed);
     }
     let mut strangers = 0;
@@ -53,7 +53,7 @@ fn queries_are_answered_from_a_digest_in_the_caches_name() {
 fn another_digest_takes_the_place_of_the_former_one_also_of_another_size() {
     let mut kit = Testkit::new(function());
     let tell = |kit: &mut Testkit<_>, digest: &(Header, Vec<u8>), fetched| {
-        for frame in reported(FETCHED.0, digest, fetched) {
+        for frame in fetched_frames(FETCHED.0, digest, fetched) {
             kit.packet(CONTROL, &frame);
         }
     };
@@ -77,7 +77,7 @@ fn another_digest_takes_the_place_of_the_former_one_also_of_another_size() {
 fn a_digest_that_is_not_fetched_again_is_forgotten() {
     let mut kit = Testkit::new(function());
     let digest = digest(0..10, 100);
-    for frame in reported(FETCHED.0, &digest, 7) {
+    for frame in fetched_frames(FETCHED.0, &digest, 7) {
         kit.packet(CONTROL, &frame);
     }
     kit.advance(config().keep_s * 2);
@@ -180,7 +180,7 @@ fn reports_of_strangers_and_other_packets_only_pass() {
     assert!(directory.iter().all(|(_, counts)| *counts == [0; 8]));
     // Only the control side's port is believed: from others this is a frame like others.
     let digest = digest(0..10, 100);
-    for frame in reported(FETCHED.0, &digest, 7) {
+    for frame in fetched_frames(FETCHED.0, &digest, 7) {
         assert_eq!(
             kit.packet(INSIDE, &frame).verdict,
             Verdict::Forward(OUTSIDE)
@@ -211,7 +211,7 @@ fn a_full_table_takes_no_part_of_a_frame() {
     });
     let mut kit = Testkit::new(function);
     let digest = digest(0..1_000, 2_000);
-    let verdicts = reported(FETCHED.0, &digest, 7).into_iter();
+    let verdicts = fetched_frames(FETCHED.0, &digest, 7).into_iter();
     let mut verdicts = verdicts.map(|frame| kit.packet(CONTROL, &frame).verdict);
     assert_eq!(verdicts.next(), Some(Verdict::Consumed));
     assert_eq!(verdicts.next(), Some(Verdict::Drop(Reason::TableFull)));
@@ -235,7 +235,7 @@ fn a_full_table_takes_no_part_of_a_frame() {
 #[test]
 fn late_reads_change_nothing() {
     let digest = digest(0..50, 100);
-    let mut packets: Vec<_> = reported(FETCHED.0, &digest, 7)
+    let mut packets: Vec<_> = fetched_frames(FETCHED.0, &digest, 7)
         .into_iter()
         .map(|frame| (0, CONTROL, frame))
         .collect();

@@ -590,7 +590,7 @@ pub(crate) fn cache_digests() -> Contract<CacheDigests> {
         let known = digest(0..20, 1_000);
         steps.push(now(IN, query(FETCHED.1, 1)));
         steps.extend(
-            reported(FETCHED.0, &known, 7)
+            fetched_frames(FETCHED.0, &known, 7)
                 .into_iter()
                 .map(|frame| now(CONTROL, frame)),
         );
@@ -604,7 +604,7 @@ pub(crate) fn cache_digests() -> Contract<CacheDigests> {
         }
         let other = digest(0..20, 4_000);
         steps.extend(
-            reported(FETCHED.0, &other, 8)
+            fetched_frames(FETCHED.0, &other, 8)
                 .into_iter()
                 .map(|frame| now(CONTROL, frame)),
         );
