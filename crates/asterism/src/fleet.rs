@@ -185,10 +185,10 @@ impl<F: NetworkFunction> Fleet<F> {
         while self.cluster.advance(until) {
             if self.cluster.now() >= self.lag_due {
                 self.lag_due = self.cluster.now() + LAG_STEP;
-                self.lag.look(&self.cluster);
+                self.lag.query(&self.cluster);
             }
         }
-        self.lag.look(&self.cluster);
+        self.lag.query(&self.cluster);
     }
 
     /// Runs until every host has what all others wrote, or `limit` is over. Whether it happened.
@@ -338,7 +338,7 @@ impl LagMeter {
         }
     }
 
-    fn look<F: NetworkFunction>(&mut self, cluster: &Cluster<F>) {
+    fn query<F: NetworkFunction>(&mut self, cluster: &Cluster<F>) {
         let now = cluster.now();
         for (origin, member) in cluster.members().iter().enumerate() {
             let head = member.channel.replicator().head();

@@ -482,7 +482,7 @@ impl<F: NetworkFunction> Instance<F> {
             // At least the one, whatever the object says: this ends.
             from = self
                 .state
-                .look(object, records)
+                .query(object, records)
                 .unwrap_or(0)
                 .max(number + 1);
         }
@@ -545,10 +545,10 @@ impl<F: NetworkFunction> Instance<F> {
     fn settle(&mut self) {
         let state = &self.state;
         self.context.end(|object, number| {
-            state.look(object, GiveBack(number));
+            state.query(object, GiveBack(number));
         });
         for object in 0..self.state.objects().len() as u8 {
-            state.look(object, Settle);
+            state.query(object, Settle);
         }
     }
 

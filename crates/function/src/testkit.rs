@@ -213,10 +213,10 @@ impl<F: NetworkFunction> Testkit<F> {
                 Ok(verdict) => {
                     let state = &self.state;
                     self.context.end(|object, number| {
-                        state.look(object, GiveBack(number));
+                        state.query(object, GiveBack(number));
                     });
                     for object in 0..self.state.objects().len() as u8 {
-                        self.state.look(object, Settle);
+                        self.state.query(object, Settle);
                     }
                     // The next packet arrives when the test says so, however long this one waited.
                     self.now_us = arrived_us;
@@ -248,7 +248,7 @@ impl<F: NetworkFunction> Testkit<F> {
 
 fn entries(state: &impl State) -> Vec<(usize, usize)> {
     (0..state.objects().len() as u8)
-        .filter_map(|object| state.look(object, Entries))
+        .filter_map(|object| state.query(object, Entries))
         .collect()
 }
 

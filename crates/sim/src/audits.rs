@@ -47,7 +47,7 @@ pub(crate) fn kept_are_true(cluster: &Cluster<Exercise>) -> Result<(), Failure> 
     for (place, member) in cluster.members().iter().enumerate() {
         for instance in &member.instances {
             for object in 0..Exercised::OBJECTS.len() {
-                let seen = instance.state().look(object as u8, SumLeaves);
+                let seen = instance.state().query(object as u8, SumLeaves);
                 let kept = checks::kept(instance, object as u8);
                 if kept.is_some() && kept != seen {
                     return Err(Failure::new(

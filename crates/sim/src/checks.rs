@@ -341,7 +341,7 @@ const OF_ENTRIES: [&str; 9] = [
 pub(crate) fn kept(instance: &Instance<Exercise>, object: u8) -> Option<u64> {
     let mut leaves = [Leaf::default(); LEAVES];
     let out = &mut leaves[..];
-    let has = instance.state().look(object, ReadLeaves { first: 0, out });
+    let has = instance.state().query(object, ReadLeaves { first: 0, out });
     let sum = |sum: u64, leaf: &Leaf| sum.wrapping_add(leaf.digest);
     (has == Some(true)).then(|| leaves.iter().fold(0, sum))
 }

@@ -88,7 +88,7 @@ impl Entries {
     ///
     /// # Errors
     /// An entry went back.
-    pub(crate) fn look(&mut self, cluster: &Cluster<Exercise>) -> Checked {
+    pub(crate) fn query(&mut self, cluster: &Cluster<Exercise>) -> Checked {
         self.looks += 1;
         if self.looks.is_multiple_of(LOOKS_EACH) {
             self.look_at_all(cluster)

@@ -367,14 +367,14 @@ impl Estate {
             let next = (self.cluster.now() + STEP).min(until);
             loop {
                 let more = self.cluster.advance(next);
-                self.look()?;
+                self.query()?;
                 if !more {
                     break;
                 }
             }
             self.one_holder()?;
             self.groups.take(&self.cluster)?;
-            self.entries.look(&self.cluster)?;
+            self.entries.query(&self.cluster)?;
         }
         Ok(())
     }
@@ -421,7 +421,7 @@ impl Estate {
     }
 
     /// Looks at what calls did since the last time.
-    fn look(&mut self) -> Result<(), Failure> {
+    fn query(&mut self) -> Result<(), Failure> {
         let now = self.cluster.now();
         let mut all = Vec::new();
         for (place, member) in self.cluster.members().iter().enumerate() {

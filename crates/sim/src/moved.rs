@@ -29,7 +29,7 @@ pub(crate) struct Looked(Vec<u64>);
 
 impl Looked {
     /// Where something moved since the last look.
-    pub(crate) fn look(&mut self, cluster: &Cluster<Exercise>) -> Moved {
+    pub(crate) fn query(&mut self, cluster: &Cluster<Exercise>) -> Moved {
         let members = cluster.members();
         // No member's count: nothing was looked at yet.
         self.0.resize(members.len(), u64::MAX);

@@ -155,7 +155,7 @@ pub(crate) fn pass(world: &mut World<'_>, time: Duration) -> Result<(), Failure>
         let at = world.cluster.now();
         let more = world.cluster.advance(until);
         world.take_done(at)?;
-        let moved = world.judged.look(&world.cluster);
+        let moved = world.judged.query(&world.cluster);
         audits::no_false_alarm(&world.cluster, moved)?;
         if !more {
             return world.look_at_what_was_applied();

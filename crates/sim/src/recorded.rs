@@ -3,7 +3,7 @@
 use core::ops::Deref;
 
 use asterism_function::State;
-use asterism_state::{AnyObject, BadBytes, Context, Look, OriginName, Visit};
+use asterism_state::{AnyObject, BadBytes, Context, ObjectQuery, ObjectVisitor, OriginName};
 
 use crate::exercise::Exercised;
 
@@ -50,12 +50,12 @@ impl State for Recorded {
         self.state.act()
     }
     #[inline(always)]
-    fn with<T>(&mut self, object: u8, visit: impl Visit<T>) -> Option<T> {
+    fn with<T>(&mut self, object: u8, visit: impl ObjectVisitor<T>) -> Option<T> {
         self.state.with(object, visit)
     }
     #[inline(always)]
-    fn look<T>(&self, object: u8, look: impl Look<T>) -> Option<T> {
-        self.state.look(object, look)
+    fn query<T>(&self, object: u8, query: impl ObjectQuery<T>) -> Option<T> {
+        self.state.query(object, look)
     }
     fn object(&self, object: u8) -> Option<&(dyn AnyObject + 'static)> {
         self.state.object(object)

@@ -55,7 +55,7 @@ fn entries(cluster: &Cluster<Exercise>, place: usize, object: u8) -> usize {
     let instance = &cluster.members()[place].instances[0];
     instance
         .state()
-        .look(object, Entries)
+        .query(object, Entries)
         .map_or(0, |(live, _)| live)
 }
 

@@ -87,7 +87,7 @@ impl Witness {
         oracle: &Oracle,
         (moved, judge_time): (Moved, bool),
     ) -> Result<(), Failure> {
-        self.look(cluster, oracle, moved);
+        self.query(cluster, oracle, moved);
         for (place, member) in moved.members(cluster) {
             let progress = member.channel.replicator().progress();
             for claimed in progress.members() {
@@ -118,7 +118,7 @@ impl Witness {
         Ok(())
     }
 
-    fn look(&mut self, cluster: &Cluster<Exercise>, oracle: &Oracle, moved: Moved) {
+    fn query(&mut self, cluster: &Cluster<Exercise>, oracle: &Oracle, moved: Moved) {
         for (place, member) in moved.members(cluster) {
             let seen = &mut self.seen[place];
             let mut changed = false;

@@ -503,7 +503,7 @@ impl<'t> World<'t> {
             let more = self.cluster.advance(until);
             self.steps += 1;
             self.take_done(at)?;
-            let moved = self.judged.look(&self.cluster);
+            let moved = self.judged.query(&self.cluster);
             self.trace.step(&self.cluster, moved);
             let judges_time = !self.scenario.clocks_step;
             self.witness
@@ -522,7 +522,7 @@ impl<'t> World<'t> {
     /// Each group was applied once, and no entry went back.
     pub(crate) fn look_at_what_was_applied(&mut self) -> Result<(), Failure> {
         self.groups.take(&self.cluster)?;
-        self.entries.look(&self.cluster)
+        self.entries.query(&self.cluster)
     }
 
     /// The instances of a member are those of another incarnation.
@@ -534,7 +534,7 @@ impl<'t> World<'t> {
 
     /// Tells the oracle what calls did since the last time.
     pub(crate) fn take_done(&mut self, at: Time) -> Result<(), Failure> {
-        let moved = self.reported.look(&self.cluster);
+        let moved = self.reported.query(&self.cluster);
         for (place, member) in moved.members(&self.cluster) {
             let written = member
                 .instances

@@ -139,7 +139,7 @@ impl Parsed {
             format!("{number}u8 => ::core::option::Option::Some(visit.visit(&mut self.{field})),")
         });
         let looks = each(&|number, field, _| {
-            format!("{number}u8 => ::core::option::Option::Some(look.look(&self.{field})),")
+            format!("{number}u8 => ::core::option::Option::Some(query.query(&self.{field})),")
         });
         let shared = each(&|number, field, _| {
             format!("{number}u8 => ::core::option::Option::Some(&self.{field}),")
@@ -157,11 +157,11 @@ impl Parsed {
                  #[inline(always)]
                  fn act(&mut self) -> {name}Act<'_> {{ {name}Act {{ {acts} }} }}
                  #[inline(always)]
-                 fn with<T>(&mut self, object: u8, visit: impl {krate}::Visit<T>) -> ::core::option::Option<T> {{
+                 fn with<T>(&mut self, object: u8, visit: impl {krate}::ObjectVisitor<T>) -> ::core::option::Option<T> {{
                      match object {{ {visits} _ => ::core::option::Option::None }}
                  }}
                  #[inline(always)]
-                 fn look<T>(&self, object: u8, look: impl {krate}::Look<T>) -> ::core::option::Option<T> {{
+                 fn query<T>(&self, object: u8, query: impl {krate}::ObjectQuery<T>) -> ::core::option::Option<T> {{
                      match object {{ {looks} _ => ::core::option::Option::None }}
                  }}
                  fn object(&self, object: u8) -> ::core::option::Option<&(dyn {krate}::AnyObject + 'static)> {{

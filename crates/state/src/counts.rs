@@ -3,7 +3,7 @@
 //! `object.rs` and `accumulator/`.
 
 use crate::accumulator::SKEW_SECONDS_MAX;
-use crate::object::{Look, Object};
+use crate::object::{Object, ObjectQuery};
 
 macro_rules! counts {
     ($($name:ident $label:literal $meaning:literal;)*) => {
@@ -72,8 +72,8 @@ impl ObjectCounts {
 /// [`Object::counts`] as a look.
 #[derive(Debug)]
 pub struct Counted;
-impl Look<ObjectCounts> for Counted {
-    fn look<O: Object + ?Sized>(self, object: &O) -> ObjectCounts {
+impl ObjectQuery<ObjectCounts> for Counted {
+    fn query<O: Object + ?Sized>(self, object: &O) -> ObjectCounts {
         object.counts()
     }
 }

@@ -15,7 +15,7 @@ use core::cell::{Cell, RefCell};
 
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
-use crate::object::{Look, Object, State};
+use crate::object::{Object, ObjectQuery, State};
 use crate::stamp::{NamedOrigins, Origin, OriginName, Origins};
 
 /// From so many incarnations on an instance looks for those that it can forget: 64 members that were restarted 16 times each. Below it
@@ -58,8 +58,8 @@ struct NameOrigins<'a> {
     records: u32,
     named: &'a mut NamedOrigins,
 }
-impl Look<Option<u32>> for NameOrigins<'_> {
-    fn look<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
+impl ObjectQuery<Option<u32>> for NameOrigins<'_> {
+    fn query<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
         object.origins_named(self.cursor, self.records, self.named)
     }
 }
@@ -75,7 +75,7 @@ pub fn forget_incarnations<S: State>(state: &S, context: &Context, records: u32)
     if usize::from(object) == state.objects().len() {
         return context.end_forgetting();
     }
-    let next = state.look(
+    let next = state.query(
         object,
         NameOrigins {
             cursor,

@@ -82,7 +82,7 @@ impl State for Everything {
     ];
     type Act<'a> = ();
     fn act(&mut self) {}
-    fn with<T>(&mut self, object: u8, visit: impl crate::Visit<T>) -> Option<T> {
+    fn with<T>(&mut self, object: u8, visit: impl crate::ObjectVisitor<T>) -> Option<T> {
         Some(match object {
             0 => visit.visit(&mut self.map),
             1 => visit.visit(&mut self.pairs),
@@ -103,24 +103,24 @@ impl State for Everything {
             _ => return None,
         })
     }
-    fn look<T>(&self, object: u8, look: impl crate::Look<T>) -> Option<T> {
+    fn query<T>(&self, object: u8, query: impl crate::ObjectQuery<T>) -> Option<T> {
         Some(match object {
-            0 => look.look(&self.map),
-            1 => look.look(&self.pairs),
-            2 => look.look(&self.set),
-            3 => look.look(&self.register),
-            4 => look.look(&self.counter),
-            5 => look.look(&self.counters),
-            6 => look.look(&self.vector),
-            7 => look.look(&self.sketch),
-            8 => look.look(&self.filter),
-            9 => look.look(&self.counting),
-            10 => look.look(&self.graph),
-            11 => look.look(&self.recent),
-            12 => look.look(&self.recent_sketch),
-            13 => look.look(&self.limits),
-            14 => look.look(&self.shares),
-            15 => look.look(&self.heavy),
+            0 => query.query(&self.map),
+            1 => query.query(&self.pairs),
+            2 => query.query(&self.set),
+            3 => query.query(&self.register),
+            4 => query.query(&self.counter),
+            5 => query.query(&self.counters),
+            6 => query.query(&self.vector),
+            7 => query.query(&self.sketch),
+            8 => query.query(&self.filter),
+            9 => query.query(&self.counting),
+            10 => query.query(&self.graph),
+            11 => query.query(&self.recent),
+            12 => query.query(&self.recent_sketch),
+            13 => query.query(&self.limits),
+            14 => query.query(&self.shares),
+            15 => query.query(&self.heavy),
             _ => return None,
         })
     }

@@ -70,9 +70,9 @@ pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Entry, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
     Absence, Capacity, Entries, EntriesEnded, Flush, GiveBack, IDLE_CLASSES, Inherited, Joined,
-    Look, OBJECTS_MAX, Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves,
-    RemoveElsewhere, Settle, Show, Since, State, SumLeaves, Sweep, SweepLength, SweepSome,
-    TellsOwn, Visit, WriteAgain,
+    OBJECTS_MAX, Object, ObjectQuery, ObjectSettings, ObjectVisitor, OutgrewCache, Part,
+    PrefetchRecords, ReadLeaves, RemoveElsewhere, Settle, Show, Since, State, SumLeaves, Sweep,
+    SweepLength, SweepSome, TellsOwn, WriteAgain,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use prefetch_hints::{BURST_MAX, PrefetchHints};

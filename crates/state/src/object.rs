@@ -107,7 +107,7 @@ impl<'a> Part<'a> {
 
     /// Whether another place may be looked at; it counts as looked at.
     #[inline]
-    pub(crate) fn look(&mut self) -> bool {
+    pub(crate) fn query(&mut self) -> bool {
         let may = self.looked < self.places_max;
         self.looked += u32::from(may);
         may
@@ -242,9 +242,9 @@ pub trait State: Sized + 'static {
     /// Hands out the writes.
     fn act(&mut self) -> Self::Act<'_>;
     /// Calls `visit` for object number `object`. Other numbers do nothing and give `None`.
-    fn with<T>(&mut self, object: u8, visit: impl Visit<T>) -> Option<T>;
+    fn with<T>(&mut self, object: u8, visit: impl ObjectVisitor<T>) -> Option<T>;
     /// As [`State::with`], for shared access.
-    fn look<T>(&self, object: u8, look: impl Look<T>) -> Option<T>;
+    fn query<T>(&self, object: u8, query: impl ObjectQuery<T>) -> Option<T>;
 
     /// The objects' names, in order: [`State::OBJECTS`], but of a state that is put together when the program runs.
     #[inline(always)]
@@ -292,7 +292,7 @@ pub trait State: Sized + 'static {
     fn prefetch(&self, context: &Context, group: &[u8]) {
         let mut input = Reader::new(group, context.addresses());
         if let Ok((object, _)) = input.tag() {
-            self.look(object, Prefetch(&mut input));
+            self.query(object, Prefetch(&mut input));
         }
     }
 
@@ -311,7 +311,7 @@ pub trait State: Sized + 'static {
                 cursor: place,
                 part,
             };
-            match self.look(object, image)? {
+            match self.query(object, image)? {
                 Some(next) => return Some((object, next)),
                 None => (object, place) = (object + 1, 0),
             }
@@ -364,19 +364,19 @@ pub trait State: Sized + 'static {
     }
     /// One object's digest: a look at all that it holds. `None` if there is no such object.
     fn digest(&self, object: u8) -> Option<u64> {
-        self.look(object, Digest)
+        self.query(object, Digest)
     }
 }
 
 /// Something to do with an object, whatever its type.
-pub trait Visit<T> {
+pub trait ObjectVisitor<T> {
     /// Does it.
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> T;
 }
 /// Something to ask of an object, whatever its type.
-pub trait Look<T> {
+pub trait ObjectQuery<T> {
     /// Asks it.
-    fn look<O: Object + ?Sized>(self, object: &O) -> T;
+    fn query<O: Object + ?Sized>(self, object: &O) -> T;
 }
 
 struct Apply<'a, 'b> {
@@ -384,14 +384,14 @@ struct Apply<'a, 'b> {
     input: &'a mut Reader<'b>,
     stamp: Stamp,
 }
-impl Visit<Result<(), BadBytes>> for Apply<'_, '_> {
+impl ObjectVisitor<Result<(), BadBytes>> for Apply<'_, '_> {
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> Result<(), BadBytes> {
         object.apply(self.flags, self.input, self.stamp)
     }
 }
 struct Prefetch<'a, 'b>(&'a mut Reader<'b>);
-impl Look<()> for Prefetch<'_, '_> {
-    fn look<O: Object + ?Sized>(self, object: &O) {
+impl ObjectQuery<()> for Prefetch<'_, '_> {
+    fn query<O: Object + ?Sized>(self, object: &O) {
         object.prefetch(self.0);
     }
 }
@@ -399,7 +399,7 @@ struct ApplyImage<'a, 'b> {
     flags: u8,
     input: &'a mut Reader<'b>,
 }
-impl Visit<Result<(), BadBytes>> for ApplyImage<'_, '_> {
+impl ObjectVisitor<Result<(), BadBytes>> for ApplyImage<'_, '_> {
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> Result<(), BadBytes> {
         object.apply_image(self.flags, self.input)
     }
@@ -408,8 +408,8 @@ struct Image<'a, 'b> {
     cursor: u32,
     part: &'a mut Part<'b>,
 }
-impl Look<Option<u32>> for Image<'_, '_> {
-    fn look<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
+impl ObjectQuery<Option<u32>> for Image<'_, '_> {
+    fn query<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
         object.image(self.cursor, self.part)
     }
 }
@@ -418,7 +418,7 @@ struct Restore<'a, 'b> {
     input: &'a mut Reader<'b>,
     since: &'a Since,
 }
-impl Visit<Result<bool, BadBytes>> for Restore<'_, '_> {
+impl ObjectVisitor<Result<bool, BadBytes>> for Restore<'_, '_> {
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> Result<bool, BadBytes> {
         object.restore(self.flags, self.input, self.since)
     }
@@ -431,8 +431,8 @@ pub struct ReadLeaves<'a> {
     /// Where they go.
     pub out: &'a mut [Leaf],
 }
-impl Look<bool> for ReadLeaves<'_> {
-    fn look<O: Object + ?Sized>(self, object: &O) -> bool {
+impl ObjectQuery<bool> for ReadLeaves<'_> {
+    fn query<O: Object + ?Sized>(self, object: &O) -> bool {
         object.leaves(self.first, self.out)
     }
 }
@@ -446,7 +446,7 @@ pub struct WriteAgain<'a> {
     /// How many entries to look at.
     pub records: u32,
 }
-impl Visit<(Option<u32>, u32)> for WriteAgain<'_> {
+impl ObjectVisitor<(Option<u32>, u32)> for WriteAgain<'_> {
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> (Option<u32>, u32) {
         object.write_again(self.leaves, self.cursor, self.records)
     }
@@ -459,7 +459,7 @@ pub struct RemoveElsewhere<'a> {
     /// How far each stream was applied here when the first of them was written again: [`Context::applied_through`].
     pub through: &'a [(OriginName, u64)],
 }
-impl Visit<bool> for RemoveElsewhere<'_> {
+impl ObjectVisitor<bool> for RemoveElsewhere<'_> {
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> bool {
         object.remove_elsewhere(self.leaves, self.through)
     }
@@ -467,30 +467,30 @@ impl Visit<bool> for RemoveElsewhere<'_> {
 /// [`Object::announced`] as a look.
 #[derive(Debug)]
 pub struct SumLeaves;
-impl Look<u64> for SumLeaves {
-    fn look<O: Object + ?Sized>(self, object: &O) -> u64 {
+impl ObjectQuery<u64> for SumLeaves {
+    fn query<O: Object + ?Sized>(self, object: &O) -> u64 {
         object.announced()
     }
 }
 /// [`Object::tells_own`] as a look.
 #[derive(Debug)]
 pub struct TellsOwn;
-impl Look<bool> for TellsOwn {
-    fn look<O: Object + ?Sized>(self, object: &O) -> bool {
+impl ObjectQuery<bool> for TellsOwn {
+    fn query<O: Object + ?Sized>(self, object: &O) -> bool {
         object.tells_own()
     }
 }
 /// [`Object::joined`] as a visit.
 #[derive(Debug)]
 pub struct Joined;
-impl Visit<()> for Joined {
+impl ObjectVisitor<()> for Joined {
     fn visit<O: Object + ?Sized>(self, object: &mut O) {
         object.joined();
     }
 }
 struct Digest;
-impl Look<u64> for Digest {
-    fn look<O: Object + ?Sized>(self, object: &O) -> u64 {
+impl ObjectQuery<u64> for Digest {
+    fn query<O: Object + ?Sized>(self, object: &O) -> u64 {
         object.digest()
     }
 }
@@ -500,7 +500,7 @@ pub struct Flush<'a>(
     /// Bytes that may still be logged.
     pub &'a mut usize,
 );
-impl Visit<bool> for Flush<'_> {
+impl ObjectVisitor<bool> for Flush<'_> {
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> bool {
         object.flush(self.0)
     }
@@ -512,7 +512,7 @@ pub struct Sweep {
     /// Visits for one turn over all entries.
     pub turns: u32,
 }
-impl Visit<()> for Sweep {
+impl ObjectVisitor<()> for Sweep {
     fn visit<O: Object + ?Sized>(self, object: &mut O) {
         let records = object.sweep_length().div_ceil(self.turns.max(1));
         object.sweep(records);
@@ -524,7 +524,7 @@ pub struct SweepSome(
     /// Entries to look at.
     pub u32,
 );
-impl Visit<u32> for SweepSome {
+impl ObjectVisitor<u32> for SweepSome {
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> u32 {
         object.sweep(self.0)
     }
@@ -532,8 +532,8 @@ impl Visit<u32> for SweepSome {
 /// [`Object::sweep_length`] as a look.
 #[derive(Debug)]
 pub struct SweepLength;
-impl Look<u32> for SweepLength {
-    fn look<O: Object + ?Sized>(self, object: &O) -> u32 {
+impl ObjectQuery<u32> for SweepLength {
+    fn query<O: Object + ?Sized>(self, object: &O) -> u32 {
         object.sweep_length()
     }
 }
@@ -545,9 +545,9 @@ pub struct PrefetchRecords<'a> {
     /// The packets.
     pub packets: Range<usize>,
 }
-impl Look<usize> for PrefetchRecords<'_> {
+impl ObjectQuery<usize> for PrefetchRecords<'_> {
     #[inline(always)]
-    fn look<O: Object + ?Sized>(self, object: &O) -> usize {
+    fn query<O: Object + ?Sized>(self, object: &O) -> usize {
         object.prefetch_records(self.prefetch_hints, self.packets)
     }
 }
@@ -557,8 +557,8 @@ pub struct OutgrewCache(
     /// The cache's size.
     pub usize,
 );
-impl Look<bool> for OutgrewCache {
-    fn look<O: Object + ?Sized>(self, object: &O) -> bool {
+impl ObjectQuery<bool> for OutgrewCache {
+    fn query<O: Object + ?Sized>(self, object: &O) -> bool {
         object.outgrew_cache(self.0)
     }
 }
@@ -568,24 +568,24 @@ pub struct GiveBack(
     /// The number that was granted.
     pub u32,
 );
-impl Look<()> for GiveBack {
-    fn look<O: Object + ?Sized>(self, object: &O) {
+impl ObjectQuery<()> for GiveBack {
+    fn query<O: Object + ?Sized>(self, object: &O) {
         object.give_back(self.0);
     }
 }
 /// [`Object::settle`] as a look.
 #[derive(Debug)]
 pub struct Settle;
-impl Look<()> for Settle {
-    fn look<O: Object + ?Sized>(self, object: &O) {
+impl ObjectQuery<()> for Settle {
+    fn query<O: Object + ?Sized>(self, object: &O) {
         object.settle();
     }
 }
 /// [`Object::entries`] and [`Object::entries_held`] as a look.
 #[derive(Debug)]
 pub struct Entries;
-impl Look<(usize, usize)> for Entries {
-    fn look<O: Object + ?Sized>(self, object: &O) -> (usize, usize) {
+impl ObjectQuery<(usize, usize)> for Entries {
+    fn query<O: Object + ?Sized>(self, object: &O) -> (usize, usize) {
         (object.entries(), object.entries_held())
     }
 }
@@ -593,8 +593,8 @@ impl Look<(usize, usize)> for Entries {
 /// [`Object::entries_ended`] as a look.
 #[derive(Debug)]
 pub struct EntriesEnded;
-impl Look<usize> for EntriesEnded {
-    fn look<O: Object + ?Sized>(self, object: &O) -> usize {
+impl ObjectQuery<usize> for EntriesEnded {
+    fn query<O: Object + ?Sized>(self, object: &O) -> usize {
         object.entries_ended()
     }
 }
@@ -602,16 +602,16 @@ impl Look<usize> for EntriesEnded {
 /// [`Object::capacity`] as a look.
 #[derive(Debug)]
 pub struct Capacity;
-impl Look<u32> for Capacity {
-    fn look<O: Object + ?Sized>(self, object: &O) -> u32 {
+impl ObjectQuery<u32> for Capacity {
+    fn query<O: Object + ?Sized>(self, object: &O) -> u32 {
         object.capacity()
     }
 }
 /// [`Object::inherited`] as a look.
 #[derive(Debug)]
 pub struct Inherited;
-impl Look<(u32, u32)> for Inherited {
-    fn look<O: Object + ?Sized>(self, object: &O) -> (u32, u32) {
+impl ObjectQuery<(u32, u32)> for Inherited {
+    fn query<O: Object + ?Sized>(self, object: &O) -> (u32, u32) {
         object.inherited()
     }
 }
@@ -629,8 +629,8 @@ impl core::fmt::Debug for Show<'_> {
         write!(formatter, "Show({}, {})", self.cursor, self.records)
     }
 }
-impl Look<Option<u32>> for Show<'_> {
-    fn look<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
+impl ObjectQuery<Option<u32>> for Show<'_> {
+    fn query<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
         object.show(self.cursor, self.records, self.each)
     }
 }

@@ -165,7 +165,7 @@ impl Member {
         let mut leaves = [Leaf::default(); LEAVES];
         let out = &mut leaves[..];
         let read = ReadLeaves { first: 0, out };
-        assert_eq!(self.state.look(object as u8, read), Some(true));
+        assert_eq!(self.state.query(object as u8, read), Some(true));
         leaves
     }
 }
@@ -194,7 +194,7 @@ fn assert_kept(member: &Member) {
             let sum = leaves
                 .iter()
                 .fold(0u64, |sum, leaf| sum.wrapping_add(leaf.digest));
-            let seen = member.state.look(object as u8, SumLeaves);
+            let seen = member.state.query(object as u8, SumLeaves);
             assert_eq!(seen, Some(sum), "{name}");
         }
     }

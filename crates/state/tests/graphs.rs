@@ -182,13 +182,13 @@ fn an_edge_incarnations_while_one_member_sees_it_and_ends_everywhere() {
         assert_eq!((here.state.talk.edges(), here.state.talk.nodes()), (0, 0));
     }
     // Both sightings of the edge ended; what two see is one edge, and none of it has.
-    assert_eq!(left.state.look(0, EntriesEnded), Some(2));
+    assert_eq!(left.state.query(0, EntriesEnded), Some(2));
     // It begins again, with nothing of its earlier incarnation.
     left.add(1, 2, 3);
     right.add(1, 2, 0);
     exchange(&mut left, &mut right);
-    assert_eq!(left.state.look(0, Entries), Some((1, 2)));
-    assert_eq!(left.state.look(0, EntriesEnded), Some(0));
+    assert_eq!(left.state.query(0, Entries), Some((1, 2)));
+    assert_eq!(left.state.query(0, EntriesEnded), Some(0));
     assert_eq!(right.weight(1, 2), Some(3));
     assert_eq!(left.state.digests(), right.state.digests());
 }

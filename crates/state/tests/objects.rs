@@ -274,7 +274,7 @@ fn what_loses_is_reported_of_each_object_as_it_counts_it() {
         let applied = here.state.apply(&here.context, name, sequence, &bytes);
         applied.expect("good bytes");
     }
-    let reported = |object, count| here.state.look(object, Counted).unwrap().get(count);
+    let reported = |object, count| here.state.query(object, Counted).unwrap().get(count);
     assert_eq!(here.state.words.tally().lost_writes, 1);
     assert_eq!(reported(0, ObjectCount::LostWrites), Some(1));
     assert_eq!(reported(0, ObjectCount::Dominated), Some(0));

@@ -149,7 +149,7 @@ fn what_incarnations_comes_back_as_writes_that_reach_others() {
         records: 64,
         each: &mut each,
     };
-    assert_eq!(other.state.look(0, show), Some(None));
+    assert_eq!(other.state.query(0, show), Some(None));
     ages.sort();
     assert_eq!(
         ages,

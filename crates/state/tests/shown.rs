@@ -91,7 +91,7 @@ impl Member {
         act.all.add(amount);
         self.context.end(|_, _| {});
         for object in 0..4 {
-            self.state.look(object, asterism_state::Settle);
+            self.state.query(object, asterism_state::Settle);
         }
     }
 
@@ -111,7 +111,7 @@ impl Member {
                 records,
                 each: &mut each,
             };
-            let next = self.state.look(object, show).expect("there is one");
+            let next = self.state.query(object, show).expect("there is one");
             assert!(part <= records);
             assert!(next.is_none_or(|next| next > from && next - from <= records));
             cursor = next;
@@ -152,7 +152,7 @@ fn sums_and_buckets_are_shown_by_key_in_bounded_parts() {
         records: 9,
         each: &mut each,
     };
-    assert_eq!(one.state.look(2, show), Some(None));
+    assert_eq!(one.state.query(2, show), Some(None));
 }
 
 #[test]

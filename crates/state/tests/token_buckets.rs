@@ -454,7 +454,7 @@ fn after_a_long_partition_a_bucket_is_empty_for_a_while_and_not_for_as_long() {
     }
     let tally = right.state.limits.tally();
     assert!(tally.forgiven > 0 && right.available() == 0);
-    let counts = right.state.look(0, Counted).unwrap();
+    let counts = right.state.query(0, Counted).unwrap();
     assert_eq!(counts.get(ObjectCount::Forgiven), Some(tally.forgiven));
     assert_eq!(counts.get(ObjectCount::Refused), Some(tally.refused));
     // At most 2 × (20 + 10) are owed, of which 40 are refilled in four seconds.

@@ -193,7 +193,7 @@ impl Instance {
             records: u32::MAX,
             each: &mut each,
         };
-        self.state.look(0, show);
+        self.state.query(0, show);
         found
     }
 }

@@ -260,7 +260,7 @@ fn a_clock_too_far_ahead_takes_nothing_from_others() {
     fast.at(1_020);
     fast.sweep();
     assert_eq!(fast.state.counts.tally().set_back, 1);
-    let counts = |one: &Member, count| one.state.look(0, Counted).unwrap().get(count);
+    let counts = |one: &Member, count| one.state.query(0, Counted).unwrap().get(count);
     assert_eq!(counts(&fast, ObjectCount::SetBack), Some(1));
     let ahead = right.state.counts.tally().ahead;
     assert_eq!(counts(&right, ObjectCount::Ahead), Some(ahead));

@@ -180,9 +180,9 @@ impl RequestHandler {
                 })?;
                 in_json(&found)
             }
-            Ask::Digests { url } => in_json(&caches::look(self.view()?, url.as_deref())?),
-            Ask::Backends => in_json(&backends::look(self.view()?)?),
-            Ask::Blocked => in_json(&blocked::look(self.view()?)?),
+            Ask::Digests { url } => in_json(&caches::query(self.view()?, url.as_deref())?),
+            Ask::Backends => in_json(&backends::query(self.view()?)?),
+            Ask::Blocked => in_json(&blocked::query(self.view()?)?),
             Ask::Block {
                 source,
                 seconds,
@@ -198,8 +198,8 @@ impl RequestHandler {
             Ask::EndFlows { filter, function } => {
                 in_json(&flows::end(self.host()?, &filter, function.as_deref())?)
             }
-            Ask::Rules => in_json(&rules::look(self.view()?)?),
-            Ask::Traffic(wanted) => in_json(&traffic::look(self.view()?, wanted)?),
+            Ask::Rules => in_json(&rules::query(self.view()?)?),
+            Ask::Traffic(wanted) => in_json(&traffic::query(self.view()?, wanted)?),
         }
     }
 

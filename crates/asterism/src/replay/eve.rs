@@ -49,7 +49,7 @@ impl Lines {
     }
 
     /// Writes what any host found by now; `at_us` is the capture's time in microseconds since 1970.
-    pub(super) fn look<F: NetworkFunction>(&mut self, fleet: &Fleet<F>, at_us: u64) {
+    pub(super) fn query<F: NetworkFunction>(&mut self, fleet: &Fleet<F>, at_us: u64) {
         let members = fleet.cluster().members().iter();
         let instances = members.flat_map(|member| &member.instances);
         let tables = instances.clone().flat_map(|instance| instance.entries());

@@ -305,7 +305,7 @@ pub fn run<F: NetworkFunction>(
             Ok(Some(next)) => {
                 replay.packet(plan, direction, next, &mut bytes);
                 replay.write(&mut writer);
-                replay.look();
+                replay.query();
                 if replay.report.packets_read.is_multiple_of(PROGRESS_PACKETS) {
                     progress(replay.report.packets_read);
                 }
@@ -423,12 +423,12 @@ impl<F: NetworkFunction> Replay<F> {
     }
 
     /// Writes the alerts that there are by now.
-    fn look(&mut self) {
+    fn query(&mut self) {
         if let Some(lines) = &mut self.lines {
             let (stamp_ns, then) = self.last;
             let since = self.fleet.now() - then;
             let at_us = stamp_ns / 1_000 + u64::try_from(since.as_micros()).unwrap_or(0);
-            lines.look(&self.fleet, at_us);
+            lines.query(&self.fleet, at_us);
         }
     }
 
@@ -438,7 +438,7 @@ impl<F: NetworkFunction> Replay<F> {
             // Whatever was looked at last, this is another time.
             lines.forget_look();
         }
-        self.look();
+        self.query();
         let lines = self.lines.as_mut()?;
         lines.finish();
         self.report.alerts_written = lines.written;

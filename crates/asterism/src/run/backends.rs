@@ -53,7 +53,7 @@ pub struct BackendDocument {
 ///
 /// # Errors
 /// Its function has no backends, or the instance does not tell; in words.
-pub fn look(view: &View) -> Result<BackendsDocument, String> {
+pub fn query(view: &View) -> Result<BackendsDocument, String> {
     let balancer = view.balancer.ok_or(
         "this host's function has no backends: it needs [function.balancer], alone or in a chain",
     )?;

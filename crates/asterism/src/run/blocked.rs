@@ -53,7 +53,7 @@ pub(crate) fn blocks(settings: &Settings) -> bool {
 ///
 /// # Errors
 /// None of them blocks, or the instance does not tell; in words.
-pub fn look(view: &View) -> Result<BlockedDocument, String> {
+pub fn query(view: &View) -> Result<BlockedDocument, String> {
     if view.blocking.is_empty() {
         return Err(NOBODY_BLOCKS.to_owned());
     }

@@ -81,7 +81,7 @@ impl Watch {
         loop {
             let now = clock.now();
             let cluster = &self.cluster;
-            let looked = self.file.look(now, |path| EpochFile::read(path, cluster));
+            let looked = self.file.query(now, |path| EpochFile::read(path, cluster));
             if let Some(file) = looked {
                 self.known = file.map_err(failed)?;
             }
@@ -167,13 +167,13 @@ impl Watch {
 
     /// Looks whether the file has a later epoch, if the last look was some time ago. What is to be said of the file, once for a change:
     /// it is none, or it is ignored.
-    pub(super) fn look(&mut self, now: Time) -> Option<Event> {
+    pub(super) fn query(&mut self, now: Time) -> Option<Event> {
         if now < self.looked + LOOK {
             return None;
         }
         self.looked = now;
         let cluster = &self.cluster;
-        match self.file.look(now, |path| EpochFile::read(path, cluster))? {
+        match self.file.query(now, |path| EpochFile::read(path, cluster))? {
             Ok(file) if file.epoch > self.known.epoch => {
                 self.known = file;
                 None
@@ -288,7 +288,7 @@ mod tests {
     fn looks(watch: &mut Watch, now: &mut Time, times: usize) -> Option<String> {
         (0..times).fold(None, |said, _| {
             *now = *now + LOOK;
-            let event = watch.look(*now).map(|event| format!("{event:?}"));
+            let event = watch.query(*now).map(|event| format!("{event:?}"));
             said.or(event)
         })
     }

@@ -33,12 +33,12 @@ impl Watch {
 
     /// The keys of the file, if it changed to others and has stayed as it is from one look to the next: what is being
     /// copied is not read. A mistake in it only if that stayed.
-    fn look(&mut self, now: Time) -> Option<Result<KeyRing, String>> {
+    fn query(&mut self, now: Time) -> Option<Result<KeyRing, String>> {
         if now < self.looked + LOOK {
             return None;
         }
         self.looked = now;
-        match self.file.look(now, key_file::read)? {
+        match self.file.query(now, key_file::read)? {
             Ok(keys) if keys == self.installed => None,
             Ok(keys) if hash_seed(keys.sending()) != hash_seed(self.installed.sending()) => {
                 Some(Err(format!(
@@ -58,7 +58,7 @@ impl Service<'_, '_> {
         let Some(watch) = &mut self.keys else {
             return;
         };
-        match watch.look(now) {
+        match watch.query(now) {
             Some(Ok(keys)) => {
                 if !self.channel.set_keys(keys.clone()) {
                     // The thread has much to do: the next look reads the file again.
@@ -110,7 +110,7 @@ mod tests {
     fn looks(watch: &mut Watch, now: &mut Time, times: usize) -> Option<Result<KeyRing, String>> {
         (0..times).find_map(|_| {
             *now = *now + LOOK;
-            watch.look(*now)
+            watch.query(*now)
         })
     }
 
@@ -130,7 +130,7 @@ mod tests {
         let two = key_file::draw(2).unwrap().with_hash_seed(seed);
         let ring = KeyRing::new(vec![one, two], 1).unwrap();
         key_file::replace(&path, &ring).unwrap();
-        assert_eq!(watch.look(now), None, "not so soon");
+        assert_eq!(watch.query(now), None, "not so soon");
         assert_eq!(
             looks(&mut watch, &mut now, 1),
             None,

@@ -28,7 +28,7 @@ pub struct RuleDocument {
 ///
 /// # Errors
 /// Its function has no rules, or the instance does not tell; in words.
-pub fn look(view: &View) -> Result<RulesDocument, String> {
+pub fn query(view: &View) -> Result<RulesDocument, String> {
     let firewall = view.firewall.ok_or(
         "this host's function has no rules: it needs [function.firewall], alone or in a chain",
     )?;

@@ -363,7 +363,7 @@ impl Service<'_, '_> {
         self.manager
             .ready(&format!("running; {heard} other hosts heard"));
         loop {
-            self.look()?;
+            self.query()?;
         }
     }
 
@@ -402,7 +402,7 @@ impl Service<'_, '_> {
         let listed = self.config.cluster.members.len();
         let mut stands_still = false;
         loop {
-            self.look()?;
+            self.query()?;
             let (now, snapshot) = (self.clock.now(), self.channel.snapshot());
             // Whatever an old epoch gives this host, a later one may have given to others: there is no time after which it goes on.
             if let Some((_, later)) = snapshot.later_epoch {
@@ -489,7 +489,7 @@ impl Service<'_, '_> {
     }
 
     /// A short rest, and everything that may have come meanwhile.
-    fn look(&mut self) -> Result<(), Interrupted> {
+    fn query(&mut self) -> Result<(), Interrupted> {
         self.look_for(LOOK)
     }
 

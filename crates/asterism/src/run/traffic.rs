@@ -271,7 +271,7 @@ impl Asking<'_> {
         self.view.records(self.monitor, question, each)
     }
 
-    fn look<R: Record>(&self, look: Look, each: impl FnMut(R)) -> Result<(), String> {
+    fn query<R: Record>(&self, look: Look, each: impl FnMut(R)) -> Result<(), String> {
         self.records(look.question(), each)
     }
 }
@@ -280,7 +280,7 @@ impl Asking<'_> {
 ///
 /// # Errors
 /// Its function watches none, or the instance does not tell; in words.
-pub fn look(view: &View, wanted: Wanted) -> Result<TrafficDocument, String> {
+pub fn query(view: &View, wanted: Wanted) -> Result<TrafficDocument, String> {
     let monitor = view.monitor.ok_or(
         "this host's function watches no traffic: it needs [function.monitor], alone or in a chain",
     )?;
@@ -292,7 +292,7 @@ pub fn look(view: &View, wanted: Wanted) -> Result<TrafficDocument, String> {
     }
     let asking = Asking { view, monitor };
     let mut summary = None;
-    asking.look(Look::Summary, |one: Summary| summary = Some(one))?;
+    asking.query(Look::Summary, |one: Summary| summary = Some(one))?;
     let summary = summary.ok_or("the instance tells of no monitor")?;
     let interval_s = summary.interval_s.max(1);
     let number = (view.tick() / interval_s).saturating_sub(u32::from(!wanted.now));
@@ -364,7 +364,7 @@ fn flows(asking: &Asking<'_>, interval: u32, wanted: Wanted) -> Result<FlowsDocu
 
 fn sizes(asking: &Asking<'_>, start: Tick, cells: u32) -> Result<SizesDocument, String> {
     let mut packets = Vec::new();
-    asking.look(Look::Sizes, |cell: CellRecord| {
+    asking.query(Look::Sizes, |cell: CellRecord| {
         if cell.start == start {
             packets.push(cell.packets);
         }
@@ -382,7 +382,7 @@ fn protocols(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<ProtocolDocument
     if wanted.address.is_some() {
         return Ok(protocols);
     }
-    asking.look(Look::Protocols, |count: ProtocolCount| {
+    asking.query(Look::Protocols, |count: ProtocolCount| {
         let (protocol, ip) = match count.protocol {
             None => ("not-ip".to_owned(), None),
             Some((number, is_ipv6)) => {
@@ -410,7 +410,7 @@ fn heavy(
 ) -> Result<HeavyDocument, String> {
     let mut keys = HeavyKeys::new(places);
     let mut volumes = BTreeMap::new();
-    asking.look(look, |record: HeavyRecord| {
+    asking.query(look, |record: HeavyRecord| {
         volumes.insert(record.flow, record.volume);
         keys.add(record.into());
     })?;
@@ -436,14 +436,14 @@ fn heavy(
 fn hosts(asking: &Asking<'_>, summary: Summary, wanted: Wanted) -> Result<HostsDocument, String> {
     let mut by_out = Most::new(wanted.count, |node: &NodeRecord| node.out_degree);
     let mut by_in = Most::new(wanted.count, |node: &NodeRecord| node.in_degree);
-    asking.look(Look::Nodes, |node: NodeRecord| {
+    asking.query(Look::Nodes, |node: NodeRecord| {
         if wanted.takes(&[node.host.address()]) {
             by_out.add(node);
             by_in.add(node);
         }
     })?;
     let mut by_bytes = Most::new(wanted.count, |link: &LinkRecord| link.bytes);
-    asking.look(Look::Links, |link: LinkRecord| {
+    asking.query(Look::Links, |link: LinkRecord| {
         if wanted.takes(&[link.source.address(), link.destination.address()]) {
             by_bytes.add(link);
         }
@@ -471,7 +471,7 @@ fn hosts(asking: &Asking<'_>, summary: Summary, wanted: Wanted) -> Result<HostsD
 
 fn alarms(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<AlarmDocument>, String> {
     let mut alarms = Vec::new();
-    asking.look(Look::Alarms, |record: AlarmRecord| {
+    asking.query(Look::Alarms, |record: AlarmRecord| {
         let address = record.suspect.host.address();
         if wanted.takes(&[address]) {
             alarms.push((

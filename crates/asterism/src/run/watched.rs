@@ -93,7 +93,7 @@ impl Watched {
 
     /// What comes of reading it, if it changed and has settled: it has been as it is for [`LOOK`]. A mistake only if that stayed for
     /// [`MISTAKE`], and once; it is read again every [`AGAIN`] until nothing is wrong any more.
-    pub(super) fn look<T>(
+    pub(super) fn query<T>(
         &mut self,
         now: Time,
         read: impl FnOnce(&Path) -> Result<T, String>,
@@ -176,7 +176,7 @@ mod tests {
                     Some(why) => Err(why.to_owned()),
                     None => Ok(std::fs::read_to_string(path).unwrap()),
                 };
-                seen.extend(watched.look(now, read));
+                seen.extend(watched.query(now, read));
             }
             seen
         };

@@ -119,7 +119,7 @@ impl Cluster {
             .map_err(|_| Failure::Unsound("a replica was late".into()))?;
         replica.context.end(|_, _| {});
         for object in 0..MonitorState::OBJECTS.len() as u8 {
-            replica.state.look(object, Settle);
+            replica.state.query(object, Settle);
         }
         Ok(())
     }

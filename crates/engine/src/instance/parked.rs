@@ -71,11 +71,11 @@ impl<F: NetworkFunction> Instance<F> {
         if mutant::active(Mutant::GrantReturnedAtPark) {
             self.context.resume(call);
             self.context.end(|object, number| {
-                state.look(object, GiveBack(number));
+                state.query(object, GiveBack(number));
             });
         }
         for object in 0..state.objects().len() as u8 {
-            state.look(object, Settle);
+            state.query(object, Settle);
         }
         let until = Until::new(wait, self.now_us).by(late_until_us);
         if matches!(until, Until::Absent { .. }) {
@@ -102,7 +102,7 @@ impl<F: NetworkFunction> Instance<F> {
     fn call_for_its_reads(&mut self, mut frame: Frame) {
         let (call, _) = self.context.park();
         for object in 0..self.state.objects().len() as u8 {
-            self.state.look(object, Settle);
+            self.state.query(object, Settle);
         }
         let Ok(layout) = Layout::parse_unverified(self.pool.bytes(&frame)) else {
             return self.discard(frame, Reason::UnsupportedProtocol);
@@ -142,10 +142,10 @@ impl<F: NetworkFunction> Instance<F> {
         // Not as if it were called again: the burst that is handled now goes on.
         let state = &self.state;
         self.context.abandon(parked.call, |object, number| {
-            state.look(object, GiveBack(number));
+            state.query(object, GiveBack(number));
         });
         for object in 0..state.objects().len() as u8 {
-            state.look(object, Settle);
+            state.query(object, Settle);
         }
         if mutant::active(Mutant::GivenUpFrameKept) {
             self.tally.drop(reason);

@@ -68,7 +68,7 @@ impl<F: NetworkFunction> Instance<F> {
     /// of them. Of an object that all instances hold in full the host's first one does it; of an accumulator each tells its own part again.
     #[must_use]
     pub fn begin_repair(&self, object: u8, leaves: LeafSet, removes: bool) -> Repair {
-        let tells_own = self.state.look(object, TellsOwn) == Some(true);
+        let tells_own = self.state.query(object, TellsOwn) == Some(true);
         let is_first = self.context.identity().lane.0 == 0;
         let can_remove = is_first && !tells_own;
         let streams = match removes && can_remove {

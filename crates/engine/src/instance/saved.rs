@@ -84,22 +84,22 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// What each object holds.
     pub fn object_use(&self) -> Vec<ObjectUse> {
-        let capacity = |object| self.state.look(object, Capacity).unwrap_or(0);
+        let capacity = |object| self.state.query(object, Capacity).unwrap_or(0);
         self.entries()
             .into_iter()
             .enumerate()
             .map(|(object, (name, live, held))| {
-                let inherited = self.state.look(object as u8, Inherited);
+                let inherited = self.state.query(object as u8, Inherited);
                 let (quarantined, reclaimed) = inherited.unwrap_or((0, 0));
                 ObjectUse {
                     name,
                     live,
                     held,
-                    ended: self.state.look(object as u8, EntriesEnded).unwrap_or(0),
+                    ended: self.state.query(object as u8, EntriesEnded).unwrap_or(0),
                     capacity: capacity(object as u8),
                     quarantined,
                     reclaimed,
-                    counts: self.state.look(object as u8, Counted).unwrap_or_default(),
+                    counts: self.state.query(object as u8, Counted).unwrap_or_default(),
                 }
             })
             .collect()
@@ -118,7 +118,7 @@ impl<F: NetworkFunction> Instance<F> {
             records,
             each,
         };
-        self.state.look(object, show).flatten()
+        self.state.query(object, show).flatten()
     }
 
     /// Packets that are parked.

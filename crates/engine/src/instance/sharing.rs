@@ -235,7 +235,7 @@ impl<F: NetworkFunction> Instance<F> {
         let mut leaves = [Leaf::default(); SEGMENT_LEAVES];
         let first = usize::from(segment) * SEGMENT_LEAVES;
         let out = &mut leaves[..];
-        let kept = self.state.look(object, ReadLeaves { first, out });
+        let kept = self.state.query(object, ReadLeaves { first, out });
         let mut bytes = [0; LEAVES_BYTES];
         write_leaves(&leaves, &mut bytes);
         let leaves: &[u8] = if kept == Some(true) { &bytes } else { &[] };
@@ -414,8 +414,8 @@ impl<F: NetworkFunction> Instance<F> {
                 Some(left) => left,
                 None => {
                     let outgrew = OutgrewCache(self.prefetch_above_bytes);
-                    self.sweep_outgrew |= self.state.look(object, outgrew).unwrap_or(false);
-                    let length = self.state.look(object, SweepLength).unwrap_or(0);
+                    self.sweep_outgrew |= self.state.query(object, outgrew).unwrap_or(false);
+                    let length = self.state.query(object, SweepLength).unwrap_or(0);
                     length.div_ceil(SWEEP_STEPS)
                 }
             };

@@ -72,7 +72,7 @@ impl<F: NetworkFunction> Instance<F> {
             .enumerate()
             .filter_map(|(object, &name)| {
                 self.state
-                    .look(object as u8, Entries)
+                    .query(object as u8, Entries)
                     .map(|(live, held)| (name, live, held))
             })
             .collect()

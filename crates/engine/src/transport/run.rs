@@ -524,7 +524,7 @@ impl Turner {
     }
 
     fn look_for_faults(&mut self, now: Time) {
-        for change in self.watch.look(now, &self.channel, &self.transport) {
+        for change in self.watch.query(now, &self.channel, &self.transport) {
             let (member, fault) = (change.member, change.fault);
             self.tell(match change.is_over {
                 true => Notice::FaultOver { member, fault },

@@ -183,7 +183,7 @@ impl Watch {
     }
 
     /// Looks at all members; what changed.
-    pub(super) fn look(
+    pub(super) fn query(
         &mut self,
         now: Time,
         channel: &StateChannel,

@@ -23,7 +23,8 @@ use std::rc::Rc;
 
 use asterism_packet::Packet;
 use asterism_state::{
-    AnyObject, Builder, Context, Late, Look, OBJECTS_MAX, StageEnd, State, Step, Visit,
+    AnyObject, Builder, Context, Late, OBJECTS_MAX, ObjectQuery, ObjectVisitor, StageEnd, State,
+    Step,
 };
 
 use crate::ask::Ask;
@@ -321,12 +322,12 @@ impl State for ChainState {
 
     fn act(&mut self) {}
 
-    fn with<T>(&mut self, object: u8, visit: impl Visit<T>) -> Option<T> {
+    fn with<T>(&mut self, object: u8, visit: impl ObjectVisitor<T>) -> Option<T> {
         Some(visit.visit(self.object_mut(object)?))
     }
 
-    fn look<T>(&self, object: u8, look: impl Look<T>) -> Option<T> {
-        Some(look.look(self.object(object)?))
+    fn query<T>(&self, object: u8, query: impl ObjectQuery<T>) -> Option<T> {
+        Some(query.query(self.object(object)?))
     }
 
     fn objects(&self) -> &'static [&'static str] {

@@ -438,10 +438,10 @@ impl<F: NetworkFunction> AnyRunning for Called<F> {
     fn end(&self, context: &Context) {
         let state = &self.state;
         context.end(|object, number| {
-            state.look(object.wrapping_sub(self.first_object), GiveBack(number));
+            state.query(object.wrapping_sub(self.first_object), GiveBack(number));
         });
         for object in 0..F::State::OBJECTS.len() as u8 {
-            state.look(object, Settle);
+            state.query(object, Settle);
         }
     }
 

@@ -198,10 +198,10 @@ impl<F: NetworkFunction> ClusterKit<F> {
                 );
                 let state = &member.state;
                 member.context.end(|object, number| {
-                    state.look(object, GiveBack(number));
+                    state.query(object, GiveBack(number));
                 });
                 for object in 0..member.state.objects().len() as u8 {
-                    member.state.look(object, Settle);
+                    member.state.query(object, Settle);
                 }
                 result?
             }

@@ -6,15 +6,15 @@
 //!
 //! Imports `asterism_function`, of `asterism_forwarding` all that makes it a router, and of `asterism_balancing` who gets a flow, who
 //! incarnations, and how packets get there. This file holds the state, and the path of a translated packet whose flow is known. Beside it:
-//! `open.rs` (all other packets of flows), `look.rs` (what people see of backends), `metrics.rs` (what programs see).
+//! `open.rs` (all other packets of flows), `query.rs` (what people see of backends), `metrics.rs` (what programs see).
 //! Read first: `config.rs`, and `flow.rs` of `balancing`.
 //!
 //! IPv4 only: IPv6 is dropped and counted.
 
 mod config;
-mod look;
 mod metrics;
 mod open;
+mod query;
 
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
@@ -36,7 +36,7 @@ pub use asterism_balancing::{
 pub use asterism_forwarding::StationRequest;
 pub use asterism_function::CONTROL;
 pub use config::{BACKENDS_MAX, BalancerConfig, SERVICE_BACKENDS_MAX, SERVICES_MAX};
-pub use look::{BACKENDS_QUESTION, BackendRecord};
+pub use query::{BACKENDS_QUESTION, BackendRecord};
 
 use metrics::Watched;
 

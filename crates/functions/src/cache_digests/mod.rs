@@ -8,7 +8,7 @@
 //! Packets go from one port to the other. On the way a query of the Internet Cache Protocol to a cache is answered in the cache's
 //! name, where its digest is known; and reports of caches are taken note of. `squid.rs` is the format and the hash functions,
 //! `icp.rs` and `store_log.rs` what packets hold, `control.rs` how the control side writes digests, `report.rs` how it reads them.
-//! Read first: [`CacheDigestsState`], then `look.rs`.
+//! Read first: [`CacheDigestsState`], then `query.rs`.
 
 mod config;
 mod control;
@@ -16,7 +16,7 @@ mod control;
 pub mod fuzz;
 pub mod icp;
 mod kept;
-mod look;
+mod query;
 mod refusal;
 mod report;
 pub mod squid;

@@ -3,7 +3,7 @@
 //!
 //! Everything is a sum that instances add to, so a flow whose packets come to several of them is one flow. `flow.rs` is what is
 //! counted, `alarm.rs` what is made of the dispersion graph; for the control plane `sizes.rs` reads the sketch of flow sizes,
-//! `election.rs` says which host exports an interval, and `ipfix.rs` how; `look.rs` is what people see of it all, `metrics.rs` what
+//! `election.rs` says which host exports an interval, and `ipfix.rs` how; `query.rs` is what people see of it all, `metrics.rs` what
 //! other programs do. Read first: [`MonitorState`].
 //!
 //! Flows are counted by *intervals* of the cluster's common seconds, as an exporter with an active timeout does: a flow that
@@ -15,8 +15,8 @@ mod config;
 mod election;
 mod flow;
 mod ipfix;
-mod look;
 mod metrics;
+mod query;
 mod sizes;
 
 use asterism_function::notice;
@@ -33,7 +33,9 @@ pub use config::MonitorConfig;
 pub use election::{Before, EXPORT_S, ExporterElection, GRACE_S, SILENCE_S};
 pub use flow::{Flow, Observed};
 pub use ipfix::{Exporter, FlowRecord, MESSAGE_BYTES_MAX, Span};
-pub use look::{AlarmRecord, CellRecord, HeavyRecord, LinkRecord, Look, NodeRecord, Summary};
+pub use query::{
+    AlarmRecord, CellRecord, HeavyRecord, LinkRecord, NodeRecord, Summary, TrafficQuery,
+};
 pub use sizes::FlowSizes;
 
 use alarm::News;
@@ -285,7 +287,7 @@ impl NetworkFunction for Monitor {
     }
 
     /// Of an interval by its number, [`FlowRecord`]s; alarms as [`Notice::read_all`](notice::Notice::read_all) reads them;
-    /// what [`Look`] names.
+    /// what [`TrafficQuery`] names.
     fn report(
         &self,
         state: &MonitorState,
@@ -299,8 +301,8 @@ impl NetworkFunction for Monitor {
             };
             return state.alarms.for_each_from(range, each);
         }
-        if let Some(look) = Look::of(question) {
-            return self.look(state, look, range, out);
+        if let Some(look) = TrafficQuery::of(question) {
+            return self.query(state, look, range, out);
         }
         let tick = question.saturating_mul(self.config.interval_s);
         let mut out = Writer::new(out, &[]);

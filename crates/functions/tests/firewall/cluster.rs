@@ -224,7 +224,7 @@ impl World {
             Ok(verdict) => {
                 member.context.end(|_, _| {});
                 for object in 0..FirewallState::OBJECTS.len() as u8 {
-                    member.state.look(object, Settle);
+                    member.state.query(object, Settle);
                     member.state.with(object, Flush(&mut 1_000_000));
                 }
                 let (from, mut groups) = (member.name, Vec::new());

@@ -139,7 +139,7 @@ impl<F: NetworkFunction> Cluster<F> {
         let verdict = call(&*self.function, packet, given).expect("replicas are not late");
         member.context.end(|_, _| {});
         for object in 0..F::State::OBJECTS.len() as u8 {
-            member.state.look(object, Settle);
+            member.state.query(object, Settle);
         }
         assert_eq!(bytes, frame, "the packet leaves as it came");
         verdict

@@ -7,8 +7,8 @@ use asterism_function::testkit::measured;
 use asterism_function::{HeavyKeys, NetworkFunction, PortNumber, Verdict};
 use asterism_functions::monitor::{
     AlarmRecord, Before, CellRecord, Degree, Exporter, ExporterElection, Flow, FlowRecord, GRACE_S,
-    HeavyRecord, LinkRecord, Look, Monitor, MonitorConfig, NodeRecord, ProtocolCount, Span,
-    Summary,
+    HeavyRecord, LinkRecord, Monitor, MonitorConfig, NodeRecord, ProtocolCount, Span, Summary,
+    TrafficQuery,
 };
 
 use crate::cluster::Cluster;
@@ -40,7 +40,7 @@ impl Exports {
     }
 
     /// Every host that lives looks at its election, as it does every second.
-    fn look(&mut self, cluster: &Cluster<Monitor>) {
+    fn query(&mut self, cluster: &Cluster<Monitor>) {
         let now = cluster.tick();
         for host in 0..self.duties.len() {
             if cluster.incarnations(host) {
@@ -105,7 +105,7 @@ fn deal(dying: Option<usize>) -> (Cluster<Monitor>, Exports, Truth) {
         cluster.flush();
         cluster.run_to((second + 1) * SECOND_US);
         cluster.sweep();
-        exports.look(&cluster);
+        exports.query(&cluster);
     }
     cluster.agree();
     (cluster, exports, truth)
@@ -254,7 +254,7 @@ fn the_heaviest_flow_is_found_though_its_packets_are_spread() {
 }
 
 /// All records of an answer, read in parts of so many places as an instance's thread reads them.
-fn looked<R: Record>(cluster: &Cluster<Monitor>, member: usize, look: Look) -> Vec<R> {
+fn looked<R: Record>(cluster: &Cluster<Monitor>, member: usize, look: TrafficQuery) -> Vec<R> {
     let (mut records, mut cursor) = (Vec::new(), Some(0));
     while let Some(from) = cursor {
         let mut part = Vec::new();
@@ -287,7 +287,7 @@ fn what_all_counted_is_reported_by_any() {
     cluster.packet(0, 0, &syn(10, (100, 80)));
     cluster.agree();
     let node = |member: usize, number: u16| {
-        let nodes = looked::<NodeRecord>(&cluster, member, Look::Nodes);
+        let nodes = looked::<NodeRecord>(&cluster, member, TrafficQuery::Nodes);
         let of = nodes
             .iter()
             .find(|node| node.host == host(number).into())
@@ -298,7 +298,7 @@ fn what_all_counted_is_reported_by_any() {
     for member in 0..3 {
         assert_eq!(node(member, 10), (42, 40, 1));
         assert_eq!(node(member, 9), (42, 1, 0));
-        let mut links = looked::<LinkRecord>(&cluster, member, Look::Links);
+        let mut links = looked::<LinkRecord>(&cluster, member, TrafficQuery::Links);
         links.sort_by_key(|link| link.bytes);
         let last = links.last().expect("there are edges");
         assert_eq!((links.len(), last.bytes), (41, 40 * 728));
@@ -306,7 +306,7 @@ fn what_all_counted_is_reported_by_any() {
             (last.source, last.destination),
             (host(9).into(), host(10).into())
         );
-        let protocols = looked::<ProtocolCount>(&cluster, member, Look::Protocols);
+        let protocols = looked::<ProtocolCount>(&cluster, member, TrafficQuery::Protocols);
         let udp = protocols
             .iter()
             .find(|count| count.protocol == Some((17, false)));
@@ -314,18 +314,18 @@ fn what_all_counted_is_reported_by_any() {
             udp.map(|count| (count.packets, count.bytes)),
             Some((40, 40 * 728))
         );
-        let cells = looked::<CellRecord>(&cluster, member, Look::Sizes);
+        let cells = looked::<CellRecord>(&cluster, member, TrafficQuery::Sizes);
         assert_eq!(cells.iter().map(|cell| cell.packets).sum::<u64>(), 81);
         assert!(
             cells
                 .iter()
                 .all(|cell| cell.start == cluster.tick() / 60 * 60)
         );
-        let alarms = looked::<AlarmRecord>(&cluster, member, Look::Alarms);
+        let alarms = looked::<AlarmRecord>(&cluster, member, TrafficQuery::Alarms);
         assert_eq!(alarms.len(), 1);
         assert_eq!(alarms[0].suspect.host, host(10).into());
         assert!(alarms[0].alarm.degree >= 20);
-        let summary = looked::<Summary>(&cluster, member, Look::Summary);
+        let summary = looked::<Summary>(&cluster, member, TrafficQuery::Summary);
         let expected = Summary {
             interval_s: 60,
             places: 16,
@@ -335,7 +335,10 @@ fn what_all_counted_is_reported_by_any() {
             unrecorded: 0,
         };
         assert_eq!(summary, [expected]);
-        for (look, truth) in [(Look::HeavyBytes, 40 * 728), (Look::HeavyPackets, 40)] {
+        for (look, truth) in [
+            (TrafficQuery::HeavyBytes, 40 * 728),
+            (TrafficQuery::HeavyPackets, 40),
+        ] {
             let mut keys = HeavyKeys::new(16);
             let mut volume = 0;
             for record in looked::<HeavyRecord>(&cluster, member, look) {

@@ -129,7 +129,7 @@ impl Cluster {
         let member = &mut self.members[place];
         member.context.end(|_, _| {});
         for object in 0..SignatureState::OBJECTS.len() as u8 {
-            member.state.look(object, Settle);
+            member.state.query(object, Settle);
         }
     }
 

@@ -352,7 +352,7 @@ impl Opener {
         let Some(admitted) = &mut self.slots[slot].admitted else {
             return Err(Refusal::NotAdmitted);
         };
-        match admitted.window.look(header.counter) {
+        match admitted.window.query(header.counter) {
             Seen::New => {}
             Seen::Before => return Err(Refusal::Replayed),
             Seen::TooOld => return Err(Refusal::TooOld),

@@ -47,7 +47,7 @@ impl ReplayWindow {
     }
 
     /// Asks without changing anything: first, before any cryptography.
-    pub(super) fn look(&self, counter: u64) -> Seen {
+    pub(super) fn query(&self, counter: u64) -> Seen {
         if counter <= self.floor || self.greatest.saturating_sub(counter) >= WINDOW_COUNTERS {
             return Seen::TooOld;
         }
@@ -90,20 +90,20 @@ mod tests {
     #[test]
     fn edges() {
         let mut window = ReplayWindow::above(10);
-        assert_eq!(window.look(0), Seen::TooOld);
-        assert_eq!(window.look(10), Seen::TooOld);
-        assert_eq!(window.look(11), Seen::New);
+        assert_eq!(window.query(0), Seen::TooOld);
+        assert_eq!(window.query(10), Seen::TooOld);
+        assert_eq!(window.query(11), Seen::New);
         let top = 100_000;
         window.mark(top);
-        assert_eq!(window.look(top), Seen::Before);
-        assert_eq!(window.look(top - WINDOW_COUNTERS), Seen::TooOld);
-        assert_eq!(window.look(top - WINDOW_COUNTERS + 1), Seen::New);
+        assert_eq!(window.query(top), Seen::Before);
+        assert_eq!(window.query(top - WINDOW_COUNTERS), Seen::TooOld);
+        assert_eq!(window.query(top - WINDOW_COUNTERS + 1), Seen::New);
         window.mark(top - WINDOW_COUNTERS + 1);
-        assert_eq!(window.look(top - WINDOW_COUNTERS + 1), Seen::Before);
+        assert_eq!(window.query(top - WINDOW_COUNTERS + 1), Seen::Before);
         window.mark(u64::MAX);
-        assert_eq!(window.look(u64::MAX), Seen::Before);
-        assert_eq!(window.look(u64::MAX - 1), Seen::New);
-        assert_eq!(window.look(top), Seen::TooOld);
+        assert_eq!(window.query(u64::MAX), Seen::Before);
+        assert_eq!(window.query(u64::MAX - 1), Seen::New);
+        assert_eq!(window.query(top), Seen::TooOld);
     }
 
     /// Against a set that forgets nothing, over jumps of every size.
@@ -134,7 +134,7 @@ mod tests {
                 Seen::New
             };
             assert_eq!(
-                window.look(counter),
+                window.query(counter),
                 expected,
                 "counter {counter}, greatest {greatest}"
             );

@@ -236,7 +236,7 @@ impl<K: Key> Object for Bloom<K> {
         }
         let mark = self.grid.mark(self.context.seed());
         for word in cursor..self.words.len() as u32 {
-            if !part.look() {
+            if !part.query() {
                 return Some(word);
             }
             let bits = self.reported(word);

@@ -436,7 +436,7 @@ impl<T: Copy> Cells<T> {
         let (mut writer, mut first) = (cursor / room, cursor % room);
         while writer as usize <= self.others.len() {
             for place in first..used {
-                if !part.look() {
+                if !part.query() {
                     return Some(writer * room + place);
                 }
                 let Some((writing, total, sequence)) = self.total(writer, place) else {

@@ -84,7 +84,7 @@ impl<K: Key> Counters<K> {
     /// for another key.
     #[inline(always)]
     pub fn find(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
-        if let Some(number) = self.look(key)? {
+        if let Some(number) = self.query(key)? {
             return Ok(Some(Tally {
                 number: Some(number),
                 key: *key,
@@ -101,7 +101,7 @@ impl<K: Key> Counters<K> {
     /// The sum for a key; 0 if it has no counter.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<u64, Late> {
-        Ok(self.look(key)?.map_or(0, |number| self.cells.sum(number)))
+        Ok(self.query(key)?.map_or(0, |number| self.cells.sum(number)))
     }
 
     /// [`Counters::get`] for the control plane: never late.
@@ -117,7 +117,7 @@ impl<K: Key> Counters<K> {
     }
 
     #[inline(always)]
-    fn look(&self, key: &K) -> Result<Option<u32>, Late> {
+    fn query(&self, key: &K) -> Result<Option<u32>, Late> {
         let hash = key.hash(self.context.seed());
         if !self.context.answers_plainly() {
             self.ahead(hash)?;

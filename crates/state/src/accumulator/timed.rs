@@ -442,7 +442,7 @@ impl TimedCells {
         let (mut writer, mut first) = (from / room, from % room);
         while writer as usize <= self.others.len() {
             for at in first..used * self.ring.slots() {
-                if !part.look() {
+                if !part.query() {
                     return Some(1 + writer * room + at);
                 }
                 let Some((writing, total, bucket)) = self.total(writer, at) else {

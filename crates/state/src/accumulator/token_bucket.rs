@@ -150,7 +150,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
     /// by key one more.
     #[inline(always)]
     pub fn tokens(&self, key: &K, count: u64) -> Result<Option<Tokens<K>>, Late> {
-        let number = self.look(key)?;
+        let number = self.query(key)?;
         let bounds = self.bounds_of(number, key);
         let debt = self.debt(number, bounds);
         let given =
@@ -167,7 +167,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
 
     /// Whole tokens that the key's bucket has for this instance, as far as it is known here.
     pub fn available(&self, key: &K) -> Result<u64, Late> {
-        let number = self.look(key)?;
+        let number = self.query(key)?;
         let bounds = self.bounds_of(number, key);
         Ok(bounds.tokens(self.debt(number, bounds)))
     }
@@ -188,7 +188,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
     }
 
     #[inline(always)]
-    fn look(&self, key: &K) -> Result<Option<u32>, Late> {
+    fn query(&self, key: &K) -> Result<Option<u32>, Late> {
         let hash = self.keys.hash(key);
         if !self.context.answers_plainly() {
             self.ahead(hash)?;

@@ -556,7 +556,7 @@ impl<K: Key> Object for TopK<K> {
         let (mut writer, mut first) = (cursor / places, cursor % places);
         while let Some(lane) = self.lane(writer) {
             for place in first..places {
-                if !part.look() {
+                if !part.query() {
                     return Some(writer * places + place);
                 }
                 let said = self.reported(writer, place);

@@ -51,7 +51,7 @@ impl<K: Key> WindowedCounters<K> {
     /// The key's counter: found, or about to be started by the first `add`. `None` when there is no room for another key.
     #[inline(always)]
     pub fn find(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
-        let number = self.look(key)?;
+        let number = self.query(key)?;
         let total = number.map_or(0, |number| self.sum(number));
         let found = number.is_some() || self.keys.may_start();
         Ok(found.then_some(Tally {
@@ -64,7 +64,7 @@ impl<K: Key> WindowedCounters<K> {
     /// The sum for a key over the window that ends at the packet's arrival, as far as it is known here; 0 if it has no counter.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<u64, Late> {
-        Ok(self.look(key)?.map_or(0, |number| self.sum(number)))
+        Ok(self.query(key)?.map_or(0, |number| self.sum(number)))
     }
 
     /// What was not taken up.
@@ -131,7 +131,7 @@ impl<K: Key> WindowedCounters<K> {
     }
 
     #[inline(always)]
-    fn look(&self, key: &K) -> Result<Option<u32>, Late> {
+    fn query(&self, key: &K) -> Result<Option<u32>, Late> {
         let hash = self.keys.hash(key);
         if !self.context.answers_plainly() {
             self.ahead(hash)?;

@@ -555,7 +555,7 @@ impl<S: Space> Object for Pool<S> {
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let leases = self.shared.leases.borrow();
         for (number, note) in (0..).zip(leases.notes.all()).skip(cursor as usize) {
-            if !part.look() || !part.has_room() {
+            if !part.query() || !part.has_room() {
                 return Some(number);
             }
             let mut writer = Writer::new(part.out(), self.shared.context.addresses());

@@ -537,7 +537,7 @@ impl<R: Row, V: Value> Table<R, V> {
             return None;
         }
         for number in cursor..self.used {
-            if !part.has_room() || !part.look() {
+            if !part.has_room() || !part.query() {
                 return Some(number);
             }
             let record = &self.records[number as usize];

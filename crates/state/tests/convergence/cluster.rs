@@ -491,9 +491,9 @@ impl Replica {
 fn end(replica: &mut Replica) {
     let state = &replica.state;
     replica.context.end(|object, number| {
-        state.look(object, GiveBack(number));
+        state.query(object, GiveBack(number));
     });
     for object in 0..Shared::OBJECTS.len() as u8 {
-        state.look(object, Settle);
+        state.query(object, Settle);
     }
 }

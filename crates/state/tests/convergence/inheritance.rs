@@ -87,7 +87,7 @@ impl Host {
         self.context.begin(1);
         let granted = self.estate.pool.grant(0, 1).expect("never late").is_some();
         self.context
-            .end(|object, number| _ = self.estate.look(object, GiveBack(number)));
+            .end(|object, number| _ = self.estate.query(object, GiveBack(number)));
         granted
     }
 }
@@ -329,7 +329,7 @@ fn grants_that_wait_are_void_and_leave_nothing() {
         let again = a.estate.pool.grant(0, item.1).expect("never late");
         assert!(again.is_some_and(|grant| a.estate.pool.is_own(&grant.item())));
         a.context
-            .end(|object, number| _ = a.estate.look(object, GiveBack(number)));
+            .end(|object, number| _ = a.estate.query(object, GiveBack(number)));
         assert_eq!(a.estate.pool.is_used(&item), put_to_use_by_the_other);
         // Back to where it was, for the other case.
         assignment = before;

@@ -150,7 +150,7 @@ fn a_retry_that_asks_for_another_shelf_gets_one_of_that() {
     let back = leased.pool.grant(0, 5).expect("never late");
     assert_eq!(back.map(|grant| grant.item()), Some((0, 5)));
     context.end(|object, number| {
-        leased.look(object, GiveBack(number));
+        leased.query(object, GiveBack(number));
     });
     assert_eq!(leased.pool.usage().in_use, 0);
 }

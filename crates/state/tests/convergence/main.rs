@@ -68,7 +68,7 @@ fn audited<S: State>(name: &str, (here, there): (&S, &S), object: u8) {
     let leaves = |state: &S| {
         let mut leaves = [Leaf::default(); LEAVES];
         let out = &mut leaves[..];
-        let kept = state.look(object, ReadLeaves { first: 0, out });
+        let kept = state.query(object, ReadLeaves { first: 0, out });
         (kept == Some(true)).then(|| leaves.map(|leaf| leaf.digest))
     };
     let (Some(kept), Some(others)) = (leaves(here), leaves(there)) else {
@@ -76,7 +76,7 @@ fn audited<S: State>(name: &str, (here, there): (&S, &S), object: u8) {
     };
     if !kept.contains(&UNSURE) {
         let sum = kept.iter().fold(0u64, |sum, leaf| sum.wrapping_add(*leaf));
-        assert_eq!(here.look(object, SumLeaves), Some(sum), "{name} is kept");
+        assert_eq!(here.query(object, SumLeaves), Some(sum), "{name} is kept");
     }
     for (here, there) in kept.into_iter().zip(others) {
         let is_sure = here != UNSURE && there != UNSURE;

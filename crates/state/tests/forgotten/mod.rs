@@ -169,7 +169,7 @@ impl Host {
         let of = |object| {
             let mut leaves = [Leaf::default(); 256];
             let out = &mut leaves[..];
-            self.state.look(object, ReadLeaves { first: 0, out });
+            self.state.query(object, ReadLeaves { first: 0, out });
             leaves
         };
         objects.flat_map(of).collect()
@@ -187,7 +187,7 @@ impl Host {
             records: 10_000,
             each,
         };
-        self.state.look(1, show);
+        self.state.query(1, show);
         writers.sort();
         writers
     }

@@ -133,7 +133,7 @@ fn digest(view: &View, cache: usize) -> Result<Option<(Header, Vec<u8>)>, String
 ///
 /// # Errors
 /// The function knows no web caches, or the instance does not tell; in words.
-pub fn look(view: &View, url: Option<&str>) -> Result<DigestsDocument, String> {
+pub fn query(view: &View, url: Option<&str>) -> Result<DigestsDocument, String> {
     if view.caches.names.is_empty() {
         return Err(
             "this host's function knows no web caches: it needs [function.cache-digests]"

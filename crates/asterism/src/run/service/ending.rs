@@ -135,7 +135,7 @@ impl Service<'_, '_> {
             if self.clock.now() >= until {
                 return Ok(false);
             }
-            if let Err(Interrupted::Failed(error)) = self.look() {
+            if let Err(Interrupted::Failed(error)) = self.query() {
                 return Err(error);
             }
         }

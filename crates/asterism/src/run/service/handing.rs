@@ -26,7 +26,7 @@ impl Service<'_, '_> {
     /// Looks whether the file of epochs has another, and puts it in force.
     pub(super) fn watch_epochs(&mut self) {
         let now = self.clock.now();
-        let reported = self.epochs.as_mut().and_then(|epochs| epochs.look(now));
+        let reported = self.epochs.as_mut().and_then(|epochs| epochs.query(now));
         if let Some(event) = reported {
             self.log(&event);
         }

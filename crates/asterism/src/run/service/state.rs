@@ -31,7 +31,7 @@ impl Service<'_, '_> {
             let place = u32::from(self.member.0.saturating_sub(1));
             let until = self.clock.now() + RESTORE_STAGGER * place;
             while cold && self.clock.now() < until {
-                self.look()?;
+                self.query()?;
                 let snapshot = self.channel.snapshot();
                 cold = others(&snapshot, self.member).all(|other| other.head == 0);
             }
@@ -150,7 +150,7 @@ impl Service<'_, '_> {
             if let Ok(restored) = answer.try_recv() {
                 return Ok(restored);
             }
-            self.look()?;
+            self.query()?;
         }
     }
 

@@ -172,7 +172,7 @@ impl<F: NetworkFunction> Contract<F> {
         let kit = Testkit::new((self.make)());
         let has_room = |object| {
             kit.state()
-                .look(object, Capacity)
+                .query(object, Capacity)
                 .is_some_and(|room| room > 0)
         };
         let reads = (0..kit.state().objects().len() as u8).any(has_room);

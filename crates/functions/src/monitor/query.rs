@@ -11,7 +11,7 @@ use asterism_function::records::Record;
 /// What a monitor can be asked. Its number is a question of `report`: those below are intervals, whose flows are reported as they are
 /// exported, and no interval before the year 2106 reaches them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum TrafficQuery {
     /// What each protocol carried: [`ProtocolCount`]s.
     Protocols = 1,
     /// Hosts with their degrees: [`NodeRecord`]s.
@@ -30,7 +30,7 @@ pub enum Look {
     Summary = 8,
 }
 
-impl Look {
+impl TrafficQuery {
     const ALL: [Self; 8] = [
         Self::Protocols,
         Self::Nodes,
@@ -157,46 +157,52 @@ impl Record for Summary {}
 
 impl Monitor {
     /// Appends a part of the answer: what up to so many places from the cursor on hold. Where to go on.
-    pub(super) fn look(
+    pub(super) fn query(
         &self,
         state: &MonitorState,
-        look: Look,
+        look: TrafficQuery,
         range: (u32, u32),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
         let mut out = Writer::new(out, &[]);
         match look {
-            Look::Protocols => {
+            TrafficQuery::Protocols => {
                 for count in state.protocol_counts() {
                     count.encode(&mut out);
                 }
                 None
             }
-            Look::Nodes => state
-                .links
-                .for_each_node_from(range, |&host, out_degree, in_degree| {
-                    let node = NodeRecord {
-                        host,
-                        out_degree,
-                        in_degree,
-                    };
-                    node.encode(&mut out);
-                }),
-            Look::Links => state
-                .links
-                .for_each_from(range, |&source, &destination, bytes| {
-                    let link = LinkRecord {
-                        source,
-                        destination,
-                        bytes,
-                    };
-                    link.encode(&mut out);
-                }),
-            Look::HeavyBytes => heavy(&state.heavy_bytes, range, &mut out, |flow| {
+            TrafficQuery::Nodes => {
+                state
+                    .links
+                    .for_each_node_from(range, |&host, out_degree, in_degree| {
+                        let node = NodeRecord {
+                            host,
+                            out_degree,
+                            in_degree,
+                        };
+                        node.encode(&mut out);
+                    })
+            }
+            TrafficQuery::Links => {
+                state
+                    .links
+                    .for_each_from(range, |&source, &destination, bytes| {
+                        let link = LinkRecord {
+                            source,
+                            destination,
+                            bytes,
+                        };
+                        link.encode(&mut out);
+                    })
+            }
+            TrafficQuery::HeavyBytes => heavy(&state.heavy_bytes, range, &mut out, |flow| {
                 state.volumes.get(flow).unwrap_or(u64::MAX)
             }),
-            Look::HeavyPackets => heavy(&state.heavy_packets, range, &mut out, |_| u64::MAX),
-            Look::Sizes => {
+            TrafficQuery::HeavyPackets => {
+                heavy(&state.heavy_packets, range, &mut out, |_| u64::MAX)
+            }
+            TrafficQuery::Sizes => {
                 let mut next = None;
                 for start in state.sizes.kept() {
                     next = state.sizes.for_each_at(start, range, |_, packets| {
@@ -205,11 +211,11 @@ impl Monitor {
                 }
                 next
             }
-            Look::Alarms => state.alarms.for_each_from(range, |row, &alarm, _| {
+            TrafficQuery::Alarms => state.alarms.for_each_from(range, |row, &alarm, _| {
                 let suspect = row.0;
                 AlarmRecord { suspect, alarm }.encode(&mut out);
             }),
-            Look::Summary => {
+            TrafficQuery::Summary => {
                 let config = &self.config;
                 let summary = Summary {
                     interval_s: config.interval_s,
