@@ -61,7 +61,7 @@ asterism_mutant::branches! {
     /// A new epoch begins the reports of a stream again.
     ReportsBeginAgain,
     /// A stream became known because another member spoke of it.
-    StreamByHearsay,
+    StreamReportedIndirectly,
     /// An image was joined that names no holdings of a stream.
     ImageUnnamed,
     /// An image brought the holdings of a stream.

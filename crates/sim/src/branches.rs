@@ -61,10 +61,10 @@ pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
                 state.banned.tally(),
                 state.visited.tally(),
             ] {
-                add("table_dominated", table.dominated);
+                add("table_dominated", table.shadowed);
                 add("table_lost_writes", table.lost_writes);
                 add("table_forgotten", table.forgotten);
-                add("table_revived", table.revived);
+                add("table_revived", table.resurrected);
             }
             add("pool_refused", state.ports.usage().refused);
             add("tokens_refused", state.limits.tally().refused);
@@ -132,7 +132,7 @@ pub fn hardly_taken(counts: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, 
 }
 
 /// Branches that seeds may take fewer times: a relay has seldom more to say than it has room for. Tests of the core take them.
-const RARE_BY_NATURE: &[&str] = &["lacks_unsaid"];
+const RARE_BY_NATURE: &[&str] = &["naks_suppressed"];
 
 /// Branches taken fewer than [`TIMES_LEAST`] times.
 pub fn rare(counts: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {

@@ -45,7 +45,7 @@ pub struct Spent {
     views: BTreeMap<(usize, u16), Missing>,
     /// What clocks that step forward may refill at once.
     stepped: u64,
-    /// More is forgiven.
+    /// More is written_off.
     owed_most: u64,
     reported_within: Duration,
 }

@@ -89,7 +89,7 @@ asterism_mutant::branches! {
     /// Expiry: the end of an entry came that was used later than its end says.
     EndOutlived,
     /// Expiry: an ended entry lives on.
-    Revived,
+    Resurrected,
     /// Expiry: a write came of an entry that was forgotten because all members had it.
     CopyForgotten,
     /// Expiry: an entry of an image was known, and was forgotten since.

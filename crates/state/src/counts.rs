@@ -35,9 +35,9 @@ macro_rules! counts {
 }
 
 counts! {
-    Dominated "dominated" "Entries that another entry with the same unique key keeps from being found.";
+    Shadowed "shadowed" "Entries that another entry with the same unique key keeps from being found.";
     LostWrites "lost_writes" "Writes of this host or others that lost to a concurrent write of the same generation.";
-    Revived "revived" "Entries that came back to life by a later touch.";
+    Resurrected "resurrected" "Entries that came back to life by a later touch.";
     RemovedByRepair "removed_by_repair" "Entries removed because the host that a repair was made from did not have them.";
     Forgotten "forgotten" "Entries that ended by idleness or removal and were forgotten.";
     RefusedFull "refused_full" "What came from others and found no room, which leases should make impossible.";
@@ -45,7 +45,7 @@ counts! {
     Expired "expired" "Totals of a window that came, or were added here, when their bucket was dropped already.";
     Ahead "ahead" "Totals of a window of members whose clocks are ahead of this host's by more than 4 seconds.";
     SetBack "set_back" "Times that this host's clock was set back by more than 4 seconds, and the window began again with nothing.";
-    Forgiven "forgiven" "Tokens that others spent so long ago that they are not paid back.";
+    WrittenOff "written_off" "Tokens that others spent so long ago that they are not paid back.";
 }
 
 const _: () = assert!(SKEW_SECONDS_MAX == 4, "as `Ahead` and `SetBack` say");

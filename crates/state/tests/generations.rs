@@ -172,7 +172,7 @@ fn uses_of_one_second_may_both_say_that_it_idled_out() {
     other.hear(names[0], &written[0]);
     assert_eq!(one.state.digests(), other.state.digests());
     assert_eq!([&one, &other].map(|host| host.ended.get()), [1, 1]);
-    let counts = [&one, &other].map(|host| host.state.bits.tally().revived);
+    let counts = [&one, &other].map(|host| host.state.bits.tally().resurrected);
     assert_eq!(counts, [0, 0]);
 }
 

@@ -277,7 +277,7 @@ fn what_loses_is_reported_of_each_object_as_it_counts_it() {
     let reported = |object, count| here.state.query(object, Counted).unwrap().get(count);
     assert_eq!(here.state.words.tally().lost_writes, 1);
     assert_eq!(reported(0, ObjectCount::LostWrites), Some(1));
-    assert_eq!(reported(0, ObjectCount::Dominated), Some(0));
+    assert_eq!(reported(0, ObjectCount::Shadowed), Some(0));
     assert_eq!(
         reported(1, ObjectCount::LostWrites),
         Some(0),

@@ -279,9 +279,9 @@ proptest! {
         let delay_us = delay_us + PATIENCE_US;
         let excess = u64::from(members - 1) * (burst * SECOND + per_second * delay_us);
         cluster.check(per_second, burst * SECOND + excess);
-        // Nothing that came within a second was forgiven, so that the rate holds in the long run.
+        // Nothing that came within a second was written_off, so that the rate holds in the long run.
         for instance in &cluster.instances {
-            prop_assert_eq!(instance.state.limits.tally().forgiven, 0);
+            prop_assert_eq!(instance.state.limits.tally().written_off, 0);
         }
     }
 
@@ -453,9 +453,9 @@ fn after_a_long_partition_a_bucket_is_empty_for_a_while_and_not_for_as_long() {
         right.hear(name, groups);
     }
     let tally = right.state.limits.tally();
-    assert!(tally.forgiven > 0 && right.available() == 0);
+    assert!(tally.written_off > 0 && right.available() == 0);
     let counts = right.state.query(0, Counted).unwrap();
-    assert_eq!(counts.get(ObjectCount::Forgiven), Some(tally.forgiven));
+    assert_eq!(counts.get(ObjectCount::WrittenOff), Some(tally.written_off));
     assert_eq!(counts.get(ObjectCount::Refused), Some(tally.refused));
     // At most 2 × (20 + 10) are owed, of which 40 are refilled in four seconds.
     right.at(now_us + 4 * SECOND);

@@ -176,9 +176,11 @@ impl Instance {
         self.context.end(|_, _| {});
     }
 
-    fn forgiven(&self) -> (u64, u64) {
-        let alone = (0..3).map(|place| self.alone(place).tally().forgiven).sum();
-        (self.state.all.tally().forgiven, alone)
+    fn written_off(&self) -> (u64, u64) {
+        let alone = (0..3)
+            .map(|place| self.alone(place).tally().written_off)
+            .sum();
+        (self.state.all.tally().written_off, alone)
     }
 
     fn shown(&self, key: u32) -> String {
@@ -267,7 +269,7 @@ proptest! {
             events.push((now_us + 1_000, Event::Flush(at, what % 2 == 0)));
             for instance in &instances {
                 (0..3).for_each(|place| { instance.available(place); });
-                let (together, alone) = instance.forgiven();
+                let (together, alone) = instance.written_off();
                 prop_assert_eq!(together, alone);
             }
         }
@@ -392,7 +394,7 @@ fn a_newcomer_owes_of_a_fast_bucket_no_more_than_can_be_owed() {
     writer.reported();
     let mut fresh = limited.instance(1, 1, BEGIN_US + 200 * SECOND);
     fresh.learn(&writer);
-    assert!(fresh.state.all.tally().forgiven > 0);
+    assert!(fresh.state.all.tally().written_off > 0);
     // 2 × (50 + 10 × 1 s): seven seconds until there is one, and twelve until it is full.
     for (seconds, tokens) in [(0, 0), (7, 0), (8, 10), (12, 50)] {
         fresh.at(BEGIN_US + (200 + seconds) * SECOND);

@@ -516,7 +516,7 @@ impl<'a> Run<'a> {
             late_replies_dropped: hosts.iter().map(|host| host.late_replies_dropped).sum(),
             translations_checked: checked,
             translations_agree: agree,
-            collisions: members[0].instances[0].state().sessions.tally().dominated,
+            collisions: members[0].instances[0].state().sessions.tally().shadowed,
             ports_shared: self.sum.ports_shared.len() as u64,
             misdelivered: self.sum.misdelivered,
             groups_bad: tallies().map(|tally| tally.groups_bad).sum(),

@@ -433,8 +433,8 @@ mod tests {
                 quarantined: 4,
                 reclaimed: 5,
                 counts: ObjectCounts::default()
-                    .with(ObjectCount::Dominated, 0)
-                    .with(ObjectCount::Forgiven, 6),
+                    .with(ObjectCount::Shadowed, 0)
+                    .with(ObjectCount::WrittenOff, 6),
             }],
             stages: vec![StageSnapshot {
                 acted: 10,

@@ -268,24 +268,24 @@ fn entries_that_lose_are_counted_in_status_and_metrics() {
         let sessions = objects.iter().find(|one| one["name"] == "sessions");
         sessions.unwrap()["counts"].clone()
     };
-    assert!(sessions()["dominated"].is_null(), "nobody lost yet");
+    assert!(sessions()["shadowed"].is_null(), "nobody lost yet");
     // The same flow by two hosts within the lag: each gives it a port of its own, and one of the two is not found any more.
     let mut flows = 4_000..;
-    let dominated = wait("an entry that lost", || {
+    let shadowed = wait("an entry that lost", || {
         for flow in flows.by_ref().take(20) {
             at_a.send(&outbound(flow));
             at_b.send(&outbound(flow));
         }
-        sessions()["dominated"].as_u64()
+        sessions()["shadowed"].as_u64()
     });
-    assert!(dominated > 0);
+    assert!(shadowed > 0);
     let text = a.command(&["status"]).1;
-    assert!(text.contains(" dominated\n"), "{text}");
+    assert!(text.contains(" shadowed\n"), "{text}");
     let labels = [("instance", "0"), ("object", "sessions")];
     let labels: BTreeMap<_, _> = labels.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
     let samples = parse(&fetch(&address).unwrap());
     let of = |name: &str| samples.get(&(format!("asterism_object_{name}_total"), labels.clone()));
-    assert!(of("dominated").is_some_and(|value| *value >= dominated as f64));
+    assert!(of("shadowed").is_some_and(|value| *value >= shadowed as f64));
     assert_eq!(of("refused_full"), Some(&0.0));
-    assert_eq!(of("forgiven"), None, "a table has no tokens");
+    assert_eq!(of("written_off"), None, "a table has no tokens");
 }

@@ -153,9 +153,7 @@ impl StateChannel {
                         .cache(now, member, if is_full { &[] } else { runs });
                 }
                 Ok(_) if hands_on => sites.relay.tally_mut().not_handed_on += 1,
-                Ok(Some(_)) if asked && sites.has_near => {
-                    sites.relay.tally_mut().not_in_office += 1
-                }
+                Ok(Some(_)) if asked && sites.has_near => sites.relay.tally_mut().not_relay += 1,
                 Ok(_) => {}
                 Err(refusal) => {
                     sites.relay.tally_mut().not_handed_on += u64::from(hands_on);

@@ -251,7 +251,7 @@ fn of_what_is_for_all_one_copy_crosses_for_each_remote_site() {
                 "{other}"
             );
             assert_eq!(
-                tally(&cluster, other, |tally| tally.not_in_office),
+                tally(&cluster, other, |tally| tally.not_relay),
                 0,
                 "{other}"
             );
@@ -381,8 +381,8 @@ fn a_relay_hands_on_what_opened_once_and_nothing_else() {
             result.is_ok(),
             sent,
             after.handed_on - before.handed_on,
-            after.not_handed_on + after.frames_refused + after.not_in_office
-                - (before.not_handed_on + before.frames_refused + before.not_in_office),
+            after.not_handed_on + after.frames_refused + after.not_relay
+                - (before.not_handed_on + before.frames_refused + before.not_relay),
         )
     };
     let mut damaged = framed.clone();
@@ -424,7 +424,7 @@ fn a_relay_hands_on_what_opened_once_and_nothing_else() {
         channel.relay_tally()
     };
     let other = hand(4, &framed);
-    assert_eq!((other.handed_on, other.not_in_office), (0, 1));
+    assert_eq!((other.handed_on, other.not_relay), (0, 1));
     // Back in its own site it opens nowhere else than it did: the relay there hands on nothing of its own site.
     let before = hand(0, &[0]).handed_on;
     assert_eq!(hand(0, &wrap(FrameKind::HandOn, &inside)).handed_on, before);

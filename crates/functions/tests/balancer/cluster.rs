@@ -214,8 +214,8 @@ fn a_flow_that_comes_back_after_its_end_is_counted_again_and_taken_away_again() 
         assert_eq!(goes_to(&mut three, 1, client(number), SYN), *server);
     }
     three.idle_out();
-    let revived = three.state(0).flows.tally().revived;
-    assert_eq!(revived, 20, "ended here, and used there");
+    let resurrected = three.state(0).flows.tally().resurrected;
+    assert_eq!(resurrected, 20, "ended here, and used there");
     for member in 0..3 {
         assert_eq!(counted(&three, member), [4; 5]);
     }

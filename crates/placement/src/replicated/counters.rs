@@ -112,7 +112,7 @@ counters! {
     gaps_unanswered,
     /// Runs of groups that a member of the own site asked this one for, which has not got them, and that it was not reported so for want
     /// of room: to it this member was silent.
-    lacks_unsaid,
+    naks_suppressed,
     /// Times that accumulators began to keep changes back because the path was congested.
     coalescing_begun,
     /// Windows in which they did so that an acknowledgement closed.

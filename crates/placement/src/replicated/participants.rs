@@ -6,7 +6,7 @@ use crate::{Incarnation, MemberId, Time};
 
 use super::Event;
 use super::replicator::Replicator;
-use super::stream_closing::{CLOSINGS_MAX, HEARSAY_MAX, Holding, Participant, StreamClosing};
+use super::stream_closing::{CLOSINGS_MAX, Holding, INDIRECT_MAX, Participant, StreamClosing};
 use super::wire::{Held, Membership};
 
 /// Bytes of a holding in a frame without the members in it, at the most: member, incarnation, prefix, flags, count.
@@ -68,8 +68,8 @@ impl Replicator {
     ) {
         if self.closings.len() >= CLOSINGS_MAX {
             let oldest = self.closings.iter().position(|closing| closing.closed);
-            let hearsay = || self.closings.iter().position(|closing| closing.hearsay);
-            let place = oldest.or_else(hearsay).unwrap_or(0);
+            let indirect = || self.closings.iter().position(|closing| closing.indirect);
+            let place = oldest.or_else(indirect).unwrap_or(0);
             self.closings.remove(place);
             self.counters.incarnations_forgotten += u64::from(oldest.is_none());
         }
@@ -110,14 +110,14 @@ impl Replicator {
         if self.present[index] && alive.is_none_or(|alive| alive == incarnation) {
             return None;
         }
-        let hearsay = self.closings.iter().filter(|closing| closing.hearsay);
-        if hearsay.filter(|closing| !closing.closed).count() >= HEARSAY_MAX {
+        let indirect = self.closings.iter().filter(|closing| closing.indirect);
+        if indirect.filter(|closing| !closing.closed).count() >= INDIRECT_MAX {
             return None;
         }
         self.remember_ended(member, incarnation, (0, false));
         let place = self.closings.len() - 1;
-        taken(Branch::StreamByHearsay);
-        self.closings[place].hearsay = true;
+        taken(Branch::StreamReportedIndirectly);
+        self.closings[place].indirect = true;
         // There is nothing of it to apply.
         self.closings[place].applied = true;
         Some(place)
@@ -359,7 +359,7 @@ mod tests {
             };
             participant.take_held(seat, 0, &held, true);
         }
-        assert_eq!(participant.ended().count(), 1 + HEARSAY_MAX);
+        assert_eq!(participant.ended().count(), 1 + INDIRECT_MAX);
         assert!(
             participant
                 .ended()
@@ -367,7 +367,7 @@ mod tests {
         );
         assert_eq!(
             participant.counters().frames_inert,
-            1_900 - HEARSAY_MAX as u64,
+            1_900 - INDIRECT_MAX as u64,
             "the rest is counted"
         );
         assert_eq!(participant.counters().incarnations_forgotten, 0);

@@ -22,7 +22,7 @@ use crate::{Incarnation, MemberId};
 pub(super) const CLOSINGS_MAX: usize = 256;
 /// Of incarnations that no epoch ended here and that only others speak of, at most so many are remembered before they are closed:
 /// who makes incarnations up pushes out none that was.
-pub(super) const HEARSAY_MAX: usize = CLOSINGS_MAX / 2;
+pub(super) const INDIRECT_MAX: usize = CLOSINGS_MAX / 2;
 
 /// What a member holds of an ended stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(super) struct StreamClosing {
     pub(super) incarnation: Incarnation,
     pub(super) own: Holding,
     /// It is known only because others speak of it.
-    pub(super) hearsay: bool,
+    pub(super) indirect: bool,
     /// All instances of this host have applied what was delivered.
     pub(super) applied: bool,
     /// What each member reported in this epoch, by index, and the head of its own stream that it named then.
@@ -82,7 +82,7 @@ impl StreamClosing {
             member,
             incarnation,
             own,
-            hearsay: false,
+            indirect: false,
             applied: false,
             said: vec![None; members],
             walked: 0,

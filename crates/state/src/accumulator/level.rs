@@ -111,9 +111,9 @@ impl Levels {
     }
 
     /// Takes tokens that others spent already, which the bucket may not have: they are owed. Tells what is missing in it then, and
-    /// what is forgiven, in tokens.
+    /// what is written_off, in tokens.
     ///
-    /// What was spent no longer than a second before it is heard of is never forgiven. After a longer partition, in which both
+    /// What was spent no longer than a second before it is heard of is never written_off. After a longer partition, in which both
     /// sides spent all they had, a bucket would otherwise stay empty for as long as that lasted.
     pub(super) fn owe(
         &mut self,
@@ -122,9 +122,9 @@ impl Levels {
         (tokens, now_us): (u64, u64),
     ) -> (u64, u64) {
         let debt = self.spend(number, bounds, (tokens, now_us));
-        let (forgiven, debt) = bounds.forgiven(debt);
+        let (written_off, debt) = bounds.written_off(debt);
         self.levels[number as usize].debt = debt;
-        (debt, forgiven)
+        (debt, written_off)
     }
 
     #[inline(always)]
@@ -185,8 +185,8 @@ mod tests {
         // 3 × (100 + 10 × 1 s) tokens.
         assert_eq!(levels.owe(0, &bounds, (330, 0)), (330_000_000, 0));
         assert_eq!(levels.owe(0, &bounds, (5, 0)), (330_000_000, 5));
-        let (_, forgiven) = levels.owe(0, &bounds, (u64::MAX, 100_000));
-        assert!(forgiven > 1 << 40);
+        let (_, written_off) = levels.owe(0, &bounds, (u64::MAX, 100_000));
+        assert!(written_off > 1 << 40);
         let tokens = |now_us| bounds.tokens(levels.debt(0, &bounds, now_us));
         assert_eq!(tokens(23_100_000), 0);
         assert_eq!(tokens(23_200_000), 1);

@@ -179,7 +179,7 @@ impl Bounds {
     }
 
     /// Of what is missing, how many tokens more than can be owed, and what is left to be missing.
-    pub(super) fn forgiven(&self, debt: u64) -> (u64, u64) {
+    pub(super) fn written_off(&self, debt: u64) -> (u64, u64) {
         let over = debt.saturating_sub(self.debt_max);
         (over.div_ceil(self.token), debt - over)
     }

@@ -66,7 +66,7 @@ pub struct TokenBucket<K: Key, R: Rates<K> = TokenRate> {
     begins_empty: bool,
     began_us: Cell<Option<u64>>,
     refused: Cell<u64>,
-    forgiven: u64,
+    written_off: u64,
 }
 
 /// Tokens of a bucket: got while asking, spent by [`TokenBucketAct::spend`]. They stay in the bucket if they are not.
@@ -91,7 +91,7 @@ pub struct TokenTally {
     /// Asked for and not given: too few tokens in the bucket, no room for another key, or too many asked for by one packet.
     pub refused: u64,
     /// Tokens that others spent so long ago that they are not paid back.
-    pub forgiven: u64,
+    pub written_off: u64,
     /// Keys of others that found no room, which leases should make impossible.
     pub refused_full: u64,
 }
@@ -141,7 +141,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
             begins_empty: settings.logged && spending == Spending::Escrow,
             began_us: Cell::new(None),
             refused: Cell::new(0),
-            forgiven: 0,
+            written_off: 0,
         }
     }
 
@@ -182,7 +182,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
     pub fn tally(&self) -> TokenTally {
         TokenTally {
             refused: self.refused.get(),
-            forgiven: self.forgiven,
+            written_off: self.written_off,
             refused_full: self.keys.refused_full(),
         }
     }
@@ -327,11 +327,11 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
                 count
             };
             let bounds = self.bounds.of(number);
-            let (debt, forgiven) = self.levels.owe(number, bounds, (owed, now_us));
+            let (debt, written_off) = self.levels.owe(number, bounds, (owed, now_us));
             if bounds.is_short(debt) && self.levels.hurry(number) {
                 self.short.push(number);
             }
-            self.forgiven = self.forgiven.saturating_add(forgiven);
+            self.written_off = self.written_off.saturating_add(written_off);
         }
         Ok(())
     }
@@ -531,7 +531,7 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
         ObjectCounts::default()
             .with(ObjectCount::Refused, tally.refused)
             .with(ObjectCount::RefusedFull, tally.refused_full)
-            .with(ObjectCount::Forgiven, tally.forgiven)
+            .with(ObjectCount::WrittenOff, tally.written_off)
     }
     fn entries(&self) -> usize {
         self.keys.count() as usize

@@ -245,7 +245,7 @@ impl<R: Row, V: Value> Table<R, V> {
         self.lanes[lane].replace(hash, head, best);
     }
 
-    /// Recomputes who is dominated among all rows that share a unique key with `row`.
+    /// Recomputes who is shadowed among all rows that share a unique key with `row`.
     fn judge_neighbours(&mut self, row: &R) {
         let seed = self.context.seed();
         for lane in 0..R::UNIQUE {
@@ -262,21 +262,21 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// A live entry is dominated while it is not the head of each of its unique lanes, whether or not the
-    /// one before it is dominated itself: so the outcome does not depend on the order of arrival.
+    /// A live entry is shadowed while it is not the head of each of its unique lanes, whether or not the
+    /// one before it is shadowed itself: so the outcome does not depend on the order of arrival.
     fn judge(&mut self, number: u32) {
         let sides = if mutant::active(Mutant::SidesSeparate) {
             1
         } else {
             R::UNIQUE
         };
-        let dominated = self.records[number as usize].header.flags & LIVE != 0
+        let shadowed = self.records[number as usize].header.flags & LIVE != 0
             && (0..sides).any(|lane| self.links[number as usize].previous[lane] != 0);
         let flags = &mut self.records[number as usize].header.flags;
-        if dominated && *flags & DOMINATED == 0 {
-            self.tally.dominated += 1;
+        if shadowed && *flags & DOMINATED == 0 {
+            self.tally.shadowed += 1;
         }
-        *flags = if dominated {
+        *flags = if shadowed {
             *flags | DOMINATED
         } else {
             *flags & !DOMINATED

@@ -212,7 +212,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if copy.expired > 0 && live {
             taken(Branch::EndOutlived);
         } else if live && !was_live {
-            taken(Branch::Revived);
+            taken(Branch::Resurrected);
         }
         record.header.touch_due = self.touch_due(&record.value, seen);
         let before = core::mem::replace(&mut self.records[number as usize], record);
@@ -226,7 +226,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if was_live != live {
             self.live = if live { self.live + 1 } else { self.live - 1 };
             self.turn(number, live);
-            self.tally.revived += u64::from(live);
+            self.tally.resurrected += u64::from(live);
             self.relink(number);
             if live && !copy.own {
                 self.note_adopted(&copy.row, seen);

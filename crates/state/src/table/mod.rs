@@ -129,7 +129,7 @@ pub struct Table<R: Row, V: Value> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableTally {
     /// Entries that another entry with the same unique key keeps from being found.
-    pub dominated: u64,
+    pub shadowed: u64,
     /// Writes of ours or others' that lost to a concurrent write of the same generation.
     pub lost_writes: u64,
     /// Entries that came from others when the table was full, which leases should make impossible.
@@ -137,7 +137,7 @@ pub struct TableTally {
     /// Entries that ended by idleness or removal and were forgotten.
     pub forgotten: u64,
     /// Entries that came back to life by a later touch.
-    pub revived: u64,
+    pub resurrected: u64,
     /// Entries removed because the host that a repair was made from did not have them.
     pub removed_by_repair: u64,
 }
@@ -146,11 +146,11 @@ impl TableTally {
     /// The same as every object has it.
     pub(crate) fn counts(&self) -> ObjectCounts {
         ObjectCounts::default()
-            .with(ObjectCount::Dominated, self.dominated)
+            .with(ObjectCount::Shadowed, self.shadowed)
             .with(ObjectCount::LostWrites, self.lost_writes)
             .with(ObjectCount::RefusedFull, self.refused_full)
             .with(ObjectCount::Forgotten, self.forgotten)
-            .with(ObjectCount::Revived, self.revived)
+            .with(ObjectCount::Resurrected, self.resurrected)
             .with(ObjectCount::RemovedByRepair, self.removed_by_repair)
     }
 }
@@ -244,7 +244,7 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// Registers what is called whenever a row comes to live here, with true, or ends here, with false, by anyone's word: each row
     /// by turns, beginning with true. So anyone who adds one and takes one away has counted the rows that live, a hidden one
-    /// ([`Table::is_dominated`]) included, whatever others did at once, and anyone who died.
+    /// ([`Table::is_shadowed`]) included, whatever others did at once, and anyone who died.
     pub fn on_turn(&mut self, call: impl Fn(&R, bool) + 'static) {
         self.on_turn = Some(Box::new(call));
     }
@@ -459,7 +459,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
     /// Whether the row is live but hidden by a better one; for tests of uniqueness.
-    pub fn is_dominated(&self, row: &R) -> bool {
+    pub fn is_shadowed(&self, row: &R) -> bool {
         self.identity(row)
             .is_some_and(|number| self.records[number as usize].header.flags & DOMINATED != 0)
     }

@@ -127,7 +127,7 @@ ordered!(Two, asterism_state::Pair<u8, u8>, |row| (row.0, row.1));
 ordered!(Four, Session, |row| (row.inside, row.outside, row.remote));
 
 /// Rows of which another living one shares a unique key and is better.
-fn dominated<R: Row + Ord, V>(living: &BTreeMap<R, V>) -> BTreeSet<R> {
+fn shadowed<R: Row + Ord, V>(living: &BTreeMap<R, V>) -> BTreeSet<R> {
     living
         .keys()
         .filter(|row| {
@@ -213,7 +213,7 @@ pub fn check(cluster: &Cluster) {
     let (winners, joins, members) = (living(&winners), living(&joins), living(&members));
     let (pairs, sessions, users) = (living(&pairs), living(&sessions), living(&users));
     let talk = Talk::of(&living(&talk));
-    let (pairs_hidden, sessions_hidden) = (dominated(&pairs), dominated(&sessions));
+    let (pairs_hidden, sessions_hidden) = (shadowed(&pairs), shadowed(&sessions));
     for replica in &cluster.replicas {
         let state = &replica.state;
         macro_rules! held {
@@ -233,11 +233,11 @@ pub fn check(cluster: &Cluster) {
         assert_eq!(held!(sessions, Four), sessions, "sessions");
         assert_eq!(held!(users, One), users, "users");
         for row in pairs.keys() {
-            assert_eq!(state.pairs.is_dominated(&row.0), pairs_hidden.contains(row));
+            assert_eq!(state.pairs.is_shadowed(&row.0), pairs_hidden.contains(row));
         }
         for row in sessions.keys() {
             assert_eq!(
-                state.sessions.is_dominated(&row.0),
+                state.sessions.is_shadowed(&row.0),
                 sessions_hidden.contains(row)
             );
         }

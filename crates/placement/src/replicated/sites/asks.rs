@@ -25,7 +25,7 @@ const TRIES: u8 = 2;
 const SILENCES_MAX: u32 = 4;
 /// How long that is.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Runs that wait to be informed that this member has them not, at most. Beyond them it is silent, and counts (`lacks_unsaid`).
+/// Runs that wait to be informed that this member has them not, at most. Beyond them it is silent, and counts (`naks_suppressed`).
 const LACKING_MAX: usize = 64;
 /// Runs of groups that are remembered of a message, for the relay to find it by. What else it brings the origin repairs.
 pub(super) const BROUGHT_MAX: usize = 8;
@@ -138,7 +138,7 @@ impl Replicator {
         if asking.lacking.len() < LACKING_MAX {
             asking.lacking.push_back((seat, asked));
         } else {
-            self.counters.lacks_unsaid += 1;
+            self.counters.naks_suppressed += 1;
         }
     }
 
@@ -527,7 +527,7 @@ mod tests {
             };
             relay.lacks(MemberId(2), asked);
         }
-        assert_eq!(relay.counters().lacks_unsaid, 3);
+        assert_eq!(relay.counters().naks_suppressed, 3);
     }
 
     #[test]

@@ -43,7 +43,7 @@ tally! {
     /// Datagrams of other sites that opened here and were handed on inside the own site.
     handed_on,
     /// Datagrams that this member was asked to hand on and did not, because the epoch names another relay.
-    not_in_office,
+    not_relay,
     /// Datagrams that this member was asked to hand on and did not: they did not open (replays among them), came from its own site, or
     /// were handshakes.
     not_handed_on,
