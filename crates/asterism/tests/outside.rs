@@ -350,7 +350,7 @@ fn captures_go_through_it_alone_and_as_a_stage() {
     }
 }
 
-fn wait<T>(what: &str, mut query: impl FnMut() -> Option<T>) -> T {
+fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let clock = MonotonicClock::new();
     loop {
         if let Some(found) = look() {

@@ -107,7 +107,7 @@ pub struct ChannelTally {
 
 /// An instance as its state channel sees it.
 #[derive(Debug)]
-struct Lane {
+struct InstanceLink {
     up: RingReader,
     /// A group that came before its turn, or before there was room: its number and bytes.
     held: Option<u64>,
@@ -124,7 +124,7 @@ pub struct StateChannel {
     secure: SecureChannel,
     replicator: Replicator,
     own: OriginName,
-    lanes: Vec<Lane>,
+    lanes: Vec<InstanceLink>,
     outlet: Outlet,
     /// The last number that an instance drew for a group.
     committed: Arc<AtomicU64>,
@@ -181,7 +181,7 @@ impl StateChannel {
         let sites = Sites::new(&replicator).map(Box::new);
         let lanes = ups
             .into_iter()
-            .map(|up| Lane {
+            .map(|up| InstanceLink {
                 up,
                 held: None,
                 held_bytes: Vec::new(),
@@ -524,7 +524,7 @@ impl StateChannel {
                 Err(_) => return false,
             }
         }
-        let Lane {
+        let InstanceLink {
             up,
             held,
             held_bytes,

@@ -145,7 +145,7 @@ fn udp(port: PortNumber, from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
     udp_of(&header(port, from, to), 8)
 }
 
-fn with<T>(frame: &[u8], query: impl FnOnce(&Packet<'_>) -> T) -> T {
+fn with<T>(frame: &[u8], look: impl FnOnce(&Packet<'_>) -> T) -> T {
     let mut frame = frame.to_vec();
     look(&Packet::parse(&mut frame).expect("the packet is well-formed"))
 }

@@ -55,7 +55,7 @@ impl State for Recorded {
     }
     #[inline(always)]
     fn query<T>(&self, object: u8, query: impl ObjectQuery<T>) -> Option<T> {
-        self.state.query(object, look)
+        self.state.query(object, query)
     }
     fn object(&self, object: u8) -> Option<&(dyn AnyObject + 'static)> {
         self.state.object(object)

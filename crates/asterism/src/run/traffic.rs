@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use asterism_function::records::Record;
 use asterism_function::{Heavy, HeavyKeys, Protocol, Tick};
 use asterism_functions::monitor::{
-    AlarmRecord, CellRecord, Degree, Flow, FlowRecord, FlowSizes, HeavyRecord, LinkRecord, Look,
-    NodeRecord, ProtocolCount, Summary,
+    AlarmRecord, CellRecord, Degree, Flow, FlowRecord, FlowSizes, HeavyRecord, LinkRecord,
+    NodeRecord, ProtocolCount, Summary, TrafficQuery,
 };
 use serde::{Deserialize, Serialize};
 
@@ -271,7 +271,7 @@ impl Asking<'_> {
         self.view.records(self.monitor, question, each)
     }
 
-    fn query<R: Record>(&self, look: Look, each: impl FnMut(R)) -> Result<(), String> {
+    fn query<R: Record>(&self, look: TrafficQuery, each: impl FnMut(R)) -> Result<(), String> {
         self.records(look.question(), each)
     }
 }
@@ -292,7 +292,7 @@ pub fn query(view: &View, wanted: Wanted) -> Result<TrafficDocument, String> {
     }
     let asking = Asking { view, monitor };
     let mut summary = None;
-    asking.query(Look::Summary, |one: Summary| summary = Some(one))?;
+    asking.query(TrafficQuery::Summary, |one: Summary| summary = Some(one))?;
     let summary = summary.ok_or("the instance tells of no monitor")?;
     let interval_s = summary.interval_s.max(1);
     let number = (view.tick() / interval_s).saturating_sub(u32::from(!wanted.now));
@@ -311,8 +311,8 @@ pub fn query(view: &View, wanted: Wanted) -> Result<TrafficDocument, String> {
         sizes,
         since_start: SinceStartDocument {
             protocols: protocols(&asking, wanted)?,
-            by_bytes: heavy(&asking, Look::HeavyBytes, summary.places, wanted)?,
-            by_packets: heavy(&asking, Look::HeavyPackets, summary.places, wanted)?,
+            by_bytes: heavy(&asking, TrafficQuery::HeavyBytes, summary.places, wanted)?,
+            by_packets: heavy(&asking, TrafficQuery::HeavyPackets, summary.places, wanted)?,
         },
         hosts: hosts(&asking, summary, wanted)?,
         alarms: alarms(&asking, wanted)?,
@@ -364,7 +364,7 @@ fn flows(asking: &Asking<'_>, interval: u32, wanted: Wanted) -> Result<FlowsDocu
 
 fn sizes(asking: &Asking<'_>, start: Tick, cells: u32) -> Result<SizesDocument, String> {
     let mut packets = Vec::new();
-    asking.query(Look::Sizes, |cell: CellRecord| {
+    asking.query(TrafficQuery::Sizes, |cell: CellRecord| {
         if cell.start == start {
             packets.push(cell.packets);
         }
@@ -382,7 +382,7 @@ fn protocols(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<ProtocolDocument
     if wanted.address.is_some() {
         return Ok(protocols);
     }
-    asking.query(Look::Protocols, |count: ProtocolCount| {
+    asking.query(TrafficQuery::Protocols, |count: ProtocolCount| {
         let (protocol, ip) = match count.protocol {
             None => ("not-ip".to_owned(), None),
             Some((number, is_ipv6)) => {
@@ -404,7 +404,7 @@ fn protocols(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<ProtocolDocument
 
 fn heavy(
     asking: &Asking<'_>,
-    look: Look,
+    look: TrafficQuery,
     places: u32,
     wanted: Wanted,
 ) -> Result<HeavyDocument, String> {
@@ -436,14 +436,14 @@ fn heavy(
 fn hosts(asking: &Asking<'_>, summary: Summary, wanted: Wanted) -> Result<HostsDocument, String> {
     let mut by_out = Most::new(wanted.count, |node: &NodeRecord| node.out_degree);
     let mut by_in = Most::new(wanted.count, |node: &NodeRecord| node.in_degree);
-    asking.query(Look::Nodes, |node: NodeRecord| {
+    asking.query(TrafficQuery::Nodes, |node: NodeRecord| {
         if wanted.takes(&[node.host.address()]) {
             by_out.add(node);
             by_in.add(node);
         }
     })?;
     let mut by_bytes = Most::new(wanted.count, |link: &LinkRecord| link.bytes);
-    asking.query(Look::Links, |link: LinkRecord| {
+    asking.query(TrafficQuery::Links, |link: LinkRecord| {
         if wanted.takes(&[link.source.address(), link.destination.address()]) {
             by_bytes.add(link);
         }
@@ -471,7 +471,7 @@ fn hosts(asking: &Asking<'_>, summary: Summary, wanted: Wanted) -> Result<HostsD
 
 fn alarms(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<AlarmDocument>, String> {
     let mut alarms = Vec::new();
-    asking.query(Look::Alarms, |record: AlarmRecord| {
+    asking.query(TrafficQuery::Alarms, |record: AlarmRecord| {
         let address = record.suspect.host.address();
         if wanted.takes(&[address]) {
             alarms.push((

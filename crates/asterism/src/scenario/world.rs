@@ -179,7 +179,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
     pub(super) fn until<T, E>(
         &mut self,
         until: Time,
-        mut query: impl FnMut(&mut Self) -> Result<T, E>,
+        mut look: impl FnMut(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
         loop {
             self.collect();

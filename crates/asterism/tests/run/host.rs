@@ -26,7 +26,7 @@ pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
 /// Asks again until there is an answer.
-pub(crate) fn wait<T>(what: &str, mut query: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let clock = MonotonicClock::new();
     loop {
         if let Some(found) = look() {

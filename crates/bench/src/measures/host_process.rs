@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Asks again until there is an answer.
 pub(super) fn wait<T>(
     what: &str,
-    mut query: impl FnMut() -> Result<Option<T>, Failure>,
+    mut look: impl FnMut() -> Result<Option<T>, Failure>,
 ) -> Result<T, Failure> {
     let until = wall_ns() + PATIENCE.as_nanos() as u64;
     loop {

@@ -77,7 +77,7 @@ const NAT: &[Source] = &[
 
 const BALANCER: &[Source] = &[
     source!("functions/src/balancer/", "config.rs", Configuration),
-    source!("functions/src/balancer/", "look.rs", Control),
+    source!("functions/src/balancer/", "query.rs", Control),
     source!("functions/src/balancer/", "metrics.rs", Control),
     source!(
         "functions/src/balancer/",
@@ -135,7 +135,7 @@ const MONITOR: &[Source] = &[
     source!("functions/src/monitor/", "election.rs", Control),
     source!("functions/src/monitor/", "flow.rs", Path, ["fmt"]),
     source!("functions/src/monitor/", "ipfix.rs", Control),
-    source!("functions/src/monitor/", "look.rs", Control),
+    source!("functions/src/monitor/", "query.rs", Control),
     source!("functions/src/monitor/", "metrics.rs", Control),
     source!(
         "functions/src/monitor/",

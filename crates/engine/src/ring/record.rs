@@ -324,7 +324,7 @@ impl RingReader {
 
     /// Shows up to `records_max` of the records that [`RingReader::next`] gives next, without taking them.
     #[inline]
-    pub fn look_ahead(&mut self, records_max: usize, mut query: impl FnMut(&[u8])) -> usize {
+    pub fn look_ahead(&mut self, records_max: usize, mut look: impl FnMut(&[u8])) -> usize {
         if self.position == self.published && !self.refresh() {
             return 0;
         }

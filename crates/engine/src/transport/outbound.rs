@@ -12,7 +12,7 @@ pub const SEND_QUEUE_DATAGRAMS_MAX: usize = 256;
 
 /// Datagrams for one address.
 #[derive(Debug)]
-struct Lane {
+struct Destination {
     to: SocketAddr,
     waiting: VecDeque<u16>,
     /// So many of the next go one by one: the kernel refused them together.
@@ -55,7 +55,7 @@ pub(super) struct Outbound {
     /// How many lanes each buffer waits in.
     uses: Vec<u8>,
     free: Vec<u16>,
-    lanes: Vec<Lane>,
+    lanes: Vec<Destination>,
     /// Answers to strangers.
     answers: VecDeque<(SocketAddr, u16)>,
     waiting: usize,
@@ -75,7 +75,7 @@ impl Outbound {
             uses: vec![0; count],
             free: (0..count as u16).rev().collect(),
             lanes: addresses
-                .map(|to| Lane {
+                .map(|to| Destination {
                     to,
                     waiting: VecDeque::with_capacity(count),
                     singly: 0,

@@ -188,28 +188,28 @@ impl Replicator {
     pub(super) fn take_clock(
         &mut self,
         now: Time,
-        seat: usize,
+        peer_index: usize,
         frame: &ClockFrame,
         deliver: &mut impl Deliver,
     ) {
-        let (own, from) = (self.config.member, self.peers[seat].member);
-        let delay = self.peers[seat].round_trip.shortest() / 2;
+        let (own, from) = (self.config.member, self.peers[peer_index].member);
+        let delay = self.peers[peer_index].round_trip.shortest() / 2;
         if let Some(at_zero_us) = self.time.take(now, (own, from), frame, delay) {
             deliver.cluster_time(at_zero_us);
         }
-        self.note_clock(now, seat, frame, false);
+        self.note_clock(now, peer_index, frame, false);
     }
 
     /// What is known of a member's clocks from now on.
     pub(super) fn note_clock(
         &mut self,
         now: Time,
-        seat: usize,
+        peer_index: usize,
         frame: &ClockFrame,
         is_apart: bool,
     ) {
-        let index = self.index(seat);
-        let delay = self.peers[seat].round_trip.shortest() / 2;
+        let index = self.index(peer_index);
+        let delay = self.peers[peer_index].round_trip.shortest() / 2;
         let ahead = |theirs: u64, here: i64| theirs as i64 + delay.as_micros() as i64 - here;
         let here = now.as_micros() as i64;
         let date = self.time.date_at_zero_us.filter(|_| frame.date_us > 0);

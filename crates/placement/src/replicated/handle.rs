@@ -20,7 +20,7 @@ const CLOCK_DRIFT_PARTS: u32 = 1_000;
 
 /// A message that passed every check.
 struct Checked<'a> {
-    seat: usize,
+    peer_index: usize,
     header: Header<'a>,
     frames: Frames<'a>,
 }
@@ -64,11 +64,11 @@ impl Replicator {
         if from == self.config.member {
             return Err(Refused::OwnIdentity);
         }
-        let seat = self.seat(from).ok_or(Refused::UnknownMember)?;
-        if !self.present[self.index(seat)] {
+        let peer_index = self.peer_index(from).ok_or(Refused::UnknownMember)?;
+        if !self.present[self.index(peer_index)] {
             return Err(Refused::UnknownMember);
         }
-        let known = self.peers[seat].incarnation;
+        let known = self.peers[peer_index].incarnation;
         if known.is_some_and(|known| known != from_incarnation)
             && !mutant::active(Mutant::AnyIncarnation)
         {
@@ -111,19 +111,19 @@ impl Replicator {
             }
         }
         // A message without clocks is judged by the last one that had them.
-        let known = self.progress.members[self.index(seat)].clock;
+        let known = self.progress.members[self.index(peer_index)].clock;
         let is_apart = match &clock {
             Some(frame) => self.time.is_apart(now, frame, known),
             None => known.is_some_and(|clock| clock.is_apart),
         };
         if is_apart {
             if let Some(frame) = &clock {
-                self.note_clock(now, seat, frame, true);
+                self.note_clock(now, peer_index, frame, true);
             }
             return Err(Refused::TimeApart);
         }
         Ok(Checked {
-            seat,
+            peer_index,
             header,
             frames,
         })
@@ -137,16 +137,16 @@ impl Replicator {
         deliver: &mut impl Deliver,
     ) {
         let Checked {
-            seat,
+            peer_index,
             header,
             frames,
         } = checked;
-        let seat = *seat;
-        let before = self.peers[seat].timestamp;
+        let peer_index = *peer_index;
+        let before = self.peers[peer_index].timestamp;
         let mut has_records = false;
-        self.take_sender(now, incarnation, seat, header);
-        let echoed = self.take_echo(now, seat, header);
-        self.take_echoes_of_others(now, seat, header);
+        self.take_sender(now, incarnation, peer_index, header);
+        let echoed = self.take_echo(now, peer_index, header);
+        self.take_echoes_of_others(now, peer_index, header);
         let mut acknowledges = false;
         let mut held_there = Vec::new();
         for frame in *frames {
@@ -154,11 +154,11 @@ impl Replicator {
             match frame {
                 Frame::Records(groups) => {
                     has_records = true;
-                    self.take_records(now, (seat, incarnation), before, groups, deliver);
+                    self.take_records(now, (peer_index, incarnation), before, groups, deliver);
                 }
                 Frame::Acknowledge(entries) => {
                     acknowledges = true;
-                    self.take_acknowledgements(now, seat, entries);
+                    self.take_acknowledgements(now, peer_index, entries);
                 }
                 Frame::KeepAlive { answer, carry } => {
                     if answer {
@@ -168,17 +168,17 @@ impl Replicator {
                         routes.carry |= carry;
                     }
                     // Nothing else was left to be sent: what the head names was.
-                    let reached = self.peers[seat].inbound.end();
+                    let reached = self.peers[peer_index].inbound.end();
                     if !has_records && header.head > reached {
-                        self.notice_gap(now, seat, (reached + 1, header.head), before);
+                        self.notice_gap(now, peer_index, (reached + 1, header.head), before);
                     }
                 }
-                Frame::Image(image) => self.take_image(now, seat, image, deliver),
+                Frame::Image(image) => self.take_image(now, peer_index, image, deliver),
                 Frame::ImageEnd(end) => {
-                    self.take_image_end(now, seat, &end, core::mem::take(&mut held_there));
+                    self.take_image_end(now, peer_index, &end, core::mem::take(&mut held_there));
                 }
                 Frame::ImageAcknowledge(acknowledge) => {
-                    self.take_image_acknowledge(now, seat, &acknowledge);
+                    self.take_image_acknowledge(now, peer_index, &acknowledge);
                 }
                 Frame::Membership(kind, body) => {
                     let Some(frame) = Membership::read(kind, body) else {
@@ -187,79 +187,84 @@ impl Replicator {
                     if let Membership::JoinVector { held } = &frame {
                         held_there.clone_from(held);
                     }
-                    self.take_membership(seat, header.head, &frame);
+                    self.take_membership(peer_index, header.head, &frame);
                 }
                 Frame::Keys(keys) => {
                     // Messages overtake each other: the sender's clock says which is later.
-                    let known = &mut self.peers[seat].keys;
+                    let known = &mut self.peers[peer_index].keys;
                     if known.is_none_or(|(_, at)| at <= header.timestamp) {
                         *known = Some((keys, header.timestamp));
                     }
                 }
-                Frame::Clock(frame) => self.take_clock(now, seat, &frame, deliver),
+                Frame::Clock(frame) => self.take_clock(now, peer_index, &frame, deliver),
                 Frame::Audit(body) => {
-                    let from = self.peers[seat].member;
+                    let from = self.peers[peer_index].member;
                     deliver.audit(now, from, body);
                 }
                 Frame::Stream(position) => {
-                    let from = self.peers[seat].member;
+                    let from = self.peers[peer_index].member;
                     deliver.stream(from, incarnation, position);
                 }
-                Frame::Ask(runs) => self.take_ask(seat, runs),
-                Frame::Lacks(runs) => self.take_lacks(now, seat, runs),
+                Frame::Ask(runs) => self.take_ask(peer_index, runs),
+                Frame::Lacks(runs) => self.take_lacks(now, peer_index, runs),
                 Frame::Padding => {}
                 Frame::Skipped => self.counters.frames_skipped += 1,
             }
         }
-        self.take_announcement(seat, acknowledges);
-        self.complete_image(seat, deliver);
-        if self.peers[seat].reports_own == Some(false) {
-            let index = self.index(seat);
+        self.take_announcement(peer_index, acknowledges);
+        self.complete_image(peer_index, deliver);
+        if self.peers[peer_index].reports_own == Some(false) {
+            let index = self.index(peer_index);
             self.heard_vector[index] = header.head;
         }
-        self.mark(now, seat, header, echoed, acknowledges);
-        let peer = &mut self.peers[seat];
+        self.mark(now, peer_index, header, echoed, acknowledges);
+        let peer = &mut self.peers[peer_index];
         if acknowledges {
             let held_back = self.coalescing.is_open();
-            peer.want_lost((now, held_back), seat, &mut self.sent, &mut self.counters);
+            peer.want_lost(
+                (now, held_back),
+                peer_index,
+                &mut self.sent,
+                &mut self.counters,
+            );
             if let Some(outbound) = &mut peer.outbound {
                 outbound.want_lost(peer.echoed, peer.round_trip.reordering());
             }
         }
         if peer.standing == Standing::Absent {
-            self.returns(now, seat);
+            self.returns(now, peer_index);
         }
         self.judge_members(now);
     }
 
     /// A member that was dropped from the log in its silence is heard again: the log still has what it lacks, or its walk
     /// begins.
-    fn returns(&mut self, now: Time, seat: usize) {
-        let index = self.index(seat);
-        let peer = &mut self.peers[seat];
+    fn returns(&mut self, now: Time, peer_index: usize) {
+        let index = self.index(peer_index);
+        let peer = &mut self.peers[peer_index];
         if peer.acknowledged < self.log.pruned() {
-            return self.begin_walk(seat);
+            return self.begin_walk(peer_index);
         }
         peer.return_to_log();
-        peer.rearm(now, seat, &self.sent, self.sent_through, &self.config);
+        peer.rearm(now, peer_index, &self.sent, self.sent_through, &self.config);
         let progress = &mut self.progress.members[index];
         (progress.standing, progress.lags_since) = (Standing::Current, None);
         if mutant::active(Mutant::OwedImageForgotten) {
-            self.peers[seat].outbound = None;
+            self.peers[peer_index].outbound = None;
         }
         // What it is owed of an incarnation that ended comes by the image that goes there, and by no other.
-        self.end_walk(seat);
+        self.end_walk(peer_index);
     }
 
     fn take_sender(
         &mut self,
         now: Time,
         incarnation: Incarnation,
-        seat: usize,
+        peer_index: usize,
         header: &Header<'_>,
     ) {
-        let index = self.index(seat);
-        let peer = &mut self.peers[seat];
+        let index = self.index(peer_index);
+        let peer = &mut self.peers[peer_index];
         peer.heard = Some(now);
         if peer
             .timestamp
@@ -286,13 +291,13 @@ impl Replicator {
 
     /// The own time at which the sender must have been done with what its head names: when its echo left here, and for
     /// how long the sender held it.
-    fn take_echo(&mut self, now: Time, seat: usize, header: &Header<'_>) -> Time {
+    fn take_echo(&mut self, now: Time, peer_index: usize, header: &Header<'_>) -> Time {
         let Some(echo) = header.echo_of(self.config.member) else {
             return Time::ZERO;
         };
-        let index = self.index(seat);
+        let index = self.index(peer_index);
         let image_at = self.image_at;
-        let peer = &mut self.peers[seat];
+        let peer = &mut self.peers[peer_index];
         if image_at.is_some_and(|at| echo.timestamp > at) {
             peer.head_since_image.get_or_insert(header.head);
         }
@@ -315,36 +320,41 @@ impl Replicator {
     fn take_records(
         &mut self,
         now: Time,
-        (seat, incarnation): (usize, Incarnation),
+        (peer_index, incarnation): (usize, Incarnation),
         echo: Option<(Time, Time)>,
         groups: Groups<'_>,
         deliver: &mut impl Deliver,
     ) {
-        let index = self.index(seat);
-        if !self.ready && self.peers[seat].base.is_none() {
+        let index = self.index(peer_index);
+        if !self.ready && self.peers[peer_index].base.is_none() {
             self.counters.groups_before_base += groups.end - groups.first;
             return;
         }
-        let inbound = &mut self.peers[seat].inbound;
+        let inbound = &mut self.peers[peer_index].inbound;
         let (first, last, reached) = (groups.first, groups.end - 1, inbound.end());
         let arrival = inbound.take(incarnation, groups, &mut self.counters, deliver);
         self.progress.members[index].received = inbound.received();
         if let Some(routes) = &mut self.routes {
             routes.asking.brings(first, last);
-            self.settle_gaps(seat);
+            self.settle_gaps(peer_index);
             if arrival.new && first > reached + 1 {
-                self.notice_gap(now, seat, (reached + 1, first - 1), echo);
+                self.notice_gap(now, peer_index, (reached + 1, first - 1), echo);
             }
         }
         // Of a gap that the relay is asked for the origin is not to hear yet.
         let routes = self.routes.as_ref();
-        let held = routes.is_some_and(|routes| routes.asking.held_back(seat).is_some());
+        let held = routes.is_some_and(|routes| routes.asking.held_back(peer_index).is_some());
         // What was no news is acknowledged again: the acknowledgement was lost, or came too late.
         self.want_acknowledge(now, arrival.gap && !held);
     }
 
-    fn take_acknowledgements(&mut self, now: Time, seat: usize, entries: Acknowledgements<'_>) {
-        let (index, count) = (self.index(seat), self.members.len());
+    fn take_acknowledgements(
+        &mut self,
+        now: Time,
+        peer_index: usize,
+        entries: Acknowledgements<'_>,
+    ) {
+        let (index, count) = (self.index(peer_index), self.members.len());
         let mut reports_own = false;
         for entry in entries {
             let Ok(origin) = self.members.binary_search(&entry.origin) else {
@@ -355,30 +365,36 @@ impl Replicator {
             self.heard_vector[origin] = self.heard_vector[origin].max(entry.applied);
             reports_own |= origin == index;
             if origin == self.me {
-                let peer = &mut self.peers[seat];
+                let peer = &mut self.peers[peer_index];
                 if peer.acknowledges(&entry) || peer.retransmit_at.is_none() {
-                    peer.rearm(now, seat, &self.sent, self.sent_through, &self.config);
+                    peer.rearm(now, peer_index, &self.sent, self.sent_through, &self.config);
                 }
                 if mutant::active(Mutant::RelayVouches) {
-                    let behind = self.vouched_for(seat);
+                    let behind = self.vouched_for(peer_index);
                     let all = self.peers.iter_mut().enumerate();
-                    for (_, peer) in all.filter(|(seat, _)| behind >> seat & 1 != 0) {
+                    for (_, peer) in all.filter(|(peer_index, _)| behind >> peer_index & 1 != 0) {
                         peer.acknowledges(&entry);
                     }
                 }
-                let peer = &self.peers[seat];
+                let peer = &self.peers[peer_index];
                 self.progress.members[index].acknowledged = peer.acknowledged;
-                self.end_walk(seat);
+                self.end_walk(peer_index);
                 self.prune();
             }
         }
-        self.peers[seat].reports_own = Some(reports_own);
+        self.peers[peer_index].reports_own = Some(reports_own);
     }
 
-    fn take_image(&mut self, now: Time, seat: usize, image: Image<'_>, deliver: &mut impl Deliver) {
+    fn take_image(
+        &mut self,
+        now: Time,
+        peer_index: usize,
+        image: Image<'_>,
+        deliver: &mut impl Deliver,
+    ) {
         let mut brought = false;
         let delay = self.config.acknowledge_delay;
-        let peer = &mut self.peers[seat];
+        let peer = &mut self.peers[peer_index];
         if peer.inbound_image.chunk(image.walk, image.index) {
             brought = true;
             self.counters.image_chunks_delivered += 1;
@@ -401,23 +417,34 @@ impl Replicator {
         }
     }
 
-    fn take_image_acknowledge(&mut self, now: Time, seat: usize, acknowledge: &ImageAcknowledge) {
-        let Some(outbound) = &mut self.peers[seat].outbound else {
+    fn take_image_acknowledge(
+        &mut self,
+        now: Time,
+        peer_index: usize,
+        acknowledge: &ImageAcknowledge,
+    ) {
+        let Some(outbound) = &mut self.peers[peer_index].outbound else {
             return;
         };
         if outbound.acknowledged(now, acknowledge) {
             let unnamed = outbound
                 .held
                 .split_off(outbound.named.min(outbound.held.len()));
-            self.forget_walk_of(seat, &unnamed);
+            self.forget_walk_of(peer_index, &unnamed);
         }
     }
 
-    fn take_image_end(&mut self, now: Time, seat: usize, end: &ImageEndFrame<'_>, held: Vec<Held>) {
+    fn take_image_end(
+        &mut self,
+        now: Time,
+        peer_index: usize,
+        end: &ImageEndFrame<'_>,
+        held: Vec<Held>,
+    ) {
         let delay = self.config.acknowledge_delay;
         let known = |member: &MemberId| self.members.binary_search(member).is_ok();
         let vector = end.vector().filter(|(member, _)| known(member));
-        let image = &mut self.peers[seat].inbound_image;
+        let image = &mut self.peers[peer_index].inbound_image;
         image.ended(
             end.walk,
             end.chunks,
@@ -428,8 +455,8 @@ impl Replicator {
         image.acknowledge_at.get_or_insert(now + delay);
     }
 
-    fn complete_image(&mut self, seat: usize, deliver: &mut impl Deliver) {
-        let peer = &mut self.peers[seat];
+    fn complete_image(&mut self, peer_index: usize, deliver: &mut impl Deliver) {
+        let peer = &mut self.peers[peer_index];
         let without_chunks = mutant::active(Mutant::FalseFullyUpdated);
         if let Some(kind) = peer.inbound_image.completes(without_chunks) {
             let image = &peer.inbound_image;
@@ -446,14 +473,14 @@ impl Replicator {
     fn mark(
         &mut self,
         now: Time,
-        seat: usize,
+        peer_index: usize,
         header: &Header<'_>,
         echoed: Time,
         acknowledges: bool,
     ) {
-        let index = self.index(seat);
+        let index = self.index(peer_index);
         let heard = acknowledges || self.heard_vector[index] > 0;
-        let peer = &mut self.peers[seat];
+        let peer = &mut self.peers[peer_index];
         let applied = peer.inbound.applied();
         if header.head <= applied || mutant::active(Mutant::CoveredWhenHeard) {
             let progress = &mut self.progress.members[index];

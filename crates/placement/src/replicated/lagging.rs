@@ -21,8 +21,8 @@ impl Replicator {
     #[must_use]
     pub fn image_room(&self, member: MemberId) -> usize {
         let outbound = self
-            .seat(member)
-            .and_then(|seat| self.peers[seat].outbound.as_ref());
+            .peer_index(member)
+            .and_then(|peer_index| self.peers[peer_index].outbound.as_ref());
         outbound
             .filter(|outbound| outbound.finished.is_none())
             .map_or(0, OutboundImage::room)
@@ -84,7 +84,7 @@ impl Replicator {
         walk: u32,
         deliver: &mut impl Deliver,
     ) {
-        let Some(server) = self.seat(from) else {
+        let Some(server) = self.peer_index(from) else {
             return;
         };
         let image = &mut self.peers[server].inbound_image;
@@ -95,14 +95,14 @@ impl Replicator {
         image.acknowledge_at = Some(now);
         let vector = core::mem::take(&mut image.vector);
         for &(origin, sequence) in &vector {
-            let Some(seat) = self.seat(origin) else {
+            let Some(peer_index) = self.peer_index(origin) else {
                 continue;
             };
-            let peer = &mut self.peers[seat];
+            let peer = &mut self.peers[peer_index];
             let incarnation = peer.incarnation.unwrap_or_default();
             peer.inbound
                 .cover(incarnation, sequence, &mut self.counters, deliver);
-            self.applied_more(seat);
+            self.applied_more(peer_index);
         }
         self.joined_image(server, &vector);
         self.counters.images_joined += 1;
@@ -111,8 +111,8 @@ impl Replicator {
     }
 
     fn walking(&mut self, member: MemberId, walk: u32) -> Result<&mut OutboundImage, ImageError> {
-        let seat = self.seat(member).ok_or(ImageError::NotWalking)?;
-        let outbound = self.peers[seat]
+        let peer_index = self.peer_index(member).ok_or(ImageError::NotWalking)?;
+        let outbound = self.peers[peer_index]
             .outbound
             .as_mut()
             .filter(|outbound| outbound.walk == walk);
@@ -130,8 +130,8 @@ impl Replicator {
             );
             return;
         }
-        for seat in 0..self.peers.len() {
-            let peer = &mut self.peers[seat];
+        for peer_index in 0..self.peers.len() {
+            let peer = &mut self.peers[peer_index];
             let high = |pin| self.log.is_half(pin, self.sent_through) || self.sent.is_half(pin);
             if !peer.pin().is_some_and(high) {
                 continue;
@@ -142,44 +142,44 @@ impl Replicator {
                 // Its walk goes on. What the log loses meanwhile a second walk brings, from where this one began: a
                 // smaller one, where beginning again might never end.
                 Standing::Imaging if heard => peer.lose_log(),
-                _ if heard => self.begin_walk(seat),
-                _ => self.give_up_on(seat),
+                _ if heard => self.begin_walk(peer_index),
+                _ => self.give_up_on(peer_index),
             }
         }
         self.prune();
     }
 
     /// A silent member is served by nothing until it is heard again.
-    pub(super) fn give_up_on(&mut self, seat: usize) {
-        let (index, head) = (self.index(seat), self.log.head());
-        let peer = &mut self.peers[seat];
+    pub(super) fn give_up_on(&mut self, peer_index: usize) {
+        let (index, head) = (self.index(peer_index), self.log.head());
+        let peer = &mut self.peers[peer_index];
         peer.drop_from_log(Standing::Absent, head);
         peer.outbound = None;
-        self.forget_walk(seat);
+        self.forget_walk(peer_index);
         let progress = &mut self.progress.members[index];
         progress.standing = Standing::Absent;
         progress.lags_since.get_or_insert(self.clock);
     }
 
     /// A member that fell off the log is served from the tables from now on.
-    pub(super) fn begin_walk(&mut self, seat: usize) {
-        let (index, head) = (self.index(seat), self.log.head());
-        self.peers[seat].drop_from_log(Standing::Imaging, head);
+    pub(super) fn begin_walk(&mut self, peer_index: usize) {
+        let (index, head) = (self.index(peer_index), self.log.head());
+        self.peers[peer_index].drop_from_log(Standing::Imaging, head);
         let progress = &mut self.progress.members[index];
         progress.standing = Standing::Imaging;
         progress.lags_since.get_or_insert(self.clock);
         // Who joins must not take another image for its sponsor's, which alone has all of the incarnations that ended.
-        if !self.peers[seat].joining {
-            self.begin_image(seat);
+        if !self.peers[peer_index].joining {
+            self.begin_image(peer_index);
         }
     }
 
     /// An image for a member begins, wherever the log serves it from.
-    pub(super) fn begin_image(&mut self, seat: usize) {
-        let (index, count, head) = (self.index(seat), self.members.len(), self.log.head());
+    pub(super) fn begin_image(&mut self, peer_index: usize) {
+        let (index, count, head) = (self.index(peer_index), self.members.len(), self.log.head());
         let (vector, held) = (self.vector(), self.held_now(index));
         self.walks += 1;
-        let peer = &mut self.peers[seat];
+        let peer = &mut self.peers[peer_index];
         peer.walk = self.walks;
         let (member, walk) = (peer.member, peer.walk);
         peer.outbound = Some(OutboundImage::new(walk, vector, held));
@@ -206,10 +206,10 @@ impl Replicator {
 
     /// What a lagging applied has passed where its walk began: it is served from the log again, or, where the log has lost
     /// what followed, by a walk from there.
-    pub(super) fn end_walk(&mut self, seat: usize) {
-        let index = self.index(seat);
-        let owed = self.walk_is_owed(seat);
-        let peer = &mut self.peers[seat];
+    pub(super) fn end_walk(&mut self, peer_index: usize) {
+        let index = self.index(peer_index);
+        let owed = self.walk_is_owed(peer_index);
+        let peer = &mut self.peers[peer_index];
         if peer.standing == Standing::Current && peer.outbound.is_some() && !owed {
             peer.outbound = None;
             let (member, walk) = (peer.member, peer.walk);
@@ -221,7 +221,7 @@ impl Replicator {
         let kept =
             peer.acknowledged >= self.log.pruned() || mutant::active(Mutant::LogNotKeptDuringWalk);
         if !kept {
-            self.begin_walk(seat);
+            self.begin_walk(peer_index);
         } else {
             peer.outbound = None;
             peer.return_to_log();

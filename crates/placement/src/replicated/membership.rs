@@ -55,10 +55,10 @@ impl Replicator {
         self.config.epoch = roster.epoch;
         self.present[self.me] = true;
         self.counters.rosters_installed += 1;
-        for seat in 0..self.peers.len() {
-            let (index, member) = (self.index(seat), self.peers[seat].member);
+        for peer_index in 0..self.peers.len() {
+            let (index, member) = (self.index(peer_index), self.peers[peer_index].member);
             let named = roster.named(member);
-            let peer = &mut self.peers[seat];
+            let peer = &mut self.peers[peer_index];
             let stays = self.present[index]
                 && named.is_some_and(|named| {
                     named.is_none()
@@ -72,7 +72,7 @@ impl Replicator {
                 peer.begin_epoch();
                 self.progress.members[index].incarnation = peer.incarnation;
             } else if self.present[index] || named.is_some() {
-                self.replace(seat, named, deliver);
+                self.replace(peer_index, named, deliver);
             }
         }
         let half_images = core::mem::take(&mut self.half_images);
@@ -124,12 +124,12 @@ impl Replicator {
     /// A member ends, begins, or both.
     fn replace(
         &mut self,
-        seat: usize,
+        peer_index: usize,
         named: Option<Option<Incarnation>>,
         deliver: &mut impl Deliver,
     ) {
-        let (index, count, head) = (self.index(seat), self.members.len(), self.log.head());
-        let member = self.peers[seat].member;
+        let (index, count, head) = (self.index(peer_index), self.members.len(), self.log.head());
+        let member = self.peers[peer_index].member;
         let mut peer = Peer::new(member, &self.config);
         peer.incarnation = named.flatten();
         if named.is_some() {
@@ -140,7 +140,7 @@ impl Replicator {
         } else {
             peer.standing = Standing::Out;
         }
-        let mut old = core::mem::replace(&mut self.peers[seat], peer);
+        let mut old = core::mem::replace(&mut self.peers[peer_index], peer);
         taken(match (self.present[index], named.is_some()) {
             (true, true) => Branch::MemberReplaced,
             (false, true) => Branch::MemberBegins,
@@ -154,12 +154,12 @@ impl Replicator {
                 self.confirms[row * count + column] = None;
             }
         }
-        let standing = self.peers[seat].standing;
+        let standing = self.peers[peer_index].standing;
         let progress = &mut self.progress.members[index];
         *progress = begin(member);
-        progress.incarnation = self.peers[seat].incarnation;
+        progress.incarnation = self.peers[peer_index].incarnation;
         progress.standing = standing;
-        progress.joining = self.peers[seat].joining;
+        progress.joining = self.peers[peer_index].joining;
         for other in &mut self.peers {
             other.forget_origin(index, member);
         }
@@ -201,39 +201,45 @@ impl Replicator {
     }
 
     /// A frame of joining, leaving or closing.
-    pub(super) fn take_membership(&mut self, seat: usize, head: u64, frame: &Membership) {
+    pub(super) fn take_membership(&mut self, peer_index: usize, head: u64, frame: &Membership) {
         match frame {
-            Membership::Join { .. } => self.peers[seat].announced = true,
+            Membership::Join { .. } => self.peers[peer_index].announced = true,
             Membership::JoinConfirm {
                 member,
                 incarnation,
                 head: begins_after,
             } if *begins_after <= head => {
-                self.take_confirm(seat, *member, *incarnation, *begins_after);
+                self.take_confirm(peer_index, *member, *incarnation, *begins_after);
             }
             // Who names more than it has committed would have the newcomer wait for what never comes.
             Membership::JoinConfirm { .. } => self.counters.frames_inert += 1,
             Membership::JoinVector { held } => {
                 for held in held {
-                    self.take_held(seat, head, held, false);
+                    self.take_held(peer_index, head, held, false);
                 }
             }
-            Membership::Close { held } => self.take_held(seat, head, held, true),
+            Membership::Close { held } => self.take_held(peer_index, head, held, true),
             Membership::Leave { .. } => {
-                let peer = &mut self.peers[seat];
+                let peer = &mut self.peers[peer_index];
                 let member = peer.member;
                 if !core::mem::replace(&mut peer.leaving, true) {
-                    let index = self.index(seat);
+                    let index = self.index(peer_index);
                     self.progress.members[index].leaving = true;
                     self.push_event(member, Event::Leaving { member });
                 }
             }
             Membership::LeaveConfirm { .. } => self.counters.frames_inert += 1,
         }
-        self.newcomers |= self.peers[seat].announced;
+        self.newcomers |= self.peers[peer_index].announced;
     }
 
-    fn take_confirm(&mut self, seat: usize, member: MemberId, incarnation: Incarnation, head: u64) {
+    fn take_confirm(
+        &mut self,
+        peer_index: usize,
+        member: MemberId,
+        incarnation: Incarnation,
+        head: u64,
+    ) {
         let count = self.members.len();
         let Ok(newcomer) = self.members.binary_search(&member) else {
             self.counters.frames_inert += 1;
@@ -244,11 +250,11 @@ impl Replicator {
             self.counters.frames_inert += 1;
             return;
         }
-        self.confirms[self.index(seat) * count + newcomer] = Some(head);
-        if newcomer == self.me && !self.ready && self.peers[seat].base.is_none() {
+        self.confirms[self.index(peer_index) * count + newcomer] = Some(head);
+        if newcomer == self.me && !self.ready && self.peers[peer_index].base.is_none() {
             taken(Branch::StreamBegins);
-            let index = self.index(seat);
-            let peer = &mut self.peers[seat];
+            let index = self.index(peer_index);
+            let peer = &mut self.peers[peer_index];
             peer.base = Some(head);
             peer.inbound.begin_at(head);
             self.progress.members[index].received = head;
@@ -256,11 +262,11 @@ impl Replicator {
     }
 
     /// What the last message of this member said of its joining, after all its frames were taken.
-    pub(super) fn take_announcement(&mut self, seat: usize, acknowledges: bool) {
-        let announced = core::mem::take(&mut self.peers[seat].announced);
+    pub(super) fn take_announcement(&mut self, peer_index: usize, acknowledges: bool) {
+        let announced = core::mem::take(&mut self.peers[peer_index].announced);
         if acknowledges || announced {
-            let index = self.index(seat);
-            self.peers[seat].joining = announced;
+            let index = self.index(peer_index);
+            self.peers[peer_index].joining = announced;
             self.progress.members[index].joining = announced;
             self.newcomers |= announced;
         }
@@ -282,9 +288,9 @@ impl Replicator {
         if self.ready {
             self.sponsor(now);
         }
-        for seat in 0..self.peers.len() {
-            self.end_walk(seat);
-            let peer = &self.peers[seat];
+        for peer_index in 0..self.peers.len() {
+            self.end_walk(peer_index);
+            let peer = &self.peers[peer_index];
             let (own, floor) = (self.config.member, peer.floor());
             let covers = |&(origin, sequence): &(MemberId, u64)| origin == own && sequence >= floor;
             let mut images = peer.outbound.iter();
@@ -292,7 +298,7 @@ impl Replicator {
             let fell_off = floor > peer.begins_after && peer.acknowledged < floor;
             if peer.standing == Standing::Imaging && fell_off && !served && !peer.joining {
                 // It fell off the log while it joined.
-                self.begin_image(seat);
+                self.begin_image(peer_index);
             }
         }
         self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
@@ -300,10 +306,12 @@ impl Replicator {
 
     /// Lets newcomers in whose sponsor this member is.
     fn sponsor(&mut self, now: Time) {
-        let joined = |seat: usize| self.present[self.index(seat)] && !self.peers[seat].joining;
+        let joined = |peer_index: usize| {
+            self.present[self.index(peer_index)] && !self.peers[peer_index].joining
+        };
         let is_first = (0..self.peers.len())
-            .filter(|&seat| joined(seat))
-            .all(|seat| seat >= self.me);
+            .filter(|&peer_index| joined(peer_index))
+            .all(|peer_index| peer_index >= self.me);
         let has_all = self.closings.iter().all(|closing| closing.whole)
             || mutant::active(Mutant::CutBeforeConfirmed);
         if !is_first || !has_all {
@@ -313,40 +321,46 @@ impl Replicator {
             });
             return;
         }
-        for seat in 0..self.peers.len() {
-            let waits = self.present[self.index(seat)] && self.peers[seat].joining;
-            let over = self.peers[seat].outbound.as_ref().is_none_or(|outbound| {
-                // It has all of an image and still joins: what it needs has changed since.
-                let since = outbound.joined_at;
-                since.is_some_and(|since| now.since(since) > self.config.silent_after)
-            });
+        for peer_index in 0..self.peers.len() {
+            let waits = self.present[self.index(peer_index)] && self.peers[peer_index].joining;
+            let over = self.peers[peer_index]
+                .outbound
+                .as_ref()
+                .is_none_or(|outbound| {
+                    // It has all of an image and still joins: what it needs has changed since.
+                    let since = outbound.joined_at;
+                    since.is_some_and(|since| now.since(since) > self.config.silent_after)
+                });
             if !waits || !over {
                 continue;
             }
-            if !self.is_confirmed(seat) {
+            if !self.is_confirmed(peer_index) {
                 taken(Branch::NewcomerUnconfirmed);
-            } else if self.is_held_up(seat, now) {
+            } else if self.is_held_up(peer_index, now) {
                 taken(Branch::NewcomerHeldUp);
             } else {
                 taken(Branch::NewcomerServed);
-                self.begin_image(seat);
+                self.begin_image(peer_index);
             }
         }
     }
 
     /// Whether a newcomer waits for one that began to join earlier: for a while, since one that cannot take its image has no end.
-    fn is_held_up(&mut self, seat: usize, now: Time) -> bool {
-        if !self.may_lack_predecessor(seat) {
+    fn is_held_up(&mut self, peer_index: usize, now: Time) -> bool {
+        if !self.may_lack_predecessor(peer_index) {
             return false;
         }
-        let since = *self.peers[seat].held_up.get_or_insert(now);
+        let since = *self.peers[peer_index].held_up.get_or_insert(now);
         now.since(since) < HELD_UP_MAX
     }
 
     /// Whether somebody who began to join earlier may have something of this newcomer's earlier incarnation that nobody else has, and cannot
     /// say so before it has joined. Who is restarted goes on with what the incarnation before had reported, so it needs all of that.
-    fn may_lack_predecessor(&self, seat: usize) -> bool {
-        let (member, named_at) = (self.peers[seat].member, self.peers[seat].named_at);
+    fn may_lack_predecessor(&self, peer_index: usize) -> bool {
+        let (member, named_at) = (
+            self.peers[peer_index].member,
+            self.peers[peer_index].named_at,
+        );
         let mut closings = self.closings.iter();
         closings.any(|closing| closing.member == member && !closing.closed)
             && (0..self.peers.len()).any(|other| {
@@ -357,11 +371,11 @@ impl Replicator {
     }
 
     /// Whether all members keep what follows for a newcomer, and all that came before is applied here.
-    fn is_confirmed(&self, seat: usize) -> bool {
-        let (count, newcomer) = (self.members.len(), self.index(seat));
+    fn is_confirmed(&self, peer_index: usize) -> bool {
+        let (count, newcomer) = (self.members.len(), self.index(peer_index));
         mutant::active(Mutant::CutBeforeConfirmed)
             || (0..self.peers.len())
-                .filter(|&other| other != seat && self.present[self.index(other)])
+                .filter(|&other| other != peer_index && self.present[self.index(other)])
                 .all(|other| {
                     let confirm = self.confirms[self.index(other) * count + newcomer];
                     confirm.is_some_and(|head| self.peers[other].inbound.applied() >= head)
@@ -373,48 +387,50 @@ impl Replicator {
         if self.ready || !self.present[self.me] {
             return;
         }
-        let covered = |seat: usize| {
-            let peer = &self.peers[seat];
-            !self.present[self.index(seat)]
+        let covered = |peer_index: usize| {
+            let peer = &self.peers[peer_index];
+            !self.present[self.index(peer_index)]
                 || peer.base.is_some_and(|base| peer.covered >= base)
                 || mutant::active(Mutant::CutBeforeConfirmed)
         };
         // Entries were written while the sponsor walked: of some groups the image has a part, and the rest is on its way.
         // Their writers had committed them before it came here, so name them once they heard what was sent here afterwards.
-        let whole = |seat: usize| {
-            let peer = &self.peers[seat];
+        let whole = |peer_index: usize| {
+            let peer = &self.peers[peer_index];
             let reached = |head: u64| peer.inbound.applied() >= head;
             self.image_at.is_none()
-                || !self.present[self.index(seat)]
+                || !self.present[self.index(peer_index)]
                 || peer.head_since_image.is_some_and(reached)
                 || mutant::active(Mutant::ReadyInMidGroup)
         };
         // Anyone who is alone in its epoch has what all members have: there is nobody whose image it could wait for.
-        let alone = !(0..self.peers.len()).any(|seat| self.present[self.index(seat)]);
+        let alone = !(0..self.peers.len()).any(|peer_index| self.present[self.index(peer_index)]);
         let imaged = self.imaged || alone;
-        if !imaged || !(0..self.peers.len()).all(|seat| covered(seat) && whole(seat)) {
+        if !imaged
+            || !(0..self.peers.len()).all(|peer_index| covered(peer_index) && whole(peer_index))
+        {
             taken(Branch::NewcomerIncomplete);
             return;
         }
         taken(Branch::NewcomerReady);
         self.ready = true;
         self.push_event(self.config.member, Event::Ready);
-        for seat in 0..self.peers.len() {
-            self.applied_more(seat);
+        for peer_index in 0..self.peers.len() {
+            self.applied_more(peer_index);
         }
         self.want_acknowledge(now, true);
     }
 
     /// An image of that member was joined.
-    pub(super) fn joined_image(&mut self, seat: usize, vector: &[(MemberId, u64)]) {
+    pub(super) fn joined_image(&mut self, peer_index: usize, vector: &[(MemberId, u64)]) {
         self.imaged = true;
         for &(origin, sequence) in vector {
-            if let Some(seat) = self.seat(origin) {
-                let covered = &mut self.peers[seat].covered;
+            if let Some(peer_index) = self.peer_index(origin) {
+                let covered = &mut self.peers[peer_index].covered;
                 *covered = (*covered).max(sequence);
             }
         }
-        let held = core::mem::take(&mut self.peers[seat].inbound_image.held);
+        let held = core::mem::take(&mut self.peers[peer_index].inbound_image.held);
         self.join_held(&held);
     }
 
@@ -447,8 +463,8 @@ impl Replicator {
     fn write_confirms(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
         let count = self.peers.len();
         for step in 0..count {
-            let seat = (self.confirm_rotation + step) % count;
-            let peer = &self.peers[seat];
+            let peer_index = (self.confirm_rotation + step) % count;
+            let peer = &self.peers[peer_index];
             let (Some(incarnation), true) = (peer.incarnation, peer.joining) else {
                 continue;
             };
@@ -458,7 +474,7 @@ impl Replicator {
                 head: peer.begins_after,
             };
             if !self.write_member_frame(&confirm, bytes_max, buffer) {
-                self.confirm_rotation = seat;
+                self.confirm_rotation = peer_index;
                 break;
             }
         }

@@ -50,11 +50,11 @@ impl Replicator {
     /// The other members of the epoch.
     fn participants(&self) -> Vec<Participant> {
         (0..self.peers.len())
-            .filter(|&seat| self.present[self.index(seat)])
-            .map(|seat| Participant {
-                index: self.index(seat),
-                joining: self.peers[seat].joining,
-                applied: self.peers[seat].inbound.applied(),
+            .filter(|&peer_index| self.present[self.index(peer_index)])
+            .map(|peer_index| Participant {
+                index: self.index(peer_index),
+                joining: self.peers[peer_index].joining,
+                applied: self.peers[peer_index].inbound.applied(),
             })
             .collect()
     }
@@ -124,8 +124,8 @@ impl Replicator {
     }
 
     /// What a member holds of an ended incarnation.
-    pub(super) fn take_held(&mut self, seat: usize, head: u64, held: &Held, asks: bool) {
-        let index = self.index(seat);
+    pub(super) fn take_held(&mut self, peer_index: usize, head: u64, held: &Held, asks: bool) {
+        let index = self.index(peer_index);
         let of = self.names_bits(&held.of);
         let Some(place) = self.closing_of(held.member, held.incarnation) else {
             self.counters.frames_inert += 1;
@@ -237,9 +237,9 @@ impl Replicator {
                 self.want_acknowledge(now, true);
             }
         }
-        for seat in 0..self.peers.len() {
-            if served >> self.index(seat) & 1 != 0 {
-                self.begin_image(seat);
+        for peer_index in 0..self.peers.len() {
+            if served >> self.index(peer_index) & 1 != 0 {
+                self.begin_image(peer_index);
             }
         }
     }
@@ -270,16 +270,16 @@ impl Replicator {
     }
 
     /// A walk for that member came to nothing.
-    pub(super) fn forget_walk(&mut self, seat: usize) {
-        let index = self.index(seat);
+    pub(super) fn forget_walk(&mut self, peer_index: usize) {
+        let index = self.index(peer_index);
         for closing in &mut self.closings {
             closing.forget_walk(index);
         }
     }
 
     /// A walk for that member was joined, but its end had no room for these incarnations: they need another.
-    pub(super) fn forget_walk_of(&mut self, seat: usize, incarnations: &[Held]) {
-        let index = self.index(seat);
+    pub(super) fn forget_walk_of(&mut self, peer_index: usize, incarnations: &[Held]) {
+        let index = self.index(peer_index);
         for closing in &mut self.closings {
             if incarnations
                 .iter()
@@ -291,8 +291,8 @@ impl Replicator {
     }
 
     /// Whether that member is being walked for, and needs the walk whole.
-    pub(super) fn walk_is_owed(&self, seat: usize) -> bool {
-        let (index, peer) = (self.index(seat), &self.peers[seat]);
+    pub(super) fn walk_is_owed(&self, peer_index: usize) -> bool {
+        let (index, peer) = (self.index(peer_index), &self.peers[peer_index]);
         let under_way = peer
             .outbound
             .as_ref()
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn incarnations_that_are_made_up_push_out_none_that_was() {
         let mut participant = participant();
-        let seat = participant.seat(MemberId(2)).expect("a member");
+        let peer_index = participant.peer_index(MemberId(2)).expect("a member");
         for incarnation in 100..2_000 {
             let held = Held {
                 member: MemberId(3),
@@ -357,7 +357,7 @@ mod tests {
                 settled: false,
                 of: Vec::new(),
             };
-            participant.take_held(seat, 0, &held, true);
+            participant.take_held(peer_index, 0, &held, true);
         }
         assert_eq!(participant.ended().count(), 1 + INDIRECT_MAX);
         assert!(
@@ -376,15 +376,15 @@ mod tests {
     #[test]
     fn a_stream_does_not_begin_beyond_its_head() {
         let mut participant = participant();
-        let seat = participant.seat(MemberId(2)).expect("a member");
+        let peer_index = participant.peer_index(MemberId(2)).expect("a member");
         let confirm = Membership::JoinConfirm {
             member: MemberId(1),
             incarnation: Incarnation(1),
             head: 8,
         };
-        participant.take_membership(seat, 7, &confirm);
+        participant.take_membership(peer_index, 7, &confirm);
         assert_eq!(participant.counters().frames_inert, 1);
-        participant.take_membership(seat, 8, &confirm);
+        participant.take_membership(peer_index, 8, &confirm);
         assert_eq!(participant.counters().frames_inert, 1);
     }
 }

@@ -26,8 +26,13 @@ pub struct Lacking {
 
 impl Replicator {
     /// Takes note of which other members the sender of a message receives.
-    pub(super) fn take_echoes_of_others(&mut self, now: Time, seat: usize, header: &Header<'_>) {
-        let peer = &mut self.peers[seat];
+    pub(super) fn take_echoes_of_others(
+        &mut self,
+        now: Time,
+        peer_index: usize,
+        header: &Header<'_>,
+    ) {
+        let peer = &mut self.peers[peer_index];
         let (from, read) = (peer.member, peer.echoes_read);
         if read.is_some_and(|read| now.since(read) < ECHOES_READ_INTERVAL) {
             return;
@@ -36,7 +41,7 @@ impl Replicator {
             let Ok(of) = self.members.binary_search(&echo.member) else {
                 continue;
             };
-            self.peers[seat].echoes_read = Some(now);
+            self.peers[peer_index].echoes_read = Some(now);
             // Before this member's clock began nothing counts here.
             if echo.held > now.since(Time::ZERO) {
                 continue;
@@ -52,9 +57,9 @@ impl Replicator {
     /// What a member served from the log has not acknowledged; `None` if it has all of it, or is no such member.
     #[must_use]
     pub fn lacking(&self, member: MemberId) -> Option<Lacking> {
-        let seat = self.seat(member)?;
-        let peer = &self.peers[seat];
-        let served = self.progress.members[self.index(seat)].standing;
+        let peer_index = self.peer_index(member)?;
+        let peer = &self.peers[peer_index];
+        let served = self.progress.members[self.index(peer_index)].standing;
         if served != super::Standing::Current || peer.acknowledged >= self.log.head() {
             return None;
         }

@@ -36,7 +36,7 @@ pub struct Replicator {
     pub(super) members: Vec<MemberId>,
     /// The own index.
     pub(super) me: usize,
-    /// The other members in the same order; a *seat* is a place in here.
+    /// The other members in the same order; a *peer_index* is a place in here.
     pub(super) peers: Vec<Peer>,
     pub(super) log: Log,
     pub(super) sent: Sent,
@@ -79,7 +79,7 @@ pub struct Replicator {
     pub(super) frozen: bool,
     /// Which of them the next acknowledgement speaks of first.
     pub(super) closing_rotation: usize,
-    /// Of which newcomer it does, by seat.
+    /// Of which newcomer it does, by peer_index.
     pub(super) confirm_rotation: usize,
     /// Whether it speaks of incarnations that ended before it speaks of newcomers.
     pub(super) closings_first: bool,
@@ -132,8 +132,8 @@ impl Replicator {
         };
         let joins = config.joins;
         if joins {
-            for seat in &mut peers {
-                seat.standing = Standing::Out;
+            for peer_index in &mut peers {
+                peer_index.standing = Standing::Out;
             }
             for member in &mut progress.members {
                 member.standing = Standing::Out;
@@ -315,14 +315,19 @@ impl Replicator {
     pub fn handle_timeout(&mut self, now: Time) {
         let most = self.config.retransmit_max;
         let held_back = self.coalescing.is_open();
-        for (seat, peer) in self.peers.iter_mut().enumerate() {
+        for (peer_index, peer) in self.peers.iter_mut().enumerate() {
             if peer.reorder_at.is_some_and(|at| at <= now) {
-                peer.want_lost((now, held_back), seat, &mut self.sent, &mut self.counters);
+                peer.want_lost(
+                    (now, held_back),
+                    peer_index,
+                    &mut self.sent,
+                    &mut self.counters,
+                );
             }
             if peer.retransmit_at.is_some_and(|at| at <= now) {
                 peer.timed_out(
                     now,
-                    seat,
+                    peer_index,
                     &mut self.sent,
                     self.sent_through,
                     &self.config,
@@ -334,12 +339,12 @@ impl Replicator {
                 peer.outbound = Some(outbound);
             }
         }
-        for seat in 0..self.peers.len() {
-            let peer = &self.peers[seat];
+        for peer_index in 0..self.peers.len() {
+            let peer = &self.peers[peer_index];
             // A walk whose log is lost holds back nothing, so that only the time ends it.
             let walks_on = peer.standing == Standing::Imaging && peer.pin().is_none();
             if walks_on && !peer.is_heard(now, &self.config) {
-                self.give_up_on(seat);
+                self.give_up_on(peer_index);
             }
         }
         self.coalesce(now);
@@ -444,11 +449,11 @@ impl Replicator {
             }
             return;
         }
-        let Some(seat) = self.seat(origin) else {
+        let Some(peer_index) = self.peer_index(origin) else {
             return;
         };
-        if self.peers[seat].inbound.set_applied(sequence) {
-            self.applied_more(seat);
+        if self.peers[peer_index].inbound.set_applied(sequence) {
+            self.applied_more(peer_index);
             self.want_acknowledge(now, false);
             self.judge_members(now);
         }
@@ -473,16 +478,16 @@ impl Replicator {
         &self.counters
     }
 
-    /// The seat of another member.
-    pub(super) fn seat(&self, member: MemberId) -> Option<usize> {
+    /// The peer_index of another member.
+    pub(super) fn peer_index(&self, member: MemberId) -> Option<usize> {
         self.peers
             .binary_search_by_key(&member, |peer| peer.member)
             .ok()
     }
 
-    /// The index of a seat.
-    pub(super) fn index(&self, seat: usize) -> usize {
-        seat + usize::from(seat >= self.me)
+    /// The index of a peer_index.
+    pub(super) fn index(&self, peer_index: usize) -> usize {
+        peer_index + usize::from(peer_index >= self.me)
     }
 
     /// There is news to acknowledge; `prompt` when a sender waits for it.
@@ -521,9 +526,9 @@ impl Replicator {
     }
 
     /// A stream was applied further: what was waiting for that counts now.
-    pub(super) fn applied_more(&mut self, seat: usize) {
-        let index = self.index(seat);
-        let inbound = &self.peers[seat].inbound;
+    pub(super) fn applied_more(&mut self, peer_index: usize) {
+        let index = self.index(peer_index);
+        let inbound = &self.peers[peer_index].inbound;
         let (applied, received) = (inbound.applied(), inbound.received());
         let progress = &mut self.progress.members[index];
         progress.applied = applied;
@@ -532,16 +537,22 @@ impl Replicator {
         if self.ready {
             self.count(self.me, index, applied);
         }
-        while let Some(mark) = self.peers[seat].pending_acknowledgements.settle(applied) {
+        while let Some(mark) = self.peers[peer_index]
+            .pending_acknowledgements
+            .settle(applied)
+        {
             let progress = &mut self.progress.members[index];
             progress.covered_until = progress.covered_until.max(mark.covered);
             for origin in 0..self.members.len() {
                 self.count(index, origin, mark.vector[origin]);
             }
-            self.peers[seat].pending_acknowledgements.recycle(mark);
+            self.peers[peer_index]
+                .pending_acknowledgements
+                .recycle(mark);
         }
-        self.progress.members[index].behind_since =
-            self.peers[seat].pending_acknowledgements.behind_since();
+        self.progress.members[index].behind_since = self.peers[peer_index]
+            .pending_acknowledgements
+            .behind_since();
     }
 
     /// Up to where all instances of this host applied its own stream.

@@ -177,8 +177,8 @@ impl Replicator {
     }
 
     /// The lowest gap of that stream that the relay is asked for.
-    fn held_back(&self, seat: usize) -> Option<&Gap> {
-        self.routes.as_ref()?.asking.held_back(seat)
+    fn held_back(&self, peer_index: usize) -> Option<&Gap> {
+        self.routes.as_ref()?.asking.held_back(peer_index)
     }
 
     /// Whether it is time to say which cluster keys this member accepts.
@@ -199,8 +199,8 @@ impl Replicator {
             write_entry(&mut self.body, self.config.member, applied, applied, &[]);
         }
         for step in 0..peers {
-            let seat = (self.rotation + step) % peers;
-            let peer = &self.peers[seat];
+            let peer_index = (self.rotation + step) % peers;
+            let peer = &self.peers[peer_index];
             if peer.standing == Standing::Out {
                 continue;
             }
@@ -212,7 +212,7 @@ impl Replicator {
             let mut received = peer.inbound.received();
             // The relay is asked first: of what lies above its gap the origin hears later.
             let routes = self.routes.as_ref();
-            let held_back = routes.and_then(|routes| routes.asking.held_back(seat));
+            let held_back = routes.and_then(|routes| routes.asking.held_back(peer_index));
             if let Some(gap) = held_back {
                 self.runs.retain(|run| run.1 < gap.first);
                 if mutant::active(Mutant::AskedCountsAsReceived) {
@@ -252,12 +252,12 @@ impl Replicator {
         buffer: &mut Vec<u8>,
     ) -> Option<Destination> {
         let owed = |at: Option<Time>| at.is_some_and(|at| due || at <= now);
-        let seat = self
+        let peer_index = self
             .peers
             .iter()
             .position(|peer| owed(peer.inbound_image.acknowledge_at))?;
         self.begin(buffer);
-        let peer = &mut self.peers[seat];
+        let peer = &mut self.peers[peer_index];
         peer.inbound_image.acknowledge_at = None;
         self.body.clear();
         peer.inbound_image.acknowledge().write(&mut self.body);
@@ -349,26 +349,26 @@ impl Replicator {
         self.sent.part_went(last);
     }
 
-    /// The next run that is to go again, and to which one, by seat.
+    /// The next run that is to go again, and to which one, by peer_index.
     fn next_again(&mut self) -> Option<(u64, u64)> {
         while let Some(number) = self.sent.peek_again() {
             let run = *self.sent.run(number);
             let mut mask = run.wanted;
             let mut left = mask;
             while left != 0 {
-                let seat = left.trailing_zeros() as usize;
+                let peer_index = left.trailing_zeros() as usize;
                 left &= left - 1;
-                if !self.peers[seat].lacks(run.first, run.last) {
-                    mask &= !(1 << seat);
+                if !self.peers[peer_index].lacks(run.first, run.last) {
+                    mask &= !(1 << peer_index);
                 }
             }
             // Who is known to lack it too is served by the same message.
-            for (seat, peer) in self.peers.iter().enumerate() {
+            for (peer_index, peer) in self.peers.iter().enumerate() {
                 if mask != 0
-                    && mask >> seat & 1 == 0
-                    && peer.has_gap(&run, self.sent.sent_at(number, seat))
+                    && mask >> peer_index & 1 == 0
+                    && peer.has_gap(&run, self.sent.sent_at(number, peer_index))
                 {
-                    mask |= 1 << seat;
+                    mask |= 1 << peer_index;
                 }
             }
             self.sent.run_mut(number).wanted = mask;
@@ -415,12 +415,12 @@ impl Replicator {
     /// A piece of an image for a lagging.
     fn transmit_image(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
         let has_piece = |outbound: &super::image::OutboundImage| outbound.has_piece();
-        let seat = self
+        let peer_index = self
             .peers
             .iter()
             .position(|peer| peer.outbound.as_ref().is_some_and(has_piece))?;
         self.begin(buffer);
-        let peer = &mut self.peers[seat];
+        let peer = &mut self.peers[peer_index];
         let outbound = peer.outbound.as_mut()?;
         let walk = outbound.walk;
         self.body.clear();
@@ -506,10 +506,10 @@ impl Replicator {
         self.sent_through = last;
         self.named_through = self.named_through.max(last);
         self.unsent_since = (last < head).then_some(since);
-        for (seat, peer) in self.peers.iter_mut().enumerate() {
+        for (peer_index, peer) in self.peers.iter_mut().enumerate() {
             peer.sends(now);
             if peer.retransmit_at.is_none() {
-                peer.rearm(now, seat, &self.sent, last, &self.config);
+                peer.rearm(now, peer_index, &self.sent, last, &self.config);
             }
         }
         if self.sent.is_high() {

@@ -4,9 +4,9 @@ use core::marker::PhantomData;
 use std::rc::Rc;
 
 use super::announced::Announced;
-use super::cells::{hash_place, read_place};
 use super::grid::Grid;
 use super::late;
+use super::writer_counters::{hash_place, read_place};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};

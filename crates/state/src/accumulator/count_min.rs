@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::cells::Totals;
 use super::grid::Grid;
 use super::sketch::Sketch;
+use super::writer_counters::Totals;
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;

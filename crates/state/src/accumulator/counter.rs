@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::announced::{digest, writer};
 use super::{
-    NEVER, Party, Seat, WRITERS_MAX, Writing, bears_old_name, change, is_of_later_incarnation,
-    late, newer, read_cell, read_saved, read_writing, write_cell,
+    NEVER, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, change,
+    is_of_later_incarnation, late, newer, read_cell, read_saved, read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -28,7 +28,7 @@ pub struct Counter {
     /// The total that was last flushed.
     reported: u64,
     /// (writer, its total, the group that said so)
-    cells: Vec<(Seat, u64, Stamp)>,
+    writer_counters: Vec<(WriterPlace, u64, Stamp)>,
     /// What the instance in this one's place announced in earlier incarnations of the host: part of `own`, and what is reported until this incarnation
     /// announced something.
     before: (u64, Stamp),
@@ -39,7 +39,7 @@ pub struct Counter {
 
 impl Counter {
     pub(crate) fn new(context: Rc<Context>, object: u8, settings: ObjectSettings) -> Self {
-        let cells = Vec::with_capacity(64);
+        let writer_counters = Vec::with_capacity(64);
         Self {
             context,
             object,
@@ -48,7 +48,7 @@ impl Counter {
             own: 0,
             others: 0,
             reported: 0,
-            cells,
+            writer_counters,
             before: (0, NEVER),
             flushed: NEVER,
             again: false,
@@ -57,10 +57,13 @@ impl Counter {
 
     /// What each writer announced, this instance first; additions that are not flushed follow in the log.
     fn announcements(&self) -> impl Iterator<Item = (Writing, u64, Stamp)> + '_ {
-        let (seat, own) = (Seat::own(&self.context), (self.reported, self.flushed));
+        let (seat, own) = (
+            WriterPlace::own(&self.context),
+            (self.reported, self.flushed),
+        );
         let (total, stamp) = if self.is_reported() { own } else { self.before };
         let own = (stamp != NEVER).then_some((seat, total, stamp));
-        let all = own.into_iter().chain(self.cells.iter().copied());
+        let all = own.into_iter().chain(self.writer_counters.iter().copied());
         all.map(|(seat, total, stamp)| {
             let origin = stamp.origin.0;
             let lane = seat.lane;
@@ -97,8 +100,8 @@ impl Counter {
             }
             Party::Other(seat) => seat,
         };
-        let full = self.cells.len() >= WRITERS_MAX;
-        match self.cells.iter_mut().find(|cell| cell.0 == seat) {
+        let full = self.writer_counters.len() >= WRITERS_MAX;
+        match self.writer_counters.iter_mut().find(|cell| cell.0 == seat) {
             Some((_, known, said)) => {
                 if replaces(&self.context, (total, stamp), (*known, *said)) {
                     self.others = self.others.wrapping_add(change(total, *known));
@@ -108,7 +111,7 @@ impl Counter {
             None if full => return Err(BadBytes),
             None => {
                 self.others = self.others.wrapping_add(total);
-                self.cells.push((seat, total, stamp));
+                self.writer_counters.push((seat, total, stamp));
             }
         }
         Ok(())
@@ -219,7 +222,7 @@ impl Object for Counter {
     fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
         // All at once: there is one for each instance of a host.
         let reported = [self.before.1, self.flushed];
-        let others = self.cells.iter().map(|&(_, _, stamp)| stamp);
+        let others = self.writer_counters.iter().map(|&(_, _, stamp)| stamp);
         others
             .chain(reported)
             .for_each(|stamp| named.mark(stamp.origin.0));
@@ -229,8 +232,8 @@ impl Object for Counter {
         crate::hash::word(self.own.wrapping_add(self.others), 0)
     }
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
-        let cells = self.announcements().enumerate();
-        for (place, (writing, total, stamp)) in cells.skip(cursor as usize) {
+        let writer_counters = self.announcements().enumerate();
+        for (place, (writing, total, stamp)) in writer_counters.skip(cursor as usize) {
             if !part.has_room() {
                 return Some(place as u32);
             }

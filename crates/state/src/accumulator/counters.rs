@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::rc::Rc;
 
-use super::cells::{Cells, Totals, Whose};
+use super::writer_counters::{Totals, Whose, WriterCounters};
 use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -31,7 +31,7 @@ pub struct Counters<K: Key> {
     settings: ObjectSettings,
     index: Index,
     /// [`SLACK`] times all shares together.
-    cells: Cells<K>,
+    writer_counters: WriterCounters<K>,
     used: u32,
     /// Keys that this instance added, and how many it may: applying others' keys never runs out.
     own: u32,
@@ -61,13 +61,14 @@ impl<K: Key> Counters<K> {
         } else {
             (capacity, capacity)
         };
-        let cells = Cells::new(context.clone(), object, &settings, (room, Totals::Grow));
+        let writer_counters =
+            WriterCounters::new(context.clone(), object, &settings, (room, Totals::Grow));
         Self {
             context,
             object,
             settings,
             index: Index::new(room as usize),
-            cells,
+            writer_counters,
             used: 0,
             own: 0,
             own_max: if mutant::active(Mutant::CapacityNotLeased) {
@@ -88,7 +89,7 @@ impl<K: Key> Counters<K> {
             return Ok(Some(Tally {
                 number: Some(number),
                 key: *key,
-                total: self.cells.sum(number),
+                total: self.writer_counters.sum(number),
             }));
         }
         Ok(self.room().then_some(Tally {
@@ -101,14 +102,16 @@ impl<K: Key> Counters<K> {
     /// The sum for a key; 0 if it has no counter.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<u64, Late> {
-        Ok(self.query(key)?.map_or(0, |number| self.cells.sum(number)))
+        Ok(self
+            .query(key)?
+            .map_or(0, |number| self.writer_counters.sum(number)))
     }
 
     /// [`Counters::get`] for the control plane: never late.
     #[must_use]
     pub fn total(&self, key: &K) -> u64 {
         let number = self.number(key, key.hash(self.context.seed()));
-        number.map_or(0, |number| self.cells.sum(number))
+        number.map_or(0, |number| self.writer_counters.sum(number))
     }
 
     /// Keys of others that found no room, which leases should make impossible.
@@ -128,14 +131,17 @@ impl<K: Key> Counters<K> {
     #[inline(always)]
     fn number(&self, key: &K, hash: u64) -> Option<u32> {
         self.index.find(hash, |number| {
-            (self.cells.tag(number) == key).then_some(number)
+            (self.writer_counters.tag(number) == key).then_some(number)
         })
     }
 
     /// Calls `each` for every key and its sum; for control-plane use.
     pub fn for_each(&self, mut each: impl FnMut(&K, u64)) {
         for number in 0..self.used {
-            each(self.cells.tag(number), self.cells.sum(number));
+            each(
+                self.writer_counters.tag(number),
+                self.writer_counters.sum(number),
+            );
         }
     }
 
@@ -166,17 +172,18 @@ impl<K: Key> Counters<K> {
         if let Some(number) = self.number(&key, hash) {
             return Some(number);
         }
-        if self.used >= self.cells.len() {
+        if self.used >= self.writer_counters.len() {
             self.refused_full += 1;
             return None;
         }
         let number = self.used;
         self.used += 1;
         self.own += u32::from(own);
-        self.cells.set_tag(number, key);
-        let (cells, seed) = (&self.cells, self.context.seed());
-        self.index
-            .insert(hash, number, |number| cells.tag(number).hash(seed));
+        self.writer_counters.set_tag(number, key);
+        let (writer_counters, seed) = (&self.writer_counters, self.context.seed());
+        self.index.insert(hash, number, |number| {
+            writer_counters.tag(number).hash(seed)
+        });
         Some(number)
     }
 
@@ -187,12 +194,13 @@ impl<K: Key> Counters<K> {
         total: u64,
         sequence: u64,
     ) -> Result<(), BadBytes> {
-        let whose = self.cells.whose(writing)?;
+        let whose = self.writer_counters.whose(writing)?;
         if !matches!(whose, Whose::Own)
             && let Some(number) = self.start(key, false)
         {
             let name = key.hash(self.context.seed());
-            self.cells.learn(whose, (number, name), (total, sequence));
+            self.writer_counters
+                .learn(whose, (number, name), (total, sequence));
         }
         Ok(())
     }
@@ -209,7 +217,7 @@ impl<K: Key> CountersAct<'_, K> {
         let Some(number) = tally.number.or_else(|| self.0.start(tally.key, true)) else {
             return;
         };
-        self.0.cells.add(number, amount);
+        self.0.writer_counters.add(number, amount);
     }
 }
 
@@ -228,28 +236,30 @@ impl<K: Key> Object for Counters<K> {
     fn flush(&mut self, bytes: &mut usize) -> bool {
         let seed = self.context.seed();
         let name = |_, key: &K, out: &mut Writer<'_>| key.encode(out);
-        self.cells.flush(bytes, name, |_, key| key.hash(seed))
+        self.writer_counters
+            .flush(bytes, name, |_, key| key.hash(seed))
     }
     fn joined(&mut self) {
-        self.cells.joined();
+        self.writer_counters.joined();
     }
     fn tells_own(&self) -> bool {
         true
     }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
-        self.cells.leaves(first, out)
+        self.writer_counters.leaves(first, out)
     }
     fn announced(&self) -> u64 {
         let seed = self.context.seed();
-        self.cells.announced(self.used, |_, key| key.hash(seed))
+        self.writer_counters
+            .announced(self.used, |_, key| key.hash(seed))
     }
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         let (seed, range) = (self.context.seed(), (cursor, records, self.used));
-        self.cells
+        self.writer_counters
             .tell_again(leaves, range, |_, key| key.hash(seed))
     }
     fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
-        self.cells
+        self.writer_counters
             .origins_named((cursor, records, self.used), named)
     }
     fn digest(&self) -> u64 {
@@ -266,7 +276,7 @@ impl<K: Key> Object for Counters<K> {
     }
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |_, key: &K, out: &mut Writer<'_>| key.encode(out);
-        self.cells.image(cursor, self.used, part, name)
+        self.writer_counters.image(cursor, self.used, part, name)
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let key = K::decode(input)?;
@@ -285,15 +295,15 @@ impl<K: Key> Object for Counters<K> {
         let Some(number) = self.start(key, false).filter(|_| total > 0) else {
             return Ok(false);
         };
-        self.cells.add(number, total);
+        self.writer_counters.add(number, total);
         Ok(true)
     }
     fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
         let end = cursor.saturating_add(records).min(self.used);
         for number in cursor..end {
             each(&Shown {
-                key: self.cells.tag(number),
-                value: &self.cells.sum(number),
+                key: self.writer_counters.tag(number),
+                value: &self.writer_counters.sum(number),
                 provenance: None,
             });
         }
@@ -306,13 +316,14 @@ impl<K: Key> Object for Counters<K> {
         prefetch_hints.each_record(packets, |_| {
             |bucket, hash| {
                 let number = self.index.likely(bucket, hash)?;
-                self.cells.prefetch(number);
+                self.writer_counters.prefetch(number);
                 Some(number)
             }
         })
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
-        self.index.bytes_in_use() + self.used as usize * Cells::<K>::CELL_BYTES > cache_bytes
+        self.index.bytes_in_use() + self.used as usize * WriterCounters::<K>::CELL_BYTES
+            > cache_bytes
     }
     fn settle(&self) {
         self.reserved.clear();

@@ -5,7 +5,7 @@
 //! duplicates and reordering do no harm. What travels is bounded by what changed, not by traffic. Memory
 //! is instances × cells.
 //!
-//! `counter.rs` is a single sum. `cells.rs` is what those with many cells are made of: `counters.rs` (by key), `vector.rs` (by
+//! `counter.rs` is a single sum. `writer_counters.rs` is what those with many cells are made of: `counters.rs` (by key), `vector.rs` (by
 //! place), and by places that keys share (`sketch.rs`, `grid.rs`) `count_min.rs` and `counting_bloom.rs`. `bloom.rs` needs no
 //! totals: bits only grow. Those that forget have a cell for each bucket of time (`timed.rs`, of the ring in `window.rs`):
 //! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` tells what was
@@ -14,7 +14,6 @@
 
 mod announced;
 mod bloom;
-mod cells;
 mod count_min;
 mod counter;
 mod counters;
@@ -34,6 +33,7 @@ mod vector;
 mod window;
 mod windowed_count_min;
 mod windowed_counters;
+mod writer_counters;
 
 use crate::answer::Late;
 use crate::context::Context;
@@ -77,12 +77,12 @@ struct Writing {
 /// Whose cells they are whatever the incarnation: an instance goes on with the totals of the one that had its place in the incarnation before, so
 /// that hosts which are restarted leave no totals behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Seat {
+struct WriterPlace {
     member: u16,
     lane: u16,
 }
 
-impl Seat {
+impl WriterPlace {
     /// This instance's.
     fn own(context: &Context) -> Self {
         let identity = context.identity();
@@ -101,7 +101,7 @@ enum Party {
     /// The instance that had its place in an earlier incarnation of this host.
     Before,
     /// Another one.
-    Other(Seat),
+    Other(WriterPlace),
 }
 
 impl Party {
@@ -111,8 +111,8 @@ impl Party {
         }
         let Writing { origin, lane } = writing;
         let member = context.origin_name(Origin(origin)).member;
-        let seat = Seat { member, lane };
-        if seat == Seat::own(context) {
+        let seat = WriterPlace { member, lane };
+        if seat == WriterPlace::own(context) {
             if mutant::active(Mutant::TotalsBeginAgain) {
                 return Self::Own;
             }

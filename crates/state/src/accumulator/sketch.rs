@@ -3,8 +3,8 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
-use super::cells::{Cells, Totals, hash_place, write_place};
 use super::grid::Grid;
+use super::writer_counters::{Totals, WriterCounters, hash_place, write_place};
 use super::{late, read_saved};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -21,7 +21,7 @@ pub(super) struct Sketch<K> {
     object: u8,
     late_us: u32,
     pub(super) grid: Grid,
-    cells: Cells<()>,
+    writer_counters: WriterCounters<()>,
     keys: PhantomData<K>,
 }
 
@@ -32,19 +32,20 @@ impl<K: Key> Sketch<K> {
         settings: ObjectSettings,
         (grid, totals): (Grid, Totals),
     ) -> Self {
-        let cells = Cells::new(context.clone(), object, &settings, (grid.len(), totals));
+        let writer_counters =
+            WriterCounters::new(context.clone(), object, &settings, (grid.len(), totals));
         Self {
             context,
             object,
             late_us: settings.late_us,
             grid,
-            cells,
+            writer_counters,
             keys: PhantomData,
         }
     }
 
     pub(super) fn len(&self) -> u32 {
-        self.cells.len()
+        self.writer_counters.len()
     }
 
     /// The sums in a key's places.
@@ -54,14 +55,17 @@ impl<K: Key> Sketch<K> {
         if !self.context.answers_plainly() {
             self.ahead(hash)?;
         }
-        Ok(self.grid.places(hash).map(|place| self.cells.sum(place)))
+        Ok(self
+            .grid
+            .places(hash)
+            .map(|place| self.writer_counters.sum(place)))
     }
 
     #[cold]
     fn ahead(&self, hash: u64) -> Result<(), Late> {
         if self.context.is_prefetching() {
             for place in self.grid.places(hash) {
-                self.cells.prefetch(place);
+                self.writer_counters.prefetch(place);
             }
             return Err(Late::new());
         }
@@ -71,33 +75,35 @@ impl<K: Key> Sketch<K> {
     #[inline(always)]
     pub(super) fn add(&mut self, key: &K, amount: u64) {
         for place in self.grid.places(key.hash(self.context.seed())) {
-            self.cells.add(place, amount);
+            self.writer_counters.add(place, amount);
         }
     }
 
     /// All that was ever added: the sum over a row. For people, not packets.
     pub(super) fn total(&self) -> u64 {
-        (0..self.grid.width()).fold(0, |sum, place| sum.wrapping_add(self.cells.sum(place)))
+        (0..self.grid.width()).fold(0, |sum, place| {
+            sum.wrapping_add(self.writer_counters.sum(place))
+        })
     }
 
     pub(super) fn apply(&mut self, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        self.cells.apply(input, stamp)
+        self.writer_counters.apply(input, stamp)
     }
 
     pub(super) fn flush(&mut self, bytes: &mut usize) -> bool {
-        self.cells.flush(bytes, write_place, hash_place)
+        self.writer_counters.flush(bytes, write_place, hash_place)
     }
 
     pub(super) fn joined(&mut self) {
-        self.cells.joined();
+        self.writer_counters.joined();
     }
 
     pub(super) fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
-        self.cells.leaves(first, out)
+        self.writer_counters.leaves(first, out)
     }
 
     pub(super) fn announced(&self) -> u64 {
-        self.cells.announced(self.len(), hash_place)
+        self.writer_counters.announced(self.len(), hash_place)
     }
 
     pub(super) fn tell_again(
@@ -107,7 +113,7 @@ impl<K: Key> Sketch<K> {
         places: u32,
     ) -> (Option<u32>, u32) {
         let range = (cursor, places, self.len());
-        self.cells.tell_again(leaves, range, hash_place)
+        self.writer_counters.tell_again(leaves, range, hash_place)
     }
 
     pub(super) fn origins_named(
@@ -117,11 +123,11 @@ impl<K: Key> Sketch<K> {
         named: &mut NamedOrigins,
     ) -> Option<u32> {
         let range = (cursor, records, self.len());
-        self.cells.origins_named(range, named)
+        self.writer_counters.origins_named(range, named)
     }
 
     pub(super) fn digest(&self) -> u64 {
-        self.cells.digest()
+        self.writer_counters.digest()
     }
 
     /// Each entry says of which grid it is: places mean nothing in another.
@@ -131,14 +137,14 @@ impl<K: Key> Sketch<K> {
             out.u16(mark);
             write_place(place, tag, out);
         };
-        self.cells.image(cursor, self.len(), part, name)
+        self.writer_counters.image(cursor, self.len(), part, name)
     }
 
     pub(super) fn apply_image(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if input.u16()? != self.grid.mark(self.context.seed()) {
             return Err(BadBytes);
         }
-        self.cells.apply_image(input)
+        self.writer_counters.apply_image(input)
     }
 
     /// Not what was saved of another grid, as of a cluster with another key.
@@ -149,7 +155,7 @@ impl<K: Key> Sketch<K> {
         if !same || place >= self.len().into() || total == 0 {
             return Ok(false);
         }
-        self.cells.add(place as u32, total);
+        self.writer_counters.add(place as u32, total);
         Ok(true)
     }
 }

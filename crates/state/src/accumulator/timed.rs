@@ -1,6 +1,6 @@
 //! Totals by place and time bucket: what windowed accumulators are made of.
 //!
-//! As `cells.rs`, with a cell for each place and each bucket of the ring (`window.rs`). Within a bucket an instance's total only
+//! As `writer_counters.rs`, with a cell for each place and each bucket of the ring (`window.rs`). Within a bucket an instance's total only
 //! grows, so that of two copies the greater one is the newer: merging is a maximum and needs no stamps. A cell knows its bucket, so
 //! that nothing is cleared when the ring moves on: what is of a dropped bucket counts as nothing, and is written over.
 
@@ -44,17 +44,17 @@ zeroed! {
 #[derive(Debug)]
 struct Others {
     writing: Writing,
-    cells: Region<Known>,
+    writer_counters: Region<Known>,
 }
 
 /// A number of places, each with a cell for every bucket of the ring.
 #[derive(Debug)]
-pub(super) struct TimedCells {
+pub(super) struct TimedWriterCounters {
     context: Rc<Context>,
     object: u8,
     logged: bool,
     pub(super) ring: Ring,
-    cells: Region<Cell>,
+    writer_counters: Region<Cell>,
     changed: Vec<u32>,
     /// Of those that had changed when a flush began, the ones that it has not reported yet.
     telling: Vec<u32>,
@@ -62,7 +62,7 @@ pub(super) struct TimedCells {
     announced: Option<Rolling>,
 }
 
-impl TimedCells {
+impl TimedWriterCounters {
     pub(super) fn new(
         context: Rc<Context>,
         object: u8,
@@ -72,7 +72,7 @@ impl TimedCells {
         let room = places.checked_mul(ring.slots());
         let room = room.filter(|&room| room < CELLS_MAX);
         let room = room.unwrap_or_else(|| {
-            panic!("a windowed accumulator has fewer than {CELLS_MAX} cells: keys × 2 × buckets kept, or cells × buckets kept")
+            panic!("a windowed accumulator has fewer than {CELLS_MAX} writer_counters: keys × 2 × buckets kept, or writer_counters × buckets kept")
         });
         Self {
             context,
@@ -80,7 +80,7 @@ impl TimedCells {
             logged: settings.logged,
             announced: Rolling::new(settings, &ring, room),
             ring,
-            cells: Region::new(room as usize),
+            writer_counters: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
             telling: Vec::with_capacity(room as usize),
             others: Vec::with_capacity(64),
@@ -91,7 +91,7 @@ impl TimedCells {
     #[inline(always)]
     fn of_place(&self, place: u32) -> &[Cell] {
         let slots = self.ring.slots() as usize;
-        &self.cells[place as usize * slots..][..slots]
+        &self.writer_counters[place as usize * slots..][..slots]
     }
 
     /// What all instances added in a place, as far as it is known here, in the window that ends now.
@@ -112,7 +112,7 @@ impl TimedCells {
         if !self.ring.keeps(bucket) {
             return 0;
         }
-        let cell = &self.cells[self.at(place, bucket)];
+        let cell = &self.writer_counters[self.at(place, bucket)];
         if cell.bucket == bucket {
             cell.own.wrapping_add(cell.others)
         } else {
@@ -122,13 +122,14 @@ impl TimedCells {
 
     /// Whether no bucket that is kept holds anything of a place.
     pub(super) fn is_empty(&self, place: u32) -> bool {
-        let mut cells = self.of_place(place).iter();
-        !cells.any(|cell| self.ring.keeps(cell.bucket))
+        let mut writer_counters = self.of_place(place).iter();
+        !writer_counters.any(|cell| self.ring.keeps(cell.bucket))
     }
 
     #[inline(always)]
     pub(super) fn prefetch(&self, place: u32) {
-        self.cells.prefetch((place * self.ring.slots()) as usize);
+        self.writer_counters
+            .prefetch((place * self.ring.slots()) as usize);
     }
 
     pub(super) fn bytes_of(&self, places: u32) -> usize {
@@ -144,7 +145,7 @@ impl TimedCells {
     /// The cell, of this bucket from now on.
     #[inline(always)]
     fn cell(&mut self, at: usize, bucket: u32) -> &mut Cell {
-        let cell = &mut self.cells[at];
+        let cell = &mut self.writer_counters[at];
         if cell.bucket != bucket {
             (cell.own, cell.others, cell.bucket) = (0, 0, bucket);
         }
@@ -189,7 +190,7 @@ impl TimedCells {
     fn forgotten(&self) -> Option<usize> {
         let keeps = |known: &Known| known.total > 0 && self.ring.keeps(known.bucket);
         let mut others = self.others.iter();
-        others.position(|others| !others.cells.iter().any(keeps))
+        others.position(|others| !others.writer_counters.iter().any(keeps))
     }
 
     /// Room for the totals of a writer that is new.
@@ -201,8 +202,11 @@ impl TimedCells {
             self.others[of].writing = writing;
             return of;
         }
-        let cells = Region::made_late(self.cells.len());
-        self.others.push(Others { writing, cells });
+        let writer_counters = Region::made_late(self.writer_counters.len());
+        self.others.push(Others {
+            writing,
+            writer_counters,
+        });
         self.others.len() - 1
     }
 
@@ -234,7 +238,7 @@ impl TimedCells {
             .position(|others| others.writing == writing);
         let of = known.unwrap_or_else(|| self.begin(writing));
         let at = self.at(place, bucket);
-        let known = &mut self.others[of].cells[at];
+        let known = &mut self.others[of].writer_counters[at];
         if known.bucket != bucket {
             (known.total, known.bucket) = (0, bucket);
         }
@@ -291,7 +295,7 @@ impl TimedCells {
         Ok(())
     }
 
-    /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`TimedCells::learn`]; a place
+    /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`TimedWriterCounters::learn`]; a place
     /// without a name is not reported.
     pub(super) fn flush(
         &mut self,
@@ -311,7 +315,7 @@ impl TimedCells {
                 return false;
             }
             self.telling.pop();
-            let cell = &mut self.cells[at as usize];
+            let cell = &mut self.writer_counters[at as usize];
             let changes = core::mem::take(&mut cell.changes);
             let (own, bucket) = (cell.own, cell.bucket);
             if own == 0 || !self.ring.keeps(bucket) {
@@ -375,7 +379,7 @@ impl TimedCells {
         sum
     }
 
-    /// Has the next flush tell again what this instance announced of some leaves; as `Cells::tell_again`. Totals of a bucket only grow, so it raises what is too small elsewhere; what is too great is gone
+    /// Has the next flush tell again what this instance announced of some leaves; as `WriterCounters::tell_again`. Totals of a bucket only grow, so it raises what is too small elsewhere; what is too great is gone
     /// when its bucket is dropped.
     pub(super) fn tell_again(
         &mut self,
@@ -391,7 +395,7 @@ impl TimedCells {
                 continue;
             };
             let name = hash(at / self.ring.slots());
-            let (bucket, cell) = (known.2, &mut self.cells[at as usize]);
+            let (bucket, cell) = (known.2, &mut self.writer_counters[at as usize]);
             if cell.bucket != bucket || !leaves.contains(announced.leaf_of(bucket, name)) {
                 continue;
             }
@@ -437,7 +441,7 @@ impl TimedCells {
                 }
             }
         }
-        let room = (self.cells.len() as u32).max(1);
+        let room = (self.writer_counters.len() as u32).max(1);
         let from = cursor.saturating_sub(1);
         let (mut writer, mut first) = (from / room, from % room);
         while writer as usize <= self.others.len() {
@@ -492,7 +496,7 @@ impl TimedCells {
     fn total(&self, writer: u32, at: u32) -> Option<(Writing, u64, u32)> {
         let (writing, total, bucket) = match writer.checked_sub(1) {
             None => {
-                let Cell { own, bucket, .. } = self.cells[at as usize];
+                let Cell { own, bucket, .. } = self.writer_counters[at as usize];
                 let announced = self.announced.as_ref();
                 let (total, bucket) = announced.map_or((own, bucket), |announced| {
                     let reported = announced.own[at as usize];
@@ -502,7 +506,7 @@ impl TimedCells {
             }
             Some(other) => {
                 let others = self.others.get(other as usize)?;
-                let Known { total, bucket } = others.cells[at as usize];
+                let Known { total, bucket } = others.writer_counters[at as usize];
                 (others.writing, total, bucket)
             }
         };

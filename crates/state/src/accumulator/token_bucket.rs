@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::keyed::Keyed;
 use super::level::Levels;
 use super::rates::{Bounds, BoundsOf, Rates, TokenRate};
-use super::timed::{ADVANCE, TimedCells};
+use super::timed::{ADVANCE, TimedWriterCounters};
 use super::window::{Ring, Window, read_bucket};
 use super::windowed_counters::{digest, hash_key, write_key};
 use super::{Writing, late, read_cell, read_saved, read_writing};
@@ -53,7 +53,7 @@ pub struct TokenBucket<K: Key, R: Rates<K> = TokenRate> {
     bounds: R::Bounds,
     levels: Levels,
     /// What each instance spent, for those that spend from the whole bucket.
-    spent: Option<TimedCells>,
+    spent: Option<TimedWriterCounters>,
     /// Keys of which something is noted beside their level that is not in `spent` yet, each once, here or in `counting`.
     noted: Vec<u32>,
     /// Of those that were noted when a flush of all began, the ones that it has not counted yet: what is noted while it goes on
@@ -120,7 +120,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
                 bucket_seconds: Tick::try_from(rates.fills_seconds()).unwrap_or(Tick::MAX),
             };
             let size = (keys.room(), Ring::new(window));
-            TimedCells::new(context.clone(), object, &settings, size)
+            TimedWriterCounters::new(context.clone(), object, &settings, size)
         });
         let room = spent.as_ref().map_or(0, |_| keys.room() as usize);
         Self {
@@ -516,7 +516,7 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
         })
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
-        let of_cells = |spent: &TimedCells| spent.bytes_of(self.keys.used());
+        let of_cells = |spent: &TimedWriterCounters| spent.bytes_of(self.keys.used());
         self.keys.bytes_in_use()
             + self.keys.used() as usize * (Levels::BYTES + R::Bounds::BYTES)
             + self.spent.as_ref().map_or(0, of_cells)

@@ -5,12 +5,12 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use super::announced::{self, Announced, writer};
-use super::cells::{hash_place, read_place};
 use super::ranking::{Heavy, HeavyKeys, HeavyPlace};
 use super::summary::{Counted, Summary};
+use super::writer_counters::{hash_place, read_place};
 use super::{
-    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, bears_old_name, is_of_later_incarnation, late,
-    read_cell, read_saved, read_writing, write_cell,
+    CELLS_MAX, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, is_of_later_incarnation,
+    late, read_cell, read_saved, read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
@@ -60,7 +60,7 @@ zeroed! {
 /// What is known of another instance's summary.
 #[derive(Debug)]
 struct Others<K: Key> {
-    seat: Seat,
+    seat: WriterPlace,
     places: Region<Said<K>>,
     index: Index,
     total: u64,
@@ -187,7 +187,7 @@ impl<K: Key> TopK<K> {
                 self.go_on_from(place, Said::of(said, origin));
                 return Ok(());
             }
-            Party::Before => Seat::own(&self.context),
+            Party::Before => WriterPlace::own(&self.context),
             Party::Other(seat) => seat,
         };
         let known = self.others.iter().position(|others| others.seat == seat);
@@ -209,7 +209,7 @@ impl<K: Key> TopK<K> {
     /// An earlier incarnation of this host reported something of a place after this instance went on from what it knew of it.
     #[cold]
     fn go_on_from(&mut self, place: u32, said: Said<K>) {
-        let (seat, places) = (Seat::own(&self.context), self.places());
+        let (seat, places) = (WriterPlace::own(&self.context), self.places());
         let before = self.before.get_or_insert_with(|| Others::new(seat, places));
         let known = before.places[place as usize];
         let Some(held) = said
@@ -258,7 +258,7 @@ impl<K: Key> TopK<K> {
     /// The lane of the instance behind a number: 0 is this one.
     fn lane(&self, writer: u32) -> Option<u16> {
         match writer.checked_sub(1) {
-            None => Some(Seat::own(&self.context).lane),
+            None => Some(WriterPlace::own(&self.context).lane),
             Some(other) => Some(self.others.get(other as usize)?.seat.lane),
         }
     }
@@ -322,7 +322,7 @@ impl<K: Key> Said<K> {
 }
 
 impl<K: Key> Others<K> {
-    fn new(seat: Seat, places: u32) -> Self {
+    fn new(seat: WriterPlace, places: u32) -> Self {
         let places = places as usize;
         Self {
             seat,
@@ -453,7 +453,7 @@ impl<K: Key> Object for TopK<K> {
         if core::mem::replace(&mut self.joined, true) {
             return;
         }
-        let seat = Seat::own(&self.context);
+        let seat = WriterPlace::own(&self.context);
         let Some(of) = self.others.iter().position(|others| others.seat == seat) else {
             return;
         };

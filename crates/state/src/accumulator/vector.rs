@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-use super::cells::{Cells, Totals, hash_place, write_place};
+use super::writer_counters::{Totals, WriterCounters, hash_place, write_place};
 use super::{late, read_saved};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -19,7 +19,7 @@ pub struct Vector {
     context: Rc<Context>,
     object: u8,
     late_us: u32,
-    cells: Cells<()>,
+    writer_counters: WriterCounters<()>,
     later: Rc<Later>,
 }
 
@@ -53,7 +53,8 @@ impl Vector {
         settings: ObjectSettings,
         length: u32,
     ) -> Self {
-        let cells = Cells::new(context.clone(), object, &settings, (length, Totals::Fall));
+        let writer_counters =
+            WriterCounters::new(context.clone(), object, &settings, (length, Totals::Fall));
         let later = Rc::new(Later {
             amounts: (0..length).map(|_| Cell::new(0)).collect(),
             any: Cell::new(false),
@@ -62,7 +63,7 @@ impl Vector {
             context,
             object,
             late_us: settings.late_us,
-            cells,
+            writer_counters,
             later,
         }
     }
@@ -80,14 +81,14 @@ impl Vector {
         for (place, amount) in self.later.amounts.iter().enumerate() {
             let amount = amount.replace(0);
             if amount != 0 {
-                self.cells.add(place as u32, amount as u64);
+                self.writer_counters.add(place as u32, amount as u64);
             }
         }
     }
 
     /// How many places there are.
     pub fn len(&self) -> u32 {
-        self.cells.len()
+        self.writer_counters.len()
     }
 
     /// Whether there is no place at all.
@@ -105,7 +106,7 @@ impl Vector {
         if !self.context.answers_plainly() {
             self.ahead(place)?;
         }
-        let sum = self.cells.sum(place) as i64;
+        let sum = self.writer_counters.sum(place) as i64;
         Ok(sum.wrapping_add(self.later.amount(place)))
     }
 
@@ -127,7 +128,7 @@ impl Vector {
     #[cold]
     fn ahead(&self, place: u32) -> Result<(), Late> {
         if self.context.is_prefetching() {
-            self.cells.prefetch(place);
+            self.writer_counters.prefetch(place);
             return Err(Late::new());
         }
         late(&self.context, self.object, place.into(), self.late_us)
@@ -143,7 +144,7 @@ impl VectorAct<'_> {
     #[inline(always)]
     pub fn add(&mut self, place: u32, amount: i64) {
         if place < self.0.len() {
-            self.0.cells.add(place, amount as u64);
+            self.0.writer_counters.add(place, amount as u64);
         }
     }
 }
@@ -155,41 +156,42 @@ impl Object for Vector {
         VectorAct(self)
     }
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        self.cells.apply(input, stamp)
+        self.writer_counters.apply(input, stamp)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         self.take_later();
-        self.cells.flush(bytes, write_place, hash_place)
+        self.writer_counters.flush(bytes, write_place, hash_place)
     }
     fn joined(&mut self) {
-        self.cells.joined();
+        self.writer_counters.joined();
     }
     fn tells_own(&self) -> bool {
         true
     }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
-        self.cells.leaves(first, out)
+        self.writer_counters.leaves(first, out)
     }
     fn announced(&self) -> u64 {
-        self.cells.announced(self.len(), hash_place)
+        self.writer_counters.announced(self.len(), hash_place)
     }
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         let range = (cursor, records, self.len());
-        self.cells.tell_again(leaves, range, hash_place)
+        self.writer_counters.tell_again(leaves, range, hash_place)
     }
     fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
-        let range = (cursor, records, self.cells.len());
-        self.cells.origins_named(range, named)
+        let range = (cursor, records, self.writer_counters.len());
+        self.writer_counters.origins_named(range, named)
     }
     fn digest(&self) -> u64 {
-        self.cells
+        self.writer_counters
             .digest_with(|place| self.later.amount(place) as u64)
     }
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
-        self.cells.image(cursor, self.len(), part, write_place)
+        self.writer_counters
+            .image(cursor, self.len(), part, write_place)
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        self.cells.apply_image(input)
+        self.writer_counters.apply_image(input)
     }
     /// Not what was saved of a place that is not here: saved states may be of other sizes.
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
@@ -198,7 +200,7 @@ impl Object for Vector {
         if place >= self.len().into() || total == 0 {
             return Ok(false);
         }
-        self.cells.add(place as u32, total);
+        self.writer_counters.add(place as u32, total);
         Ok(true)
     }
     fn capacity(&self) -> u32 {

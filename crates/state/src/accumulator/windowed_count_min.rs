@@ -3,10 +3,10 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
-use super::cells::{hash_place, read_place};
 use super::grid::Grid;
-use super::timed::{ADVANCE, TimedCells};
+use super::timed::{ADVANCE, TimedWriterCounters};
 use super::window::{Ring, Window, WindowTally, read_bucket};
+use super::writer_counters::{hash_place, read_place};
 use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -27,7 +27,7 @@ pub struct WindowedCountMin<K: Key> {
     late_us: u32,
     error: f64,
     grid: Grid,
-    cells: TimedCells,
+    writer_counters: TimedWriterCounters,
     keys: PhantomData<K>,
 }
 
@@ -41,7 +41,7 @@ impl<K: Key> WindowedCountMin<K> {
         let grid = Grid::for_sums(error, doubt);
         let size = (grid.len(), Ring::new(window));
         Self {
-            cells: TimedCells::new(context.clone(), object, &settings, size),
+            writer_counters: TimedWriterCounters::new(context.clone(), object, &settings, size),
             context,
             object,
             late_us: settings.late_us,
@@ -62,7 +62,7 @@ impl<K: Key> WindowedCountMin<K> {
         let arrived = self.context.arrived_tick();
         let sums = self.grid.places(hash);
         Ok(sums
-            .map(|place| self.cells.sum(place, arrived))
+            .map(|place| self.writer_counters.sum(place, arrived))
             .min()
             .unwrap_or(0))
     }
@@ -73,21 +73,21 @@ impl<K: Key> WindowedCountMin<K> {
         let tick = self.context.tick();
         let row = 0..self.grid.width();
         let total = row.fold(0, |sum: u64, place| {
-            sum.wrapping_add(self.cells.sum(place, tick))
+            sum.wrapping_add(self.writer_counters.sum(place, tick))
         });
         self.error * total as f64
     }
 
     /// What was not taken up.
     pub fn tally(&self) -> WindowTally {
-        self.cells.ring.tally
+        self.writer_counters.ring.tally
     }
 
     #[cold]
     fn ahead(&self, hash: u64) -> Result<(), Late> {
         if self.context.is_prefetching() {
             for place in self.grid.places(hash) {
-                self.cells.prefetch(place);
+                self.writer_counters.prefetch(place);
             }
             return Err(Late::new());
         }
@@ -104,12 +104,12 @@ impl<K: Key> WindowedCountMin<K> {
         writing: Writing,
         (bucket, total): (u32, u64),
     ) -> Result<(), BadBytes> {
-        if let Some(writing) = self.cells.writer(writing)?
-            && self.cells.accept(bucket)
+        if let Some(writing) = self.writer_counters.writer(writing)?
+            && self.writer_counters.accept(bucket)
             && total > 0
         {
             let place = (place, hash_place(place, &()));
-            self.cells.learn(writing, place, (bucket, total));
+            self.writer_counters.learn(writing, place, (bucket, total));
         }
         Ok(())
     }
@@ -129,9 +129,9 @@ impl<K: Key> WindowedCountMinAct<'_, K> {
         }
         let Self(sketch) = self;
         let arrived = sketch.context.arrived_tick();
-        if let Some(bucket) = sketch.cells.ring.add_at(arrived) {
+        if let Some(bucket) = sketch.writer_counters.ring.add_at(arrived) {
             for place in sketch.grid.places(key.hash(sketch.context.seed())) {
-                sketch.cells.add(place, bucket, amount);
+                sketch.writer_counters.add(place, bucket, amount);
             }
         }
     }
@@ -145,7 +145,7 @@ impl<K: Key> Object for WindowedCountMin<K> {
     }
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.cells.advance(flags, input);
+            return self.writer_counters.advance(flags, input);
         }
         let writing = read_writing(input, stamp)?;
         let place = read_place(input, self.grid.len())?;
@@ -154,37 +154,37 @@ impl<K: Key> Object for WindowedCountMin<K> {
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         let name = |place: u32, out: &mut Writer<'_>| out.varint(place.into());
-        self.cells
+        self.writer_counters
             .flush(bytes, name, |place| hash_place(place, &()))
     }
     fn tells_own(&self) -> bool {
         true
     }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
-        self.cells.leaves(first, out)
+        self.writer_counters.leaves(first, out)
     }
     fn announced(&self) -> u64 {
         let name = |place| hash_place(place, &());
-        self.cells.announced(self.grid.len(), name)
+        self.writer_counters.announced(self.grid.len(), name)
     }
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         let range = (cursor, records, self.grid.len());
-        self.cells
+        self.writer_counters
             .tell_again(leaves, range, |place| hash_place(place, &()))
     }
     fn sweep(&mut self, _: u32) -> u32 {
-        self.cells.keep_up();
+        self.writer_counters.keep_up();
         0
     }
     fn sweep_length(&self) -> u32 {
         1
     }
     fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
-        self.cells.origins_named(named);
+        self.writer_counters.origins_named(named);
         None
     }
     fn digest(&self) -> u64 {
-        self.cells.digest(self.grid.len(), u64::from)
+        self.writer_counters.digest(self.grid.len(), u64::from)
     }
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let mark = self.mark();
@@ -193,11 +193,11 @@ impl<K: Key> Object for WindowedCountMin<K> {
             out.varint(place.into());
         };
         let used = self.grid.len();
-        self.cells.image(cursor, used, part, name)
+        self.writer_counters.image(cursor, used, part, name)
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.cells.advance(flags, input);
+            return self.writer_counters.advance(flags, input);
         }
         if input.u16()? != self.mark() {
             return Err(BadBytes);
@@ -221,14 +221,14 @@ impl<K: Key> Object for WindowedCountMin<K> {
         let same = input.u16()? == self.mark();
         let (place, bucket) = (input.varint()?, read_bucket(input)?);
         let total = read_saved(input)?;
-        let ring = &mut self.cells.ring;
+        let ring = &mut self.writer_counters.ring;
         let tick = self.context.tick();
         let wanted = same && place < self.grid.len().into() && total > 0;
         let bucket = ring.restored(bucket, since, tick).filter(|_| wanted);
         let Some(bucket) = bucket.filter(|&bucket| ring.accept(bucket, tick)) else {
             return Ok(false);
         };
-        self.cells.add(place as u32, bucket, total);
+        self.writer_counters.add(place as u32, bucket, total);
         Ok(true)
     }
     fn counts(&self) -> ObjectCounts {

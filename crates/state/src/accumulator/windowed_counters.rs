@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use super::keyed::Keyed;
-use super::timed::{ADVANCE, TimedCells};
+use super::timed::{ADVANCE, TimedWriterCounters};
 use super::window::{Ring, Window, WindowTally, read_bucket};
 use super::{Tally, Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
@@ -26,7 +26,7 @@ pub struct WindowedCounters<K: Key> {
     object: u8,
     late_us: u32,
     keys: Keyed<K>,
-    cells: TimedCells,
+    writer_counters: TimedWriterCounters,
 }
 
 impl<K: Key> WindowedCounters<K> {
@@ -38,13 +38,13 @@ impl<K: Key> WindowedCounters<K> {
     ) -> Self {
         let keys = Keyed::new(context.clone(), &settings, settings.logged);
         let size = (keys.room(), Ring::new(window));
-        let cells = TimedCells::new(context.clone(), object, &settings, size);
+        let writer_counters = TimedWriterCounters::new(context.clone(), object, &settings, size);
         Self {
             context,
             object,
             late_us: settings.late_us,
             keys,
-            cells,
+            writer_counters,
         }
     }
 
@@ -69,7 +69,7 @@ impl<K: Key> WindowedCounters<K> {
 
     /// What was not taken up.
     pub fn tally(&self) -> WindowTally {
-        self.cells.ring.tally
+        self.writer_counters.ring.tally
     }
 
     /// Keys of others that found no room, which leases should make impossible.
@@ -80,7 +80,7 @@ impl<K: Key> WindowedCounters<K> {
     /// Calls `each` for every key and its sum over the window that ends now, if there is any; for control-plane use.
     pub fn for_each(&self, mut each: impl FnMut(&K, u64)) {
         for number in 0..self.keys.used() {
-            let sum = self.cells.sum(number, self.context.tick());
+            let sum = self.writer_counters.sum(number, self.context.tick());
             if let Some(key) = self.keys.key(number)
                 && sum > 0
             {
@@ -100,7 +100,7 @@ impl<K: Key> WindowedCounters<K> {
         mut each: impl FnMut(&K, u64),
     ) -> Option<u32> {
         self.keys.each_from((cursor, count), |number, key| {
-            let sum = self.cells.sum_at(number, tick);
+            let sum = self.writer_counters.sum_at(number, tick);
             if sum > 0 {
                 each(key, sum);
             }
@@ -109,25 +109,28 @@ impl<K: Key> WindowedCounters<K> {
 
     /// A second of each bucket that is kept, the oldest first: what [`WindowedCounters::for_each_at`] can be asked for.
     pub fn kept(&self) -> impl Iterator<Item = Tick> + use<K> {
-        self.cells.ring.kept()
+        self.writer_counters.ring.kept()
     }
 
     /// The sum for a key in the one bucket that `tick` lies in; 0 if there is none. For control-plane use.
     pub fn sum_at(&self, key: &K, tick: Tick) -> u64 {
         let number = self.keys.find(key, self.keys.hash(key));
-        number.map_or(0, |number| self.cells.sum_at(number, tick))
+        number.map_or(0, |number| self.writer_counters.sum_at(number, tick))
     }
 
     /// The sum for a key over the window that ends now; 0 if it has no counter. For control-plane use: never late.
     #[must_use]
     pub fn total(&self, key: &K) -> u64 {
         let number = self.keys.find(key, self.keys.hash(key));
-        number.map_or(0, |number| self.cells.sum(number, self.context.tick()))
+        number.map_or(0, |number| {
+            self.writer_counters.sum(number, self.context.tick())
+        })
     }
 
     #[inline(always)]
     fn sum(&self, number: u32) -> u64 {
-        self.cells.sum(number, self.context.arrived_tick())
+        self.writer_counters
+            .sum(number, self.context.arrived_tick())
     }
 
     #[inline(always)]
@@ -154,15 +157,16 @@ impl<K: Key> WindowedCounters<K> {
         writing: Writing,
         (bucket, total): (u32, u64),
     ) -> Result<(), BadBytes> {
-        let Some(writing) = self.cells.writer(writing)? else {
+        let Some(writing) = self.writer_counters.writer(writing)? else {
             return Ok(());
         };
-        if self.cells.accept(bucket)
+        if self.writer_counters.accept(bucket)
             && total > 0
             && let Some((number, _)) = self.keys.start(key, false)
         {
             let name = self.keys.hash(&key);
-            self.cells.learn(writing, (number, name), (bucket, total));
+            self.writer_counters
+                .learn(writing, (number, name), (bucket, total));
         }
         Ok(())
     }
@@ -189,8 +193,8 @@ impl<K: Key> WindowedCountersAct<'_, K> {
         let Some(number) = known.or_else(|| Some(counters.keys.start(tally.key, true)?.0)) else {
             return;
         };
-        if let Some(bucket) = counters.cells.ring.add_at(arrived) {
-            counters.cells.add(number, bucket, amount);
+        if let Some(bucket) = counters.writer_counters.ring.add_at(arrived) {
+            counters.writer_counters.add(number, bucket, amount);
         }
     }
 }
@@ -203,7 +207,7 @@ impl<K: Key> Object for WindowedCounters<K> {
     }
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.cells.advance(flags, input);
+            return self.writer_counters.advance(flags, input);
         }
         let writing = read_writing(input, stamp)?;
         let key = K::decode(input)?;
@@ -213,47 +217,48 @@ impl<K: Key> Object for WindowedCounters<K> {
     fn flush(&mut self, bytes: &mut usize) -> bool {
         let keys = &self.keys;
         let name = |number, out: &mut Writer<'_>| write_key(keys, number, out);
-        self.cells
+        self.writer_counters
             .flush(bytes, name, |number| hash_key(keys, number))
     }
     fn tells_own(&self) -> bool {
         true
     }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
-        self.cells.leaves(first, out)
+        self.writer_counters.leaves(first, out)
     }
     fn announced(&self) -> u64 {
         let name = |number| hash_key(&self.keys, number);
-        self.cells.announced(self.keys.used(), name)
+        self.writer_counters.announced(self.keys.used(), name)
     }
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         let (keys, range) = (&self.keys, (cursor, records, self.keys.used()));
-        self.cells
+        self.writer_counters
             .tell_again(leaves, range, |number| hash_key(keys, number))
     }
     fn sweep(&mut self, records: u32) -> u32 {
-        self.cells.keep_up();
-        let cells = &self.cells;
-        self.keys.sweep(records, |number| cells.is_empty(number))
+        self.writer_counters.keep_up();
+        let writer_counters = &self.writer_counters;
+        self.keys
+            .sweep(records, |number| writer_counters.is_empty(number))
     }
     fn sweep_length(&self) -> u32 {
         self.keys.used().max(1)
     }
     fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
-        self.cells.origins_named(named);
+        self.writer_counters.origins_named(named);
         None
     }
     fn digest(&self) -> u64 {
-        digest(&self.keys, &self.cells, &self.context)
+        digest(&self.keys, &self.writer_counters, &self.context)
     }
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |number, out: &mut Writer<'_>| write_key(&self.keys, number, out);
         let used = self.keys.used();
-        self.cells.image(cursor, used, part, name)
+        self.writer_counters.image(cursor, used, part, name)
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.cells.advance(flags, input);
+            return self.writer_counters.advance(flags, input);
         }
         let key = K::decode(input)?;
         let bucket = read_bucket(input)?;
@@ -273,7 +278,7 @@ impl<K: Key> Object for WindowedCounters<K> {
         let key = K::decode(input)?;
         let bucket = read_bucket(input)?;
         let total = read_saved(input)?;
-        let ring = &mut self.cells.ring;
+        let ring = &mut self.writer_counters.ring;
         let tick = self.context.tick();
         let Some(bucket) = ring.restored(bucket, since, tick).filter(|_| total > 0) else {
             return Ok(false);
@@ -284,13 +289,16 @@ impl<K: Key> Object for WindowedCounters<K> {
         let Some((number, _)) = self.keys.start(key, false) else {
             return Ok(false);
         };
-        self.cells.add(number, bucket, total);
+        self.writer_counters.add(number, bucket, total);
         Ok(true)
     }
     fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
-        let (tick, window_s) = (self.context.tick(), self.cells.ring.window_seconds());
+        let (tick, window_s) = (
+            self.context.tick(),
+            self.writer_counters.ring.window_seconds(),
+        );
         self.keys.each_from((cursor, records), |number, key| {
-            let sum = self.cells.sum(number, tick);
+            let sum = self.writer_counters.sum(number, tick);
             each(&Shown {
                 key,
                 value: &Recent { sum, window_s },
@@ -302,11 +310,11 @@ impl<K: Key> Object for WindowedCounters<K> {
         self.keys.capacity()
     }
     fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
-        let prefetch = |number| self.cells.prefetch(number);
+        let prefetch = |number| self.writer_counters.prefetch(number);
         self.keys.prefetch_each(prefetch_hints, packets, prefetch)
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
-        self.keys.bytes_in_use() + self.cells.bytes_of(self.keys.used()) > cache_bytes
+        self.keys.bytes_in_use() + self.writer_counters.bytes_of(self.keys.used()) > cache_bytes
     }
     fn settle(&self) {
         self.keys.settle();
@@ -334,8 +342,12 @@ pub(super) fn hash_key<K: Key>(keys: &Keyed<K>, number: u32) -> u64 {
 }
 
 /// The digest of cells that are called by keys, whatever numbers those have.
-pub(super) fn digest<K: Key>(keys: &Keyed<K>, cells: &TimedCells, context: &Context) -> u64 {
-    cells.digest(keys.used(), |number| {
+pub(super) fn digest<K: Key>(
+    keys: &Keyed<K>,
+    writer_counters: &TimedWriterCounters,
+    context: &Context,
+) -> u64 {
+    writer_counters.digest(keys.used(), |number| {
         let mut bytes = Vec::new();
         write_key(
             keys,

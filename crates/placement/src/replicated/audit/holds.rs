@@ -19,9 +19,9 @@ impl Replicator {
     /// image or of an incarnation that ended.
     pub(super) fn holds(&self) -> Option<Holds> {
         let open = self.closings.iter().any(|closing| !closing.closed);
-        let beyond = |seat: usize| {
-            let peer = &self.peers[seat];
-            self.present[self.index(seat)] && peer.may_be_exceeded()
+        let beyond = |peer_index: usize| {
+            let peer = &self.peers[peer_index];
+            self.present[self.index(peer_index)] && peer.may_be_exceeded()
         };
         let half = self.image_at.is_some()
             && (0..self.peers.len()).any(beyond)
@@ -34,8 +34,8 @@ impl Replicator {
             most: vec![0; self.members.len()],
         };
         (holds.least[self.me], holds.most[self.me]) = (self.log.head(), self.log.head());
-        for (seat, peer) in self.peers.iter().enumerate() {
-            let index = self.index(seat);
+        for (peer_index, peer) in self.peers.iter().enumerate() {
+            let index = self.index(peer_index);
             if self.present[index] {
                 holds.least[index] = peer.inbound.received();
                 holds.most[index] = peer.inbound.reaches();
@@ -46,9 +46,11 @@ impl Replicator {
 
     /// The first member by name that has joined, as far as is known here.
     pub(super) fn first_joined(&self) -> Option<MemberId> {
-        let joined = |seat: &usize| self.present[self.index(*seat)] && !self.peers[*seat].joining;
+        let joined = |peer_index: &usize| {
+            self.present[self.index(*peer_index)] && !self.peers[*peer_index].joining
+        };
         let others = (0..self.peers.len()).filter(joined);
-        let others = others.map(|seat| self.peers[seat].member);
+        let others = others.map(|peer_index| self.peers[peer_index].member);
         let own = self.ready.then_some(self.config.member);
         others.chain(own).min()
     }

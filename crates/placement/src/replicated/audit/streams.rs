@@ -380,9 +380,9 @@ impl Auditor {
 impl Replicator {
     /// How far a member's stream is delivered here; `None` of who takes no part.
     pub(super) fn stream_position(&self, member: MemberId) -> Option<Position> {
-        let seat = self.seat(member)?;
-        let peer = &self.peers[seat];
-        self.present[self.index(seat)].then(|| Position {
+        let peer_index = self.peer_index(member)?;
+        let peer = &self.peers[peer_index];
+        self.present[self.index(peer_index)].then(|| Position {
             incarnation: peer.incarnation,
             received: peer.inbound.received(),
             reaches: peer.inbound.reaches(),

@@ -47,9 +47,9 @@ pub(in super::super) struct Gap {
 #[derive(Debug)]
 pub(in super::super) struct Asking {
     enabled: bool,
-    /// Of each stream, by seat, in the order of their sequences.
+    /// Of each stream, by peer_index, in the order of their sequences.
     gaps: Box<[Vec<Gap>]>,
-    /// Up to where gaps of it were noticed, by seat.
+    /// Up to where gaps of it were noticed, by peer_index.
     noticed: Box<[u64]>,
     silences: u32,
     paused_until: Time,
@@ -57,7 +57,7 @@ pub(in super::super) struct Asking {
     asked: Vec<Asked>,
     /// What the message just taken brought.
     brought: Vec<(u64, u64)>,
-    /// By seat, what was asked for and is not here.
+    /// By peer_index, what was asked for and is not here.
     lacking: VecDeque<(usize, Asked)>,
 }
 
@@ -96,8 +96,8 @@ impl Asking {
     }
 
     /// The lowest gap of a stream that its origin is not informed of yet.
-    pub(in super::super) fn held_back(&self, seat: usize) -> Option<&Gap> {
-        self.gaps[seat].first()
+    pub(in super::super) fn held_back(&self, peer_index: usize) -> Option<&Gap> {
+        self.gaps[peer_index].first()
     }
 
     /// When something is to be asked, said or given up.
@@ -129,20 +129,20 @@ impl Replicator {
 
     /// Has a member reported that this one has not got what it asked for.
     pub fn lacks(&mut self, member: MemberId, asked: Asked) {
-        let Some(seat) = self.seat(member) else {
+        let Some(peer_index) = self.peer_index(member) else {
             return;
         };
         let Some(Routes { asking, .. }) = &mut self.routes else {
             return;
         };
         if asking.lacking.len() < LACKING_MAX {
-            asking.lacking.push_back((seat, asked));
+            asking.lacking.push_back((peer_index, asked));
         } else {
             self.counters.naks_suppressed += 1;
         }
     }
 
-    /// The relay of the own site, by seat, if this member is another and relies on it.
+    /// The relay of the own site, by peer_index, if this member is another and relies on it.
     fn near_relay(&self) -> Option<usize> {
         let routes = self.routes.as_ref()?;
         let relay = routes.relay(routes.own)?;
@@ -154,11 +154,11 @@ impl Replicator {
     pub(in super::super) fn notice_gap(
         &mut self,
         now: Time,
-        seat: usize,
+        peer_index: usize,
         (first, last): (u64, u64),
         echo: Option<(Time, Time)>,
     ) {
-        let far = self.site_of(seat) != self.own_site();
+        let far = self.site_of(peer_index) != self.own_site();
         let Some(relay) = self.near_relay().filter(|_| far) else {
             return;
         };
@@ -167,16 +167,16 @@ impl Replicator {
         let patience = (near.average + near.deviation * 4).max(self.config.retransmit_min);
         let at = now + near.reordering();
         let waits = near.reordering() + patience * u32::from(TRIES);
-        let is_nearer = near.samples > 0 && waits <= self.peers[seat].round_trip.average;
+        let is_nearer = near.samples > 0 && waits <= self.peers[peer_index].round_trip.average;
         let Some(Routes { asking, .. }) = &mut self.routes else {
             return;
         };
-        let first = first.max(asking.noticed[seat] + 1);
+        let first = first.max(asking.noticed[peer_index] + 1);
         if first > last || !asking.enabled || !is_nearer || now < asking.paused_until {
             return;
         }
-        asking.noticed[seat] = last;
-        let gaps = &mut asking.gaps[seat];
+        asking.noticed[peer_index] = last;
+        let gaps = &mut asking.gaps[peer_index];
         if gaps.len() == GAPS_MAX {
             return;
         }
@@ -191,16 +191,16 @@ impl Replicator {
     }
 
     /// Groups of a stream came: gaps that they close are settled.
-    pub(in super::super) fn settle_gaps(&mut self, seat: usize) {
+    pub(in super::super) fn settle_gaps(&mut self, peer_index: usize) {
         let Some(Routes { asking, .. }) = &mut self.routes else {
             return;
         };
-        if asking.gaps[seat].is_empty() {
+        if asking.gaps[peer_index].is_empty() {
             return;
         }
-        let (inbound, counters) = (&self.peers[seat].inbound, &mut self.counters);
+        let (inbound, counters) = (&self.peers[peer_index].inbound, &mut self.counters);
         let mut answered = false;
-        asking.gaps[seat].retain(|gap| {
+        asking.gaps[peer_index].retain(|gap| {
             let closed = inbound.has_all(gap.first, gap.last);
             answered |= closed && gap.tries > 0;
             counters.gaps_closed_by_relay += u64::from(closed && gap.tries > 0);
@@ -213,18 +213,18 @@ impl Replicator {
 
     /// What was asked for long enough is the origin's to repair.
     pub(in super::super) fn judge_gaps(&mut self, now: Time) {
-        for seat in 0..self.peers.len() {
-            let gaps = |routes: &Routes| !routes.asking.gaps[seat].is_empty();
+        for peer_index in 0..self.peers.len() {
+            let gaps = |routes: &Routes| !routes.asking.gaps[peer_index].is_empty();
             if !self.routes.as_ref().is_some_and(gaps) {
                 continue;
             }
-            self.settle_gaps(seat);
+            self.settle_gaps(peer_index);
             let Some(Routes { asking, .. }) = &mut self.routes else {
                 return;
             };
-            let before = asking.gaps[seat].len();
-            asking.gaps[seat].retain(|gap| gap.tries < TRIES || gap.at > now);
-            let given_up = before - asking.gaps[seat].len();
+            let before = asking.gaps[peer_index].len();
+            asking.gaps[peer_index].retain(|gap| gap.tries < TRIES || gap.at > now);
+            let given_up = before - asking.gaps[peer_index].len();
             if given_up == 0 {
                 continue;
             }
@@ -238,13 +238,18 @@ impl Replicator {
     }
 
     /// The relay has not got these.
-    pub(in super::super) fn take_lacks(&mut self, now: Time, seat: usize, runs: AskedRuns<'_>) {
-        if self.near_relay() != Some(seat) || mutant::active(Mutant::RelaysWordIgnored) {
+    pub(in super::super) fn take_lacks(
+        &mut self,
+        now: Time,
+        peer_index: usize,
+        runs: AskedRuns<'_>,
+    ) {
+        if self.near_relay() != Some(peer_index) || mutant::active(Mutant::RelaysWordIgnored) {
             return;
         }
         let mut lacking = 0;
         for run in runs {
-            let Some(of) = self.seat(run.origin) else {
+            let Some(of) = self.peer_index(run.origin) else {
                 continue;
             };
             let Some(Routes { asking, .. }) = &mut self.routes else {
@@ -262,13 +267,13 @@ impl Replicator {
     }
 
     /// A member asks for what it lacks. Anyone who is not the relay of its site has nothing for it, and says so.
-    pub(in super::super) fn take_ask(&mut self, seat: usize, runs: AskedRuns<'_>) {
-        if self.routes.is_none() || self.site_of(seat) != self.own_site() {
+    pub(in super::super) fn take_ask(&mut self, peer_index: usize, runs: AskedRuns<'_>) {
+        if self.routes.is_none() || self.site_of(peer_index) != self.own_site() {
             self.counters.frames_inert += 1;
             return;
         }
         let is_relay = self.is_relay();
-        let member = self.peers[seat].member;
+        let member = self.peers[peer_index].member;
         for run in runs {
             if !is_relay {
                 self.lacks(member, run);
@@ -296,8 +301,8 @@ impl Replicator {
         self.body.clear();
         let mut count = 0;
         if let Some(relay) = relay.filter(|_| asks) {
-            for (seat, gaps) in routes.asking.gaps.iter_mut().enumerate() {
-                let origin = self.peers[seat].member;
+            for (peer_index, gaps) in routes.asking.gaps.iter_mut().enumerate() {
+                let origin = self.peers[peer_index].member;
                 for gap in gaps.iter_mut().filter(|gap| due(gap)) {
                     if count == ASKED_MAX {
                         break;
@@ -322,9 +327,9 @@ impl Replicator {
         let gaps = routes.asking.gaps.iter_mut().flatten();
         gaps.filter(|gap| due(gap))
             .for_each(|gap| gap.tries = TRIES);
-        let (seat, _) = *routes.asking.lacking.front()?;
+        let (peer_index, _) = *routes.asking.lacking.front()?;
         while let Some(&(of, run)) = routes.asking.lacking.front()
-            && of == seat
+            && of == peer_index
             && count < ASKED_MAX
         {
             run.write(&mut self.body);
@@ -334,7 +339,7 @@ impl Replicator {
         debug_assert!(self.body.len() <= ASKED_BYTES_MAX);
         write_frame(buffer, KIND_LACKS, &self.body);
         self.counters.messages_without_records_sent += 1;
-        Some(Destination::One(self.peers[seat].member))
+        Some(Destination::One(self.peers[peer_index].member))
     }
 }
 

@@ -71,7 +71,7 @@ pub(in super::super) struct Routes {
     site_of: Box<[SiteId]>,
     pub(super) own: SiteId,
     silent_after: Duration,
-    /// By seat.
+    /// By peer_index.
     ways: Box<[Way]>,
     /// The relay of each site, by index.
     relays: [Option<usize>; SITES_MAX],
@@ -111,10 +111,10 @@ impl Routes {
 }
 
 impl Replicator {
-    /// The site of another member, by seat; `None` without sites.
-    pub(super) fn site_of(&self, seat: usize) -> Option<SiteId> {
+    /// The site of another member, by peer_index; `None` without sites.
+    pub(super) fn site_of(&self, peer_index: usize) -> Option<SiteId> {
         let routes = self.routes.as_ref()?;
-        Some(routes.site_of[self.index(seat)])
+        Some(routes.site_of[self.index(peer_index)])
     }
 
     /// This member's.
@@ -274,12 +274,13 @@ impl Replicator {
             .fold(0, |mask, &relay| mask | 1 << relay)
     }
 
-    /// The sites of these members, by seat, if others have members too: who has all that those lack need not hear it again.
-    pub(in super::super) fn sites_of(&self, seats: u64) -> Option<SiteSet> {
+    /// The sites of these members, by peer_index, if others have members too: who has all that those lack need not hear it again.
+    pub(in super::super) fn sites_of(&self, peer_indices: u64) -> Option<SiteSet> {
         let routes = self.routes.as_ref()?;
-        let seats = (0..self.peers.len()).filter(|&seat| seats >> seat & 1 != 0);
-        let sites = seats.fold(SiteSet::default(), |sites, seat| {
-            sites.with(routes.site_of[self.index(seat)])
+        let peer_indices =
+            (0..self.peers.len()).filter(|&peer_index| peer_indices >> peer_index & 1 != 0);
+        let sites = peer_indices.fold(SiteSet::default(), |sites, peer_index| {
+            sites.with(routes.site_of[self.index(peer_index)])
         });
         let is_left_out = |index: usize| self.present[index] && !sites.has(routes.site_of[index]);
         (0..self.members.len())
@@ -287,14 +288,14 @@ impl Replicator {
             .then_some(sites)
     }
 
-    /// The members of these sites, by seat.
+    /// The members of these sites, by peer_index.
     pub(in super::super) fn seats_in(&self, sites: SiteSet) -> u64 {
         let Some(routes) = &self.routes else {
             return u64::MAX;
         };
         (0..self.peers.len())
-            .filter(|&seat| sites.has(routes.site_of[self.index(seat)]))
-            .fold(0, |mask, seat| mask | 1 << seat)
+            .filter(|&peer_index| sites.has(routes.site_of[self.index(peer_index)]))
+            .fold(0, |mask, peer_index| mask | 1 << peer_index)
     }
 
     /// Whether the relay of the own site carries this member's acknowledgements to the others.
@@ -314,33 +315,33 @@ impl Replicator {
     }
 
     /// The planted bug: what a relay has applied, all of its site have.
-    pub(in super::super) fn vouched_for(&self, seat: usize) -> u64 {
+    pub(in super::super) fn vouched_for(&self, peer_index: usize) -> u64 {
         let Some(routes) = &self.routes else {
             return 0;
         };
-        let site = routes.site_of[self.index(seat)];
-        if site == routes.own || routes.relay(site) != Some(self.index(seat)) {
+        let site = routes.site_of[self.index(peer_index)];
+        if site == routes.own || routes.relay(site) != Some(self.index(peer_index)) {
             return 0;
         }
-        self.seats_in(SiteSet::default().with(site)) & !(1 << seat)
+        self.seats_in(SiteSet::default().with(site)) & !(1 << peer_index)
     }
 
     /// How old the latest echo of a member may be.
-    fn silence_bound(&self, routes: &Routes, seat: usize) -> Duration {
-        let round_trip = &self.peers[seat].round_trip;
+    fn silence_bound(&self, routes: &Routes, peer_index: usize) -> Duration {
+        let round_trip = &self.peers[peer_index].round_trip;
         routes.silent_after + (round_trip.average + round_trip.deviation * 4) * 2
     }
 
-    fn hears(&self, routes: &Routes, now: Time, seat: usize) -> bool {
-        let peer = &self.peers[seat];
-        peer.echoed > Time::ZERO && now.since(peer.echoed) <= self.silence_bound(routes, seat)
+    fn hears(&self, routes: &Routes, now: Time, peer_index: usize) -> bool {
+        let peer = &self.peers[peer_index];
+        peer.echoed > Time::ZERO && now.since(peer.echoed) <= self.silence_bound(routes, peer_index)
     }
 
     /// Whether a member that is passed by its relay is sent all that is for all.
     fn is_worth_it(&self, routes: &Routes, now: Time, index: usize) -> bool {
-        let seat = index - usize::from(index > self.me);
-        let grace = self.silence_bound(routes, seat) * GRACE_BOUNDS;
-        self.hears(routes, now, seat) || now <= routes.ways[seat].fell_at + grace
+        let peer_index = index - usize::from(index > self.me);
+        let grace = self.silence_bound(routes, peer_index) * GRACE_BOUNDS;
+        self.hears(routes, now, peer_index) || now <= routes.ways[peer_index].fell_at + grace
     }
 
     /// A roster is in force: relays are who it names first, and have to prove themselves.
@@ -356,11 +357,11 @@ impl Replicator {
                 *relay = Some(index);
             }
         }
-        for seat in 0..self.peers.len() {
-            let site = usize::from(routes.site_of[self.index(seat)].0);
-            let is_new = self.peers[seat].echoed == Time::ZERO;
+        for peer_index in 0..self.peers.len() {
+            let site = usize::from(routes.site_of[self.index(peer_index)].0);
+            let is_new = self.peers[peer_index].echoed == Time::ZERO;
             if is_new || before[site] != routes.relays[site] {
-                routes.ways[seat] = Way {
+                routes.ways[peer_index] = Way {
                     fell_at: now,
                     ..Way::default()
                 };
@@ -374,11 +375,11 @@ impl Replicator {
         let Some(mut routes) = self.routes.take() else {
             return;
         };
-        for seat in 0..self.peers.len() {
-            let hears = self.hears(&routes, now, seat);
-            let bound = self.silence_bound(&routes, seat);
-            let index = self.index(seat);
-            let way = &mut routes.ways[seat];
+        for peer_index in 0..self.peers.len() {
+            let hears = self.hears(&routes, now, peer_index);
+            let bound = self.silence_bound(&routes, peer_index);
+            let index = self.index(peer_index);
+            let way = &mut routes.ways[peer_index];
             if way.relayed && !hears && !mutant::active(Mutant::RelayOfTheDead) {
                 // Good for long: what was before does not count any more.
                 if now.since(way.until) > bound * (1 << FALLS_MAX) {

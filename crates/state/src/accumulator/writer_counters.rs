@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::announced::{Announced, digest, writer};
 use super::{
-    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, bears_old_name, change, is_of_later_incarnation,
-    newer, own_writing, read_cell, read_writing, write_cell,
+    CELLS_MAX, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, change,
+    is_of_later_incarnation, newer, own_writing, read_cell, read_writing, write_cell,
 };
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
@@ -61,8 +61,8 @@ impl Said {
 /// Totals of one other writer, by place.
 #[derive(Debug)]
 struct Others {
-    seat: Seat,
-    cells: Region<Said>,
+    seat: WriterPlace,
+    writer_counters: Region<Said>,
 }
 
 /// Which totals a writer's are.
@@ -75,17 +75,17 @@ pub(super) enum Whose {
     /// Those of a writer that was heard before.
     Known(usize, Origin),
     /// Of one that was not.
-    New(Seat, Origin),
+    New(WriterPlace, Origin),
 }
 
 /// A number of cells, each with a tag beside it: of counters by key, the key.
 #[derive(Debug)]
-pub(super) struct Cells<T: Copy> {
+pub(super) struct WriterCounters<T: Copy> {
     context: Rc<Context>,
     object: u8,
     logged: bool,
     totals: Totals,
-    cells: Region<Cell<T>>,
+    writer_counters: Region<Cell<T>>,
     changed: Vec<u32>,
     /// Of those that had changed when a flush began, the ones that it has not reported yet: what changes while it goes on waits for
     /// the next one, however often that is.
@@ -98,7 +98,7 @@ pub(super) struct Cells<T: Copy> {
     announced: Option<Announced<u64>>,
 }
 
-impl<T: Copy> Cells<T> {
+impl<T: Copy> WriterCounters<T> {
     pub(super) fn new(
         context: Rc<Context>,
         object: u8,
@@ -108,14 +108,14 @@ impl<T: Copy> Cells<T> {
         let logged = settings.logged;
         assert!(
             !logged || room <= CELLS_MAX,
-            "a shared accumulator has at most {CELLS_MAX} cells"
+            "a shared accumulator has at most {CELLS_MAX} writer_counters"
         );
         Self {
             context,
             object,
             logged,
             totals,
-            cells: Region::new(room as usize),
+            writer_counters: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
             telling: Vec::with_capacity(room as usize),
             others: Vec::with_capacity(64),
@@ -126,28 +126,28 @@ impl<T: Copy> Cells<T> {
 
     #[inline(always)]
     pub(super) fn len(&self) -> u32 {
-        self.cells.len() as u32
+        self.writer_counters.len() as u32
     }
 
     /// The sum over all instances, as far as it is known here.
     #[inline(always)]
     pub(super) fn sum(&self, place: u32) -> u64 {
-        let cell = &self.cells[place as usize];
+        let cell = &self.writer_counters[place as usize];
         cell.own.wrapping_add(cell.others)
     }
 
     #[inline(always)]
     pub(super) fn tag(&self, place: u32) -> &T {
-        &self.cells[place as usize].tag
+        &self.writer_counters[place as usize].tag
     }
 
     pub(super) fn set_tag(&mut self, place: u32, tag: T) {
-        self.cells[place as usize].tag = tag;
+        self.writer_counters[place as usize].tag = tag;
     }
 
     #[inline(always)]
     pub(super) fn prefetch(&self, place: u32) {
-        self.cells.prefetch(place as usize);
+        self.writer_counters.prefetch(place as usize);
     }
 
     pub(super) const CELL_BYTES: usize = size_of::<Cell<T>>();
@@ -155,7 +155,7 @@ impl<T: Copy> Cells<T> {
     /// Adds, as this instance; wraps at 2⁶⁴.
     #[inline(always)]
     pub(super) fn add(&mut self, place: u32, amount: u64) {
-        let cell = &mut self.cells[place as usize];
+        let cell = &mut self.writer_counters[place as usize];
         cell.own = cell.own.wrapping_add(amount);
         let first;
         (cell.changes, first) = cell.changes.overflowing_sub(1);
@@ -205,15 +205,18 @@ impl<T: Copy> Cells<T> {
             Whose::Before(origin) => return self.go_on_from((place, name), said(origin)),
             Whose::Known(of, origin) => (of, said(origin)),
             Whose::New(seat, origin) => {
-                let cells = Region::made_late(self.cells.len());
-                self.others.push(Others { seat, cells });
+                let writer_counters = Region::made_late(self.writer_counters.len());
+                self.others.push(Others {
+                    seat,
+                    writer_counters,
+                });
                 (self.others.len() - 1, said(origin))
             }
         };
-        let known = self.others[of].cells[place as usize];
+        let known = self.others[of].writer_counters[place as usize];
         if self.replaces(said, known) {
-            self.others[of].cells[place as usize] = said;
-            let cell = &mut self.cells[place as usize];
+            self.others[of].writer_counters[place as usize] = said;
+            let cell = &mut self.writer_counters[place as usize];
             cell.others = cell.others.wrapping_add(change(total, known.total));
             let lane = self.others[of].seat.lane;
             let (before, after) = (
@@ -230,7 +233,7 @@ impl<T: Copy> Cells<T> {
     /// announced a total of its own had better be reported: the others took that one, and have this one nowhere.
     #[cold]
     fn go_on_from(&mut self, (place, name): (u32, u64), said: Said) {
-        let room = self.cells.len();
+        let room = self.writer_counters.len();
         let before = self.before.get_or_insert_with(|| Region::made_late(room));
         let known = before[place as usize];
         if !self.replaces(said, known) {
@@ -239,7 +242,7 @@ impl<T: Copy> Cells<T> {
         if let Some(before) = &mut self.before {
             before[place as usize] = said;
         }
-        let cell = &mut self.cells[place as usize];
+        let cell = &mut self.writer_counters[place as usize];
         cell.own = cell.own.wrapping_add(change(said.total, known.total));
         if cell.flushed != 0 {
             if cell.changes == 0 && !mutant::active(Mutant::LateTotalUnreported) {
@@ -264,7 +267,7 @@ impl<T: Copy> Cells<T> {
             return;
         };
         for (place, said) in before.iter().enumerate() {
-            let cell = &mut self.cells[place];
+            let cell = &mut self.writer_counters[place];
             let is_unreported = said.sequence != 0 && cell.flushed == 0 && cell.changes == 0;
             if is_unreported && bears_old_name(&self.context, Origin(said.origin)) {
                 cell.changes = u32::MAX;
@@ -313,7 +316,7 @@ impl<T: Copy> Cells<T> {
         before.map_or(Said::NOTHING, |before| before[place as usize])
     }
 
-    /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`Cells::learn`].
+    /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`WriterCounters::learn`].
     pub(super) fn flush(
         &mut self,
         bytes: &mut usize,
@@ -323,7 +326,7 @@ impl<T: Copy> Cells<T> {
         if self.context.accumulators_held() {
             if mutant::active(Mutant::HeldChangesForgotten) {
                 for place in self.changed.drain(..).chain(self.telling.drain(..)) {
-                    self.cells[place as usize].changes = 0;
+                    self.writer_counters[place as usize].changes = 0;
                 }
             }
             return true;
@@ -341,7 +344,7 @@ impl<T: Copy> Cells<T> {
                 .context
                 .stamp(true, crate::context::OPERATION_BYTES_MAX);
             let before = self.before(place);
-            let cell = &mut self.cells[place as usize];
+            let cell = &mut self.writer_counters[place as usize];
             self.context
                 .note_reported(core::mem::take(&mut cell.changes));
             let said = core::mem::replace(&mut cell.flushed, stamp.sequence);
@@ -387,7 +390,7 @@ impl<T: Copy> Cells<T> {
         for of in 0..=self.others.len() as u32 {
             for place in 0..used {
                 if let Some((writing, total, sequence)) = self.total(of, place) {
-                    let name = hash(place, &self.cells[place as usize].tag);
+                    let name = hash(place, &self.writer_counters[place as usize].tag);
                     let writer = writer(&self.context, writing);
                     sum = sum.wrapping_add(digest(name, writer, (total, sequence)));
                 }
@@ -408,7 +411,7 @@ impl<T: Copy> Cells<T> {
         let mut reported = 0;
         for place in cursor..end {
             let is_reported = self.before(place).sequence != 0;
-            let cell = &mut self.cells[place as usize];
+            let cell = &mut self.writer_counters[place as usize];
             if cell.flushed == 0 && !is_reported
                 || !leaves.contains(Leaves::of(hash(place, &cell.tag)))
             {
@@ -447,7 +450,7 @@ impl<T: Copy> Cells<T> {
                 }
                 let mut bytes = Writer::new(part.out(), self.context.addresses());
                 bytes.tag(self.object, 0);
-                name(place, &self.cells[place as usize].tag, &mut bytes);
+                name(place, &self.writer_counters[place as usize].tag, &mut bytes);
                 let stamp = Stamp {
                     origin: Origin(writing.origin),
                     sequence,
@@ -473,7 +476,7 @@ impl<T: Copy> Cells<T> {
         }
         let said = match of.checked_sub(1) {
             None => self.before.as_ref(),
-            Some(other) => Some(&self.others[other as usize].cells),
+            Some(other) => Some(&self.others[other as usize].writer_counters),
         };
         let end = first.saturating_add(count.max(1)).min(used);
         if let Some(said) = said {
@@ -490,7 +493,7 @@ impl<T: Copy> Cells<T> {
     /// What is known of a writer's total: (whose, total, group); `None` if it was never reported. Writer 0 is this instance.
     fn total(&self, writer: u32, place: u32) -> Option<(Writing, u64, u64)> {
         let own = own_writing(&self.context);
-        let cell = &self.cells[place as usize];
+        let cell = &self.writer_counters[place as usize];
         let (lane, said) = match writer.checked_sub(1) {
             None if cell.flushed == 0 => (own.lane, self.before(place)),
             None => {
@@ -501,7 +504,7 @@ impl<T: Copy> Cells<T> {
             }
             Some(other) => {
                 let others = self.others.get(other as usize)?;
-                (others.seat.lane, others.cells[place as usize])
+                (others.seat.lane, others.writer_counters[place as usize])
             }
         };
         let Said {
@@ -514,7 +517,7 @@ impl<T: Copy> Cells<T> {
 }
 
 /// Cells that are called by their place.
-impl Cells<()> {
+impl WriterCounters<()> {
     pub(super) fn apply(&mut self, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         let writing = read_writing(input, stamp)?;
         let place = read_place(input, self.len())?;
