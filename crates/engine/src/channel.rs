@@ -10,8 +10,8 @@ mod incarnations;
 mod keys;
 mod outlet;
 mod progress;
+mod scans;
 mod sites;
-mod walks;
 
 use asterism_placement::replicated::audit::{Auditor, Finding, StreamFault};
 use asterism_placement::replicated::{
@@ -24,12 +24,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::exchange::{Down, Round, Up, WALK_PARTS, origin};
+use crate::exchange::{Down, Round, SCAN_PARTS, Up, origin};
 use crate::mutant::{self, Mutant};
 use crate::ring::{RingReader, RingWriter};
 use outlet::{Delivering, Outlet};
+use scans::{SnapshotScan, find_scan};
 use sites::Sites;
-use walks::{Walk, find_walk};
 
 /// The recipient a sealed datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +49,11 @@ pub enum Destination {
 pub enum ChannelEvent {
     /// Of the sealed channel: admissions, duplicate identities.
     Secure(SealEvent),
-    /// A member fell off the log and is served by a walk over the tables.
+    /// A member fell off the log and is served by a scan over the tables.
     LaggingReplica(MemberId),
     /// It is served from the log again.
     CaughtUp(MemberId),
-    /// A member is sent an image for another reason than lagging: it joins, or lacks something of an incarnation that ended.
+    /// A member is sent a snapshot for another reason than lagging: it joins, or lacks something of an incarnation that ended.
     Served(MemberId),
     /// An epoch is in force.
     Epoch(Epoch),
@@ -114,7 +114,7 @@ struct InstanceLink {
     held_bytes: Vec<u8>,
     /// Up to where the instance has applied each member's stream, by place.
     applied: Vec<u64>,
-    images_applied: Vec<(MemberId, u32)>,
+    snapshots_applied: Vec<(MemberId, u32)>,
     /// Incarnations that have ended of which it has applied all that was delivered.
     ended_applied: Vec<OriginName>,
 }
@@ -136,10 +136,10 @@ pub struct StateChannel {
     reported_of: Vec<Option<OriginName>>,
     /// The later epoch of a member that instances were last reported.
     later_epoch: Option<Epoch>,
-    /// Walks for lagging_replicas under way here.
-    walks: Vec<Walk>,
-    /// Walks whose end every instance must report.
-    images: Vec<(MemberId, u32)>,
+    /// SnapshotScans for lagging_replicas under way here.
+    scans: Vec<SnapshotScan>,
+    /// SnapshotScans whose end every instance must report.
+    snapshots: Vec<(MemberId, u32)>,
     /// Incarnations that have ended and that not every instance has applied as far as they were delivered.
     ended: Vec<OriginName>,
     auditor: Auditor,
@@ -186,7 +186,7 @@ impl StateChannel {
                 held: None,
                 held_bytes: Vec::new(),
                 applied: vec![0; members],
-                images_applied: Vec::new(),
+                snapshots_applied: Vec::new(),
                 ended_applied: Vec::new(),
             })
             .collect();
@@ -201,8 +201,8 @@ impl StateChannel {
             reported: vec![(0, 0, 0); members],
             reported_of: vec![None; members],
             later_epoch: None,
-            walks: Vec::new(),
-            images: Vec::new(),
+            scans: Vec::new(),
+            snapshots: Vec::new(),
             ended: Vec::new(),
             auditor,
             audit_body: Vec::with_capacity(2048),
@@ -273,7 +273,7 @@ impl StateChannel {
         };
         let mut deliver = Delivering {
             outlet: &mut self.outlet,
-            images: &mut self.images,
+            snapshots: &mut self.snapshots,
             auditor: &mut self.auditor,
         };
         if self
@@ -303,7 +303,7 @@ impl StateChannel {
             self.replicator
                 .committed(self.committed.load(Ordering::Acquire));
         }
-        self.serve_walks(now);
+        self.serve_scans(now);
         self.report_applied(now);
         self.secure.handle_timeout(now);
         self.replicator.handle_timeout(now);
@@ -529,7 +529,7 @@ impl StateChannel {
             held,
             held_bytes,
             applied,
-            images_applied,
+            snapshots_applied,
             ended_applied,
         } = lane;
         let Some(up) = up.next().and_then(Up::read) else {
@@ -571,23 +571,23 @@ impl StateChannel {
                 }
             }
             Up::EndedApplied { origin } => ended_applied.push(origin),
-            Up::ImagePart {
+            Up::SnapshotPart {
                 member,
-                walk,
+                scan,
                 bytes,
             } => {
-                // Parts of a walk that is over, or began again, are not needed.
-                if let Some(known) = find_walk(&mut self.walks, member, walk) {
+                // Parts of a scan that is over, or began again, are not needed.
+                if let Some(known) = find_scan(&mut self.scans, member, scan) {
                     known.room = known.room.saturating_sub(1);
                     known.parts.push_back(bytes.to_vec());
                 }
             }
-            Up::ImageDone { member, walk } => {
-                if let Some(known) = find_walk(&mut self.walks, member, walk) {
+            Up::SnapshotDone { member, scan } => {
+                if let Some(known) = find_scan(&mut self.scans, member, scan) {
                     known.done = true;
                 }
             }
-            Up::ImageApplied { from, walk } => images_applied.push((from, walk)),
+            Up::SnapshotApplied { from, scan } => snapshots_applied.push((from, scan)),
             Up::Probe => self.replicator.probe(now),
             Up::Audit {
                 ticket,
@@ -605,16 +605,16 @@ impl StateChannel {
 
     fn handle_event(&mut self, event: Event) {
         match event {
-            Event::LaggingReplica { member, walk, .. } => {
-                self.walks.retain(|known| known.member != member);
-                self.walks.push(Walk {
+            Event::LaggingReplica { member, scan, .. } => {
+                self.scans.retain(|known| known.member != member);
+                self.scans.push(SnapshotScan {
                     member,
-                    walk,
+                    scan,
                     parts: VecDeque::new(),
-                    room: WALK_PARTS,
+                    room: SCAN_PARTS,
                     done: false,
                 });
-                self.outlet.push(&Down::Walk { member, walk });
+                self.outlet.push(&Down::SnapshotScan { member, scan });
                 let progress = self.replicator.progress().member(member);
                 let lags = progress.is_none_or(|progress| {
                     progress.standing == Standing::Imaging && !progress.joining
@@ -625,9 +625,9 @@ impl StateChannel {
                     ChannelEvent::Served(member)
                 });
             }
-            Event::CaughtUp { member, walk } => {
-                self.walks.retain(|known| known.member != member);
-                self.outlet.push(&Down::StopWalk { member, walk });
+            Event::CaughtUp { member, scan } => {
+                self.scans.retain(|known| known.member != member);
+                self.outlet.push(&Down::StopScan { member, scan });
                 self.note(ChannelEvent::CaughtUp(member));
             }
             Event::Ended {

@@ -1,8 +1,8 @@
 //! What instances and their host's state channel tell each other over rings.
 //!
 //! Up, on a ring of its own for each instance: operation groups in the order of their numbers, how far
-//! others' streams are applied, images for lagging_replicas. Down, on one ring that all instances of the host read:
-//! groups of other members and of sibling instances, progress, requests for images. Nobody waits on a ring.
+//! others' streams are applied, snapshots for lagging_replicas. Down, on one ring that all instances of the host read:
+//! groups of other members and of sibling instances, progress, requests for snapshots. Nobody waits on a ring.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,16 +18,16 @@ pub(crate) enum Up<'a> {
     Group { sequence: u64, bytes: &'a [u8] },
     /// It has applied that incarnation's stream up to here.
     Applied { origin: OriginName, sequence: u64 },
-    /// A part of the image for a lagging.
-    ImagePart {
+    /// A part of the snapshot for a lagging.
+    SnapshotPart {
         member: MemberId,
-        walk: u32,
+        scan: u32,
         bytes: &'a [u8],
     },
-    /// The image for a lagging is complete.
-    ImageDone { member: MemberId, walk: u32 },
-    /// It has applied all parts of an image.
-    ImageApplied { from: MemberId, walk: u32 },
+    /// The snapshot for a lagging is complete.
+    SnapshotDone { member: MemberId, scan: u32 },
+    /// It has applied all parts of a snapshot.
+    SnapshotApplied { from: MemberId, scan: u32 },
     /// A packet waits for what others may have written: ask them how far they are.
     Probe,
     /// It has applied all that was delivered of that incarnation, which has ended.
@@ -61,16 +61,16 @@ pub(crate) enum Down<'a> {
         stable: u64,
         covered_us: u64,
     },
-    /// Walk the tables for a lagging: the first instance does, [`WALK_PARTS`] parts far.
-    Walk { member: MemberId, walk: u32 },
-    /// There is room for [`WALK_PARTS`] more parts of that walk.
-    WalkOn { member: MemberId, walk: u32 },
-    /// That walk is not needed any more.
-    StopWalk { member: MemberId, walk: u32 },
-    /// A part of a member's image.
-    ImagePart { from: MemberId, bytes: &'a [u8] },
-    /// All parts of an image came before this record.
-    ImageEnd { from: MemberId, walk: u32 },
+    /// SnapshotScan the tables for a lagging: the first instance does, [`SCAN_PARTS`] parts far.
+    SnapshotScan { member: MemberId, scan: u32 },
+    /// There is room for [`SCAN_PARTS`] more parts of that scan.
+    ScanOn { member: MemberId, scan: u32 },
+    /// That scan is not needed any more.
+    StopScan { member: MemberId, scan: u32 },
+    /// A part of a member's snapshot.
+    SnapshotPart { from: MemberId, bytes: &'a [u8] },
+    /// All parts of a snapshot came before this record.
+    SnapshotEnd { from: MemberId, scan: u32 },
     /// What the epoch that comes next says of pools.
     BlockAssignment { epoch: u32, bytes: &'a [u8] },
     /// An epoch: which incarnations it names, ten bytes each.
@@ -120,10 +120,10 @@ impl Round {
 
 /// The lane of a group that came from another member.
 pub(crate) const REMOTE: u8 = u8::MAX;
-/// Parts of an image that an instance hands over before it waits to be asked to go on. It is informed when half as many are
-/// left, so the channel keeps up to half more of a walk for which the placement has no room.
-pub(crate) const WALK_PARTS: u32 = 64;
-/// Bytes that a record adds to the group or image part in it.
+/// Parts of a snapshot that an instance hands over before it waits to be asked to go on. It is informed when half as many are
+/// left, so the channel keeps up to half more of a scan for which the placement has no room.
+pub(crate) const SCAN_PARTS: u32 = 64;
+/// Bytes that a record adds to the group or snapshot part in it.
 pub(crate) const RECORD_BYTES: usize = 32;
 
 struct Fields<'a>(&'a [u8]);
@@ -210,10 +210,10 @@ impl<'a> Up<'a> {
     /// Appends the record; readers see it after the ring's `publish`.
     #[inline]
     pub(crate) fn push(&self, ring: &mut impl Sink) -> Result<(), Refused> {
-        let walk = |kind, member: &MemberId, walk: &u32| {
+        let scan = |kind, member: &MemberId, scan: &u32| {
             Head::new(kind)
                 .and(&member.0.to_le_bytes())
-                .and(&walk.to_le_bytes())
+                .and(&scan.to_le_bytes())
         };
         match self {
             Self::Group { sequence, bytes } => {
@@ -226,16 +226,16 @@ impl<'a> Up<'a> {
                 .origin(*origin)
                 .and(&sequence.to_le_bytes())
                 .push(ring, &[]),
-            Self::ImagePart {
+            Self::SnapshotPart {
                 member,
-                walk: number,
+                scan: number,
                 bytes,
-            } => walk(2, member, number).push(ring, bytes),
-            Self::ImageDone {
+            } => scan(2, member, number).push(ring, bytes),
+            Self::SnapshotDone {
                 member,
-                walk: number,
-            } => walk(3, member, number).push(ring, &[]),
-            Self::ImageApplied { from, walk: number } => walk(4, from, number).push(ring, &[]),
+                scan: number,
+            } => scan(3, member, number).push(ring, &[]),
+            Self::SnapshotApplied { from, scan: number } => scan(4, from, number).push(ring, &[]),
             Self::Probe => Head::new(5).push(ring, &[]),
             Self::EndedApplied { origin } => Head::new(6).origin(*origin).push(ring, &[]),
             Self::Audit {
@@ -265,18 +265,18 @@ impl<'a> Up<'a> {
                 origin: fields.origin()?,
                 sequence: fields.u64()?,
             },
-            2 => Self::ImagePart {
+            2 => Self::SnapshotPart {
                 member: fields.member()?,
-                walk: fields.u32()?,
+                scan: fields.u32()?,
                 bytes: fields.0,
             },
-            3 => Self::ImageDone {
+            3 => Self::SnapshotDone {
                 member: fields.member()?,
-                walk: fields.u32()?,
+                scan: fields.u32()?,
             },
-            4 => Self::ImageApplied {
+            4 => Self::SnapshotApplied {
                 from: fields.member()?,
-                walk: fields.u32()?,
+                scan: fields.u32()?,
             },
             5 => Self::Probe,
             6 => Self::EndedApplied {
@@ -300,10 +300,10 @@ impl<'a> Down<'a> {
     /// Appends the record; readers see it after the ring's `publish`.
     #[inline]
     pub(crate) fn push(&self, ring: &mut impl Sink) -> Result<(), Refused> {
-        let walk = |kind, member: &MemberId, walk: &u32| {
+        let scan = |kind, member: &MemberId, scan: &u32| {
             Head::new(kind)
                 .and(&member.0.to_le_bytes())
-                .and(&walk.to_le_bytes())
+                .and(&scan.to_le_bytes())
         };
         match self {
             Self::Group {
@@ -332,22 +332,22 @@ impl<'a> Down<'a> {
                 body[16..].copy_from_slice(&covered_us.to_le_bytes());
                 Head::new(1).origin(*origin).push(ring, &body)
             }
-            Self::Walk {
+            Self::SnapshotScan {
                 member,
-                walk: number,
-            } => walk(2, member, number).push(ring, &[]),
-            Self::StopWalk {
+                scan: number,
+            } => scan(2, member, number).push(ring, &[]),
+            Self::StopScan {
                 member,
-                walk: number,
-            } => walk(3, member, number).push(ring, &[]),
-            Self::ImagePart { from, bytes } => {
+                scan: number,
+            } => scan(3, member, number).push(ring, &[]),
+            Self::SnapshotPart { from, bytes } => {
                 Head::new(4).and(&from.0.to_le_bytes()).push(ring, bytes)
             }
-            Self::ImageEnd { from, walk: number } => walk(5, from, number).push(ring, &[]),
-            Self::WalkOn {
+            Self::SnapshotEnd { from, scan: number } => scan(5, from, number).push(ring, &[]),
+            Self::ScanOn {
                 member,
-                walk: number,
-            } => walk(6, member, number).push(ring, &[]),
+                scan: number,
+            } => scan(6, member, number).push(ring, &[]),
             Self::Epoch { incarnations } => Head::new(7).push(ring, incarnations),
             Self::Ended { origin } => Head::new(8).origin(*origin).push(ring, &[]),
             Self::Closed { origin } => Head::new(9).origin(*origin).push(ring, &[]),
@@ -392,25 +392,25 @@ impl<'a> Down<'a> {
                 stable: fields.u64()?,
                 covered_us: fields.u64()?,
             },
-            2 => Self::Walk {
+            2 => Self::SnapshotScan {
                 member: fields.member()?,
-                walk: fields.u32()?,
+                scan: fields.u32()?,
             },
-            3 => Self::StopWalk {
+            3 => Self::StopScan {
                 member: fields.member()?,
-                walk: fields.u32()?,
+                scan: fields.u32()?,
             },
-            4 => Self::ImagePart {
+            4 => Self::SnapshotPart {
                 from: fields.member()?,
                 bytes: fields.0,
             },
-            5 => Self::ImageEnd {
+            5 => Self::SnapshotEnd {
                 from: fields.member()?,
-                walk: fields.u32()?,
+                scan: fields.u32()?,
             },
-            6 => Self::WalkOn {
+            6 => Self::ScanOn {
                 member: fields.member()?,
-                walk: fields.u32()?,
+                scan: fields.u32()?,
             },
             7 => Self::Epoch {
                 incarnations: fields.0,
@@ -488,18 +488,18 @@ mod tests {
                 origin: name,
                 sequence: 1 << 40,
             },
-            Up::ImagePart {
+            Up::SnapshotPart {
                 member: MemberId(1),
-                walk: 2,
+                scan: 2,
                 bytes: b"",
             },
-            Up::ImageDone {
+            Up::SnapshotDone {
                 member: MemberId(1),
-                walk: 2,
+                scan: 2,
             },
-            Up::ImageApplied {
+            Up::SnapshotApplied {
                 from: MemberId(4),
-                walk: 5,
+                scan: 5,
             },
             Up::Probe,
             Up::EndedApplied { origin: name },
@@ -526,19 +526,19 @@ mod tests {
                 stable: 2,
                 covered_us: 3,
             },
-            Down::Walk {
+            Down::SnapshotScan {
                 member: MemberId(6),
-                walk: 7,
+                scan: 7,
             },
-            Down::StopWalk {
+            Down::StopScan {
                 member: MemberId(6),
-                walk: 7,
+                scan: 7,
             },
-            Down::WalkOn {
+            Down::ScanOn {
                 member: MemberId(6),
-                walk: 7,
+                scan: 7,
             },
-            Down::ImagePart {
+            Down::SnapshotPart {
                 from: MemberId(6),
                 bytes: b"part",
             },
@@ -561,9 +561,9 @@ mod tests {
                 object: 5,
                 segment: 3,
             },
-            Down::ImageEnd {
+            Down::SnapshotEnd {
                 from: MemberId(6),
-                walk: 7,
+                scan: 7,
             },
         ];
         ups.iter().for_each(|up| up.push(&mut writer).unwrap());

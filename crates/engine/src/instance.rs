@@ -53,8 +53,8 @@ use recency::Recency;
 pub use repair::{Removal, Repair, Repaired};
 pub(crate) use reports::Reports;
 pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
-use sharing::Walk;
-pub use sharing::{APPLY_GROUPS_PER_TURN, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN};
+use sharing::SnapshotScan;
+pub use sharing::{APPLY_GROUPS_PER_TURN, SNAPSHOT_PARTS_PER_TURN, SNAPSHOT_PLACES_PER_TURN};
 pub use stopped::StopReason;
 pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
 
@@ -124,9 +124,9 @@ pub struct Instance<F: NetworkFunction> {
     sweep_left: Option<u32>,
     sweep_begun_us: u64,
     sweep_outgrew: bool,
-    walks: Vec<Walk>,
-    /// Records of images handed to the state channel.
-    image_records: u64,
+    scans: Vec<SnapshotScan>,
+    /// Records of snapshots handed to the state channel.
+    snapshot_records: u64,
     part: Vec<u8>,
     tally: Tally,
 }

@@ -21,9 +21,9 @@ pub use channel::{BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, St
 pub use cluster::{Cluster, INBOX_DATAGRAMS_MAX, Member};
 pub use host::{HostConfig, HostError, hash_seed, host};
 pub use instance::{
-    APPLY_GROUPS_PER_TURN, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN, Instance, InstanceParts,
-    ObjectUse, Removal, Repair, Repaired, SAVED_PART_BYTES_MAX, StopReason, TRACED_BYTES_MAX,
-    TracedEnd, TracedPacket, TracedStageEnd, TracedStep, origin_of, shape_of,
+    APPLY_GROUPS_PER_TURN, Instance, InstanceParts, ObjectUse, Removal, Repair, Repaired,
+    SAVED_PART_BYTES_MAX, SNAPSHOT_PARTS_PER_TURN, SNAPSHOT_PLACES_PER_TURN, StopReason,
+    TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep, origin_of, shape_of,
 };
 pub use parking::{
     PARKED_ABSENT_MAX, PARKED_BEHIND_MAX, PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX,

@@ -9,8 +9,8 @@ asterism_mutant::planted! {
     SiblingSkipped,
     /// Instances are informed that all is stable which was received (Akka ORMap: removed entries return).
     StableWhenReceived,
-    /// A part of an image for which there is no room is dropped (opnsense#3932: long flows never resync).
-    ImagePartDropped,
+    /// A part of a snapshot for which there is no room is dropped (opnsense#3932: long flows never resync).
+    SnapshotPartDropped,
     /// What a late packet had reserved returns while it is parked, and is still its own (a NAT port given twice).
     GrantReturnedAtPark,
     /// The frame of a packet that was given up is never released (buffers leak until the port starves).

@@ -35,7 +35,7 @@ pub struct Tally {
     pub held_by_lease: u64,
     /// Groups of others that were applied.
     pub groups_applied: u64,
-    /// Groups and image parts of others that did not decode: the instance stops at the first.
+    /// Groups and snapshot parts of others that did not decode: the instance stops at the first.
     pub groups_bad: u64,
     /// Groups that this instance committed.
     pub groups_written: u64,
@@ -45,14 +45,14 @@ pub struct Tally {
     pub counter_changes: u64,
     /// Totals of cells with which they were logged.
     pub counters_reported: u64,
-    /// Parts of images that were written for others.
-    pub image_parts_written: u64,
+    /// Parts of snapshots that were written for others.
+    pub snapshot_parts_written: u64,
     /// Places of tables that were looked at for that, used ones or not.
-    pub image_places: u64,
-    /// The most of them in one turn, at most [`IMAGE_PLACES_PER_TURN`](crate::IMAGE_PLACES_PER_TURN).
-    pub image_places_most: u64,
-    /// Parts of others' images that were joined, counted in `groups_applied` too.
-    pub image_parts_applied: u64,
+    pub snapshot_places: u64,
+    /// The most of them in one turn, at most [`SNAPSHOT_PLACES_PER_TURN`](crate::SNAPSHOT_PLACES_PER_TURN).
+    pub snapshot_places_most: u64,
+    /// Parts of others' snapshots that were joined, counted in `groups_applied` too.
+    pub snapshot_parts_applied: u64,
     dropped: [u64; Reason::ALL.len()],
 }
 
@@ -79,10 +79,10 @@ impl Default for Tally {
             group_bytes_written: 0,
             counter_changes: 0,
             counters_reported: 0,
-            image_parts_written: 0,
-            image_places: 0,
-            image_places_most: 0,
-            image_parts_applied: 0,
+            snapshot_parts_written: 0,
+            snapshot_places: 0,
+            snapshot_places_most: 0,
+            snapshot_parts_applied: 0,
             dropped: [0; Reason::ALL.len()],
         }
     }

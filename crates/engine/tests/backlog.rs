@@ -1,4 +1,4 @@
-//! What a state channel keeps for instances and members that stand still ends: memory is bounded, no matter who wrote it, and walks stop
+//! What a state channel keeps for instances and members that stand still ends: memory is bounded, no matter who wrote it, and scans stop
 //! when nobody takes them.
 
 use std::sync::Arc;
@@ -138,7 +138,7 @@ fn what_siblings_write_waits_in_their_rings_while_an_instance_stands_still() {
 }
 
 #[test]
-fn who_walks_for_a_incarnation_that_an_epoch_ends_stops_walking() {
+fn who_scans_for_a_incarnation_that_an_epoch_ends_stops_scanning() {
     const SOURCES: u16 = 4_000;
     let mut cluster = cluster(BACKLOG_BYTES_MAX);
     cluster.run_until(Time::from_micros(500_000));
@@ -150,7 +150,7 @@ fn who_walks_for_a_incarnation_that_an_epoch_ends_stops_walking() {
     }
     cluster.set_paused(1, false);
     let under_way = |cluster: &Cluster<Hoard>| {
-        let (is_under_way, _) = cluster.members()[0].instances[0].image_under_way();
+        let (is_under_way, _) = cluster.members()[0].instances[0].snapshot_under_way();
         is_under_way
     };
     let until = cluster.now() + Duration::from_secs(5);
@@ -169,5 +169,5 @@ fn who_walks_for_a_incarnation_that_an_epoch_ends_stops_walking() {
     cluster.set_paused(1, true);
     cluster.install(0, &roster).expect("a good roster");
     cluster.run_until(cluster.now() + Duration::from_millis(100));
-    assert!(!under_way(&cluster), "nobody takes what it walks for");
+    assert!(!under_way(&cluster), "nobody takes what it scans for");
 }

@@ -22,8 +22,8 @@ asterism_mutant::branches! {
     EndedWhole,
     /// A stream ended before its beginning came.
     EndedWithoutBeginning,
-    /// A member ended in the middle of its image.
-    EndedInImage,
+    /// A member ended in the middle of its snapshot.
+    EndedInSnapshot,
     /// A confirmation named an incarnation that is not known here.
     ConfirmOfStranger,
     /// A confirmation said where a stream begins for this newcomer.
@@ -36,7 +36,7 @@ asterism_mutant::branches! {
     NewcomerUnconfirmed,
     /// A newcomer waits for one that began to join earlier.
     NewcomerHeldUp,
-    /// A sponsor begins an image for a newcomer.
+    /// A sponsor begins a snapshot for a newcomer.
     NewcomerServed,
     /// A newcomer lacks a part of a stream or a group.
     NewcomerIncomplete,
@@ -62,12 +62,12 @@ asterism_mutant::branches! {
     ReportsBeginAgain,
     /// A stream became known because another member spoke of it.
     StreamReportedIndirectly,
-    /// An image was joined that names no holdings of a stream.
-    ImageUnnamed,
-    /// An image brought the holdings of a stream.
-    ImageNamed,
-    /// An image for a participant came to nothing.
-    SurvivorImageLost,
+    /// A snapshot was joined that names no holdings of a stream.
+    SnapshotUnnamed,
+    /// A snapshot brought the holdings of a stream.
+    SnapshotNamed,
+    /// A snapshot for a participant came to nothing.
+    SurvivorSnapshotLost,
     /// Repairs on a congested path wait for echoes.
     RepairsWait,
     /// Repairs on a congested path go on.

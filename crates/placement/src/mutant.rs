@@ -3,7 +3,7 @@
 asterism_mutant::planted! {
     /// Retransmission stops after three tries (VPP NAT HA: 3 tries, then the session is dropped and `missed-count` grows).
     RetryGivesUp,
-    /// A member that receives the end of an image whose chunks are missing calls itself up to date (HAProxy peers: each
+    /// A member that receives the end of a snapshot whose chunks are missing calls itself up to date (HAProxy peers: each
     /// timeout that runs out makes the process "consider itself as fully updated").
     FalseFullyUpdated,
     /// Acknowledges what was received, not what was applied (conntrackd: external cache acknowledged, never committed).
@@ -26,11 +26,11 @@ asterism_mutant::planted! {
     SkippedFrameDesynchronizes,
     /// Any incarnation is accepted (Jool #385: sessions of several instances taken for one's own).
     AnyIncarnation,
-    /// The image's end carries the vector of when the walk ended, not of when it began (DPVS, opnsense#3932: long flows
+    /// The snapshot's end carries the vector of when the scan ended, not of when it began (DPVS, opnsense#3932: long flows
     /// never resync).
-    ImageVectorAtEnd,
-    /// A lagging's part of the log is not kept during its walk (opnsense#3932).
-    LogNotKeptDuringWalk,
+    SnapshotVectorAtEnd,
+    /// A lagging's part of the log is not kept during its scan (opnsense#3932).
+    LogNotKeptDuringScan,
     /// A full log drops its oldest groups instead of serving the lagging from the tables (HAProxy, VPP, joold: drop).
     FullLogDropsOldest,
     /// A message of another epoch is accepted (chitchat#161: the dead gossiped forever).
@@ -55,37 +55,37 @@ asterism_mutant::planted! {
     StandstillCounts,
     /// For the engine: `applied` is reported when the first instance of the host has applied, not the last.
     AppliedByFirstInstance,
-    /// For the engine: an image walk begins at the bucket where the last one stopped.
-    WalkNotRestarted,
+    /// For the engine: a snapshot scan begins at the bucket where the last one stopped.
+    ScanNotRestarted,
     /// A participant takes an ended incarnation as it has it, without asking the others (what one of two had of the dead is lost to
     /// the other for good).
     ClosesAlone,
     /// Who is restarted is let in while somebody joins who heard the incarnation before, and may have of it what nobody else has (a counter
     /// that lacks for good what one host saw of the dead).
     JoinsOutOfOrder,
-    /// A newcomer's image is cut before all members keep what follows for it.
+    /// A newcomer's snapshot is cut before all members keep what follows for it.
     CutBeforeConfirmed,
-    /// A later epoch in a peer's header is ignored (a restored image serves in the epoch that it was saved in).
+    /// A later epoch in a peer's header is ignored (a restored snapshot serves in the epoch that it was saved in).
     LaterEpochIgnored,
     /// Hosts whose lists of members differ admit each other (each deals ports by its own list: one port for two flows).
     TermsNotCompared,
-    /// A newcomer has joined once it has its image, of which some groups are a part (a session without its port: a copy that
+    /// A newcomer has joined once it has its snapshot, of which some groups are a part (a session without its port: a copy that
     /// is of no one moment, as without the copy on write of a forked process).
     ReadyInMidGroup,
     /// A newcomer acknowledges as applied what came after streams began for it, before it has what was before.
     NewcomerAcknowledges,
     /// What was said of a member's stream before its restart counts for the stream after it.
     MarksOutliveIncarnations,
-    /// What a member got of an image whose server died before the end is kept, and nobody is reported.
-    HalfImageForgotten,
-    /// Who was silent and is served from the log again is sent no more of the image that it is owed of an incarnation that ended (opnsense#3932:
+    /// What a member got of a snapshot whose server died before the end is kept, and nobody is reported.
+    HalfSnapshotForgotten,
+    /// Who was silent and is served from the log again is sent no more of the snapshot that it is owed of an incarnation that ended (opnsense#3932:
     /// a resync that is broken off and never done).
-    OwedImageForgotten,
-    /// Whose holdings an image contains counts in a later epoch too, in which the same members hold more: two replicas call
+    OwedSnapshotForgotten,
+    /// Whose holdings a snapshot contains counts in a later epoch too, in which the same members hold more: two replicas call
     /// each other equal, and are not.
     OldHoldingsCount,
-    /// What a whole image brought of a member that dies, beyond its stream, is passed on by nobody once its server has died too.
-    JoinedImageForgotten,
+    /// What a whole snapshot brought of a member that dies, beyond its stream, is passed on by nobody once its server has died too.
+    JoinedSnapshotForgotten,
     /// Once an epoch leaves a member out it does not count for stability any more, though others may still bring what it
     /// wrote (RULES 14: the removed returns).
     StableWithoutTheDead,
@@ -95,8 +95,8 @@ asterism_mutant::planted! {
     SecondReadingTooEarly,
     /// A part that is as it was counts as unchanged, though something came and went.
     ChangesIgnored,
-    /// An auditor reads although an image brought it more than its streams say.
-    ReadsHalfAnImage,
+    /// An auditor reads although a snapshot brought it more than its streams say.
+    ReadsHalfAnSnapshot,
     /// An acknowledgement does not close the window in which changes are kept back: each lasts as long as it may.
     WindowIgnoresAcknowledgement,
     /// The window has no end of its own: anyone who does not acknowledge makes all others late (one slow member stops the

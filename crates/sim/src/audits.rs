@@ -134,11 +134,11 @@ pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
         )
     });
     let reference = world.cluster.members()[0].channel.auditor().reference();
-    let images = images_joined(&world.cluster);
+    let snapshots = snapshots_joined(&world.cluster);
     wait(world, "a replica that differs is found", |cluster| {
-        // Anyone who falls off a short log now is walked through a replica, perhaps the odd one, and has what it has: seed 21913. Then
+        // Anyone who falls off a short log now is scanned through a replica, perhaps the odd one, and has what it has: seed 21913. Then
         // those differ that have not, unless all have it.
-        if images_joined(cluster) > images {
+        if snapshots_joined(cluster) > snapshots {
             let mut members = cluster.members().iter();
             let differs = members.any(|member| {
                 let mut differing = member.channel.auditor().differing();
@@ -165,10 +165,10 @@ pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
     })
 }
 
-pub(crate) fn images_joined(cluster: &Cluster<Exercise>) -> u64 {
+pub(crate) fn snapshots_joined(cluster: &Cluster<Exercise>) -> u64 {
     let members = cluster.members().iter();
     members
-        .map(|member| member.channel.replicator().counters().images_joined)
+        .map(|member| member.channel.replicator().counters().snapshots_joined)
         .sum()
 }
 

@@ -265,7 +265,7 @@ pub fn now_and_then(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
     Ok(())
 }
 
-/// An instance applies each part of an image once at most; of groups see [`Groups`](crate::groups::Groups).
+/// An instance applies each part of a snapshot once at most; of groups see [`Groups`](crate::groups::Groups).
 fn parts_once(
     cluster: &Cluster<Exercise>,
     at: (usize, usize),
@@ -273,12 +273,12 @@ fn parts_once(
 ) -> Checked {
     let counters = cluster.members()[at.0].channel.replicator().counters();
     let (applied, most) = (
-        instance.tally().image_parts_applied,
-        counters.image_chunks_delivered,
+        instance.tally().snapshot_parts_applied,
+        counters.snapshot_chunks_delivered,
     );
     if applied > most {
         return Err(Failure::new(
-            "each part of an image once",
+            "each part of a snapshot once",
             format!("{} applied {applied} parts of {most}", name(at)),
         ));
     }
@@ -299,7 +299,7 @@ fn not_resurrected(
     });
     let progress = cluster.members()[at.0].channel.replicator().progress();
     for erased in &oracle.erased {
-        // The token alone may have come with the first part of an image.
+        // The token alone may have come with the first part of a snapshot.
         let applied = erased.member == at.0
             || progress.applied(MemberId(erased.member as u16)) >= erased.through;
         if applied

@@ -53,11 +53,12 @@ pub(crate) fn stops_who_reads_it(world: &mut World<'_>) -> Result<(), Failure> {
         .filter(|&place| place != writer)
         .collect();
     let until = now + world.heal_bounds().healed;
-    let images: Vec<u64> = (0..world.scenario.members())
-        .map(|place| images_joined(world, place))
+    let snapshots: Vec<u64> = (0..world.scenario.members())
+        .map(|place| snapshots_joined(world, place))
         .collect();
-    // Anyone who falls off a short log is served by an image instead, and never sees the group (seed 745547).
-    let was_served = |world: &World<'_>, place: usize| images_joined(world, place) > images[place];
+    // Anyone who falls off a short log is served by a snapshot instead, and never sees the group (seed 745547).
+    let was_served =
+        |world: &World<'_>, place: usize| snapshots_joined(world, place) > snapshots[place];
     let has_stopped = |world: &World<'_>, place: usize| {
         let mut instances = world.cluster.members()[place].instances.iter();
         instances.all(|instance| {
@@ -105,7 +106,7 @@ pub(crate) fn stops_who_reads_it(world: &mut World<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn images_joined(world: &World<'_>, place: usize) -> u64 {
+fn snapshots_joined(world: &World<'_>, place: usize) -> u64 {
     let member = &world.cluster.members()[place];
-    member.channel.replicator().counters().images_joined
+    member.channel.replicator().counters().snapshots_joined
 }

@@ -84,11 +84,11 @@ impl Groups {
         Ok(())
     }
 
-    /// Once all is at rest each instance applied each group of the others: where no image was joined, which brings what streams do not.
+    /// Once all is at rest each instance applied each group of the others: where no snapshot was joined, which brings what streams do not.
     pub(crate) fn are_complete(&self, cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
         for (at, instance) in instances(cluster) {
             let replicator = cluster.members()[at.0].channel.replicator();
-            if replicator.counters().image_chunks_delivered > 0 {
+            if replicator.counters().snapshot_chunks_delivered > 0 {
                 continue;
             }
             for (place, member) in cluster.members().iter().enumerate() {

@@ -106,7 +106,7 @@ impl World<'_> {
     /// message of a stream was lost, or an answer to a repair, a timer must run out first, which may have backed off;
     /// where a path counts as congested, what was lost goes again a round's bytes at a time, each after a round trip as it was
     /// estimated before (seed 901658: 0.62 s after a long partition, between sites 47 ms apart);
-    /// who fell off a log is walked through the tables, 32 chunks a round trip, once it is heard. To know that all is
+    /// who fell off a log is scanned through the tables, 32 chunks a round trip, once it is heard. To know that all is
     /// equal, the last acknowledgement must come, which only the next keep-alive repeats.
     pub(crate) fn heal_bounds(&self) -> HealBounds {
         let bounds = &self.scenario.bounds;

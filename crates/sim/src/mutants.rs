@@ -56,7 +56,7 @@ pub struct Verdict {
 
 /// Planted bugs that need many deaths in a row, one word lost at one moment, an epoch with a longer number, or dates that differ, and two
 /// that only cost time: the tests of the protocol core find them (`crates/placement/tests/membership`, where members die by the dozen,
-/// `.../replicated`, and `.../floods` those of forged handshakes), and two of admission, which need an image of a disk or another
+/// `.../replicated`, and `.../floods` those of forged handshakes), and two of admission, which need a snapshot of a disk or another
 /// configuration (`placement/src/seal/tests`). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/sites/main.rs`).
 const IN_THE_CORE: [placement::Mutant; 26] = [
     placement::Mutant::TimeNotTakenOver,
@@ -68,8 +68,8 @@ const IN_THE_CORE: [placement::Mutant; 26] = [
     placement::Mutant::OneBudgetForAll,
     placement::Mutant::CookieUnasked,
     placement::Mutant::OldHoldingsCount,
-    placement::Mutant::JoinedImageForgotten,
-    placement::Mutant::OwedImageForgotten,
+    placement::Mutant::JoinedSnapshotForgotten,
+    placement::Mutant::OwedSnapshotForgotten,
     placement::Mutant::ShutWindowNotProbed,
     placement::Mutant::HiccupDelaysRepair,
     placement::Mutant::StandstillCounts,
@@ -77,7 +77,7 @@ const IN_THE_CORE: [placement::Mutant; 26] = [
     placement::Mutant::ReadyInMidGroup,
     placement::Mutant::NewcomerAcknowledges,
     placement::Mutant::MarksOutliveIncarnations,
-    placement::Mutant::HalfImageForgotten,
+    placement::Mutant::HalfSnapshotForgotten,
     placement::Mutant::StableWithoutTheDead,
     placement::Mutant::RelayOfTheDead,
     placement::Mutant::RelayRepeats,
@@ -321,11 +321,11 @@ fn complaint(name: &str) -> &'static str {
         }
         "GapOffByOne" => "a gap list one off: the same hole for ever",
         "KeepAliveWithoutVector" => "an idle pair never learns that the tail was lost",
-        "SkippedFrameDesynchronizes" | "ImageFieldSkipped" => {
+        "SkippedFrameDesynchronizes" | "SnapshotFieldSkipped" => {
             "haproxy#1497: a skipped variable-length field"
         }
         "AnyIncarnation" => "Jool#385: sessions of several instances taken for one's own",
-        "ImageVectorAtEnd" | "LogNotKeptDuringWalk" | "ImagePartDropped" => {
+        "SnapshotVectorAtEnd" | "LogNotKeptDuringScan" | "SnapshotPartDropped" => {
             "opnsense/core#3932: after a reload long flows never resync"
         }
         "FullLogDropsOldest" => "HAProxy, VPP, joold: a full queue drops",
@@ -334,7 +334,7 @@ fn complaint(name: &str) -> &'static str {
         "TimerRestarts" => "what is heard of earlier messages puts off the repair of the last",
         "TailForgotten" => "only gaps are repaired, never the tail",
         "AppliedByFirstInstance" => "one core's progress taken for the host's",
-        "WalkNotRestarted" => "DPVS: a resync begins in the middle",
+        "ScanNotRestarted" => "DPVS: a resync begins in the middle",
         "RemovalForgetsGeneration" | "TombstoneForgottenEarly" => {
             "Akka ORMap, Cassandra: the removed return"
         }
@@ -367,7 +367,7 @@ fn complaint(name: &str) -> &'static str {
         "CutBeforeConfirmed" | "NewcomerAcknowledges" => {
             "a standby that joins under load misses what was written meanwhile"
         }
-        "ReadsTooEarly" | "SecondReadingTooEarly" | "ChangesIgnored" | "ReadsHalfAnImage" => {
+        "ReadsTooEarly" | "SecondReadingTooEarly" | "ChangesIgnored" | "ReadsHalfAnSnapshot" => {
             "an alarm that may mean nothing is heeded by nobody"
         }
         "WindowIgnoresAcknowledgement" => "a window of coalescing lasts though all have everything",
@@ -384,7 +384,7 @@ fn complaint(name: &str) -> &'static str {
         "EarlierIncarnationWins" => "totals fall back after a restart",
         "RemovedForAll" => "an object that two caches hold is found in none after one dropped it",
         "HeldChangesForgotten" => "a counter's last additions are never reported",
-        "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInImages" => {
+        "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInSnapshots" => {
             "an alarm that means nothing is heeded by nobody"
         }
         "RepairRemovesNews" | "RepairMarkedLate" => {

@@ -116,7 +116,7 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     // Numbers of one incarnation's stream say nothing of the next.
     world.oracle.used.clear();
     for through in world.oracle.closed.values_mut() {
-        // A closing from before may still be on its way, of the dead one's incarnation by an image.
+        // A closing from before may still be on its way, of the dead one's incarnation by a snapshot.
         *through = u64::MAX;
     }
     let known = known_to(world, &survivors);

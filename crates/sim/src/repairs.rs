@@ -192,14 +192,14 @@ pub(crate) fn take_up_what_one_has(world: &mut World<'_>) -> Result<(), Failure>
             && (from_odd || has == meanwhile.entries(LOST[lost]))
             && checks::is_equal(cluster)
     };
-    // Who falls off a short log and is served by an image does not hear what to remove (seed 4805): it is said again.
+    // Who falls off a short log and is served by a snapshot does not hear what to remove (seed 4805): it is said again.
     for _ in 0..REPEATED_MAX {
-        let images = audits::images_joined(&world.cluster);
+        let snapshots = audits::snapshots_joined(&world.cluster);
         repair(world, (from, object, true), |world| {
             meanwhile.write(world, LOST[lost]);
         });
         audits::wait(world, "a repair makes all equal", |cluster| {
-            is_repaired(cluster, &meanwhile) || audits::images_joined(cluster) > images
+            is_repaired(cluster, &meanwhile) || audits::snapshots_joined(cluster) > snapshots
         })?;
         rest(world, SWEPT);
         if is_repaired(&world.cluster, &meanwhile) {
@@ -269,18 +269,18 @@ fn take_over_a_value(world: &mut World<'_>) -> Result<(), Failure> {
             && checks::is_equal(cluster)
     };
     let mut meanwhile = Meanwhile::default();
-    // As above; and who is served by an image of the odd one has its value.
+    // As above; and who is served by a snapshot of the odd one has its value.
     for _ in 0..REPEATED_MAX {
-        let images = audits::images_joined(&world.cluster);
+        let snapshots = audits::snapshots_joined(&world.cluster);
         repair(world, (from, object, false), |world| {
             meanwhile.write(world, "joined");
         });
         let settled = |cluster: &Cluster<Exercise>| {
             has_theirs(cluster)
-                || audits::images_joined(cluster) > images && checks::is_equal(cluster)
+                || audits::snapshots_joined(cluster) > snapshots && checks::is_equal(cluster)
         };
         audits::wait(world, "a repair makes all equal", settled)?;
-        if audits::images_joined(&world.cluster) == images {
+        if audits::snapshots_joined(&world.cluster) == snapshots {
             break;
         }
     }

@@ -180,7 +180,7 @@ pub struct Scenario {
 /// Another host with a member's name, key and all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stranger {
-    /// It has another incarnation: a late returner, or a cloned image.
+    /// It has another incarnation: a late returner, or a cloned snapshot.
     OtherIncarnation,
     /// It has another version of the member list.
     OtherEpoch,

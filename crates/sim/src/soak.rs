@@ -5,7 +5,7 @@
 //! [`KEYS`] entries once, with a value that no other round writes, and adds to counters beside it; then the cluster comes to rest,
 //! and at every instance each entry of every member has the value of this round, each counter its exact sum, and each other
 //! instance's groups were applied as often as they were written. So an operation that is lost, applied twice or changed on its way
-//! fails the portion, and nothing is sampled. Image transfers would bring what the log lost: there must be none.
+//! fails the portion, and nothing is sampled. StateSnapshot transfers would bring what the log lost: there must be none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,7 +188,7 @@ fn build(portion: u64, place: usize, lanes: &[u16]) -> Host {
     );
     config.instances = lanes[place];
     config.audited_objects = 2;
-    // Nobody is ever served by an image: everything comes by the log.
+    // Nobody is ever served by a snapshot: everything comes by the log.
     config.replica.silent_after = Duration::from_secs(600);
     let name = config.member;
     let all: u32 = lanes.iter().map(|&lanes| u32::from(lanes)).sum();
@@ -345,10 +345,10 @@ impl Portion {
         let entries = KEYS * members.len() as u32;
         for (place, member) in members.iter().enumerate() {
             let counters = member.channel.replicator().counters();
-            if counters.image_chunks_delivered > 0 || counters.lagging_replicas > 0 {
+            if counters.snapshot_chunks_delivered > 0 || counters.lagging_replicas > 0 {
                 return Err(Failure::new(
                     "everything comes by the log",
-                    format!("m{place} was sent an image, or sent one"),
+                    format!("m{place} was sent a snapshot, or sent one"),
                 ));
             }
             for (lane, instance) in member.instances.iter().enumerate() {

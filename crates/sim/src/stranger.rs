@@ -1,4 +1,4 @@
-//! Another host with a member's name and key: a cloned image, or one that comes back from another time.
+//! Another host with a member's name and key: a cloned snapshot, or one that comes back from another time.
 //!
 //! It appears while the member itself stands still, after a silence so long that sealing lets it in. The
 //! placement must refuse all that it says; then it is gone, and the member must be let in again.
@@ -24,7 +24,7 @@ const NAME: usize = 0;
 /// How long it waits until all have heard the member itself.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whether all others have heard the member itself. What it wrote they may have by images of others, which do not name its incarnation.
+/// Whether all others have heard the member itself. What it wrote they may have by snapshots of others, which do not name its incarnation.
 fn is_known(world: &World<'_>) -> bool {
     let mut members = world.cluster.members().iter().enumerate();
     members.all(|(place, member)| {

@@ -102,7 +102,7 @@ fn queues_empty(world: &mut World<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the writer serves the reader from its log, not by a walk through its tables.
+/// Whether the writer serves the reader from its log, not by a scan through its tables.
 fn is_current(world: &World<'_>) -> bool {
     let writer = &world.cluster.members()[WRITER];
     let progress = writer.channel.replicator().progress();

@@ -121,7 +121,7 @@ fn renew(
     // Numbers of one incarnation's stream say nothing of the next.
     world.oracle.used.clear();
     for through in world.oracle.closed.values_mut() {
-        // A closing from before may still be on its way, of the old incarnation's by an image.
+        // A closing from before may still be on its way, of the old incarnation's by a snapshot.
         *through = u64::MAX;
     }
     for _ in 0..ROUNDS {

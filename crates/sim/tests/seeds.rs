@@ -185,13 +185,13 @@ fn seeds_pass_and_enough_happens_in_each() {
     assert!(summary.operations_least >= OPERATIONS_LEAST);
     assert!(summary.faults.len() >= 10, "{:?}", summary.faults);
     for branch in [
-        "images_joined",
-        "walks_begun",
+        "snapshots_joined",
+        "scans_begun",
         "retransmits_by_timeout",
         "retransmits_by_echo",
         "groups_beyond_reorder",
         "groups_beyond_unapplied",
-        "groups_covered_by_image",
+        "groups_covered_by_snapshot",
         "table_forgotten",
         "table_revived",
         "table_dominated",

@@ -92,8 +92,8 @@ asterism_mutant::branches! {
     Resurrected,
     /// Expiry: a write came of an entry that was forgotten because all members had it.
     CopyForgotten,
-    /// Expiry: an entry of an image was known, and was forgotten since.
-    ImageCopyForgotten,
+    /// Expiry: an entry of a snapshot was known, and was forgotten since.
+    SnapshotCopyForgotten,
     /// Repair: an instance begins to look for entries to remove.
     RemovalBegun,
     /// Repair: an entry is removed.

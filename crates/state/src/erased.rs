@@ -59,7 +59,7 @@ erased! {
         digest() -> u64;
         leaves(first: usize, out: &mut [Leaf]) -> bool;
         announced() -> u64;
-        image(cursor: u32, part: &mut Part<'_>) -> Option<u32>;
+        snapshot(cursor: u32, part: &mut Part<'_>) -> Option<u32>;
         tells_own() -> bool;
         show(cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32>;
         capacity() -> u32;
@@ -80,7 +80,7 @@ erased! {
         sweep(records: u32) -> u32;
         write_again(leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32);
         remove_elsewhere(leaves: &LeafSet, through: &[(OriginName, u64)]) -> bool;
-        apply_image(flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
+        apply_snapshot(flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
         restore(flags: u8, input: &mut Reader<'_>, since: &Since) -> Result<bool, BadBytes>;
     }
 }

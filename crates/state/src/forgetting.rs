@@ -8,7 +8,7 @@
 //! meanwhile, and what is looked up during a cycle is marked as well. No object moves a reference from one place to another but within
 //! what it marks in one step.
 //!
-//! Of each member it is remembered up to which incarnation it was forgotten: who is heard of once more, in an image that was long on its
+//! Of each member it is remembered up to which incarnation it was forgotten: who is heard of once more, in a snapshot that was long on its
 //! way, gets a slot, and what it wrote counts as known to all, as it did before.
 
 use core::cell::{Cell, RefCell};
@@ -100,7 +100,7 @@ impl Context {
     }
 
     /// Calls `each` for the slots of a member's incarnations before this one of which all members have the same, or of which nothing
-    /// was heard but by images, the latest first, until it says that it has had enough.
+    /// was heard but by snapshots, the latest first, until it says that it has had enough.
     pub(crate) fn each_over_before(&self, name: OriginName, mut each: impl FnMut(Origin) -> bool) {
         let origins = self.origins.borrow();
         let (living, leases) = (self.living.borrow(), self.leasing.leases.borrow());

@@ -1,4 +1,4 @@
-//! What the fuzz target runs: any bytes as operation groups and as images, to a state with an object of every
+//! What the fuzz target runs: any bytes as operation groups and as snapshots, to a state with an object of every
 //! kind. Imports the whole crate. A panic is a fault; so is memory that grows without bound.
 
 use std::rc::Rc;
@@ -14,9 +14,9 @@ use crate::{
 
 /// Longer inputs are cut.
 const INPUT_MAX: usize = 4096;
-/// Bytes of a part of an image.
+/// Bytes of a part of a snapshot.
 const PART_BYTES: usize = 1_100;
-/// Parts of the image of a state this small, at most.
+/// Parts of the snapshot of a state this small, at most.
 const PARTS_MAX: usize = 4_000;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -140,7 +140,7 @@ const RATE: TokenRate = TokenRate {
 /// Entries that each table has room for here.
 const CAPACITY: u32 = 64;
 
-/// Applies `data` as an image and as a group, lets time pass, writes over what came, and walks the state.
+/// Applies `data` as a snapshot and as a group, lets time pass, writes over what came, and scans the state.
 pub fn fuzz_apply(data: &[u8]) {
     let data = data.get(..INPUT_MAX).unwrap_or(data);
     let context = Rc::new(Context::alone());
@@ -168,10 +168,10 @@ pub fn fuzz_apply(data: &[u8]) {
         member: 9,
         incarnation: 1,
     };
-    let (image, group) = data.split_at(data.len() / 2);
+    let (snapshot, group) = data.split_at(data.len() / 2);
     // Refused or not: what was applied before the fault stays, and is as good as any state.
-    let _ = state.apply_image(&context, image);
-    for ahead in [image, group, data] {
+    let _ = state.apply_snapshot(&context, snapshot);
+    for ahead in [snapshot, group, data] {
         state.prefetch(&context, ahead);
     }
     let _ = state.apply(&context, from, 7, group);
@@ -189,7 +189,7 @@ pub fn fuzz_apply(data: &[u8]) {
     assert!(state.recent.entries() <= 2 * CAPACITY as usize);
     assert!(state.limits.entries() <= 2 * CAPACITY as usize);
     assert!(state.graph.nodes() <= 4 * CAPACITY as usize);
-    walk(&state, &context);
+    scan(&state, &context);
 }
 
 /// Writes over, refreshes and removes what the bytes left behind.
@@ -257,13 +257,13 @@ fn write_over(state: &mut Everything, context: &Context) {
     );
 }
 
-/// The walk ends, and what it says can be read by a fresh state of the same kind.
-fn walk(state: &Everything, context: &Context) {
+/// The scan ends, and what it says can be read by a fresh state of the same kind.
+fn scan(state: &Everything, context: &Context) {
     let mut cursor = (0, 0);
     let mut part = Vec::new();
     for _ in 0..PARTS_MAX {
         part.clear();
-        let next = state.image(cursor, PART_BYTES, &mut part);
+        let next = state.snapshot(cursor, PART_BYTES, &mut part);
         assert!(part.len() <= PART_BYTES);
         let mut input = Reader::new(&part, context.addresses());
         assert!(part.is_empty() || input.u8().is_ok());
@@ -272,7 +272,7 @@ fn walk(state: &Everything, context: &Context) {
             None => return,
         }
     }
-    panic!("the walk over a small state does not end");
+    panic!("the scan over a small state does not end");
 }
 
 #[cfg(test)]

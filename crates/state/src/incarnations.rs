@@ -32,7 +32,7 @@ impl Context {
         self.keep_origin(slot);
         Some(slot)
     }
-    /// How far each origin's stream is applied here, of those of which something is: also by an image, of which what all
+    /// How far each origin's stream is applied here, of those of which something is: also by a snapshot, of which what all
     /// members have (and so all of incarnations that ended and are closed) is known. Of those forgotten, the last one of each member: it
     /// stands for those before it.
     pub fn applied_through(&self) -> Vec<(OriginName, u64)> {

@@ -2,7 +2,7 @@
 //!
 //! Layer 1. Knows packets' keys at most, nothing of sockets, clocks or how operations travel: every
 //! change is applied here at once and logged as an operation; operations of other instances come in
-//! through [`State::apply`], whole states through [`State::apply_image`].
+//! through [`State::apply`], whole states through [`State::apply_snapshot`].
 //!
 //! Read first: `object.rs` (what an object can do), `builder.rs` (how a state's objects are made), then `table/mod.rs`
 //! (the table behind maps and sets), `graph/mod.rs` (which hosts talk to which others), `accumulator/mod.rs` (sums and sketches),

@@ -420,11 +420,11 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn digest(&self) -> u64 {
         Table::digest(self)
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
-        Table::image(self, cursor, part)
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        Table::snapshot(self, cursor, part)
     }
-    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        Table::apply_image(self, flags, input)
+    fn apply_snapshot(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        Table::apply_snapshot(self, flags, input)
     }
     fn restore(
         &mut self,

@@ -10,8 +10,8 @@ asterism_mutant::planted! {
     /// A write to an entry that was learnt from another member is not logged (haproxy#3161: instances "can no longer
     /// see table entries other than themselves").
     RemoteEntryNotLogged,
-    /// A field of an ended entry is not read from an image, and what follows is read askew (haproxy#1497).
-    ImageFieldSkipped,
+    /// A field of an ended entry is not read from a snapshot, and what follows is read askew (haproxy#1497).
+    SnapshotFieldSkipped,
     /// Blocks are dealt by range alone, so that all members own the same ones (Jool's `pool4` shared by two
     /// instances; dpservice's port ranges).
     BlocksAssignedByRange,
@@ -45,7 +45,7 @@ asterism_mutant::planted! {
     HintTrusted,
     /// An entry whose last user's host is gone for good is never ended (conntrackd: entries of a dead node stay committed).
     OrphansLiveOn,
-    /// An image does not say who used an ended entry last, so that it is taken for who wrote it when it lives on, and nobody ends it
+    /// A snapshot does not say who used an ended entry last, so that it is taken for who wrote it when it lives on, and nobody ends it
     /// if the user is gone for good (conntrackd: entries of a dead node stay committed).
     LastUserOfTheEndedUnnamed,
     /// What changed in a cell while changes are held back is forgotten when they may go (a counter's last additions are
@@ -56,8 +56,8 @@ asterism_mutant::planted! {
     /// A repair removes what the host it is made from does not have, also what was written since (a resynchronisation
     /// that flushes the table it is to fill).
     RepairRemovesNews,
-    /// An image says of an edge's weight a value that was not reported yet (an auditor that alarms for nothing).
-    UntoldInImages,
+    /// A snapshot says of an edge's weight a value that was not reported yet (an auditor that alarms for nothing).
+    UntoldInSnapshots,
     /// A flush tells a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).
     TotalReportedShort,
     /// What a dead member held is given out without knowing that its process has ended (a NAT port given to two flows, by a

@@ -73,7 +73,7 @@ impl ObjectSettings {
     }
 }
 
-/// A part of an image being written: bounded in bytes, and in places looked at, of which many may hold nothing.
+/// A part of a snapshot being written: bounded in bytes, and in places looked at, of which many may hold nothing.
 #[derive(Debug)]
 pub struct Part<'a> {
     out: &'a mut Vec<u8>,
@@ -160,7 +160,7 @@ pub trait Object {
         self.digest()
     }
     /// Appends the object's whole state from `cursor` on, as far as the part goes; where to go on, `None` at the end.
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32>;
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32>;
     /// Writes what is here of some leaves again, as this host's, so that all others take it over: looks at up to `records`
     /// entries from `cursor` on; where to go on, `None` at the end, and how many it wrote. An accumulator has the next flush
     /// tell again what this instance announced.
@@ -182,9 +182,9 @@ pub trait Object {
     fn tells_own(&self) -> bool {
         false
     }
-    /// Joins one entry of an image.
-    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
-    /// Takes up one entry of an image that was saved when the whole cluster stopped, as a write of this host. Tells whether
+    /// Joins one entry of a snapshot.
+    fn apply_snapshot(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
+    /// Takes up one entry of a snapshot that was saved when the whole cluster stopped, as a write of this host. Tells whether
     /// there was anything to take up.
     fn restore(
         &mut self,
@@ -298,20 +298,25 @@ pub trait State: Sized + 'static {
 
     /// Appends up to `bytes_max` of the whole state from `cursor` on: (object, place in it). `None` at the
     /// end.
-    fn image(&self, cursor: (u8, u32), bytes_max: usize, out: &mut Vec<u8>) -> Option<(u8, u32)> {
-        self.image_part(cursor, &mut Part::new(out, bytes_max, u32::MAX))
+    fn snapshot(
+        &self,
+        cursor: (u8, u32),
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<(u8, u32)> {
+        self.snapshot_part(cursor, &mut Part::new(out, bytes_max, u32::MAX))
     }
 
     /// The same, and looks at no more places than the part says, used ones or not: a part may come back empty that is not the
     /// last. Every one gets further than the one before.
-    fn image_part(&self, cursor: (u8, u32), part: &mut Part<'_>) -> Option<(u8, u32)> {
+    fn snapshot_part(&self, cursor: (u8, u32), part: &mut Part<'_>) -> Option<(u8, u32)> {
         let (mut object, mut place) = cursor;
         while usize::from(object) < self.objects().len() {
-            let image = Image {
+            let snapshot = StateSnapshot {
                 cursor: place,
                 part,
             };
-            match self.query(object, image)? {
+            match self.query(object, snapshot)? {
                 Some(next) => return Some((object, next)),
                 None => (object, place) = (object + 1, 0),
             }
@@ -322,14 +327,14 @@ pub trait State: Sized + 'static {
         None
     }
 
-    /// Joins a part of another member's image.
-    fn apply_image(&mut self, context: &Context, part: &[u8]) -> Result<(), BadBytes> {
+    /// Joins a part of another member's snapshot.
+    fn apply_snapshot(&mut self, context: &Context, part: &[u8]) -> Result<(), BadBytes> {
         let mut input = Reader::new(part, context.addresses());
         while !input.is_empty() {
             let (object, flags) = input.tag()?;
             self.with(
                 object,
-                ApplyImage {
+                ApplySnapshot {
                     flags,
                     input: &mut input,
                 },
@@ -340,7 +345,7 @@ pub trait State: Sized + 'static {
         Ok(())
     }
 
-    /// Takes up a part of a saved image as writes of this host; tells how many entries it took.
+    /// Takes up a part of a saved snapshot as writes of this host; tells how many entries it took.
     fn restore(&mut self, context: &Context, part: &[u8], since: &Since) -> Result<u32, BadBytes> {
         let mut input = Reader::new(part, context.addresses());
         let mut taken = 0;
@@ -395,22 +400,22 @@ impl ObjectQuery<()> for Prefetch<'_, '_> {
         object.prefetch(self.0);
     }
 }
-struct ApplyImage<'a, 'b> {
+struct ApplySnapshot<'a, 'b> {
     flags: u8,
     input: &'a mut Reader<'b>,
 }
-impl ObjectVisitor<Result<(), BadBytes>> for ApplyImage<'_, '_> {
+impl ObjectVisitor<Result<(), BadBytes>> for ApplySnapshot<'_, '_> {
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> Result<(), BadBytes> {
-        object.apply_image(self.flags, self.input)
+        object.apply_snapshot(self.flags, self.input)
     }
 }
-struct Image<'a, 'b> {
+struct StateSnapshot<'a, 'b> {
     cursor: u32,
     part: &'a mut Part<'b>,
 }
-impl ObjectQuery<Option<u32>> for Image<'_, '_> {
+impl ObjectQuery<Option<u32>> for StateSnapshot<'_, '_> {
     fn query<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
-        object.image(self.cursor, self.part)
+        object.snapshot(self.cursor, self.part)
     }
 }
 struct Restore<'a, 'b> {

@@ -177,7 +177,7 @@ impl<V: Value> Object for Register<V> {
         }
         crate::hash::bytes(&bytes, 0)
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if cursor > 0 || self.stamp.sequence == 0 {
             return None;
         }
@@ -191,7 +191,7 @@ impl<V: Value> Object for Register<V> {
         write_stamp(&self.context, self.stamp, &mut writer);
         None
     }
-    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    fn apply_snapshot(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let generation = input.varint()?;
         let value = V::decode(input)?;
         let stamp = read_stamp(&self.context, input)?;

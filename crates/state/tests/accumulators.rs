@@ -11,7 +11,7 @@ use asterism_state::{
     Sequencer, Since, Single, State, Sweep, Vector, hash, state,
 };
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[state]
 struct Sums {
@@ -225,13 +225,13 @@ fn what_a_table_turns_is_counted_by_each_replica_for_itself() {
         assert_eq!(counts(host), [Ok(6), Ok(4)]);
     }
     assert_eq!(one.1.digests(), other.1.digests());
-    assert!(!image(&one.1, 1_000).is_empty());
+    assert!(!snapshot(&one.1, 1_000).is_empty());
     let mut third = host(1);
-    for part in image(&one.1, 1_000) {
+    for part in snapshot(&one.1, 1_000) {
         let context = third.0.clone();
-        assert!(third.1.apply_image(&context, &part).is_ok());
+        assert!(third.1.apply_snapshot(&context, &part).is_ok());
     }
-    assert_eq!(counts(&third), [Ok(6), Ok(4)], "of an image too");
+    assert_eq!(counts(&third), [Ok(6), Ok(4)], "of a snapshot too");
     // Both remove one, and both end the rest.
     for host in [&mut one, &mut other] {
         let at = host.1.rows.get(&0).expect("not late").expect("it lives");
@@ -298,11 +298,11 @@ fn what_names_no_place_is_refused() {
 }
 
 #[test]
-fn an_image_of_other_sizes_or_of_another_cluster_is_refused() {
+fn an_snapshot_of_other_sizes_or_of_another_cluster_is_refused() {
     let mut writer = member(0, 5, ObjectSettings::REPLICATED);
     writer.add_some();
     groups(&mut writer.state, &writer.context);
-    let parts = image(&writer.state, 1_100);
+    let parts = snapshot(&writer.state, 1_100);
     for (seed, joins) in [(5, true), (6, false)] {
         let mut reader = member(1, seed, ObjectSettings::REPLICATED);
         // Others are known by their first group.
@@ -312,7 +312,7 @@ fn an_image_of_other_sizes_or_of_another_cluster_is_refused() {
             .expect("an empty group");
         let read = parts
             .iter()
-            .try_for_each(|part| reader.state.apply_image(&reader.context, part));
+            .try_for_each(|part| reader.state.apply_snapshot(&reader.context, part));
         assert_eq!(read.is_ok(), joins, "seed {seed}");
         assert_eq!(reader.state.digests() == writer.state.digests(), joins);
     }
@@ -323,7 +323,7 @@ fn what_was_saved_goes_on_unless_its_places_mean_nothing_now() {
     let mut writer = member(0, 5, ObjectSettings::REPLICATED);
     writer.add_some();
     groups(&mut writer.state, &writer.context);
-    let parts = image(&writer.state, 1_100);
+    let parts = snapshot(&writer.state, 1_100);
     let since = Since {
         saved: 100,
         away: 1,

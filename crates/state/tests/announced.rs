@@ -1,4 +1,4 @@
-//! Digests of accumulators follow from the groups that an instance has, whatever their order, copies and images: two instances
+//! Digests of accumulators follow from the groups that an instance has, whatever their order, copies and snapshots: two instances
 //! that have the same are equal, or say that they are not sure.
 
 mod manual;
@@ -15,7 +15,7 @@ use asterism_state::{
     hash, state,
 };
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[state]
 struct Sums {
@@ -244,11 +244,12 @@ fn equal_groups_give_equal_digests_whatever_their_order() {
                 }
                 7 if step % 5 == 0 => {
                     let to = (who + 1) % 3;
-                    let (parts, has) = (image(&members[who].state, 700), members[who].has.clone());
+                    let (parts, has) =
+                        (snapshot(&members[who].state, 700), members[who].has.clone());
                     let lagging = &mut members[to];
                     for part in parts {
-                        let applied = lagging.state.apply_image(&lagging.context, &part);
-                        applied.expect("an image decodes");
+                        let applied = lagging.state.apply_snapshot(&lagging.context, &part);
+                        applied.expect("a snapshot decodes");
                     }
                     lagging.has.extend(has);
                 }

@@ -10,7 +10,7 @@ use asterism_state::{
     Since, State, Sweep, Wire, state,
 };
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 /// Bits that add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
@@ -221,7 +221,7 @@ impl Host {
     }
 }
 
-/// A generation goes on beyond 32 bits: the entry is removed and begins again, others begin above it, replicas and who joins by an image
+/// A generation goes on beyond 32 bits: the entry is removed and begins again, others begin above it, replicas and who joins by a snapshot
 /// have the same, and an entry of an older one loses.
 #[test]
 fn generations_go_on_beyond_32_bits() {
@@ -248,8 +248,8 @@ fn generations_go_on_beyond_32_bits() {
     one.hear(names[1], &[(2, of_generation(7, last))]);
     assert_eq!(one.word(7), Some(0));
     let mut joined = host(name(0, 2), (0, 1));
-    for part in image(&one.state, 1_000) {
-        let applied = joined.state.apply_image(&joined.context, &part);
+    for part in snapshot(&one.state, 1_000) {
+        let applied = joined.state.apply_snapshot(&joined.context, &part);
         applied.expect("good bytes");
     }
     assert_eq!(joined.generations(), expected);
@@ -290,12 +290,12 @@ fn in_the_last_generation_nothing_is_removed() {
 fn incarnations_of_one_host_are_one_writer() {
     const LIVES: u64 = 1_000;
     let mut keeper = host(name(0, 1), (0, 1));
-    let length = |host: &Host| image(&host.state, 1_000).concat().len();
+    let length = |host: &Host| snapshot(&host.state, 1_000).concat().len();
     let mut lengths = Vec::new();
     for incarnation in 1..=LIVES {
         let mut returned = host(name(1, incarnation), (0, 1));
-        for part in image(&keeper.state, 1_000) {
-            let joined = returned.state.apply_image(&returned.context, &part);
+        for part in snapshot(&keeper.state, 1_000) {
+            let joined = returned.state.apply_snapshot(&returned.context, &part);
             joined.expect("good bytes");
         }
         assert_eq!(returned.state.sum.total(), 5 * (incarnation - 1));
@@ -313,7 +313,7 @@ fn incarnations_of_one_host_are_one_writer() {
         saved: 100,
         away: 0,
     };
-    let parts = image(&keeper.state, 1_000);
+    let parts = snapshot(&keeper.state, 1_000);
     for part in &parts {
         let taken = restored.state.restore(&restored.context, part, &since);
         assert_eq!(taken, Ok(1));

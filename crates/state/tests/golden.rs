@@ -19,7 +19,7 @@ use asterism_state::{
 };
 use vectors::{named, to_hex};
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 struct Word(u32);
@@ -187,16 +187,16 @@ fn writes_become_the_bytes_and_the_bytes_say_the_same_elsewhere() {
         .flat_map(|vector| vector.bytes.clone())
         .collect();
     assert_eq!(
-        to_hex(&image(&writer.state, 10_000).concat()),
+        to_hex(&snapshot(&writer.state, 10_000).concat()),
         to_hex(&entries)
     );
     let mut newcomer = member(1);
     newcomer.context.set_now(0, writer.context.tick());
     let (state, context) = (&mut newcomer.state, &newcomer.context);
-    assert_eq!(state.apply_image(context, &entries), Ok(()));
+    assert_eq!(state.apply_snapshot(context, &entries), Ok(()));
     assert_eq!(writer.state.digests(), newcomer.state.digests());
     // And it says to others what it was reported.
-    let said = image(&newcomer.state, 10_000).concat();
+    let said = snapshot(&newcomer.state, 10_000).concat();
     assert_eq!(to_hex(&said), to_hex(&entries));
 }
 

@@ -11,7 +11,7 @@ use asterism_state::{
     Sequencer, Since, State, Sweep, state,
 };
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[state]
 struct Talk {
@@ -265,11 +265,11 @@ fn a_newcomer_and_a_restart_get_the_whole_graph() {
         right.add(node % 5, node, 100);
     }
     exchange(&mut left, &mut right);
-    let parts = image(&left.state, 300);
+    let parts = snapshot(&left.state, 300);
     let mut fresh = replicated(1);
     for part in &parts {
-        let applied = fresh.state.apply_image(&fresh.context, part);
-        applied.expect("an image can be read");
+        let applied = fresh.state.apply_snapshot(&fresh.context, part);
+        applied.expect("a snapshot can be read");
     }
     assert_eq!(fresh.state.digests(), left.state.digests());
     let mut restored = member(0, 2, ObjectSettings::REPLICATED);

@@ -11,7 +11,7 @@ use asterism_state::{
     state,
 };
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
 struct Word(u32);
@@ -102,10 +102,10 @@ impl Host {
         }
     }
 
-    fn join_image(&mut self, from: &Host) {
-        for part in image(&from.state, 1_000) {
+    fn join_snapshot(&mut self, from: &Host) {
+        for part in snapshot(&from.state, 1_000) {
             self.state
-                .apply_image(&self.context, &part)
+                .apply_snapshot(&self.context, &part)
                 .expect("good bytes");
         }
     }
@@ -128,7 +128,7 @@ fn what_a_host_wrote_in_an_earlier_incarnation_counts_against_its_share() {
     other.hear(&mut before);
 
     let mut after = host(name(1, 2));
-    after.join_image(&other);
+    after.join_snapshot(&other);
     assert_eq!(after.state.words.len(), 4);
     assert!(
         !after.put(4),
@@ -193,7 +193,7 @@ fn nothing_waits_for_a_place_that_was_never_known() {
 }
 
 #[test]
-fn an_image_names_who_used_an_entry_last() {
+fn an_snapshot_names_who_used_an_entry_last() {
     let (mut writer, mut user, mut newcomer) =
         (host(name(1, 1)), host(name(0, 1)), host(name(0, 2)));
     assert!((0..4).all(|key| writer.put(key)));
@@ -206,12 +206,12 @@ fn an_image_names_who_used_an_entry_last() {
         !groups(&mut user.state, &user.context).is_empty(),
         "uses were announced"
     );
-    newcomer.join_image(&user);
+    newcomer.join_snapshot(&user);
     let living = [name(0, 2), name(1, 1)];
     newcomer.context.set_living(living.into_iter());
     let left = newcomer.live_after(LONG + 10);
     let mut other = host(name(1, 1));
-    other.join_image(&user);
+    other.join_snapshot(&user);
     other.context.set_living(living.into_iter());
     let ended = 4 - other.live_after(LONG + 10);
     assert_eq!(left, ended, "each falls to one of the two");
@@ -222,9 +222,9 @@ fn an_image_names_who_used_an_entry_last() {
 }
 
 /// One writes, two others remove: the writing stands, and anyone who removed it last has used it last. Where the same is known by an
-/// image in which it is still ended, with the other removal's stamp, that image must name the user.
+/// snapshot in which it is still ended, with the other removal's stamp, that snapshot must name the user.
 #[test]
-fn an_image_names_who_used_an_ended_entry_last() {
+fn an_snapshot_names_who_used_an_ended_entry_last() {
     let ended = (1..=8).map(|key| {
         let [mut writer, mut early, mut gone] = [name(0, 1), name(1, 2), name(1, 1)].map(host);
         assert!(writer.put(key));
@@ -245,8 +245,8 @@ fn an_image_names_who_used_an_ended_entry_last() {
         writer.does(1, key, Deed::Writes(77));
         early.hear(&mut writer);
         assert_eq!(early.state.words.len(), 4, "the writing stands");
-        early.join_image(&gone);
-        writer.join_image(&early);
+        early.join_snapshot(&gone);
+        writer.join_snapshot(&early);
         let living = [name(0, 1), name(1, 2)];
         let left = [&mut writer, &mut early].map(|host| {
             host.context.set_living(living.into_iter());
@@ -270,7 +270,7 @@ fn the_planted_bug_is_found() {
     use asterism_state::mutant::{self, Mutant};
 
     mutant::select(Some(Mutant::LastUserOfTheEndedUnnamed));
-    let found = std::panic::catch_unwind(an_image_names_who_used_an_ended_entry_last);
+    let found = std::panic::catch_unwind(an_snapshot_names_who_used_an_ended_entry_last);
     mutant::select(None);
     assert!(found.is_err());
 }

@@ -1,4 +1,4 @@
-//! What is not shared is in no image: a host that joins may keep an object of another size for itself.
+//! What is not shared is in no snapshot: a host that joins may keep an object of another size for itself.
 
 mod manual;
 
@@ -11,7 +11,7 @@ use asterism_state::{
     TokenBucket, TokenRate, TopK, Vector, Window, WindowedCountMin, WindowedCounters, Wire, state,
 };
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
 struct Word(u32);
@@ -133,16 +133,17 @@ impl Host {
         }
     }
 
-    /// The objects of which an image of the whole state holds something.
-    fn objects_in_image(&self) -> Vec<&'static str> {
+    /// The objects of which a snapshot of the whole state holds something.
+    fn objects_in_snapshot(&self) -> Vec<&'static str> {
         let mut held = Vec::new();
         for (object, name) in (0u8..).zip(Kinds::OBJECTS) {
             let mut part = Vec::new();
-            let next = self.state.image((object, 0), usize::MAX, &mut part);
+            let next = self.state.snapshot((object, 0), usize::MAX, &mut part);
             assert_eq!(next, None, "one part is enough");
             // Of this one and all behind it: as much more than of those behind it alone.
             let mut behind = Vec::new();
-            self.state.image((object + 1, 0), usize::MAX, &mut behind);
+            self.state
+                .snapshot((object + 1, 0), usize::MAX, &mut behind);
             if part.len() > behind.len() {
                 held.push(*name);
             }
@@ -152,7 +153,7 @@ impl Host {
 }
 
 #[test]
-fn what_is_not_shared_is_in_no_image() {
+fn what_is_not_shared_is_in_no_snapshot() {
     let builder = include_str!("../src/builder.rs");
     let built = |by: &str| builder.matches(by).count();
     assert_eq!(
@@ -169,19 +170,19 @@ fn what_is_not_shared_is_in_no_image() {
         });
         host.write();
         assert!(groups(&mut host.state, &host.context).is_empty());
-        let held = host.objects_in_image();
+        let held = host.objects_in_snapshot();
         assert!(held.is_empty(), "{held:?} are asked to others");
-        assert_eq!(image(&host.state, 1_000), [Vec::<u8>::new()]);
+        assert_eq!(snapshot(&host.state, 1_000), [Vec::<u8>::new()]);
     }
 }
 
 /// So the other test would see what it is looking for.
 #[test]
-fn what_is_shared_is_in_the_image() {
+fn what_is_shared_is_in_the_snapshot() {
     let mut host = host(ObjectSettings::REPLICATED);
     host.write();
     assert!(!groups(&mut host.state, &host.context).is_empty());
-    let held = host.objects_in_image();
+    let held = host.objects_in_snapshot();
     let shared = Kinds::OBJECTS.iter().filter(|&&name| name != "ports");
     // Of a pool only what others said of their leases is reported on.
     assert_eq!(held, shared.copied().collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Laws of each object, one by one: operations commute and repeat without harm, images equal logs, and what
+//! Laws of each object, one by one: operations commute and repeat without harm, snapshots equal logs, and what
 //! cannot run out does not.
 
 mod manual;
@@ -15,7 +15,7 @@ use asterism_state::{
 use core::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 struct Bits(#[join(or)] u8);
@@ -160,9 +160,9 @@ fn applied(groups: &Written) -> Member {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// For every object: any order, any repetition, image in place of log.
+    /// For every object: any order, any repetition, snapshot in place of log.
     #[test]
-    fn operations_commute_repeat_and_equal_their_image(
+    fn operations_commute_repeat_and_equal_their_snapshot(
         writes in prop::collection::vec(any::<(u8, u8, u32, u8)>(), 1..40),
         order in any::<u64>(),
         bytes_max in 256usize..1_200,
@@ -180,13 +180,13 @@ proptest! {
         let digests = straight.state.digests();
         prop_assert_eq!(&digests, &applied(&shuffled).state.digests(), "commutes");
         prop_assert_eq!(&digests, &applied(&again).state.digests(), "repeats without harm");
-        // The image alone, and the image on top of a part of the log.
+        // The snapshot alone, and the snapshot on top of a part of the log.
         for known in [0, groups.len() / 2] {
             let mut reader = applied(&shuffled[..known].to_vec());
-            for part in image(&straight.state, bytes_max) {
-                prop_assert!(reader.state.apply_image(&reader.context, &part).is_ok());
+            for part in snapshot(&straight.state, bytes_max) {
+                prop_assert!(reader.state.apply_snapshot(&reader.context, &part).is_ok());
             }
-            prop_assert_eq!(&digests, &reader.state.digests(), "an image is the log's join");
+            prop_assert_eq!(&digests, &reader.state.digests(), "a snapshot is the log's join");
         }
     }
 
@@ -237,7 +237,7 @@ proptest! {
 }
 
 #[test]
-fn the_image_of_many_writers_moves_on_in_small_parts() {
+fn the_snapshot_of_many_writers_moves_on_in_small_parts() {
     let mut reader = member(3, ObjectSettings::REPLICATED);
     let mut writer = member(0, ObjectSettings::REPLICATED);
     let groups = writer.write(7, 1, 5);
@@ -255,10 +255,10 @@ fn the_image_of_many_writers_moves_on_in_small_parts() {
     }
     assert_eq!(reader.state.sum.get(), Ok(350));
     let mut fresh = member(2, ObjectSettings::REPLICATED);
-    for part in image(&reader.state, 300) {
+    for part in snapshot(&reader.state, 300) {
         fresh
             .state
-            .apply_image(&fresh.context, &part)
+            .apply_snapshot(&fresh.context, &part)
             .expect("good bytes");
     }
     assert_eq!(fresh.state.digests(), reader.state.digests());
@@ -306,12 +306,12 @@ fn own_totals_that_come_back_count_once() {
 }
 
 #[test]
-fn what_is_local_stays_out_of_images_and_logs() {
+fn what_is_local_stays_out_of_snapshots_and_logs() {
     let mut here = member(0, ObjectSettings::LOCAL);
     for what in 0..8 {
         assert!(here.write(what, 1, 3).is_empty(), "nothing is logged");
     }
-    assert!(image(&here.state, 1_100).iter().all(Vec::is_empty));
+    assert!(snapshot(&here.state, 1_100).iter().all(Vec::is_empty));
 }
 
 #[test]
@@ -395,15 +395,15 @@ fn only_an_item_s_last_user_returns_it_and_only_once() {
             }
         }
     }
-    let image = image(&other.state, 1_100);
+    let snapshot = snapshot(&other.state, 1_100);
     owner.context.set_stable(asterism_state::Origins::OWN, 2);
     owner.state.with(0, Sweep { turns: 1 });
     assert_eq!((owner.state.words.held(), calls.get()), (0, 1));
-    // A slow image that still knows the ended entry.
-    for part in image {
+    // A slow snapshot that still knows the ended entry.
+    for part in snapshot {
         owner
             .state
-            .apply_image(&owner.context, &part)
+            .apply_snapshot(&owner.context, &part)
             .expect("good bytes");
     }
     owner.state.with(0, Sweep { turns: 1 });
@@ -494,17 +494,17 @@ fn what_fills_a_vacancy_is_found_by_both_keys_and_reported_as_what_is_inserted()
     assert_eq!(filled.state.pairs.len(), 16);
 }
 
-/// A part of an image may be on its way for so long that its receiver has applied a removal of what is in it, and forgotten
-/// that when it was stable, though the write that it removed is not: anyone who removed it had it by an image.
+/// A part of a snapshot may be on its way for so long that its receiver has applied a removal of what is in it, and forgotten
+/// that when it was stable, though the write that it removed is not: anyone who removed it had it by a snapshot.
 #[test]
-fn a_late_part_of_an_image_brings_nothing_back() {
+fn a_late_part_of_an_snapshot_brings_nothing_back() {
     let mut writer = member(0, ObjectSettings::REPLICATED);
     let mut remover = member(3, ObjectSettings::REPLICATED);
     let mut reader = member(1, ObjectSettings::REPLICATED);
     let written = writer.write(0, 7, 5);
-    let late = image(&writer.state, 300);
+    let late = snapshot(&writer.state, 300);
     for part in &late {
-        let applied = remover.state.apply_image(&remover.context, part);
+        let applied = remover.state.apply_snapshot(&remover.context, part);
         applied.expect("good bytes");
     }
     let removed = remover.write(5, 7, 0);
@@ -523,7 +523,7 @@ fn a_late_part_of_an_image_brings_nothing_back() {
     reader.state.with(0, Sweep { turns: 1 });
     assert_eq!(reader.state.words.get(&7).map(|at| at.is_some()), Ok(false));
     for part in &late {
-        let applied = reader.state.apply_image(&reader.context, part);
+        let applied = reader.state.apply_snapshot(&reader.context, part);
         applied.expect("good bytes");
     }
     assert_eq!(reader.state.words.get(&7).map(|at| at.is_some()), Ok(false));
@@ -531,7 +531,7 @@ fn a_late_part_of_an_image_brings_nothing_back() {
     // Who joins is informed where streams begin for it before it has what came earlier: nothing is applied then.
     let mut fresh = member(2, ObjectSettings::REPLICATED);
     for part in &late {
-        let applied = fresh.state.apply_image(&fresh.context, part);
+        let applied = fresh.state.apply_snapshot(&fresh.context, part);
         applied.expect("good bytes");
     }
     assert_eq!(fresh.state.words.get(&7).map(|at| at.is_some()), Ok(true));

@@ -1,4 +1,4 @@
-//! Parts of an image that look at few places: whatever is sparse or empty, none looks at more, and all together are the image.
+//! Parts of a snapshot that look at few places: whatever is sparse or empty, none looks at more, and all together are the snapshot.
 
 mod manual;
 
@@ -10,7 +10,7 @@ use asterism_state::{
     Origins, Part, Sequencer, Single, State, Sweep, TopK, Vector, Window, WindowedCountMin, state,
 };
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[state]
 struct Sparse {
@@ -89,14 +89,14 @@ fn sparse() -> (Rc<Context>, Sparse) {
 #[test]
 fn no_part_looks_at_more_places_than_it_may() {
     let (_, state) = sparse();
-    let whole = image(&state, 1_100).concat();
+    let whole = snapshot(&state, 1_100).concat();
     for places_max in [1, 7, 1_000] {
         let mut bytes = Vec::new();
         let (mut cursor, mut parts, mut empty, mut looked) = (Some((0, 0)), 0, 0, 0);
         while let Some(from) = cursor {
             let mut out = Vec::new();
             let mut part = Part::new(&mut out, 1_100, places_max);
-            cursor = state.image_part(from, &mut part);
+            cursor = state.snapshot_part(from, &mut part);
             assert!(part.looked() <= places_max, "{} places", part.looked());
             assert!(cursor.is_none_or(|next| next > from), "it gets further");
             looked += part.looked();
@@ -116,8 +116,8 @@ fn parts_of_few_places_make_the_same_state() {
     let mut cursor = Some((0, 0));
     while let Some(from) = cursor {
         let mut out = Vec::new();
-        cursor = state.image_part(from, &mut Part::new(&mut out, 600, 50));
-        let applied = joined.apply_image(&context, &out);
+        cursor = state.snapshot_part(from, &mut Part::new(&mut out, 600, 50));
+        let applied = joined.apply_snapshot(&context, &out);
         applied.expect("good bytes");
     }
     assert_eq!(joined.digests(), state.digests());

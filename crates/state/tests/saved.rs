@@ -11,7 +11,7 @@ use asterism_state::{
     Show, Since, State, Wire, state,
 };
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
 struct Word(u32);
@@ -100,7 +100,7 @@ fn saved() -> Vec<Vec<u8>> {
     host.state.act().short.remove(&at);
     groups(&mut host.state, &host.context);
     host.context.set_now(0, 1_000);
-    image(&host.state, 300)
+    snapshot(&host.state, 300)
 }
 
 #[test]

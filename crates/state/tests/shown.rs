@@ -1,6 +1,6 @@
 //! What people are shown of sums by key and of token buckets, and what the control plane reads between packets.
 
-#[allow(dead_code, reason = "shared with tests of images")]
+#[allow(dead_code, reason = "shared with tests of snapshots")]
 mod manual;
 
 use std::cell::Cell;

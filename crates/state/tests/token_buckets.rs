@@ -11,7 +11,7 @@ use asterism_state::{
 };
 use proptest::prelude::*;
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[state]
 struct Limits {
@@ -487,7 +487,7 @@ fn shares_of_one_instance_are_what_it_costs_to_be_exact() {
         spent += only.drain(KEY);
     }
     assert_eq!(spent, 250, "a quarter of the rate, over ten seconds");
-    assert!(image(&only.state, 1_100).iter().all(Vec::is_empty));
+    assert!(snapshot(&only.state, 1_100).iter().all(Vec::is_empty));
     let bytes = [0, 0, 7, 0, 0, 0, 1, 1];
     let applied = only.state.apply(&only.context, only.name(), 1, &bytes);
     assert!(applied.is_err(), "nobody says anything of shares");
@@ -503,7 +503,7 @@ fn one_box_begins_with_a_full_bucket_whatever_the_mode() {
         here.at(BEGIN_US + SECOND);
         assert_eq!(here.drain(KEY), 10);
         assert!(here.reported().is_empty());
-        assert!(image(&here.state, 1_100).iter().all(Vec::is_empty));
+        assert!(snapshot(&here.state, 1_100).iter().all(Vec::is_empty));
         assert_eq!(here.state.digests(), [0]);
     }
 }
@@ -577,13 +577,13 @@ fn a_newcomer_and_a_restart_know_what_was_spent() {
     let mut writer = shape.instance(0, 1, (0, 1), BEGIN_US);
     writer.spend(KEY, 80);
     writer.reported();
-    let parts = image(&writer.state, 1_100);
+    let parts = snapshot(&writer.state, 1_100);
     let mut fresh = shape.instance(1, 1, (0, 1), BEGIN_US);
     for part in parts.iter().chain(&parts) {
         fresh
             .state
-            .apply_image(&fresh.context, part)
-            .expect("an image");
+            .apply_snapshot(&fresh.context, part)
+            .expect("a snapshot");
     }
     assert_eq!(fresh.available(), 20);
     assert_eq!(fresh.state.digests(), writer.state.digests());
@@ -632,7 +632,7 @@ fn what_many_keys_spent_is_counted_a_part_at_a_time() {
     const COUNTED_MAX: usize = BYTES / 10;
     let mut shape = Shape::new(1, 10, 100, Spending::Approximate);
     shape.settings.capacity = KEYS;
-    // So that an image holds what is counted, reported or not.
+    // So that a snapshot holds what is counted, reported or not.
     shape.settings.audited = false;
     // Of full buckets, and of those that are more than half empty.
     for count in [1, 60] {
@@ -654,7 +654,10 @@ fn what_many_keys_spent_is_counted_a_part_at_a_time() {
             // Something new is spent all the time, which waits for the next flush at most.
             assert!(instance.spend(turns, 1));
             turns += 1;
-            let cells: usize = image(&instance.state, 1 << 20).iter().map(Vec::len).sum();
+            let cells: usize = snapshot(&instance.state, 1 << 20)
+                .iter()
+                .map(Vec::len)
+                .sum();
             // 20 bytes each.
             let entries = cells / 20;
             assert!(

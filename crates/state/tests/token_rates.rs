@@ -13,7 +13,7 @@ use asterism_state::{
 };
 use proptest::prelude::*;
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 /// All keys in one object, and each in one of its own.
 #[state]
@@ -161,11 +161,11 @@ impl Instance {
         }
     }
 
-    /// All that another one knows, of its image.
+    /// All that another one knows, of its snapshot.
     fn learn(&mut self, other: &Instance) {
-        for part in image(&other.state, 1_100) {
-            let applied = self.state.apply_image(&self.context, &part);
-            applied.expect("an image");
+        for part in snapshot(&other.state, 1_100) {
+            let applied = self.state.apply_snapshot(&self.context, &part);
+            applied.expect("a snapshot");
         }
     }
 

@@ -13,7 +13,7 @@ use asterism_state::{
 };
 use proptest::prelude::*;
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[state]
 struct Traffic {
@@ -191,10 +191,10 @@ proptest! {
                 here.hear(*name, groups);
             }
         }
-        let parts = image(&members[0].state, 400);
+        let parts = snapshot(&members[0].state, 400);
         let mut fresh = member(2, 9, places, ObjectSettings::REPLICATED);
         for part in &parts {
-            prop_assert!(fresh.state.apply_image(&fresh.context, part).is_ok());
+            prop_assert!(fresh.state.apply_snapshot(&fresh.context, part).is_ok());
         }
         for here in members.iter().chain([&fresh]) {
             check(&here.state.heavy, &truth, places);
@@ -281,5 +281,8 @@ fn reads_are_late_where_they_are_to_be() {
     assert_eq!(heavy.get(&7), Ok(5));
     here.context.prefetch();
     assert!(heavy.get(&7).is_err());
-    assert!(image(&here.state, 1_100).iter().all(Vec::is_empty), "local");
+    assert!(
+        snapshot(&here.state, 1_100).iter().all(Vec::is_empty),
+        "local"
+    );
 }

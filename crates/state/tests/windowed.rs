@@ -12,7 +12,7 @@ use asterism_state::{
     hash, state,
 };
 
-use manual::{groups, image};
+use manual::{groups, snapshot};
 
 #[state]
 struct Recent {
@@ -167,13 +167,13 @@ fn members_add_up_and_drop_the_same() {
     right.hear(&left, &slow);
     assert_eq!(right.expired(), [1, 5], "a total, and one in each row");
     assert_eq!(left.state.digests(), right.state.digests());
-    // An image of before joins no more than the operations.
-    let old = image(&left.state, 400);
+    // A snapshot of before joins no more than the operations.
+    let old = snapshot(&left.state, 400);
     for part in &old {
         right
             .state
-            .apply_image(&right.context, part)
-            .expect("an image");
+            .apply_snapshot(&right.context, part)
+            .expect("a snapshot");
     }
     assert_eq!(left.state.digests(), right.state.digests());
 }
@@ -249,11 +249,11 @@ fn a_clock_too_far_ahead_takes_nothing_from_others() {
     right.hear(&fast, &far);
     assert_eq!(right.sums(7), (101, 101), "the window is as it was");
     assert_eq!(right.ahead(), [1, 5]);
-    for part in image(&fast.state, 1_100) {
+    for part in snapshot(&fast.state, 1_100) {
         right
             .state
-            .apply_image(&right.context, &part)
-            .expect("an image");
+            .apply_snapshot(&right.context, &part)
+            .expect("a snapshot");
     }
     assert_eq!(right.sums(7), (101, 101));
     // Set right again, it goes on at once, and the others hear of it.
@@ -323,7 +323,7 @@ fn what_was_saved_keeps_its_age_and_reaches_others() {
     writer.at(1_015);
     writer.add(7, 100);
     writer.reported();
-    let parts = image(&writer.state, 1_100);
+    let parts = snapshot(&writer.state, 1_100);
     for (away, expected) in [(1, 110), (10, 100), (40, 0)] {
         // Another base of time: only ages count.
         let mut restored = replicated(0);

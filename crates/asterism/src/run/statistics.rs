@@ -114,10 +114,10 @@ counts! {
     "group_bytes_written" group_bytes_written "Bytes of those groups.";
     "counter_changes" counter_changes "Changes of counters' and sketches' cells that were logged.";
     "counters_reported" counters_reported "Totals of cells with which they were logged: the fewer, the more was coalesced.";
-    "image_parts_written" image_parts_written "Parts of images that were written for members that join or lag.";
-    "image_places" image_places "Places of tables that were looked at for images, used ones or not.";
-    "image_places_most" image_places_most "The most places of tables that one turn looked at for images; bounded, so that no packet waits for a join.";
-    "image_parts_applied" image_parts_applied "Parts of others' images that were joined.";
+    "snapshot_parts_written" snapshot_parts_written "Parts of images that were written for members that join or lag.";
+    "snapshot_places" snapshot_places "Places of tables that were looked at for images, used ones or not.";
+    "snapshot_places_most" snapshot_places_most "The most places of tables that one turn looked at for images; bounded, so that no packet waits for a join.";
+    "snapshot_parts_applied" snapshot_parts_applied "Parts of others' images that were joined.";
 }
 
 /// A port as its instance knows it.

@@ -245,7 +245,7 @@ impl<F: NetworkFunction> Worker<F> {
             if now.as_micros().saturating_sub(self.flushed_us) >= FLUSH_US {
                 self.flush_ports(now);
             }
-            if is_idle && !self.instance.is_behind() && !self.instance.image_under_way().1 {
+            if is_idle && !self.instance.is_behind() && !self.instance.snapshot_under_way().1 {
                 self.rest(now);
             }
         }
@@ -278,7 +278,7 @@ impl<F: NetworkFunction> Worker<F> {
     /// What the state channel is to hear of.
     fn written(&self) -> u64 {
         let tally = self.instance.tally();
-        tally.groups_written + tally.groups_applied + self.instance.image_records()
+        tally.groups_written + tally.groups_applied + self.instance.snapshot_records()
     }
 
     fn turn(&mut self, now: Time) -> usize {
@@ -626,7 +626,7 @@ impl<F: NetworkFunction> Worker<F> {
         let waits = matches!(phase, Phase::Listening | Phase::Telling);
         let hurries = self.work.is_some()
             || self.instance.parked() > 0
-            || self.instance.image_under_way().0
+            || self.instance.snapshot_under_way().0
             || waits;
         let most = if hurries { SLEEP_PARKED } else { SLEEP_MAX };
         let due = if waits {

@@ -229,7 +229,7 @@ impl Bench {
         let now = self.hosts.now;
         for (place, host) in self.hosts.members.iter_mut().enumerate() {
             host.mail.pass(now, usize::MAX);
-            let parts = host.instance.tally().image_parts_written;
+            let parts = host.instance.tally().snapshot_parts_written;
             let begin = thread_cpu_ns();
             host.instance.turn(now);
             let took = (thread_cpu_ns() - begin).min(u64::from(u32::MAX)) as u32;
@@ -238,7 +238,7 @@ impl Bench {
                 SPONSOR => {
                     let turn = turns.sponsor.len();
                     turns.sponsor.push(took);
-                    if host.instance.tally().image_parts_written > parts {
+                    if host.instance.tally().snapshot_parts_written > parts {
                         let first = if turns.walk.1 == 0 {
                             turn
                         } else {
@@ -296,7 +296,8 @@ impl Bench {
         self.hosts.check()?;
         let tally = self.hosts.members[SPONSOR].instance.tally();
         let mut turns = self.turns;
-        (turns.places_most, turns.parts) = (tally.image_places_most, tally.image_parts_written);
+        (turns.places_most, turns.parts) =
+            (tally.snapshot_places_most, tally.snapshot_parts_written);
         let held = self.hosts.members[NEWCOMER].instance.state().entries.len();
         if held < entries as usize || turns.parts == 0 || turns.walk.0 < turns.join.0 {
             return Err(Failure::Unsound(format!(

@@ -16,7 +16,7 @@ impl StateChannel {
     pub fn install(&mut self, now: Time, roster: &Roster) -> Result<(), InstallError> {
         let mut deliver = Delivering {
             outlet: &mut self.outlet,
-            images: &mut self.images,
+            snapshots: &mut self.snapshots,
             auditor: &mut self.auditor,
         };
         self.replicator.install(now, roster, &mut deliver)?;
@@ -44,15 +44,15 @@ impl StateChannel {
                 self.reported[place] = (0, 0, 0);
                 for lane in &mut self.lanes {
                     lane.applied[place] = 0;
-                    lane.images_applied.retain(|&(from, _)| from != member);
+                    lane.snapshots_applied.retain(|&(from, _)| from != member);
                 }
-                self.images.retain(|&(from, _)| from != member);
+                self.snapshots.retain(|&(from, _)| from != member);
                 let outlet = &mut self.outlet;
-                self.walks.retain(|known| {
+                self.scans.retain(|known| {
                     let goes_on = known.member != member;
                     if !goes_on {
-                        let walk = known.walk;
-                        outlet.push(&Down::StopWalk { member, walk });
+                        let scan = known.scan;
+                        outlet.push(&Down::StopScan { member, scan });
                     }
                     goes_on
                 });

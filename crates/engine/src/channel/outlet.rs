@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use asterism_placement::replicated::audit::{Auditor, StreamPosition};
-use asterism_placement::replicated::{Deliver, ImageEnd};
+use asterism_placement::replicated::{Deliver, SnapshotEnd};
 use asterism_placement::{Incarnation, MemberId, Time};
 
 use crate::exchange::{Down, REMOTE, origin};
@@ -96,7 +96,7 @@ impl Outlet {
 /// Moves what the placement delivers towards the instances.
 pub(super) struct Delivering<'a> {
     pub(super) outlet: &'a mut Outlet,
-    pub(super) images: &'a mut Vec<(MemberId, u32)>,
+    pub(super) snapshots: &'a mut Vec<(MemberId, u32)>,
     pub(super) auditor: &'a mut Auditor,
 }
 
@@ -111,14 +111,14 @@ impl Deliver for Delivering<'_> {
             bytes,
         });
     }
-    fn image(&mut self, from: MemberId, _: u32, chunk: &[u8]) {
-        self.outlet.push(&Down::ImagePart { from, bytes: chunk });
+    fn snapshot(&mut self, from: MemberId, _: u32, chunk: &[u8]) {
+        self.outlet.push(&Down::SnapshotPart { from, bytes: chunk });
     }
-    fn image_end(&mut self, end: ImageEnd<'_>) {
-        self.images.push((end.from, end.walk));
-        self.outlet.push(&Down::ImageEnd {
+    fn snapshot_end(&mut self, end: SnapshotEnd<'_>) {
+        self.snapshots.push((end.from, end.scan));
+        self.outlet.push(&Down::SnapshotEnd {
             from: end.from,
-            walk: end.walk,
+            scan: end.scan,
         });
     }
     fn cluster_time(&mut self, at_zero_us: i64) {

@@ -27,25 +27,27 @@ impl StateChannel {
         }
         self.report_ended(now);
         let mut number = 0;
-        while let Some(&(from, walk)) = self.images.get(number) {
+        while let Some(&(from, scan)) = self.snapshots.get(number) {
             if !self
                 .lanes
                 .iter()
-                .all(|lane| lane.images_applied.contains(&(from, walk)))
+                .all(|lane| lane.snapshots_applied.contains(&(from, scan)))
             {
                 number += 1;
                 continue;
             }
-            self.images.remove(number);
+            self.snapshots.remove(number);
             for lane in &mut self.lanes {
-                lane.images_applied.retain(|&image| image != (from, walk));
+                lane.snapshots_applied
+                    .retain(|&snapshot| snapshot != (from, scan));
             }
             let mut deliver = Delivering {
                 outlet: &mut self.outlet,
-                images: &mut self.images,
+                snapshots: &mut self.snapshots,
                 auditor: &mut self.auditor,
             };
-            self.replicator.image_applied(now, from, walk, &mut deliver);
+            self.replicator
+                .snapshot_applied(now, from, scan, &mut deliver);
         }
     }
 

@@ -13,7 +13,7 @@ use super::Instance;
 use super::chained::WITHIN_MAX;
 use super::recency::Recency;
 use super::reports::{Report, Reports};
-use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, IMAGE_PART_BYTES};
+use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, SNAPSHOT_PART_BYTES};
 use crate::exchange::Round;
 use crate::frame::{Burst, FramePool};
 use crate::parking::Parking;
@@ -173,9 +173,9 @@ impl InstanceParts {
             sweep_left: None,
             sweep_begun_us: 0,
             sweep_outgrew: false,
-            walks: Vec::new(),
-            image_records: 0,
-            part: Vec::with_capacity(IMAGE_PART_BYTES),
+            scans: Vec::new(),
+            snapshot_records: 0,
+            part: Vec::with_capacity(SNAPSHOT_PART_BYTES),
             tally: Tally::default(),
         }
     }

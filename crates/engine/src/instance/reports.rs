@@ -11,14 +11,14 @@ use asterism_state::OriginName;
 use crate::exchange::Up;
 use crate::ring::RingWriter;
 
-/// Words that wait without an allocation: more than a cluster of thirty has streams, images and rounds under way.
+/// Words that wait without an allocation: more than a cluster of thirty has streams, snapshots and rounds under way.
 const ROOM: usize = 64;
 
 /// A word; what each says is said at [`Up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     Applied { origin: OriginName, sequence: u64 },
-    ImageApplied { from: MemberId, walk: u32 },
+    SnapshotApplied { from: MemberId, scan: u32 },
     EndedApplied { origin: OriginName },
     Drained { round: u64, whole: bool },
 }
@@ -27,7 +27,7 @@ impl Report {
     fn record(&self) -> Up<'static> {
         match *self {
             Self::Applied { origin, sequence } => Up::Applied { origin, sequence },
-            Self::ImageApplied { from, walk } => Up::ImageApplied { from, walk },
+            Self::SnapshotApplied { from, scan } => Up::SnapshotApplied { from, scan },
             Self::EndedApplied { origin } => Up::EndedApplied { origin },
             Self::Drained { round, whole } => Up::Drained { round, whole },
         }
@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// The words that found no room, the first one first. At most one for each stream, each image and the round: what is applied of
+/// The words that found no room, the first one first. At most one for each stream, each snapshot and the round: what is applied of
 /// a stream later takes the place of what was before.
 #[derive(Debug)]
 pub(crate) struct Reports(VecDeque<Report>);

@@ -7,11 +7,11 @@ use asterism_state::{
 };
 
 use super::Instance;
-use super::sharing::{BURST_LOG_BYTES, IMAGE_PART_BYTES};
+use super::sharing::{BURST_LOG_BYTES, SNAPSHOT_PART_BYTES};
 
 /// Bytes of one part of a saved state at most. A part is restored in one turn: its operations fit the room that a burst
 /// would need.
-pub const SAVED_PART_BYTES_MAX: usize = IMAGE_PART_BYTES;
+pub const SAVED_PART_BYTES_MAX: usize = SNAPSHOT_PART_BYTES;
 const _: () = assert!(SAVED_PART_BYTES_MAX * 8 < BURST_LOG_BYTES);
 
 /// What an object holds, for `status` and metrics.
@@ -61,7 +61,7 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// Appends the next part of the whole shared state; where to go on, `None` at the end.
     pub fn save(&self, cursor: (u8, u32), part: &mut Vec<u8>) -> Option<(u8, u32)> {
-        self.state.image(cursor, SAVED_PART_BYTES_MAX, part)
+        self.state.snapshot(cursor, SAVED_PART_BYTES_MAX, part)
     }
 
     /// Takes up a part of a saved state as writes of this host, which the others are reported. `None` if the log has no room for

@@ -1,4 +1,4 @@
-//! What an instance applies of others, and what it tells them: groups, flushes, sweeps, images.
+//! What an instance applies of others, and what it tells them: groups, flushes, sweeps, snapshots.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ use super::stopped::StopReason;
 use super::{Exchange, Instance};
 use crate::branch::{Branch, taken};
 use crate::channel::audits::{LEAVES_BYTES, write_leaves};
-use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS, read_incarnations};
+use crate::exchange::{Down, RECORD_BYTES, SCAN_PARTS, Up, read_incarnations};
 use crate::frame::BURST;
 use crate::mutant::{self, Mutant};
 
@@ -46,22 +46,22 @@ pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
 pub(super) const CACHE_BYTES: usize = 1 << 19;
 /// Bytes of the up ring that must be free before a burst is read: its packets' groups always fit.
 pub(super) const BURST_LOG_BYTES: usize = BURST * 2 * (GROUP_BYTES_MAX + RECORD_BYTES + 8);
-/// Bytes of one part of an image.
-pub(super) const IMAGE_PART_BYTES: usize = 1_100;
-/// Parts of an image written in one turn at most.
-pub const IMAGE_PARTS_PER_TURN: usize = 4;
-/// The same in a turn that read packets: an image under full load takes twice as long, and a tenth of the throughput.
-const IMAGE_PARTS_BESIDE_PACKETS: usize = 2;
-/// Places of tables looked at for images in one turn at most, whether they hold anything or not.
-pub const IMAGE_PLACES_PER_TURN: u32 = 1_024;
-/// A part of an image counts as so many groups where packets wait for it: it holds some two dozen entries.
-const IMAGE_PART_GROUPS: usize = 24;
+/// Bytes of one part of a snapshot.
+pub(super) const SNAPSHOT_PART_BYTES: usize = 1_100;
+/// Parts of a snapshot written in one turn at most.
+pub const SNAPSHOT_PARTS_PER_TURN: usize = 4;
+/// The same in a turn that read packets: a snapshot under full load takes twice as long, and a tenth of the throughput.
+const SNAPSHOT_PARTS_BESIDE_PACKETS: usize = 2;
+/// Places of tables looked at for snapshots in one turn at most, whether they hold anything or not.
+pub const SNAPSHOT_PLACES_PER_TURN: u32 = 1_024;
+/// A part of a snapshot counts as so many groups where packets wait for it: it holds some two dozen entries.
+const SNAPSHOT_PART_GROUPS: usize = 24;
 
-/// A lagging's image under way.
+/// A lagging's snapshot under way.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(super) struct SnapshotScan {
     member: MemberId,
-    walk: u32,
+    scan: u32,
     pub(super) cursor: Option<(u8, u32)>,
     /// Parts for which there is room.
     pub(super) room: u32,
@@ -132,49 +132,49 @@ impl<F: NetworkFunction> Instance<F> {
                         sequence: received,
                     });
                 }
-                Some(Down::Walk { member, walk }) if lane == 0 => {
-                    let before = self.walks.iter().find(|known| known.member == member);
+                Some(Down::SnapshotScan { member, scan }) if lane == 0 => {
+                    let before = self.scans.iter().find(|known| known.member == member);
                     let begin = match before {
-                        Some(known) if placed::active(placed::Mutant::WalkNotRestarted) => {
+                        Some(known) if placed::active(placed::Mutant::ScanNotRestarted) => {
                             known.cursor
                         }
                         _ => Some((0, 0)),
                     };
-                    self.walks.retain(|known| known.member != member);
-                    self.walks.push(Walk {
+                    self.scans.retain(|known| known.member != member);
+                    self.scans.push(SnapshotScan {
                         member,
-                        walk,
+                        scan,
                         cursor: begin,
-                        room: WALK_PARTS,
+                        room: SCAN_PARTS,
                     });
                 }
-                Some(Down::WalkOn { member, walk }) => {
-                    for known in &mut self.walks {
-                        if (known.member, known.walk) == (member, walk) {
-                            known.room += WALK_PARTS;
+                Some(Down::ScanOn { member, scan }) => {
+                    for known in &mut self.scans {
+                        if (known.member, known.scan) == (member, scan) {
+                            known.room += SCAN_PARTS;
                         }
                     }
                 }
-                Some(Down::StopWalk { member, walk }) => {
-                    self.walks
-                        .retain(|known| known.member != member || known.walk != walk);
+                Some(Down::StopScan { member, scan }) => {
+                    self.scans
+                        .retain(|known| known.member != member || known.scan != scan);
                 }
-                Some(Down::ImagePart { from, bytes }) => {
+                Some(Down::SnapshotPart { from, bytes }) => {
                     self.tally.groups_applied += 1;
-                    self.tally.image_parts_applied += 1;
+                    self.tally.snapshot_parts_applied += 1;
                     // Who joins reads no packets yet, and the sooner it has all the better.
                     if self.serving {
-                        left = left.saturating_sub(IMAGE_PART_GROUPS - 1);
+                        left = left.saturating_sub(SNAPSHOT_PART_GROUPS - 1);
                     }
-                    if self.state.apply_image(&self.context, bytes).is_err()
-                        && self.cannot_apply(StopReason::ImageBad { from })
+                    if self.state.apply_snapshot(&self.context, bytes).is_err()
+                        && self.cannot_apply(StopReason::SnapshotBad { from })
                     {
                         break;
                     }
                 }
-                Some(Down::ImageEnd { from, walk }) => {
-                    exchange.say(Report::ImageApplied { from, walk });
-                    self.image_records += 1;
+                Some(Down::SnapshotEnd { from, scan }) => {
+                    exchange.say(Report::SnapshotApplied { from, scan });
+                    self.snapshot_records += 1;
                 }
                 // A faulty one is impossible but for a fault of this program; then nothing changes hands.
                 Some(Down::BlockAssignment { epoch, bytes }) => {
@@ -297,7 +297,7 @@ impl<F: NetworkFunction> Instance<F> {
         });
     }
 
-    /// Timers, flushes, images: what a turn that read so many packets does besides them.
+    /// Timers, flushes, snapshots: what a turn that read so many packets does besides them.
     pub(super) fn upkeep(&mut self, read: usize) {
         if let Some(exchange) = &mut self.exchange {
             exchange.say_waiting();
@@ -312,11 +312,11 @@ impl<F: NetworkFunction> Instance<F> {
         if self.now_us.saturating_sub(self.swept_us) >= SWEEP_STEP_US && self.has_log_room() {
             self.sweep();
         }
-        if !self.walks.is_empty() {
-            self.walk(if read > 0 {
-                IMAGE_PARTS_BESIDE_PACKETS
+        if !self.scans.is_empty() {
+            self.scan(if read > 0 {
+                SNAPSHOT_PARTS_BESIDE_PACKETS
             } else {
-                IMAGE_PARTS_PER_TURN
+                SNAPSHOT_PARTS_PER_TURN
             });
         }
     }
@@ -449,7 +449,7 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     #[cold]
-    pub(super) fn walk(&mut self, parts_max: usize) {
+    pub(super) fn scan(&mut self, parts_max: usize) {
         let Some(exchange) = &mut self.exchange else {
             return;
         };
@@ -457,62 +457,63 @@ impl<F: NetworkFunction> Instance<F> {
         for _ in 0..parts_max {
             // Whose end is all that is left needs no room.
             let Some(place) = self
-                .walks
+                .scans
                 .iter()
-                .position(|walk| walk.room > 0 || walk.cursor.is_none())
+                .position(|scan| scan.room > 0 || scan.cursor.is_none())
             else {
                 break;
             };
-            if places == IMAGE_PLACES_PER_TURN {
+            if places == SNAPSHOT_PLACES_PER_TURN {
                 break;
             }
-            let walk = &mut self.walks[place];
-            if exchange.up.free_bytes() < BURST_LOG_BYTES + 2 * (IMAGE_PART_BYTES + RECORD_BYTES) {
+            let scan = &mut self.scans[place];
+            if exchange.up.free_bytes() < BURST_LOG_BYTES + 2 * (SNAPSHOT_PART_BYTES + RECORD_BYTES)
+            {
                 break;
             }
-            let Walk {
+            let SnapshotScan {
                 member,
-                walk: number,
+                scan: number,
                 cursor,
                 room,
-            } = walk;
+            } = scan;
             match *cursor {
                 Some(from) => {
                     self.part.clear();
-                    let most = IMAGE_PLACES_PER_TURN - places;
-                    let mut part = Part::new(&mut self.part, IMAGE_PART_BYTES, most);
-                    *cursor = self.state.image_part(from, &mut part);
+                    let most = SNAPSHOT_PLACES_PER_TURN - places;
+                    let mut part = Part::new(&mut self.part, SNAPSHOT_PART_BYTES, most);
+                    *cursor = self.state.snapshot_part(from, &mut part);
                     places += part.looked();
                     if !self.part.is_empty() {
                         *room -= 1;
-                        let part = Up::ImagePart {
+                        let part = Up::SnapshotPart {
                             member: *member,
-                            walk: *number,
+                            scan: *number,
                             bytes: &self.part,
                         };
                         let _ = part.push(&mut exchange.up);
-                        self.image_records += 1;
-                        self.tally.image_parts_written += 1;
+                        self.snapshot_records += 1;
+                        self.tally.snapshot_parts_written += 1;
                     }
                 }
                 None => {
-                    let _ = Up::ImageDone {
+                    let _ = Up::SnapshotDone {
                         member: *member,
-                        walk: *number,
+                        scan: *number,
                     }
                     .push(&mut exchange.up);
-                    self.image_records += 1;
-                    self.walks.remove(place);
+                    self.snapshot_records += 1;
+                    self.scans.remove(place);
                 }
             }
         }
         // What makes a join free of pauses: no turn looks at more, however large or empty the tables are.
         assert!(
-            places <= IMAGE_PLACES_PER_TURN,
-            "a turn looked at {places} places for an image: the host stops"
+            places <= SNAPSHOT_PLACES_PER_TURN,
+            "a turn looked at {places} places for a snapshot: the host stops"
         );
-        self.tally.image_places += u64::from(places);
-        self.tally.image_places_most = self.tally.image_places_most.max(u64::from(places));
+        self.tally.snapshot_places += u64::from(places);
+        self.tally.snapshot_places_most = self.tally.snapshot_places_most.max(u64::from(places));
     }
 
     pub(super) fn publish(&mut self) {
@@ -562,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_an_image_leave_time_for_packets_unless_none_are_read() {
+    fn parts_of_an_snapshot_leave_time_for_packets_unless_none_are_read() {
         for (joins, in_a_turn) in [(false, 11), (true, 64)] {
             let (up, _reader) = ByteRing::new(1 << 20).expect("memory for a ring");
             let (mut writer, down) = ByteRing::new(1 << 20).expect("memory for a ring");
@@ -578,7 +579,7 @@ mod tests {
             });
             let mut instance = instance(parts, ObjectSettings::REPLICATED);
             for _ in 0..64 {
-                let part = Down::ImagePart {
+                let part = Down::SnapshotPart {
                     from: MemberId(1),
                     bytes: &[],
                 };
@@ -586,12 +587,12 @@ mod tests {
             }
             writer.publish();
             instance.turn(Time::from_micros(1));
-            assert_eq!(instance.tally().image_parts_applied, in_a_turn);
+            assert_eq!(instance.tally().snapshot_parts_applied, in_a_turn);
             assert_eq!(instance.is_behind(), !joins);
             for _ in 0..8 {
                 instance.turn(Time::from_micros(2));
             }
-            assert_eq!(instance.tally().image_parts_applied, 64);
+            assert_eq!(instance.tally().snapshot_parts_applied, 64);
         }
     }
 

@@ -23,8 +23,8 @@ pub enum StopReason {
         /// Its number.
         sequence: u64,
     },
-    /// A part of an image that a member sent does not decode.
-    ImageBad {
+    /// A part of a snapshot that a member sent does not decode.
+    SnapshotBad {
         /// Who sent it.
         from: MemberId,
     },
@@ -52,7 +52,7 @@ impl StopReason {
             Self::GroupBad { origin, .. } | Self::IncarnationsUsedUp { origin } => {
                 MemberId(origin.member)
             }
-            Self::ImageBad { from } => *from,
+            Self::SnapshotBad { from } => *from,
         }
     }
 }
@@ -63,7 +63,7 @@ impl fmt::Display for StopReason {
             Self::GroupBad { sequence, .. } => {
                 write!(formatter, "group {sequence} does not decode here")
             }
-            Self::ImageBad { .. } => {
+            Self::SnapshotBad { .. } => {
                 formatter.write_str("a part of the state that it sent does not decode here")
             }
             Self::IncarnationsUsedUp { .. } => formatter.write_str(
@@ -158,7 +158,7 @@ mod tests {
         )
     }
 
-    /// A group of six operations, and an image of what they wrote.
+    /// A group of six operations, and a snapshot of what they wrote.
     fn written() -> (Vec<u8>, Vec<u8>) {
         let instance = &mut start(InstanceParts::alone(1));
         instance.begin(Time::from_micros(1));
@@ -181,15 +181,15 @@ mod tests {
         }
         let mut group = Vec::new();
         instance.context.take_groups(|_, bytes| group.extend(bytes));
-        let mut image = Vec::new();
+        let mut snapshot = Vec::new();
         let end = instance
             .state
-            .image_part((0, 0), &mut Part::new(&mut image, 1_100, 1_000));
+            .snapshot_part((0, 0), &mut Part::new(&mut snapshot, 1_100, 1_000));
         assert_eq!(end, None);
-        (group, image)
+        (group, snapshot)
     }
 
-    /// What an instance says that is handed these records: the end of a stream or of an image, if it says that it has it.
+    /// What an instance says that is handed these records: the end of a stream or of a snapshot, if it says that it has it.
     fn hand(records: &[Down<'_>]) -> (Option<StopReason>, Vec<String>, Instance<Nothing>) {
         let (up, mut reader) = ByteRing::new(1 << 20).expect("memory for a ring");
         let room = (records.len() * 64).next_power_of_two().max(1 << 20);
@@ -217,7 +217,7 @@ mod tests {
         let mut said = Vec::new();
         while let Some(record) = reader.next() {
             match Up::read(record) {
-                Some(up @ (Up::Applied { .. } | Up::ImageApplied { .. })) => {
+                Some(up @ (Up::Applied { .. } | Up::SnapshotApplied { .. })) => {
                     said.push(format!("{up:?}"));
                 }
                 Some(up @ Up::Group { .. }) => said.push(format!("{up:?}")),
@@ -244,11 +244,11 @@ mod tests {
         ])
     }
 
-    fn hand_image(bytes: &[u8]) -> (Option<StopReason>, Vec<String>, Instance<Nothing>) {
-        let (from, walk) = (MemberId(9), 1);
+    fn hand_snapshot(bytes: &[u8]) -> (Option<StopReason>, Vec<String>, Instance<Nothing>) {
+        let (from, scan) = (MemberId(9), 1);
         hand(&[
-            Down::ImagePart { from, bytes },
-            Down::ImageEnd { from, walk },
+            Down::SnapshotPart { from, bytes },
+            Down::SnapshotEnd { from, scan },
         ])
     }
 
@@ -267,9 +267,12 @@ mod tests {
 
     #[test]
     fn a_group_that_was_cut_is_never_said_to_be_applied() {
-        let (group, image) = written();
+        let (group, snapshot) = written();
         // Cut between two operations it is a shorter group, which nobody can tell from another's whole one.
-        let whole = [(group, hand_group as fn(&[u8]) -> _), (image, hand_image)];
+        let whole = [
+            (group, hand_group as fn(&[u8]) -> _),
+            (snapshot, hand_snapshot),
+        ];
         for (bytes, hand) in whole {
             let bad = (1..=bytes.len()).filter(|&cut| judge(hand(&bytes[..cut])));
             let bad = bad.count();
@@ -282,9 +285,9 @@ mod tests {
         };
         assert_eq!(why, Some(group));
         assert_eq!(group.member(), MemberId(9));
-        let (why, ..) = hand_image(&[0xF8]);
+        let (why, ..) = hand_snapshot(&[0xF8]);
         let from = MemberId(9);
-        assert_eq!(why, Some(StopReason::ImageBad { from }));
+        assert_eq!(why, Some(StopReason::SnapshotBad { from }));
     }
 
     #[test]
@@ -354,14 +357,14 @@ mod tests {
             with: u8,
         ) {
             judge(hand_group(&bytes));
-            judge(hand_image(&bytes));
-            let (mut group, mut image) = written();
+            judge(hand_snapshot(&bytes));
+            let (mut group, mut snapshot) = written();
             let place = at.index(group.len());
             group[place] = with;
             judge(hand_group(&group));
-            let place = at.index(image.len());
-            image[place] = with;
-            judge(hand_image(&image));
+            let place = at.index(snapshot.len());
+            snapshot[place] = with;
+            judge(hand_snapshot(&snapshot));
         }
     }
 }

@@ -6,7 +6,7 @@ use asterism_placement::Time;
 use asterism_state::{Context, Entries, OriginName, State};
 
 use super::Instance;
-use super::sharing::{SWEEP_STEP_US, Walk};
+use super::sharing::{SWEEP_STEP_US, SnapshotScan};
 use crate::frame::{Burst, FramePool};
 use crate::port::Port;
 use crate::tally::Tally;
@@ -100,15 +100,15 @@ impl<F: NetworkFunction> Instance<F> {
                 .as_ref()
                 .is_some_and(|exchange| !exchange.down.is_empty())
     }
-    /// Whether an image is under way to another member, and whether its next part can be written now.
+    /// Whether a snapshot is under way to another member, and whether its next part can be written now.
     #[inline]
-    pub fn image_under_way(&self) -> (bool, bool) {
-        let writable = |walk: &Walk| walk.room > 0 || walk.cursor.is_none();
-        (!self.walks.is_empty(), self.walks.iter().any(writable))
+    pub fn snapshot_under_way(&self) -> (bool, bool) {
+        let writable = |scan: &SnapshotScan| scan.room > 0 || scan.cursor.is_none();
+        (!self.scans.is_empty(), self.scans.iter().any(writable))
     }
-    /// Records of images, parts and ends, handed to the state channel so far: when it grows, ring the waker.
-    pub fn image_records(&self) -> u64 {
-        self.image_records
+    /// Records of snapshots, parts and ends, handed to the state channel so far: when it grows, ring the waker.
+    pub fn snapshot_records(&self) -> u64 {
+        self.snapshot_records
     }
     /// When the loop has something to do next, whatever arrives.
     pub fn next_due(&self) -> Time {

@@ -65,7 +65,7 @@ pub struct MemberSnapshot {
 }
 
 impl MemberSnapshot {
-    /// Whether it fell off the log and is served by walking the tables.
+    /// Whether it fell off the log and is served by scanning the tables.
     pub fn is_lagging(&self) -> bool {
         !matches!(self.progress.standing, Standing::Current | Standing::Out)
     }

@@ -10,7 +10,7 @@
 //!
 //! What the host's control side tells a stage ([`Chain::control`]) ends at that stage: no other one sees it.
 //!
-//! This file holds the chain and the walk; `stage.rs` what one stage is, `place.rs` where packets are, `names.rs` what
+//! This file holds the chain and the scan; `stage.rs` what one stage is, `place.rs` where packets are, `names.rs` what
 //! objects are called. Costs a call by address
 //! and what surrounds it, some 110 instructions a stage.
 
@@ -175,7 +175,7 @@ impl ChainState {
     }
 
     /// Leads a packet from stage to stage until it ends or leaves, or until a stage is late.
-    fn walk(
+    fn scan(
         &mut self,
         mut packet: Packet<'_>,
         (context, emissions): (&Rc<Context>, &mut Emissions),
@@ -395,7 +395,7 @@ impl NetworkFunction for Chain {
             // What is found out in this pass is no verdict: it ends late, as every function's does.
             return context.act().map(|()| Verdict::Consumed);
         }
-        state.walk(packet, (context, emissions), at)
+        state.scan(packet, (context, emissions), at)
     }
 
     fn addresses(&self) -> Vec<core::net::Ipv4Addr> {

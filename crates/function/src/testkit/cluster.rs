@@ -16,8 +16,8 @@ use crate::reason::Reason;
 
 /// Steps of a flush: more than any table of a test has records.
 const FLUSH_STEPS: usize = 1_000_000;
-/// Bytes of a part of an image: so few that most images of tests have several.
-const IMAGE_BYTES: usize = 1_000;
+/// Bytes of a part of a snapshot: so few that most snapshots of tests have several.
+const SNAPSHOT_BYTES: usize = 1_000;
 
 /// Instances of one function with replicated state. What one writes waits until the test has it reported: so packets and news
 /// overtake each other as the test likes.
@@ -225,20 +225,22 @@ impl<F: NetworkFunction> ClusterKit<F> {
         self.deliver(from, to);
     }
 
-    /// One instance takes an image of another's whole state, as a newcomer does.
+    /// One instance takes a snapshot of another's whole state, as a newcomer does.
     ///
     /// # Panics
     /// When it cannot read it.
-    pub fn take_image(&mut self, from: usize, to: usize) {
+    pub fn take_snapshot(&mut self, from: usize, to: usize) {
         let mut cursor = Some((0, 0));
         while let Some(next) = cursor {
             let mut part = Vec::new();
-            cursor = self.members[from].state.image(next, IMAGE_BYTES, &mut part);
+            cursor = self.members[from]
+                .state
+                .snapshot(next, SNAPSHOT_BYTES, &mut part);
             let member = &mut self.members[to];
             member
                 .state
-                .apply_image(&member.context, &part)
-                .unwrap_or_else(|_| panic!("member {to} cannot read an image of member {from}"));
+                .apply_snapshot(&member.context, &part)
+                .unwrap_or_else(|_| panic!("member {to} cannot read a snapshot of member {from}"));
         }
     }
 

@@ -181,14 +181,14 @@ fn what_is_learnt_late_spends_no_burst() {
     }
     // Who hears of them at once knows that the burst is spent, by whichever way it comes.
     cluster.tell(0, 1);
-    cluster.take_image(0, 2);
+    cluster.take_snapshot(0, 2);
     for member in [0, 1, 2] {
         let refused = opens(&mut cluster, member, 6_000);
         assert_eq!(refused, Verdict::Drop(Reason::RateLimited));
     }
     // When time has made up for all of it, who first hears of it then may open as many as the others.
     cluster.advance(u32::from(BURST));
-    cluster.take_image(0, 3);
+    cluster.take_snapshot(0, 3);
     assert_eq!(cluster.state(3).sessions.len(), usize::from(BURST));
     for port in 0..BURST {
         let opened = opens(&mut cluster, 3, 7_000 + port);

@@ -63,7 +63,7 @@ pub struct Config {
     /// This incarnation of this member. Never from a clock.
     pub incarnation: Incarnation,
     /// Whether others may run already and hold what this member does not: then nobody takes part before a
-    /// [`Roster`](super::Roster) is installed, and this member joins an image before it counts
+    /// [`Roster`](super::Roster) is installed, and this member joins a snapshot before it counts
     /// ([`Event::Ready`](super::Event::Ready)). Without, it is one of those who start together with nothing.
     pub joins: bool,
     /// All who may ever take part, this one included, in any order. Bound: 1 to [`MEMBERS_MAX`], each once.
@@ -84,7 +84,7 @@ pub struct Config {
     /// the bytes of what waits.
     pub reorder_groups_max: usize,
     /// How many groups of an origin may have been delivered and not yet reported as applied. Beyond it groups are
-    /// dropped, counted, and repaired later: this bounds the memory of anyone who applies (twice this many wait when an image
+    /// dropped, counted, and repaired later: this bounds the memory of anyone who applies (twice this many wait when a snapshot
     /// is joined meanwhile). Sane: 262,144. Bound: 1 to [`GROUPS_LIMIT`]. The same at all members.
     pub unapplied_groups_max: usize,
     /// The most runs above its gaps that an acknowledgement names of a member; what lies above them is repaired later. Sane:
@@ -111,7 +111,7 @@ pub struct Config {
     /// A path is congested when its average round trip is longer than the shortest of late by this and a quarter of that
     /// (Constellation section 4.2). Sane: 2 ms, more than scheduling takes. Bound: 1 us to [`DURATION_LIMIT`].
     pub congested_above: Duration,
-    /// A member that was not heard for so long and pins a full log is dropped from it at once, and its image waits until
+    /// A member that was not heard for so long and pins a full log is dropped from it at once, and its snapshot waits until
     /// it is heard again. Sane: 1 s. Bound: 1 us to [`DURATION_LIMIT`].
     pub silent_after: Duration,
     /// In which order groups are delivered here. Each member chooses for itself.

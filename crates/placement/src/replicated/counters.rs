@@ -58,8 +58,8 @@ counters! {
     groups_beyond_reorder,
     /// Groups dropped because too many wait to be applied; they come again.
     groups_beyond_unapplied,
-    /// Groups never delivered because an image covered them.
-    groups_covered_by_image,
+    /// Groups never delivered because a snapshot covered them.
+    groups_covered_by_snapshot,
     /// Retransmissions decided because a later message was echoed (fast).
     retransmits_by_echo,
     /// Retransmissions decided because a timer ran out.
@@ -74,18 +74,18 @@ counters! {
     vectors_merged,
     /// Times a member was dropped from the log.
     lagging_replicas,
-    /// Walks begun for members dropped from the log.
-    walks_begun,
-    /// Image chunks submitted.
-    image_chunks_submitted,
-    /// Image chunks sent again.
-    image_chunks_retransmitted,
-    /// Image chunks delivered.
-    image_chunks_delivered,
-    /// Image chunks that arrived again, late, or too early, and were dropped.
-    image_chunks_dropped,
-    /// Images of others joined into the own prefixes.
-    images_joined,
+    /// SnapshotScans begun for members dropped from the log.
+    scans_begun,
+    /// StateSnapshot chunks submitted.
+    snapshot_chunks_submitted,
+    /// StateSnapshot chunks sent again.
+    snapshot_chunks_retransmitted,
+    /// StateSnapshot chunks delivered.
+    snapshot_chunks_delivered,
+    /// StateSnapshot chunks that arrived again, late, or too early, and were dropped.
+    snapshot_chunks_dropped,
+    /// Snapshots of others joined into the own prefixes.
+    snapshots_joined,
     /// Rosters installed: epochs that this member has been in, the first not counted.
     rosters_installed,
     /// Incarnations of other members that an epoch ended.

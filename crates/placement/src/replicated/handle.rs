@@ -5,15 +5,15 @@ use core::time::Duration;
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
-use super::image::IMAGE_WINDOW_CHUNKS;
 use super::progress::Standing;
 use super::refused::Refused;
 use super::replicator::Replicator;
+use super::snapshot::SNAPSHOT_WINDOW_CHUNKS;
 use super::wire::{
-    Acknowledgements, Frame, Frames, Groups, Header, Held, Image, ImageAcknowledge, ImageEndFrame,
-    Membership, Reader,
+    Acknowledgements, Frame, Frames, Groups, Header, Held, Membership, Reader, SnapshotAcknowledge,
+    SnapshotEndFrame, StateSnapshot,
 };
-use super::{Deliver, Event, ImageEnd};
+use super::{Deliver, Event, SnapshotEnd};
 
 /// Two clocks run apart by less than one part in so many; what a member says of a duration is cut by it.
 const CLOCK_DRIFT_PARTS: u32 = 1_000;
@@ -173,12 +173,14 @@ impl Replicator {
                         self.notice_gap(now, peer_index, (reached + 1, header.head), before);
                     }
                 }
-                Frame::Image(image) => self.take_image(now, peer_index, image, deliver),
-                Frame::ImageEnd(end) => {
-                    self.take_image_end(now, peer_index, &end, core::mem::take(&mut held_there));
+                Frame::StateSnapshot(snapshot) => {
+                    self.take_snapshot(now, peer_index, snapshot, deliver)
                 }
-                Frame::ImageAcknowledge(acknowledge) => {
-                    self.take_image_acknowledge(now, peer_index, &acknowledge);
+                Frame::SnapshotEnd(end) => {
+                    self.take_snapshot_end(now, peer_index, &end, core::mem::take(&mut held_there));
+                }
+                Frame::SnapshotAcknowledge(acknowledge) => {
+                    self.take_snapshot_acknowledge(now, peer_index, &acknowledge);
                 }
                 Frame::Membership(kind, body) => {
                     let Some(frame) = Membership::read(kind, body) else {
@@ -212,7 +214,7 @@ impl Replicator {
             }
         }
         self.take_announcement(peer_index, acknowledges);
-        self.complete_image(peer_index, deliver);
+        self.complete_snapshot(peer_index, deliver);
         if self.peers[peer_index].reports_own == Some(false) {
             let index = self.index(peer_index);
             self.heard_vector[index] = header.head;
@@ -237,23 +239,23 @@ impl Replicator {
         self.judge_members(now);
     }
 
-    /// A member that was dropped from the log in its silence is heard again: the log still has what it lacks, or its walk
+    /// A member that was dropped from the log in its silence is heard again: the log still has what it lacks, or its scan
     /// begins.
     fn returns(&mut self, now: Time, peer_index: usize) {
         let index = self.index(peer_index);
         let peer = &mut self.peers[peer_index];
         if peer.acknowledged < self.log.pruned() {
-            return self.begin_walk(peer_index);
+            return self.begin_scan(peer_index);
         }
         peer.return_to_log();
         peer.rearm(now, peer_index, &self.sent, self.sent_through, &self.config);
         let progress = &mut self.progress.members[index];
         (progress.standing, progress.lags_since) = (Standing::Current, None);
-        if mutant::active(Mutant::OwedImageForgotten) {
+        if mutant::active(Mutant::OwedSnapshotForgotten) {
             self.peers[peer_index].outbound = None;
         }
-        // What it is owed of an incarnation that ended comes by the image that goes there, and by no other.
-        self.end_walk(peer_index);
+        // What it is owed of an incarnation that ended comes by the snapshot that goes there, and by no other.
+        self.end_scan(peer_index);
     }
 
     fn take_sender(
@@ -296,10 +298,10 @@ impl Replicator {
             return Time::ZERO;
         };
         let index = self.index(peer_index);
-        let image_at = self.image_at;
+        let snapshot_at = self.snapshot_at;
         let peer = &mut self.peers[peer_index];
-        if image_at.is_some_and(|at| echo.timestamp > at) {
-            peer.head_since_image.get_or_insert(header.head);
+        if snapshot_at.is_some_and(|at| echo.timestamp > at) {
+            peer.head_since_snapshot.get_or_insert(header.head);
         }
         if echo.timestamp > peer.echoed {
             peer.echoes(echo.timestamp, self.fresh_at);
@@ -378,50 +380,52 @@ impl Replicator {
                 }
                 let peer = &self.peers[peer_index];
                 self.progress.members[index].acknowledged = peer.acknowledged;
-                self.end_walk(peer_index);
+                self.end_scan(peer_index);
                 self.prune();
             }
         }
         self.peers[peer_index].reports_own = Some(reports_own);
     }
 
-    fn take_image(
+    fn take_snapshot(
         &mut self,
         now: Time,
         peer_index: usize,
-        image: Image<'_>,
+        snapshot: StateSnapshot<'_>,
         deliver: &mut impl Deliver,
     ) {
         let mut brought = false;
         let delay = self.config.acknowledge_delay;
         let peer = &mut self.peers[peer_index];
-        if peer.inbound_image.chunk(image.walk, image.index) {
+        if peer.inbound_snapshot.chunk(snapshot.scan, snapshot.index) {
             brought = true;
-            self.counters.image_chunks_delivered += 1;
-            deliver.image(peer.member, image.walk, image.chunk);
+            self.counters.snapshot_chunks_delivered += 1;
+            deliver.snapshot(peer.member, snapshot.scan, snapshot.chunk);
         } else {
-            self.counters.image_chunks_dropped += 1;
+            self.counters.snapshot_chunks_dropped += 1;
         }
         // Half a window is worth an acknowledgement of its own: the sender waits for nothing else.
-        let half = IMAGE_WINDOW_CHUNKS as u32 / 2;
-        if image.index % half == half - 1 {
-            peer.inbound_image.acknowledge_at = Some(now);
+        let half = SNAPSHOT_WINDOW_CHUNKS as u32 / 2;
+        if snapshot.index % half == half - 1 {
+            peer.inbound_snapshot.acknowledge_at = Some(now);
         } else {
-            peer.inbound_image.acknowledge_at.get_or_insert(now + delay);
+            peer.inbound_snapshot
+                .acknowledge_at
+                .get_or_insert(now + delay);
         }
         if brought {
-            self.image_at = Some(self.clock);
+            self.snapshot_at = Some(self.clock);
             for peer in &mut self.peers {
-                peer.head_since_image = None;
+                peer.head_since_snapshot = None;
             }
         }
     }
 
-    fn take_image_acknowledge(
+    fn take_snapshot_acknowledge(
         &mut self,
         now: Time,
         peer_index: usize,
-        acknowledge: &ImageAcknowledge,
+        acknowledge: &SnapshotAcknowledge,
     ) {
         let Some(outbound) = &mut self.peers[peer_index].outbound else {
             return;
@@ -430,41 +434,41 @@ impl Replicator {
             let unnamed = outbound
                 .held
                 .split_off(outbound.named.min(outbound.held.len()));
-            self.forget_walk_of(peer_index, &unnamed);
+            self.forget_scan_of(peer_index, &unnamed);
         }
     }
 
-    fn take_image_end(
+    fn take_snapshot_end(
         &mut self,
         now: Time,
         peer_index: usize,
-        end: &ImageEndFrame<'_>,
+        end: &SnapshotEndFrame<'_>,
         held: Vec<Held>,
     ) {
         let delay = self.config.acknowledge_delay;
         let known = |member: &MemberId| self.members.binary_search(member).is_ok();
         let vector = end.vector().filter(|(member, _)| known(member));
-        let image = &mut self.peers[peer_index].inbound_image;
-        image.ended(
-            end.walk,
+        let snapshot = &mut self.peers[peer_index].inbound_snapshot;
+        snapshot.ended(
+            end.scan,
             end.chunks,
             end.kind,
             vector.take(self.members.len()),
             held,
         );
-        image.acknowledge_at.get_or_insert(now + delay);
+        snapshot.acknowledge_at.get_or_insert(now + delay);
     }
 
-    fn complete_image(&mut self, peer_index: usize, deliver: &mut impl Deliver) {
+    fn complete_snapshot(&mut self, peer_index: usize, deliver: &mut impl Deliver) {
         let peer = &mut self.peers[peer_index];
         let without_chunks = mutant::active(Mutant::FalseFullyUpdated);
-        if let Some(kind) = peer.inbound_image.completes(without_chunks) {
-            let image = &peer.inbound_image;
-            deliver.image_end(ImageEnd {
+        if let Some(kind) = peer.inbound_snapshot.completes(without_chunks) {
+            let snapshot = &peer.inbound_snapshot;
+            deliver.snapshot_end(SnapshotEnd {
                 from: peer.member,
-                walk: image.walk,
+                scan: snapshot.scan,
                 kind,
-                vector: &image.vector,
+                vector: &snapshot.vector,
             });
         }
     }
@@ -562,14 +566,14 @@ pub fn fuzz_handle(data: &[u8]) {
         }
         if steer & 8 != 0 {
             replicator.applied(now, from, u64::from(*length));
-            replicator.image_applied(now, from, u32::from(*length), &mut deliver);
+            replicator.snapshot_applied(now, from, u32::from(*length), &mut deliver);
         }
         replicator.handle_timeout(now);
         while replicator.poll_transmit(now, &mut buffer).is_some() {}
         while let Some(event) = replicator.poll_event() {
-            if let Event::LaggingReplica { member, walk, .. } = event {
-                let _ = replicator.submit_image(now, member, walk, &[1]);
-                let _ = replicator.finish_image(now, member, walk, super::ImageKind::Changes);
+            if let Event::LaggingReplica { member, scan, .. } = event {
+                let _ = replicator.submit_snapshot(now, member, scan, &[1]);
+                let _ = replicator.finish_snapshot(now, member, scan, super::SnapshotKind::Changes);
             }
         }
         assert!(replicator.poll_timeout().is_some());

@@ -96,7 +96,7 @@ impl Inbound {
         self.applied
     }
 
-    /// How often an image, or where the stream begins, took the prefix over groups that were not delivered.
+    /// How often a snapshot, or where the stream begins, took the prefix over groups that were not delivered.
     pub(super) fn jumps(&self) -> u32 {
         self.jumps
     }
@@ -238,7 +238,7 @@ impl Inbound {
         news
     }
 
-    /// An image covers everything up to `sequence`: both prefixes jump, and what had waited above is delivered.
+    /// A snapshot covers everything up to `sequence`: both prefixes jump, and what had waited above is delivered.
     pub(super) fn cover(
         &mut self,
         incarnation: Incarnation,
@@ -250,7 +250,7 @@ impl Inbound {
             let unordered = self.delivery == Delivery::Unordered;
             let cleared = self.clear_through(sequence);
             let delivered_already = if unordered { cleared } else { 0 };
-            counters.groups_covered_by_image += sequence - self.received - delivered_already;
+            counters.groups_covered_by_snapshot += sequence - self.received - delivered_already;
             self.jumps += 1;
             self.received = sequence;
             self.drain(incarnation, counters, deliver);
@@ -258,7 +258,7 @@ impl Inbound {
         self.applied = self.applied.max(sequence);
     }
 
-    /// A newcomer is sent this stream from here on; an image brings what was before, or did already.
+    /// A newcomer is sent this stream from here on; a snapshot brings what was before, or did already.
     pub(super) fn begin_at(&mut self, base: u64) {
         debug_assert!(self.extras == 0, "nothing is taken before");
         self.jumps += u32::from(base > self.received);

@@ -1,71 +1,71 @@
-//! Members that fell off the log, and being one (rule 15): who is dropped, when its walk begins and ends, and the image's way
+//! Members that fell off the log, and being one (rule 15): who is dropped, when its scan begins and ends, and the snapshot's way
 //! in and out.
 
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
-use super::image::OutboundImage;
 use super::progress::Standing;
 use super::replicator::Replicator;
+use super::snapshot::OutboundSnapshot;
 use super::wire::{CLOCK_BYTES, FRAME_BYTES_MAX, HEADER_BYTES_MAX};
-use super::{Deliver, Event, ImageError, ImageKind};
+use super::{Deliver, Event, SnapshotError, SnapshotKind};
 
 impl Replicator {
-    /// The longest image chunk in bytes.
+    /// The longest snapshot chunk in bytes.
     #[must_use]
-    pub fn image_chunk_bytes_max(&self) -> usize {
+    pub fn snapshot_chunk_bytes_max(&self) -> usize {
         self.config.payload_bytes_max - HEADER_BYTES_MAX - CLOCK_BYTES - FRAME_BYTES_MAX - 5 - 5
     }
 
-    /// How many chunks [`submit_image`](Replicator::submit_image) takes now for that member.
+    /// How many chunks [`submit_snapshot`](Replicator::submit_snapshot) takes now for that member.
     #[must_use]
-    pub fn image_room(&self, member: MemberId) -> usize {
+    pub fn snapshot_room(&self, member: MemberId) -> usize {
         let outbound = self
             .peer_index(member)
             .and_then(|peer_index| self.peers[peer_index].outbound.as_ref());
         outbound
             .filter(|outbound| outbound.finished.is_none())
-            .map_or(0, OutboundImage::room)
+            .map_or(0, OutboundSnapshot::room)
     }
 
-    /// A chunk of the image for a lagging, self-contained: chunks arrive once each, in no order.
+    /// A chunk of the snapshot for a lagging, self-contained: chunks arrive once each, in no order.
     ///
     /// # Errors
-    /// See [`ImageError`]; nothing changed.
-    pub fn submit_image(
+    /// See [`SnapshotError`]; nothing changed.
+    pub fn submit_snapshot(
         &mut self,
         now: Time,
         member: MemberId,
-        walk: u32,
+        scan: u32,
         chunk: &[u8],
-    ) -> Result<(), ImageError> {
+    ) -> Result<(), SnapshotError> {
         let _ = now;
-        let longest = self.image_chunk_bytes_max();
-        let outbound = self.walking(member, walk)?;
+        let longest = self.snapshot_chunk_bytes_max();
+        let outbound = self.scanning(member, scan)?;
         if chunk.is_empty() || chunk.len() > longest {
-            return Err(ImageError::BadLength);
+            return Err(SnapshotError::BadLength);
         }
         if !outbound.push(chunk) {
-            return Err(ImageError::Busy);
+            return Err(SnapshotError::Busy);
         }
-        self.counters.image_chunks_submitted += 1;
+        self.counters.snapshot_chunks_submitted += 1;
         Ok(())
     }
 
-    /// The walk for that member is complete.
+    /// The scan for that member is complete.
     ///
     /// # Errors
-    /// See [`ImageError`]; nothing changed.
-    pub fn finish_image(
+    /// See [`SnapshotError`]; nothing changed.
+    pub fn finish_snapshot(
         &mut self,
         now: Time,
         member: MemberId,
-        walk: u32,
-        kind: ImageKind,
-    ) -> Result<(), ImageError> {
+        scan: u32,
+        kind: SnapshotKind,
+    ) -> Result<(), SnapshotError> {
         let _ = now;
-        let late = mutant::active(Mutant::ImageVectorAtEnd).then(|| self.vector());
-        let outbound = self.walking(member, walk)?;
+        let late = mutant::active(Mutant::SnapshotVectorAtEnd).then(|| self.vector());
+        let outbound = self.scanning(member, scan)?;
         outbound.finished = Some(kind);
         if let Some(late) = late {
             outbound.vector = late;
@@ -74,26 +74,26 @@ impl Replicator {
         Ok(())
     }
 
-    /// Every chunk of the image was applied here: its vector is joined into what this member has applied, and what had
+    /// Every chunk of the snapshot was applied here: its vector is joined into what this member has applied, and what had
     /// waited above it is delivered. With [`Delivery::Unordered`](super::Delivery::Unordered), report with `applied`
     /// afterwards how far each prefix now held over what had been applied above it.
-    pub fn image_applied(
+    pub fn snapshot_applied(
         &mut self,
         now: Time,
         from: MemberId,
-        walk: u32,
+        scan: u32,
         deliver: &mut impl Deliver,
     ) {
         let Some(server) = self.peer_index(from) else {
             return;
         };
-        let image = &mut self.peers[server].inbound_image;
-        if image.walk != walk || !image.complete {
+        let snapshot = &mut self.peers[server].inbound_snapshot;
+        if snapshot.scan != scan || !snapshot.complete {
             return;
         }
-        (image.complete, image.unjoined, image.joined) = (false, false, true);
-        image.acknowledge_at = Some(now);
-        let vector = core::mem::take(&mut image.vector);
+        (snapshot.complete, snapshot.unjoined, snapshot.joined) = (false, false, true);
+        snapshot.acknowledge_at = Some(now);
+        let vector = core::mem::take(&mut snapshot.vector);
         for &(origin, sequence) in &vector {
             let Some(peer_index) = self.peer_index(origin) else {
                 continue;
@@ -104,21 +104,25 @@ impl Replicator {
                 .cover(incarnation, sequence, &mut self.counters, deliver);
             self.applied_more(peer_index);
         }
-        self.joined_image(server, &vector);
-        self.counters.images_joined += 1;
+        self.joined_snapshot(server, &vector);
+        self.counters.snapshots_joined += 1;
         self.want_acknowledge(now, true);
         self.judge_members(now);
     }
 
-    fn walking(&mut self, member: MemberId, walk: u32) -> Result<&mut OutboundImage, ImageError> {
-        let peer_index = self.peer_index(member).ok_or(ImageError::NotWalking)?;
+    fn scanning(
+        &mut self,
+        member: MemberId,
+        scan: u32,
+    ) -> Result<&mut OutboundSnapshot, SnapshotError> {
+        let peer_index = self.peer_index(member).ok_or(SnapshotError::NotWalking)?;
         let outbound = self.peers[peer_index]
             .outbound
             .as_mut()
-            .filter(|outbound| outbound.walk == walk);
+            .filter(|outbound| outbound.scan == scan);
         outbound
             .filter(|outbound| outbound.finished.is_none())
-            .ok_or(ImageError::NotWalking)
+            .ok_or(SnapshotError::NotWalking)
     }
 
     /// The log is filling: who pins more than half of it is dropped from it (rule 15).
@@ -139,10 +143,10 @@ impl Replicator {
             self.counters.lagging_replicas += u64::from(peer.standing == Standing::Current);
             let heard = peer.is_heard(now, &self.config);
             match peer.standing {
-                // Its walk goes on. What the log loses meanwhile a second walk brings, from where this one began: a
+                // Its scan goes on. What the log loses meanwhile a second scan brings, from where this one began: a
                 // smaller one, where beginning again might never end.
                 Standing::Imaging if heard => peer.lose_log(),
-                _ if heard => self.begin_walk(peer_index),
+                _ if heard => self.begin_scan(peer_index),
                 _ => self.give_up_on(peer_index),
             }
         }
@@ -155,36 +159,36 @@ impl Replicator {
         let peer = &mut self.peers[peer_index];
         peer.drop_from_log(Standing::Absent, head);
         peer.outbound = None;
-        self.forget_walk(peer_index);
+        self.forget_scan(peer_index);
         let progress = &mut self.progress.members[index];
         progress.standing = Standing::Absent;
         progress.lags_since.get_or_insert(self.clock);
     }
 
     /// A member that fell off the log is served from the tables from now on.
-    pub(super) fn begin_walk(&mut self, peer_index: usize) {
+    pub(super) fn begin_scan(&mut self, peer_index: usize) {
         let (index, head) = (self.index(peer_index), self.log.head());
         self.peers[peer_index].drop_from_log(Standing::Imaging, head);
         let progress = &mut self.progress.members[index];
         progress.standing = Standing::Imaging;
         progress.lags_since.get_or_insert(self.clock);
-        // Who joins must not take another image for its sponsor's, which alone has all of the incarnations that ended.
+        // Who joins must not take another snapshot for its sponsor's, which alone has all of the incarnations that ended.
         if !self.peers[peer_index].joining {
-            self.begin_image(peer_index);
+            self.begin_snapshot(peer_index);
         }
     }
 
-    /// An image for a member begins, wherever the log serves it from.
-    pub(super) fn begin_image(&mut self, peer_index: usize) {
+    /// A snapshot for a member begins, wherever the log serves it from.
+    pub(super) fn begin_snapshot(&mut self, peer_index: usize) {
         let (index, count, head) = (self.index(peer_index), self.members.len(), self.log.head());
         let (vector, held) = (self.vector(), self.held_now(index));
-        self.walks += 1;
+        self.scans += 1;
         let peer = &mut self.peers[peer_index];
-        peer.walk = self.walks;
-        let (member, walk) = (peer.member, peer.walk);
-        peer.outbound = Some(OutboundImage::new(walk, vector, held));
+        peer.scan = self.scans;
+        let (member, scan) = (peer.member, peer.scan);
+        peer.outbound = Some(OutboundSnapshot::new(scan, vector, held));
         self.named_through = self.named_through.max(head);
-        self.counters.walks_begun += 1;
+        self.counters.scans_begun += 1;
         let said = &self.said[index * count..(index + 1) * count];
         let mut beyond: Vec<(MemberId, u64)> = self
             .members
@@ -198,37 +202,37 @@ impl Replicator {
             member,
             Event::LaggingReplica {
                 member,
-                walk,
+                scan,
                 beyond,
             },
         );
     }
 
-    /// What a lagging applied has passed where its walk began: it is served from the log again, or, where the log has lost
-    /// what followed, by a walk from there.
-    pub(super) fn end_walk(&mut self, peer_index: usize) {
+    /// What a lagging applied has passed where its scan began: it is served from the log again, or, where the log has lost
+    /// what followed, by a scan from there.
+    pub(super) fn end_scan(&mut self, peer_index: usize) {
         let index = self.index(peer_index);
-        let owed = self.walk_is_owed(peer_index);
+        let owed = self.scan_is_owed(peer_index);
         let peer = &mut self.peers[peer_index];
         if peer.standing == Standing::Current && peer.outbound.is_some() && !owed {
             peer.outbound = None;
-            let (member, walk) = (peer.member, peer.walk);
-            return self.push_event(member, Event::CaughtUp { member, walk });
+            let (member, scan) = (peer.member, peer.scan);
+            return self.push_event(member, Event::CaughtUp { member, scan });
         }
         if peer.standing != Standing::Imaging || peer.acknowledged < peer.floor() || owed {
             return;
         }
         let kept =
-            peer.acknowledged >= self.log.pruned() || mutant::active(Mutant::LogNotKeptDuringWalk);
+            peer.acknowledged >= self.log.pruned() || mutant::active(Mutant::LogNotKeptDuringScan);
         if !kept {
-            self.begin_walk(peer_index);
+            self.begin_scan(peer_index);
         } else {
             peer.outbound = None;
             peer.return_to_log();
-            let (member, walk) = (peer.member, peer.walk);
+            let (member, scan) = (peer.member, peer.scan);
             let progress = &mut self.progress.members[index];
             (progress.standing, progress.lags_since) = (Standing::Current, None);
-            self.push_event(member, Event::CaughtUp { member, walk });
+            self.push_event(member, Event::CaughtUp { member, scan });
         }
     }
 

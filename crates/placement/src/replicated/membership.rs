@@ -3,9 +3,9 @@
 //! A newcomer announces itself in every message that acknowledges (`join`). Each member keeps its log from where it stood
 //! when it learnt of the newcomer, and says where that is (`join-confirm`); the newcomer takes the stream from there. The
 //! first member by name that has joined itself is its *sponsor*: once it has applied all streams up to where they begin for
-//! the newcomer, and has all of the incarnations that ended, it walks its tables. So the image and the streams leave no gap
-//! between them, and the newcomer applies what follows at once: an image is joined by stamp. Until it has the image it
-//! acknowledges nothing as applied, and nothing counts as stable to it. The image is no moment's: entries are written while it
+//! the newcomer, and has all of the incarnations that ended, it scans its tables. So the snapshot and the streams leave no gap
+//! between them, and the newcomer applies what follows at once: a snapshot is joined by stamp. Until it has the snapshot it
+//! acknowledges nothing as applied, and nothing counts as stable to it. The snapshot is no moment's: entries are written while it
 //! is. So the newcomer has joined only once it has every stream up to what could be in it, and every group whole. Whom an epoch
 //! names alone waits for nobody. One whose earlier incarnation is not closed yet waits, for a while, for those that an earlier epoch named
 //! and that join too: what they alone heard of that incarnation they can say only once they have joined.
@@ -75,9 +75,9 @@ impl Replicator {
                 self.replace(peer_index, named, deliver);
             }
         }
-        let half_images = core::mem::take(&mut self.half_images);
+        let half_snapshots = core::mem::take(&mut self.half_snapshots);
         for closing in &mut self.closings {
-            closing.begin_epoch(self.me, half_images);
+            closing.begin_epoch(self.me, half_snapshots);
         }
         self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
         self.elect_relays(now);
@@ -133,7 +133,7 @@ impl Replicator {
         let mut peer = Peer::new(member, &self.config);
         peer.incarnation = named.flatten();
         if named.is_some() {
-            // Whatever was committed so far, an image brings it.
+            // Whatever was committed so far, a snapshot brings it.
             peer.joining = self.ready;
             peer.begin_after(head);
             self.named_through = self.named_through.max(head);
@@ -167,13 +167,13 @@ impl Replicator {
             return;
         };
         self.counters.incarnations_ended += 1;
-        let beyond = self.image_at.is_some()
+        let beyond = self.snapshot_at.is_some()
             && old.may_be_exceeded()
-            && !mutant::active(Mutant::JoinedImageForgotten);
+            && !mutant::active(Mutant::JoinedSnapshotForgotten);
         let (prefix, highest, missing) =
             old.inbound.close(incarnation, &mut self.counters, deliver);
         self.counters.groups_skipped += missing;
-        // Of a stream whose beginning is still to come by an image, what is here has no prefix.
+        // Of a stream whose beginning is still to come by a snapshot, what is here has no prefix.
         let whole = self.ready || old.base.is_some_and(|base| old.covered >= base);
         let (prefix, loose) = if whole {
             (prefix, highest > prefix)
@@ -185,10 +185,10 @@ impl Replicator {
             (true, true) => Branch::EndedAboveGap,
             (true, false) => Branch::EndedWhole,
         });
-        let half = old.inbound_image.unjoined && !mutant::active(Mutant::HalfImageForgotten);
-        self.half_images |= half;
+        let half = old.inbound_snapshot.unjoined && !mutant::active(Mutant::HalfSnapshotForgotten);
+        self.half_snapshots |= half;
         if half {
-            taken(Branch::EndedInImage);
+            taken(Branch::EndedInSnapshot);
         }
         self.remember_ended(member, incarnation, (prefix, loose || half || beyond));
         self.push_event(
@@ -289,16 +289,16 @@ impl Replicator {
             self.sponsor(now);
         }
         for peer_index in 0..self.peers.len() {
-            self.end_walk(peer_index);
+            self.end_scan(peer_index);
             let peer = &self.peers[peer_index];
             let (own, floor) = (self.config.member, peer.floor());
             let covers = |&(origin, sequence): &(MemberId, u64)| origin == own && sequence >= floor;
-            let mut images = peer.outbound.iter();
-            let served = images.any(|image| image.vector.iter().any(covers));
+            let mut snapshots = peer.outbound.iter();
+            let served = snapshots.any(|snapshot| snapshot.vector.iter().any(covers));
             let fell_off = floor > peer.begins_after && peer.acknowledged < floor;
             if peer.standing == Standing::Imaging && fell_off && !served && !peer.joining {
                 // It fell off the log while it joined.
-                self.begin_image(peer_index);
+                self.begin_snapshot(peer_index);
             }
         }
         self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
@@ -327,7 +327,7 @@ impl Replicator {
                 .outbound
                 .as_ref()
                 .is_none_or(|outbound| {
-                    // It has all of an image and still joins: what it needs has changed since.
+                    // It has all of a snapshot and still joins: what it needs has changed since.
                     let since = outbound.joined_at;
                     since.is_some_and(|since| now.since(since) > self.config.silent_after)
                 });
@@ -340,12 +340,12 @@ impl Replicator {
                 taken(Branch::NewcomerHeldUp);
             } else {
                 taken(Branch::NewcomerServed);
-                self.begin_image(peer_index);
+                self.begin_snapshot(peer_index);
             }
         }
     }
 
-    /// Whether a newcomer waits for one that began to join earlier: for a while, since one that cannot take its image has no end.
+    /// Whether a newcomer waits for one that began to join earlier: for a while, since one that cannot take its snapshot has no end.
     fn is_held_up(&mut self, peer_index: usize, now: Time) -> bool {
         if !self.may_lack_predecessor(peer_index) {
             return false;
@@ -382,7 +382,7 @@ impl Replicator {
                 })
     }
 
-    /// Judges whether this newcomer has an image that reaches up to where each stream begins for it.
+    /// Judges whether this newcomer has a snapshot that reaches up to where each stream begins for it.
     fn become_ready(&mut self, now: Time) {
         if self.ready || !self.present[self.me] {
             return;
@@ -393,17 +393,17 @@ impl Replicator {
                 || peer.base.is_some_and(|base| peer.covered >= base)
                 || mutant::active(Mutant::CutBeforeConfirmed)
         };
-        // Entries were written while the sponsor walked: of some groups the image has a part, and the rest is on its way.
+        // Entries were written while the sponsor scanned: of some groups the snapshot has a part, and the rest is on its way.
         // Their writers had committed them before it came here, so name them once they heard what was sent here afterwards.
         let whole = |peer_index: usize| {
             let peer = &self.peers[peer_index];
             let reached = |head: u64| peer.inbound.applied() >= head;
-            self.image_at.is_none()
+            self.snapshot_at.is_none()
                 || !self.present[self.index(peer_index)]
-                || peer.head_since_image.is_some_and(reached)
+                || peer.head_since_snapshot.is_some_and(reached)
                 || mutant::active(Mutant::ReadyInMidGroup)
         };
-        // Anyone who is alone in its epoch has what all members have: there is nobody whose image it could wait for.
+        // Anyone who is alone in its epoch has what all members have: there is nobody whose snapshot it could wait for.
         let alone = !(0..self.peers.len()).any(|peer_index| self.present[self.index(peer_index)]);
         let imaged = self.imaged || alone;
         if !imaged
@@ -421,8 +421,8 @@ impl Replicator {
         self.want_acknowledge(now, true);
     }
 
-    /// An image of that member was joined.
-    pub(super) fn joined_image(&mut self, peer_index: usize, vector: &[(MemberId, u64)]) {
+    /// A snapshot of that member was joined.
+    pub(super) fn joined_snapshot(&mut self, peer_index: usize, vector: &[(MemberId, u64)]) {
         self.imaged = true;
         for &(origin, sequence) in vector {
             if let Some(peer_index) = self.peer_index(origin) {
@@ -430,7 +430,7 @@ impl Replicator {
                 *covered = (*covered).max(sequence);
             }
         }
-        let held = core::mem::take(&mut self.peers[peer_index].inbound_image.held);
+        let held = core::mem::take(&mut self.peers[peer_index].inbound_snapshot.held);
         self.join_held(&held);
     }
 

@@ -13,7 +13,7 @@
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
 //! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
-//! `sent` (the own stream), `inbound` (the others'), `peer`, `pending_acknowledgements` (rule 14), `lagging` and `image` (rule 15). `roster` says who
+//! `sent` (the own stream), `inbound` (the others'), `peer`, `pending_acknowledgements` (rule 14), `lagging` and `snapshot` (rule 15). `roster` says who
 //! takes part, `sites` how what is for all crosses a wide-area network, `membership` what follows from a new one (rules 23 and 25), `stream_closing` how an incarnation ends; `coalescing` when accumulators wait for a congested path.
 
 pub mod audit;
@@ -22,7 +22,6 @@ mod coalescing;
 mod config;
 mod counters;
 mod handle;
-mod image;
 mod inbound;
 mod lagging;
 mod log;
@@ -40,6 +39,7 @@ mod roster;
 mod round_trip;
 mod sent;
 mod sites;
+mod snapshot;
 mod stream_closing;
 mod transmit;
 mod wire;
@@ -72,16 +72,16 @@ pub use wire::{AcceptedKey, AcceptedKeys, Asked, WIRE_VERSION, WIRE_VERSION_TRIA
 /// to where they will be applied, and no more. They cannot fail; what is waiting to be applied is bounded by
 /// [`Config::unapplied_groups_max`], because a group counts as waiting until [`Replicator::applied`] covers it.
 pub trait Deliver {
-    /// A group of `origin`, whole, exactly once per sequence (or never, when an image covers it).
+    /// A group of `origin`, whole, exactly once per sequence (or never, when a snapshot covers it).
     fn group(&mut self, origin: MemberId, incarnation: Incarnation, sequence: u64, group: &[u8]);
 
-    /// A chunk of the image that `from` sends because this member had fallen off its log. Once each, in no order.
-    fn image(&mut self, from: MemberId, walk: u32, chunk: &[u8]) {
-        let _ = (from, walk, chunk);
+    /// A chunk of the snapshot that `from` sends because this member had fallen off its log. Once each, in no order.
+    fn snapshot(&mut self, from: MemberId, scan: u32, chunk: &[u8]) {
+        let _ = (from, scan, chunk);
     }
 
-    /// All chunks of this walk were delivered. When they are applied, call [`Replicator::image_applied`].
-    fn image_end(&mut self, end: ImageEnd<'_>) {
+    /// All chunks of this scan were delivered. When they are applied, call [`Replicator::snapshot_applied`].
+    fn snapshot_end(&mut self, end: SnapshotEnd<'_>) {
         let _ = end;
     }
 
@@ -106,25 +106,25 @@ pub trait Deliver {
     }
 }
 
-/// The end of an image, as the member that it serves sees it.
+/// The end of a snapshot, as the member that it serves sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct ImageEnd<'a> {
+pub struct SnapshotEnd<'a> {
     /// Who sent it.
     pub from: MemberId,
-    /// Which of its walks.
-    pub walk: u32,
+    /// Which of its scans.
+    pub scan: u32,
     /// What it contains.
-    pub kind: ImageKind,
-    /// For each origin the sequence up to which the image covers it.
+    pub kind: SnapshotKind,
+    /// For each origin the sequence up to which the snapshot covers it.
     pub vector: &'a [(MemberId, u64)],
 }
 
-/// What an image contains.
+/// What a snapshot contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ImageKind {
+pub enum SnapshotKind {
     /// Every entry and tombstone whose stamp is beyond the lagging's vector.
     Changes,
-    /// Everything: what the lagging holds, covered by the image's vector but absent from the image, is removed.
+    /// Everything: what the lagging holds, covered by the snapshot's vector but absent from the snapshot, is removed.
     Full,
 }
 
@@ -149,15 +149,15 @@ pub enum Event {
         /// In which incarnation; another one is refused from now on.
         incarnation: Incarnation,
     },
-    /// A member fell off the log and must be served from the tables: walk them for entries and tombstones stamped beyond
-    /// `beyond`, [`submit_image`](Replicator::submit_image) them, then [`finish_image`](Replicator::finish_image). A
-    /// second such event for a member replaces the first: stop that walk, if it still goes on, and begin this one. The
-    /// walk must see every own group submitted so far, and all that was reported as applied.
+    /// A member fell off the log and must be served from the tables: scan them for entries and tombstones stamped beyond
+    /// `beyond`, [`submit_snapshot`](Replicator::submit_snapshot) them, then [`finish_snapshot`](Replicator::finish_snapshot). A
+    /// second such event for a member replaces the first: stop that scan, if it still goes on, and begin this one. The
+    /// scan must see every own group submitted so far, and all that was reported as applied.
     LaggingReplica {
         /// Who.
         member: MemberId,
-        /// The number of this walk.
-        walk: u32,
+        /// The number of this scan.
+        scan: u32,
         /// For each origin the sequence up to which that member has it.
         beyond: Vec<(MemberId, u64)>,
     },
@@ -184,12 +184,12 @@ pub enum Event {
     },
     /// This member has joined: it holds what the others hold, and may write.
     Ready,
-    /// A member that was served by a walk is served from the log again; a walk still under way can stop.
+    /// A member that was served by a scan is served from the log again; a scan still under way can stop.
     CaughtUp {
         /// Who.
         member: MemberId,
-        /// The walk that ended.
-        walk: u32,
+        /// The scan that ended.
+        scan: u32,
     },
 }
 
@@ -219,28 +219,28 @@ impl core::fmt::Display for SubmitError {
 
 impl core::error::Error for SubmitError {}
 
-/// Why a piece of an image was not accepted. Nothing changed.
+/// Why a piece of a snapshot was not accepted. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ImageError {
-    /// The window is full; try again when [`Replicator::image_room`] is not zero.
+pub enum SnapshotError {
+    /// The window is full; try again when [`Replicator::snapshot_room`] is not zero.
     Busy,
-    /// That member is not being served by this walk (it caught up, or a new walk replaced this one): stop walking.
+    /// That member is not being served by this scan (it caught up, or a new scan replaced this one): stop scanning.
     NotWalking,
-    /// The chunk is empty or longer than [`Replicator::image_chunk_bytes_max`]: the caller's mistake.
+    /// The chunk is empty or longer than [`Replicator::snapshot_chunk_bytes_max`]: the caller's mistake.
     BadLength,
 }
 
-impl core::fmt::Display for ImageError {
+impl core::fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
-            ImageError::Busy => "the image window is full",
-            ImageError::NotWalking => "no such walk is under way",
-            ImageError::BadLength => "a chunk is empty or does not fit a message",
+            SnapshotError::Busy => "the snapshot window is full",
+            SnapshotError::NotWalking => "no such scan is under way",
+            SnapshotError::BadLength => "a chunk is empty or does not fit a message",
         })
     }
 }
 
-impl core::error::Error for ImageError {}
+impl core::error::Error for SnapshotError {}
 
 /// Room left in the log for own groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

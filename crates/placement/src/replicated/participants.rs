@@ -1,4 +1,4 @@
-//! What this member does as a participant of incarnations that ended (rule 23); `closing` judges, this room speaks and walks.
+//! What this member does as a participant of incarnations that ended (rule 23); `closing` judges, this room speaks and scans.
 
 use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
@@ -144,7 +144,7 @@ impl Replicator {
         }
     }
 
-    /// An image contains these holdings, and of other incarnations nobody knows what.
+    /// A snapshot contains these holdings, and of other incarnations nobody knows what.
     pub(super) fn join_held(&mut self, all: &[Held]) {
         for closing in &mut self.closings {
             let names = |held: &Held| closing.is(held.member, held.incarnation);
@@ -184,7 +184,7 @@ impl Replicator {
         }
     }
 
-    /// What this member holds of ended incarnations, all of which an image that begins now has: what the member at `index` waits
+    /// What this member holds of ended incarnations, all of which a snapshot that begins now has: what the member at `index` waits
     /// for first, of the others the latest, since of those that ended long ago nobody asks.
     pub(super) fn held_now(&self, index: usize) -> Vec<Held> {
         let waits = |closing: &StreamClosing| {
@@ -201,7 +201,7 @@ impl Replicator {
         all.map(|closing| self.held(closing)).collect()
     }
 
-    /// Judges every ended incarnation, and begins the walks that others need of this member.
+    /// Judges every ended incarnation, and begins the scans that others need of this member.
     pub(super) fn judge_closings(&mut self, now: Time) {
         if !self.ready {
             return;
@@ -239,7 +239,7 @@ impl Replicator {
         }
         for peer_index in 0..self.peers.len() {
             if served >> self.index(peer_index) & 1 != 0 {
-                self.begin_image(peer_index);
+                self.begin_snapshot(peer_index);
             }
         }
     }
@@ -269,41 +269,41 @@ impl Replicator {
         }
     }
 
-    /// A walk for that member came to nothing.
-    pub(super) fn forget_walk(&mut self, peer_index: usize) {
+    /// A scan for that member came to nothing.
+    pub(super) fn forget_scan(&mut self, peer_index: usize) {
         let index = self.index(peer_index);
         for closing in &mut self.closings {
-            closing.forget_walk(index);
+            closing.forget_scan(index);
         }
     }
 
-    /// A walk for that member was joined, but its end had no room for these incarnations: they need another.
-    pub(super) fn forget_walk_of(&mut self, peer_index: usize, incarnations: &[Held]) {
+    /// A scan for that member was joined, but its end had no room for these incarnations: they need another.
+    pub(super) fn forget_scan_of(&mut self, peer_index: usize, incarnations: &[Held]) {
         let index = self.index(peer_index);
         for closing in &mut self.closings {
             if incarnations
                 .iter()
                 .any(|held| closing.is(held.member, held.incarnation))
             {
-                closing.forget_walk(index);
+                closing.forget_scan(index);
             }
         }
     }
 
-    /// Whether that member is being walked for, and needs the walk whole.
-    pub(super) fn walk_is_owed(&self, peer_index: usize) -> bool {
+    /// Whether that member is being scanned for, and needs the scan whole.
+    pub(super) fn scan_is_owed(&self, peer_index: usize) -> bool {
         let (index, peer) = (self.index(peer_index), &self.peers[peer_index]);
         let under_way = peer
             .outbound
             .as_ref()
-            .is_some_and(|image| !image.is_joined());
+            .is_some_and(|snapshot| !snapshot.is_joined());
         let mut closings = self.closings.iter();
-        peer.joining || under_way && closings.any(|closing| closing.is_walked(index))
+        peer.joining || under_way && closings.any(|closing| closing.is_scanned(index))
     }
 }
 
-/// What a walk contains, as the end of its image says it: as much as fits into so many bytes.
-pub(super) fn image_held(all: &[Held], bytes_max: usize) -> Vec<Held> {
+/// What a scan contains, as the end of its snapshot says it: as much as fits into so many bytes.
+pub(super) fn snapshot_held(all: &[Held], bytes_max: usize) -> Vec<Held> {
     let bytes = all.iter().scan(0, |bytes, held| {
         *bytes += HELD_BYTES_MAX + NAME_BYTES_MAX * held.of.len();
         Some(*bytes)

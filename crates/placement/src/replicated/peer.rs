@@ -5,12 +5,12 @@ use crate::{Epoch, Incarnation, MemberId, Time};
 
 use super::config::{Config, Delivery};
 use super::counters::Counters;
-use super::image::{InboundImage, OutboundImage};
 use super::inbound::Inbound;
 use super::oldest_unacknowledged::OldestUnacknowledged;
 use super::pending_acknowledgements::PendingAcknowledgements;
 use super::progress::{RoundTrip, Standing};
 use super::sent::{Run, Sent};
+use super::snapshot::{InboundSnapshot, OutboundSnapshot};
 use super::wire::{AcceptedKeys, AcknowledgeEntry, RUNS_MAX};
 
 /// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.
@@ -33,8 +33,8 @@ pub(super) struct Peer {
     pub(super) echoed: Time,
     /// When what it says of other members was read last.
     pub(super) echoes_read: Option<Time>,
-    /// The head that it named first once it had heard what was sent after the last part of an image came here.
-    pub(super) head_since_image: Option<u64>,
+    /// The head that it named first once it had heard what was sent after the last part of a snapshot came here.
+    pub(super) head_since_snapshot: Option<u64>,
     /// When groups were sent for the first time of which no echo came yet.
     oldest_unacknowledged: OldestUnacknowledged,
     pub(super) round_trip: RoundTrip,
@@ -50,23 +50,23 @@ pub(super) struct Peer {
     received: u64,
     /// The runs of the own stream that it has above `received`.
     runs: Vec<(u64, u64)>,
-    /// The log keeps what is above this for it, however little it acknowledged: where its image's walk began.
+    /// The log keeps what is above this for it, however little it acknowledged: where its snapshot's scan began.
     floor: u64,
-    /// False once the log overflowed during its walk: a smaller walk will follow this one.
+    /// False once the log overflowed during its scan: a smaller scan will follow this one.
     log_kept: bool,
     /// When what it has not received goes again, unless it says something.
     pub(super) retransmit_at: Option<Time>,
     /// When a gap that may still close by itself counts as lost.
     pub(super) reorder_at: Option<Time>,
     backoff: u32,
-    pub(super) walk: u32,
-    pub(super) outbound: Option<OutboundImage>,
-    pub(super) inbound_image: InboundImage,
-    /// It has not joined an image yet.
+    pub(super) scan: u32,
+    pub(super) outbound: Option<OutboundSnapshot>,
+    pub(super) inbound_snapshot: InboundSnapshot,
+    /// It has not joined a snapshot yet.
     pub(super) joining: bool,
     /// The epoch that first named its incarnation, as far as this member knows.
     pub(super) named_at: Epoch,
-    /// Since when its image waits for those that began to join before it.
+    /// Since when its snapshot waits for those that began to join before it.
     pub(super) held_up: Option<Time>,
     /// The message being taken said so.
     pub(super) announced: bool,
@@ -74,11 +74,11 @@ pub(super) struct Peer {
     pub(super) leaving: bool,
     /// The cluster keys that it accepts, and its clock when it said so.
     pub(super) keys: Option<(AcceptedKeys, Time)>,
-    /// Where the own stream begins for it: what was before, an image brings.
+    /// Where the own stream begins for it: what was before, a snapshot brings.
     pub(super) begins_after: u64,
     /// Where its stream begins for this member, which joins; `None` until it said so.
     pub(super) base: Option<u64>,
-    /// How far images of others reach into its stream.
+    /// How far snapshots of others reach into its stream.
     pub(super) covered: u64,
     reorder_max: u64,
     unapplied_max: u64,
@@ -99,7 +99,7 @@ impl Peer {
             timestamp: None,
             echoed: Time::ZERO,
             echoes_read: None,
-            head_since_image: None,
+            head_since_snapshot: None,
             oldest_unacknowledged: OldestUnacknowledged::default(),
             round_trip: RoundTrip::default(),
             reports_own: None,
@@ -114,9 +114,9 @@ impl Peer {
             retransmit_at: None,
             reorder_at: None,
             backoff: 0,
-            walk: 0,
+            scan: 0,
             outbound: None,
-            inbound_image: InboundImage::default(),
+            inbound_snapshot: InboundSnapshot::default(),
             joining: false,
             announced: false,
             leaving: false,
@@ -143,33 +143,36 @@ impl Peer {
         if !mutant::active(Mutant::MarksOutliveIncarnations) {
             self.pending_acknowledgements.forget(index);
         }
-        let outbound = self.outbound.iter_mut().flat_map(|image| &mut image.vector);
-        for (origin, sequence) in outbound.chain(&mut self.inbound_image.vector) {
+        let outbound = self
+            .outbound
+            .iter_mut()
+            .flat_map(|snapshot| &mut snapshot.vector);
+        for (origin, sequence) in outbound.chain(&mut self.inbound_snapshot.vector) {
             if *origin == member {
                 *sequence = 0;
             }
         }
     }
 
-    /// Another epoch, in which it goes on: whose holdings are in what is walked for it, or by it, was said of the epoch before. What
+    /// Another epoch, in which it goes on: whose holdings are in what is scanned for it, or by it, was said of the epoch before. What
     /// they hold now may be more.
     pub(super) fn begin_epoch(&mut self) {
         if mutant::active(Mutant::OldHoldingsCount) {
             return;
         }
-        self.inbound_image.held.clear();
+        self.inbound_snapshot.held.clear();
         if let Some(outbound) = &mut self.outbound {
             outbound.held.clear();
             outbound.named = 0;
         }
     }
 
-    /// Whether an image, if one came, may have brought more of its stream than came as groups. What it brought was committed before
+    /// Whether a snapshot, if one came, may have brought more of its stream than came as groups. What it brought was committed before
     /// it came, so below the head that the member names once it has heard what was sent here afterwards. Clocks, which may step, have
     /// no part in that.
     pub(super) fn may_be_exceeded(&self) -> bool {
         let received = self.inbound.received();
-        self.head_since_image.is_none_or(|head| head > received)
+        self.head_since_snapshot.is_none_or(|head| head > received)
     }
 
     /// Groups go to it for the first time.
@@ -201,7 +204,7 @@ impl Peer {
         round_trip.average + round_trip.deviation * 4 + config.acknowledge_delay
     }
 
-    /// It has received the own stream up to here, or an image brings it.
+    /// It has received the own stream up to here, or a snapshot brings it.
     pub(super) fn received_through(&self) -> u64 {
         self.received.max(self.floor)
     }
@@ -225,13 +228,13 @@ impl Peer {
     pub(super) fn drop_from_log(&mut self, standing: Standing, head: u64) {
         self.standing = standing;
         self.floor = head;
-        self.log_kept = !mutant::active(Mutant::LogNotKeptDuringWalk);
+        self.log_kept = !mutant::active(Mutant::LogNotKeptDuringScan);
         self.retransmit_at = None;
         self.reorder_at = None;
         self.backoff = 0;
     }
 
-    /// It is served from the log again. An image for it goes on, if there is one.
+    /// It is served from the log again. A snapshot for it goes on, if there is one.
     pub(super) fn return_to_log(&mut self) {
         self.standing = Standing::Current;
         self.floor = 0;
@@ -243,7 +246,7 @@ impl Peer {
             .is_some_and(|at| now.since(at) <= config.silent_after)
     }
 
-    /// The log overflowed while it was served by a walk: nothing is kept for it until the next walk.
+    /// The log overflowed while it was served by a scan: nothing is kept for it until the next scan.
     pub(super) fn lose_log(&mut self) {
         self.log_kept = false;
     }

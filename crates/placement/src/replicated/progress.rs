@@ -11,10 +11,10 @@ use super::cluster_time::MemberClock;
 pub enum Standing {
     /// It is served from the log.
     Current,
-    /// It was dropped from the log and is silent: nothing is kept for it. Its image begins when it is heard again.
+    /// It was dropped from the log and is silent: nothing is kept for it. Its snapshot begins when it is heard again.
     Absent,
-    /// It was dropped from the log; it is served by walking the tables, and the log keeps what came after the walk began,
-    /// or, when that grows too much as well, another walk follows.
+    /// It was dropped from the log; it is served by scanning the tables, and the log keeps what came after the scan began,
+    /// or, when that grows too much as well, another scan follows.
     Imaging,
     /// It is no member of the epoch.
     Out,
@@ -84,12 +84,12 @@ pub struct MemberProgress {
     pub clock: Option<MemberClock>,
     /// Round trips to it.
     pub round_trip: RoundTrip,
-    /// Whether the log or an image serves it.
+    /// Whether the log or a snapshot serves it.
     pub standing: Standing,
     /// When it fell off the log, if it has not come to be served from the log again since. A member whose links, or whose
-    /// core, take less than all write together never does: image follows image.
+    /// core, take less than all write together never does: snapshot follows snapshot.
     pub lags_since: Option<Time>,
-    /// It has not joined an image yet, as it says itself.
+    /// It has not joined a snapshot yet, as it says itself.
     pub joining: bool,
 }
 

@@ -19,8 +19,8 @@ use super::stream_closing::StreamClosing;
 use super::wire::{AcceptedKeys, RUNS_MAX, WIRE_VERSION};
 use super::{Event, LogCapacity, SubmitError};
 
-/// An incarnation's walks are numbered in this many bits, below the incarnation's name.
-const WALKS_OF_A_LIFE_BITS: u32 = 16;
+/// An incarnation's scans are numbered in this many bits, below the incarnation's name.
+const SCANS_OF_A_LIFE_BITS: u32 = 16;
 
 /// A member that lacks what was sent this many longest windows ago does not keep pace.
 const PATIENCE: u32 = 4;
@@ -44,7 +44,7 @@ pub struct Replicator {
     pub(super) sent_through: u64,
     /// The last own sequence that is known to be committed, submitted or not.
     pub(super) committed: u64,
-    /// The greatest own sequence that others may have: sent, or named by an image's vector.
+    /// The greatest own sequence that others may have: sent, or named by a snapshot's vector.
     pub(super) named_through: u64,
     /// When the oldest unsent group was submitted.
     pub(super) unsent_since: Option<Time>,
@@ -63,7 +63,7 @@ pub struct Replicator {
     pub(super) present: Box<[bool]>,
     /// This member holds what the others hold.
     pub(super) ready: bool,
-    /// This member joined an image since it started.
+    /// This member joined a snapshot since it started.
     pub(super) imaged: bool,
     /// This member or another joins.
     pub(super) newcomers: bool,
@@ -73,8 +73,8 @@ pub struct Replicator {
     pub(super) leave_unsaid: Time,
     /// Incarnations that epochs ended, oldest first.
     pub(super) closings: Vec<StreamClosing>,
-    /// Of a member that the roster being installed ends, part of an image was joined.
-    pub(super) half_images: bool,
+    /// Of a member that the roster being installed ends, part of a snapshot was joined.
+    pub(super) half_snapshots: bool,
     /// One of them is not closed: until it is, nothing more counts as stable, since others may bring what it wrote.
     pub(super) frozen: bool,
     /// Which of them the next acknowledgement speaks of first.
@@ -83,10 +83,10 @@ pub struct Replicator {
     pub(super) confirm_rotation: usize,
     /// Whether it speaks of incarnations that ended before it speaks of newcomers.
     pub(super) closings_first: bool,
-    /// The timestamp of the latest message when a part of an image was delivered last.
-    pub(super) image_at: Option<Time>,
-    /// The number of the last walk begun: not of a walk that an earlier incarnation began.
-    pub(super) walks: u32,
+    /// The timestamp of the latest message when a part of a snapshot was delivered last.
+    pub(super) snapshot_at: Option<Time>,
+    /// The number of the last scan begun: not of a scan that an earlier incarnation began.
+    pub(super) scans: u32,
     pub(super) progress: Progress,
     pub(super) counters: Counters,
     events: VecDeque<Event>,
@@ -164,14 +164,14 @@ impl Replicator {
             leaving: false,
             leave_unsaid: Time::ZERO,
             closings: Vec::new(),
-            half_images: false,
+            half_snapshots: false,
             frozen: false,
             closing_rotation: 0,
             confirm_rotation: 0,
             closings_first: false,
-            image_at: None,
-            walks: ((config.incarnation.0 ^ config.incarnation.0 >> 32) as u32)
-                << WALKS_OF_A_LIFE_BITS,
+            snapshot_at: None,
+            scans: ((config.incarnation.0 ^ config.incarnation.0 >> 32) as u32)
+                << SCANS_OF_A_LIFE_BITS,
             progress,
             counters: Counters::default(),
             events: VecDeque::with_capacity(3 * count),
@@ -302,7 +302,7 @@ impl Replicator {
             let mut at = |time: Option<Time>| next = next.min(time.unwrap_or(Time::MAX));
             at(peer.retransmit_at);
             at(peer.reorder_at);
-            at(peer.inbound_image.acknowledge_at);
+            at(peer.inbound_snapshot.acknowledge_at);
             if let Some(outbound) = &peer.outbound {
                 at(outbound.has_piece().then_some(Time::ZERO));
                 at(outbound.deadline(peer.timeout(&self.config), most));
@@ -341,9 +341,9 @@ impl Replicator {
         }
         for peer_index in 0..self.peers.len() {
             let peer = &self.peers[peer_index];
-            // A walk whose log is lost holds back nothing, so that only the time ends it.
-            let walks_on = peer.standing == Standing::Imaging && peer.pin().is_none();
-            if walks_on && !peer.is_heard(now, &self.config) {
+            // A scan whose log is lost holds back nothing, so that only the time ends it.
+            let scans_on = peer.standing == Standing::Imaging && peer.pin().is_none();
+            if scans_on && !peer.is_heard(now, &self.config) {
                 self.give_up_on(peer_index);
             }
         }
@@ -619,7 +619,7 @@ impl Replicator {
     pub(super) fn prune_through(&mut self, through: u64) {
         self.counters.groups_pruned += self.log.prune(through);
         self.sent.prune(self.log.pruned());
-        // What was pruned before it was ever sent is covered by the images of all who lack it.
+        // What was pruned before it was ever sent is covered by the snapshots of all who lack it.
         self.sent_through = self.sent_through.max(self.log.pruned());
         self.named_through = self.named_through.max(self.sent_through);
         if self.sent_through == self.log.head() {
@@ -627,7 +627,7 @@ impl Replicator {
         }
     }
 
-    /// Events are bounded: what was said of a member's walk is replaced by what is said now.
+    /// Events are bounded: what was said of a member's scan is replaced by what is said now.
     pub(super) fn push_event(&mut self, about: MemberId, event: Event) {
         if matches!(event, Event::LaggingReplica { .. } | Event::CaughtUp { .. }) {
             self.events.retain(|event| match event {

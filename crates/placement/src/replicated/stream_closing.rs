@@ -2,15 +2,15 @@
 //!
 //! Once an epoch leaves an incarnation out, nothing more of it is taken. What arrived above a gap is applied, the gaps are skipped,
 //! and every participant reports what it *holds*: how far its prefix reaches, and whether it has anything *loose*, that is above
-//! a gap, or by part of an image whose server died. Groups are not kept once they are applied, so what another lacks travels
-//! as an image of the tables: entries are joined by stamp, and an image brings all that its server has. Anyone who holds
-//! something loose walks for everybody; of the others, the first by name with the longest prefix does, for who has less. A
+//! a gap, or by part of a snapshot whose server died. Groups are not kept once they are applied, so what another lacks travels
+//! as a snapshot of the tables: entries are joined by stamp, and a snapshot brings all that its server has. Anyone who holds
+//! something loose scans for everybody; of the others, the first by name with the longest prefix does, for who has less. A
 //! participant also reports whose holdings its own contains by now. It is *whole* when that is everybody's; when all members
 //! of the epoch are, and what they committed before is applied here, the stream is *closed*: everything of it is stable.
 //!
 //! A new epoch begins the reports again: who died may have had something, and who joins may have got something from it. Whose
-//! holdings an image contains was said of the epoch in which it began: in the next it counts for nothing, and what the image brings
-//! is loose once its server cannot be asked. So is at once what an image brought of a stream beyond its groups, when its incarnation ends.
+//! holdings a snapshot contains was said of the epoch in which it began: in the next it counts for nothing, and what the snapshot brings
+//! is loose once its server cannot be asked. So is at once what a snapshot brought of a stream beyond its groups, when its incarnation ends.
 //! What was closed stays so, and settles it for anyone who has not heard the last reports: all members of the epoch were whole, and
 //! anyone who joined since was served by one of them.
 
@@ -47,8 +47,8 @@ pub(super) struct StreamClosing {
     pub(super) applied: bool,
     /// What each member reported in this epoch, by index, and the head of its own stream that it named then.
     said: Vec<Option<(Holding, u64)>>,
-    /// The member for which this member walked in this epoch: a bit for each, by index.
-    walked: u64,
+    /// The member for which this member scanned in this epoch: a bit for each, by index.
+    scanned: u64,
     /// This member has what everybody holds.
     pub(super) whole: bool,
     /// So have all, and it is stable.
@@ -57,11 +57,11 @@ pub(super) struct StreamClosing {
     pub(super) settled: bool,
     /// A member that is not done asked how far this one is.
     pub(super) asked: bool,
-    /// An image was joined of which nobody said whose holdings it contains. Its server holds all of it in this epoch.
+    /// A snapshot was joined of which nobody said whose holdings it contains. Its server holds all of it in this epoch.
     unnamed: bool,
 }
 
-/// A member of the epoch, while it is judged who has to walk for which one.
+/// A member of the epoch, while it is judged who has to scan for which one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Participant {
     pub(super) index: usize,
@@ -85,7 +85,7 @@ impl StreamClosing {
             indirect: false,
             applied: false,
             said: vec![None; members],
-            walked: 0,
+            scanned: 0,
             whole: false,
             closed: false,
             settled: false,
@@ -99,14 +99,14 @@ impl StreamClosing {
     }
 
     /// A new epoch, to this member at `me`: what is closed is settled, the rest is reported again.
-    pub(super) fn begin_epoch(&mut self, me: usize, half_image: bool) {
+    pub(super) fn begin_epoch(&mut self, me: usize, half_snapshot: bool) {
         self.settled |= self.closed;
         self.said.fill(None);
-        self.walked = 0;
+        self.scanned = 0;
         if !self.settled {
             taken(Branch::ReportsBeginAgain);
             // What came from others by now has no name but this member's.
-            self.own.loose |= half_image || self.unnamed || self.own.of & !(1 << me) != 0;
+            self.own.loose |= half_snapshot || self.unnamed || self.own.of & !(1 << me) != 0;
             self.own.of = 1 << me;
             self.whole = false;
         }
@@ -130,16 +130,16 @@ impl StreamClosing {
         self.said[index].map(|(holding, _)| holding)
     }
 
-    /// An image was joined that contains the holdings of these members.
+    /// A snapshot was joined that contains the holdings of these members.
     pub(super) fn join(&mut self, of: u64) {
-        taken(Branch::ImageNamed);
+        taken(Branch::SnapshotNamed);
         self.own.of |= of;
     }
 
-    /// An image was joined, and it was not said whose holdings it contains.
+    /// A snapshot was joined, and it was not said whose holdings it contains.
     pub(super) fn join_unnamed(&mut self) {
-        taken(Branch::ImageUnnamed);
-        self.unnamed = !mutant::active(Mutant::JoinedImageForgotten);
+        taken(Branch::SnapshotUnnamed);
+        self.unnamed = !mutant::active(Mutant::JoinedSnapshotForgotten);
     }
 
     /// It was closed in an earlier epoch, another member says.
@@ -147,15 +147,15 @@ impl StreamClosing {
         self.settled = true;
     }
 
-    /// A walk for a member came to nothing.
-    pub(super) fn forget_walk(&mut self, index: usize) {
-        taken(Branch::SurvivorImageLost);
-        self.walked &= !(1 << index);
+    /// A scan for a member came to nothing.
+    pub(super) fn forget_scan(&mut self, index: usize) {
+        taken(Branch::SurvivorSnapshotLost);
+        self.scanned &= !(1 << index);
     }
 
-    /// Whether this member walks or walked for that one.
-    pub(super) fn is_walked(&self, index: usize) -> bool {
-        !self.closed && self.walked >> index & 1 != 0
+    /// Whether this member scans or scanned for that one.
+    pub(super) fn is_scanned(&self, index: usize) -> bool {
+        !self.closed && self.scanned >> index & 1 != 0
     }
 
     /// What those who have joined reported, this member included; `None` while one has not.
@@ -186,7 +186,7 @@ impl StreamClosing {
         })
     }
 
-    /// The member for which this member must walk now, by index. They count as walked for.
+    /// The member for which this member must scan now, by index. They count as scanned for.
     pub(super) fn serve(&mut self, me: usize, participants: &[Participant]) -> Vec<usize> {
         if !self.applied || self.settled {
             return Vec::new();
@@ -199,20 +199,20 @@ impl StreamClosing {
         let first = holdings
             .iter()
             .filter(|(_, holding)| holding.prefix == longest)
-            // Anyone who walks for everybody anyhow brings its prefix too.
+            // Anyone who scans for everybody anyhow brings its prefix too.
             .min_by_key(|(index, holding)| (!holding.loose, *index));
         let is_first = first.is_some_and(|(index, _)| *index == me);
         let mut served = Vec::new();
         for &(index, holding) in &holdings {
             let lacks = self.own.loose && !mutant::active(Mutant::LooseNotServed)
                 || is_first && Self::longest(holding.of, &holdings) < self.own.prefix;
-            let has = (holding.of >> me | self.walked >> index) & 1 != 0;
+            let has = (holding.of >> me | self.scanned >> index) & 1 != 0;
             if index != me && lacks && !has {
                 taken(match self.own.loose {
                     true => Branch::LooseServes,
                     false => Branch::LongestServes,
                 });
-                self.walked |= 1 << index;
+                self.scanned |= 1 << index;
                 served.push(index);
             }
         }
@@ -282,7 +282,7 @@ mod tests {
             .collect()
     }
 
-    /// Some participants, played through until nothing changes: who walks for which one.
+    /// Some participants, played through until nothing changes: who scans for which one.
     fn play(holdings: &[Holding]) -> (Vec<(usize, usize)>, Vec<StreamClosing>) {
         let count = holdings.len();
         let mut closings: Vec<StreamClosing> = holdings
@@ -295,7 +295,7 @@ mod tests {
                 closing
             })
             .collect();
-        let mut walks = Vec::new();
+        let mut scans = Vec::new();
         for _ in 0..10 {
             for from in 0..count {
                 for to in (0..count).filter(|&to| to != from) {
@@ -305,7 +305,7 @@ mod tests {
             }
             for from in 0..count {
                 for to in closings[from].serve(from, &participants(count, from)) {
-                    walks.push((from, to));
+                    scans.push((from, to));
                     let of = closings[from].own.of;
                     closings[to].join(of);
                 }
@@ -315,37 +315,37 @@ mod tests {
                 closing.closes(me, &participants(count, me));
             }
         }
-        (walks, closings)
+        (scans, closings)
     }
 
     #[test]
-    fn equal_survivors_need_no_image() {
-        let (walks, closings) = play(&[plain(5), plain(5), plain(5)]);
-        assert!(walks.is_empty());
+    fn equal_survivors_need_no_snapshot() {
+        let (scans, closings) = play(&[plain(5), plain(5), plain(5)]);
+        assert!(scans.is_empty());
         assert!(closings.iter().all(|closing| closing.closed));
     }
 
     #[test]
     fn the_first_with_the_longest_prefix_serves_who_has_less() {
-        let (walks, closings) = play(&[plain(3), plain(7), plain(7), plain(0)]);
-        assert_eq!(walks, [(1, 0), (1, 3)]);
+        let (scans, closings) = play(&[plain(3), plain(7), plain(7), plain(0)]);
+        assert_eq!(scans, [(1, 0), (1, 3)]);
         assert!(closings.iter().all(|closing| closing.closed));
     }
 
     #[test]
     fn anyone_who_has_something_loose_serves_everybody() {
-        let (walks, closings) = play(&[loose(3), loose(3), plain(4), loose(4)]);
+        let (scans, closings) = play(&[loose(3), loose(3), plain(4), loose(4)]);
         let expected = [0, 1, 3].map(|from| {
             (0..4)
                 .filter(move |&to| to != from)
                 .map(move |to| (from, to))
         });
         let mut expected: Vec<_> = expected.into_iter().flatten().collect();
-        let mut walks = walks;
-        walks.sort_unstable();
+        let mut scans = scans;
+        scans.sort_unstable();
         expected.sort_unstable();
         assert_eq!(
-            walks, expected,
+            scans, expected,
             "the plain one's prefix comes with the last"
         );
         assert!(closings.iter().all(|closing| closing.closed));

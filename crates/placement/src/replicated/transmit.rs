@@ -5,18 +5,18 @@ use core::time::Duration;
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
-use super::image::Piece;
-use super::participants::image_held;
+use super::participants::snapshot_held;
 use super::progress::Standing;
 use super::replicator::Replicator;
 use super::sites::Gap;
+use super::snapshot::Piece;
 use super::wire::{
     AcceptedKeys, CLOCK_BYTES, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header,
-    Image, ImageEndFrame, KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
-    KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, Membership, varint_bytes,
-    write_entry, write_frame, write_padding, write_varint,
+    KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, KIND_SNAPSHOT,
+    KIND_SNAPSHOT_ACKNOWLEDGE, KIND_SNAPSHOT_END, Membership, SnapshotEndFrame, StateSnapshot,
+    varint_bytes, write_entry, write_frame, write_padding, write_varint,
 };
-use super::{Destination, ImageKind, PAYLOAD_BYTES_MIN};
+use super::{Destination, PAYLOAD_BYTES_MIN, SnapshotKind};
 
 /// Bytes of an acknowledgement's entry without its runs, at the most.
 const ENTRY_BYTES_MAX: usize = 3 + 9 + 9 + 1;
@@ -45,10 +45,10 @@ impl Replicator {
         let vector = self.vector_goes(now);
         let due = self.vector_due() <= now;
         let destination = self
-            .transmit_image_acknowledge(now, due, buffer)
+            .transmit_snapshot_acknowledge(now, due, buffer)
             .or_else(|| self.transmit_ask(now, buffer))
             .or_else(|| self.transmit_again(now, vector, buffer))
-            .or_else(|| self.transmit_image(now, buffer))
+            .or_else(|| self.transmit_snapshot(now, buffer))
             .or_else(|| self.transmit_fresh(now, vector, buffer))
             .or_else(|| due.then(|| self.transmit_vector(now, buffer)))?;
         debug_assert!(buffer.len() <= self.config.payload_bytes_max);
@@ -59,7 +59,7 @@ impl Replicator {
 
     /// Has new messages be at most so many bytes long, between [`PAYLOAD_BYTES_MIN`](super::PAYLOAD_BYTES_MIN) and
     /// the configuration's bound: for a path that turned out to be narrower. What was sent before under a greater
-    /// bound goes again as it was, and so do parts of images.
+    /// bound goes again as it was, and so do parts of snapshots.
     pub fn set_payload_bytes(&mut self, bytes: usize) {
         self.payload_bytes = bytes.clamp(PAYLOAD_BYTES_MIN, self.config.payload_bytes_max);
     }
@@ -243,9 +243,9 @@ impl Replicator {
         written
     }
 
-    /// What a lagging here has of the image that serves it, to who serves it. Goes before acknowledgements, whose echo
+    /// What a lagging here has of the snapshot that serves it, to who serves it. Goes before acknowledgements, whose echo
     /// would make chunks look lost.
-    fn transmit_image_acknowledge(
+    fn transmit_snapshot_acknowledge(
         &mut self,
         now: Time,
         due: bool,
@@ -255,13 +255,13 @@ impl Replicator {
         let peer_index = self
             .peers
             .iter()
-            .position(|peer| owed(peer.inbound_image.acknowledge_at))?;
+            .position(|peer| owed(peer.inbound_snapshot.acknowledge_at))?;
         self.begin(buffer);
         let peer = &mut self.peers[peer_index];
-        peer.inbound_image.acknowledge_at = None;
+        peer.inbound_snapshot.acknowledge_at = None;
         self.body.clear();
-        peer.inbound_image.acknowledge().write(&mut self.body);
-        write_frame(buffer, KIND_IMAGE_ACKNOWLEDGE, &self.body);
+        peer.inbound_snapshot.acknowledge().write(&mut self.body);
+        write_frame(buffer, KIND_SNAPSHOT_ACKNOWLEDGE, &self.body);
         self.counters.messages_without_records_sent += 1;
         Some(Destination::One(peer.member))
     }
@@ -412,9 +412,9 @@ impl Replicator {
         buffer.truncate(self.config.payload_bytes_max);
     }
 
-    /// A piece of an image for a lagging.
-    fn transmit_image(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
-        let has_piece = |outbound: &super::image::OutboundImage| outbound.has_piece();
+    /// A piece of a snapshot for a lagging.
+    fn transmit_snapshot(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
+        let has_piece = |outbound: &super::snapshot::OutboundSnapshot| outbound.has_piece();
         let peer_index = self
             .peers
             .iter()
@@ -422,7 +422,7 @@ impl Replicator {
         self.begin(buffer);
         let peer = &mut self.peers[peer_index];
         let outbound = peer.outbound.as_mut()?;
-        let walk = outbound.walk;
+        let scan = outbound.scan;
         self.body.clear();
         match outbound.take_piece(now)? {
             Piece::Chunk {
@@ -430,30 +430,30 @@ impl Replicator {
                 bytes,
                 again,
             } => {
-                Image {
-                    walk,
+                StateSnapshot {
+                    scan,
                     index,
                     chunk: bytes,
                 }
                 .write(&mut self.body);
-                write_frame(buffer, KIND_IMAGE, &self.body);
-                self.counters.image_chunks_retransmitted += u64::from(again);
+                write_frame(buffer, KIND_SNAPSHOT, &self.body);
+                self.counters.snapshot_chunks_retransmitted += u64::from(again);
             }
             Piece::End => {
-                let kind = outbound.finished.unwrap_or(ImageKind::Changes);
+                let kind = outbound.finished.unwrap_or(SnapshotKind::Changes);
                 let vector: &[(MemberId, u64)] = &outbound.vector;
-                ImageEndFrame::write(&mut self.body, walk, outbound.next, kind, vector);
+                SnapshotEndFrame::write(&mut self.body, scan, outbound.next, kind, vector);
                 if !outbound.held.is_empty() {
                     let taken = buffer.len() + self.body.len() + 2 * FRAME_BYTES_MAX + 1;
                     let room = self.config.payload_bytes_max.saturating_sub(taken);
-                    let held = image_held(&outbound.held, room);
+                    let held = snapshot_held(&outbound.held, room);
                     outbound.named = outbound.named.min(held.len());
                     let held = Membership::JoinVector { held };
                     let mut body = Vec::new();
                     held.write(&mut body);
                     write_frame(buffer, held.kind(), &body);
                 }
-                write_frame(buffer, KIND_IMAGE_END, &self.body);
+                write_frame(buffer, KIND_SNAPSHOT_END, &self.body);
             }
         }
         self.counters.messages_without_records_sent += 1;

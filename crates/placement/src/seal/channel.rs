@@ -277,7 +277,7 @@ impl SecureChannel {
         None
     }
 
-    /// When [`Self::handle_timeout`] is due; `None` when every peer has welcomed this host. Costs a walk over the peers.
+    /// When [`Self::handle_timeout`] is due; `None` when every peer has welcomed this host. Costs a scan over the peers.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.peers
@@ -563,7 +563,7 @@ impl SecureChannel {
                 &header,
             );
         }
-        // Only what it says in an older epoch is answered: it may be a host that was restored from an image, and a challenge names this epoch.
+        // Only what it says in an older epoch is answered: it may be a host that was restored from a snapshot, and a challenge names this epoch.
         if self.is_other_incarnation(slot, header.incarnation) && header.epoch >= self.epoch {
             return Err(Refusal::WrongIncarnation);
         }

@@ -161,7 +161,7 @@ pub(super) struct Challenger {
 }
 
 impl Challenger {
-    /// The salt goes in too: a restored image whose random seed repeats has a fresh salt, and so fresh nonces.
+    /// The salt goes in too: a restored snapshot whose random seed repeats has a fresh salt, and so fresh nonces.
     pub(super) fn new(random_seed: &[u8; 32], salt: &Salt) -> Challenger {
         let mut secret = Zeroizing::new([0; 32]);
         expand(&salt.0, random_seed, CHALLENGE_LABEL, &mut *secret);

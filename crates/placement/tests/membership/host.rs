@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use asterism_placement::replicated::{
-    Config, Deliver, Delivery, Event, ImageEnd, ImageError, ImageKind, Replicator, Standing,
+    Config, Deliver, Delivery, Event, Replicator, SnapshotEnd, SnapshotError, SnapshotKind,
+    Standing,
 };
 use asterism_placement::{Incarnation, MemberId, Time};
 
@@ -25,7 +26,7 @@ fn key((member, incarnation): MemberIncarnation, sequence: u64) -> u64 {
     (sequence.wrapping_mul(2_654_435_761) ^ u64::from(member.0) << 7 ^ incarnation.0) % KEYS
 }
 
-/// A group writes two entries, far from each other in the order of walks.
+/// A group writes two entries, far from each other in the order of scans.
 fn keys(incarnation: MemberIncarnation, sequence: u64) -> [u64; 2] {
     let first = key(incarnation, sequence);
     [first, (first + KEYS / 2) % KEYS]
@@ -41,9 +42,9 @@ pub(crate) fn group((member, incarnation): MemberIncarnation, sequence: u64) -> 
 enum Item {
     Group(MemberIncarnation, u64),
     Chunk(Vec<u8>),
-    ImageEnd {
+    SnapshotEnd {
         from: MemberId,
-        walk: u32,
+        scan: u32,
     },
     /// All that was delivered of an ended incarnation came before.
     Barrier(MemberIncarnation),
@@ -74,22 +75,22 @@ impl Deliver for Inbox {
         *last = sequence.max(*last);
         self.items.push_back(Item::Group(incarnation, sequence));
     }
-    fn image(&mut self, _: MemberId, _: u32, chunk: &[u8]) {
+    fn snapshot(&mut self, _: MemberId, _: u32, chunk: &[u8]) {
         self.items.push_back(Item::Chunk(chunk.to_vec()));
     }
-    fn image_end(&mut self, end: ImageEnd<'_>) {
-        let (from, walk) = (end.from, end.walk);
-        self.items.push_back(Item::ImageEnd { from, walk });
+    fn snapshot_end(&mut self, end: SnapshotEnd<'_>) {
+        let (from, scan) = (end.from, end.scan);
+        self.items.push_back(Item::SnapshotEnd { from, scan });
     }
 }
 
-struct Walk {
-    walk: u32,
+struct SnapshotScan {
+    scan: u32,
     next_key: u64,
 }
 
-/// What every walk of the run had when it began, by who walked and its number: asked to who joins it beside the protocol.
-pub(crate) type Walks = BTreeMap<(MemberId, u32), Rc<Known>>;
+/// What every scan of the run had when it began, by who scanned and its number: asked to who joins it beside the protocol.
+pub(crate) type SnapshotScans = BTreeMap<(MemberId, u32), Rc<Known>>;
 
 pub(crate) struct Host {
     pub(crate) incarnation: MemberIncarnation,
@@ -114,10 +115,10 @@ pub(crate) struct Host {
     pub(crate) leaves: bool,
     /// Incarnations of others that said that they leave.
     pub(crate) reported_of: BTreeSet<MemberIncarnation>,
-    walks: BTreeMap<MemberId, Walk>,
-    /// How far each incarnation's stream is applied, without a gap or by an image.
+    scans: BTreeMap<MemberId, SnapshotScan>,
+    /// How far each incarnation's stream is applied, without a gap or by a snapshot.
     applied: BTreeMap<MemberIncarnation, u64>,
-    pub(crate) walks_begun: u64,
+    pub(crate) scans_begun: u64,
 }
 
 impl Host {
@@ -140,9 +141,9 @@ impl Host {
             has_joined: false,
             leaves: false,
             reported_of: BTreeSet::new(),
-            walks: BTreeMap::new(),
+            scans: BTreeMap::new(),
             applied: BTreeMap::new(),
-            walks_begun: 0,
+            scans_begun: 0,
         }
     }
 
@@ -208,7 +209,7 @@ impl Host {
         progress.is_some_and(|progress| progress.incarnation == Some(incarnation.1))
     }
 
-    pub(crate) fn apply(&mut self, now: Time, budget: usize, walks: &Walks) -> bool {
+    pub(crate) fn apply(&mut self, now: Time, budget: usize, scans: &SnapshotScans) -> bool {
         for _ in 0..budget {
             let Some(item) = self.inbox.items.pop_front() else {
                 break;
@@ -230,11 +231,11 @@ impl Host {
                         *held = stamp.max(*held);
                     }
                 }
-                Item::ImageEnd { from, walk } => {
-                    let known = walks.get(&(from, walk)).cloned().unwrap_or_default();
+                Item::SnapshotEnd { from, scan } => {
+                    let known = scans.get(&(from, scan)).cloned().unwrap_or_default();
                     known.iter().for_each(|&group| self.learn(group));
                     self.replicator
-                        .image_applied(now, from, walk, &mut self.inbox);
+                        .snapshot_applied(now, from, scan, &mut self.inbox);
                     let incarnations: Vec<MemberIncarnation> =
                         self.applied.keys().copied().collect();
                     incarnations
@@ -249,7 +250,7 @@ impl Host {
         !self.inbox.items.is_empty()
     }
 
-    /// Reports how far a stream is applied. What a newcomer's stream begins after counts as applied: its image is to come.
+    /// Reports how far a stream is applied. What a newcomer's stream begins after counts as applied: its snapshot is to come.
     fn advance(&mut self, now: Time, incarnation: MemberIncarnation) {
         let prefix = self.applied.entry(incarnation).or_default();
         if let Some(progress) = self.replicator.progress().member(incarnation.0)
@@ -268,17 +269,18 @@ impl Host {
         }
     }
 
-    pub(crate) fn serve(&mut self, now: Time, walks: &mut Walks) {
+    pub(crate) fn serve(&mut self, now: Time, scans: &mut SnapshotScans) {
         while let Some(event) = self.replicator.poll_event() {
             match event {
-                Event::LaggingReplica { member, walk, .. } => {
-                    self.walks_begun += 1;
+                Event::LaggingReplica { member, scan, .. } => {
+                    self.scans_begun += 1;
                     let known = Rc::new(self.known.clone());
-                    walks.insert((self.incarnation.0, walk), known);
-                    self.walks.insert(member, Walk { walk, next_key: 0 });
+                    scans.insert((self.incarnation.0, scan), known);
+                    self.scans
+                        .insert(member, SnapshotScan { scan, next_key: 0 });
                 }
                 Event::CaughtUp { member, .. } => {
-                    self.walks.remove(&member);
+                    self.scans.remove(&member);
                 }
                 Event::Ended {
                     member,
@@ -307,11 +309,11 @@ impl Host {
             }
         }
         let mut done = Vec::new();
-        for (&member, walk) in &mut self.walks {
-            if self.replicator.image_room(member) == 0 {
+        for (&member, scan) in &mut self.scans {
+            if self.replicator.snapshot_room(member) == 0 {
                 continue;
             }
-            let bucket = walk.next_key..walk.next_key + 40;
+            let bucket = scan.next_key..scan.next_key + 40;
             let mut chunk = Vec::new();
             for (key, (sequence, (member, incarnation))) in self.table.range(bucket.clone()) {
                 chunk.extend(key.to_le_bytes());
@@ -319,29 +321,33 @@ impl Host {
                 chunk.extend(incarnation.0.to_le_bytes());
                 chunk.extend(member.0.to_le_bytes());
             }
-            walk.next_key = bucket.end;
+            scan.next_key = bucket.end;
             let sent = match chunk.is_empty() {
                 true => Ok(()),
-                false => self.replicator.submit_image(now, member, walk.walk, &chunk),
+                false => self
+                    .replicator
+                    .submit_snapshot(now, member, scan.scan, &chunk),
             };
             match sent {
-                Ok(()) if walk.next_key >= KEYS => {
-                    let kind = ImageKind::Changes;
-                    let _ = self.replicator.finish_image(now, member, walk.walk, kind);
+                Ok(()) if scan.next_key >= KEYS => {
+                    let kind = SnapshotKind::Changes;
+                    let _ = self
+                        .replicator
+                        .finish_snapshot(now, member, scan.scan, kind);
                     done.push(member);
                 }
                 Ok(()) => {}
-                Err(ImageError::Busy) => walk.next_key = bucket.start,
+                Err(SnapshotError::Busy) => scan.next_key = bucket.start,
                 Err(_) => done.push(member),
             }
         }
         done.iter().for_each(|member| {
-            self.walks.remove(member);
+            self.scans.remove(member);
         });
     }
 
-    pub(crate) fn is_walking(&self) -> bool {
-        !self.walks.is_empty()
+    pub(crate) fn is_scanning(&self) -> bool {
+        !self.scans.is_empty()
     }
 
     /// Whether the table has both of a group's entries, or later ones.
@@ -350,7 +356,7 @@ impl Host {
         keys(incarnation, sequence).into_iter().all(has)
     }
 
-    /// Anyone who joined has no group by half. Of incarnations that ended the rest may come later, by an image of a participant.
+    /// Anyone who joined has no group by half. Of incarnations that ended the rest may come later, by a snapshot of a participant.
     fn check_whole(&mut self) {
         for &(sequence, incarnation) in self.table.values() {
             if self.current(incarnation) && !self.has_whole(incarnation, sequence) {
@@ -360,7 +366,7 @@ impl Host {
         }
     }
 
-    /// Whether the table has all that the known groups make. It may have more: part of an image whose server died.
+    /// Whether the table has all that the known groups make. It may have more: part of a snapshot whose server died.
     pub(crate) fn check_table(&self) -> Result<(), String> {
         for &(incarnation, sequence) in &self.known {
             if !self.has_whole(incarnation, sequence) {

@@ -47,7 +47,7 @@ fn every_seed_ends_equal() {
         total.returns += report.returns;
         total.closed += report.closed;
         total.skipped += report.skipped;
-        total.walks += report.walks;
+        total.scans += report.scans;
         total.waits += report.waits;
         total.heal_us = total.heal_us.max(report.heal_us);
     }

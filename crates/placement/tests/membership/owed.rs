@@ -1,23 +1,23 @@
-//! Images of ended incarnations that one participant owes another: they come whatever becomes of the way between them, and what they contain
+//! Snapshots of ended incarnations that one participant owes another: they come whatever becomes of the way between them, and what they contain
 //! counts in the epoch in which they began.
 
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, ImageEnd, ImageKind, Replicator, Roster, Standing,
+    Config, Deliver, Destination, Event, Replicator, Roster, SnapshotEnd, SnapshotKind, Standing,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
 const LIFE: Incarnation = Incarnation(1);
 /// More parts than are on their way at a time.
-const LONG_IMAGE: usize = 100;
+const LONG_SNAPSHOT: usize = 100;
 
-/// Images that came whole.
+/// Snapshots that came whole.
 #[derive(Default)]
 struct Ends(Vec<(MemberId, u32)>);
 
 impl Deliver for Ends {
     fn group(&mut self, _: MemberId, _: Incarnation, _: u64, _: &[u8]) {}
-    fn image_end(&mut self, end: ImageEnd<'_>) {
-        self.0.push((end.from, end.walk));
+    fn snapshot_end(&mut self, end: SnapshotEnd<'_>) {
+        self.0.push((end.from, end.scan));
     }
 }
 
@@ -25,12 +25,12 @@ impl Deliver for Ends {
 struct Member {
     replicator: Replicator,
     ends: Ends,
-    /// The member for which it walks, which walk, and how many parts are left.
-    walks: Vec<(MemberId, u32, usize)>,
-    /// The member for which it began to walk, in this order.
-    walked_for: Vec<MemberId>,
-    image_parts: usize,
-    /// Of which members it does not say yet that it applied their images.
+    /// The member for which it scans, which scan, and how many parts are left.
+    scans: Vec<(MemberId, u32, usize)>,
+    /// The member for which it began to scan, in this order.
+    scanned_for: Vec<MemberId>,
+    snapshot_parts: usize,
+    /// Of which members it does not say yet that it applied their snapshots.
     holds_back: Vec<MemberId>,
 }
 
@@ -40,7 +40,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(count: u16, image_parts: usize) -> Cluster {
+    fn new(count: u16, snapshot_parts: usize) -> Cluster {
         let names: Vec<MemberId> = (1..=count).map(MemberId).collect();
         let member = |&name: &MemberId| {
             let mut config = Config::new(ClusterId(1), Epoch(1), name, LIFE, names.clone());
@@ -48,9 +48,9 @@ impl Cluster {
             Member {
                 replicator: Replicator::new(config, Time::ZERO).expect("a good configuration"),
                 ends: Ends::default(),
-                walks: Vec::new(),
-                walked_for: Vec::new(),
-                image_parts,
+                scans: Vec::new(),
+                scanned_for: Vec::new(),
+                snapshot_parts,
                 holds_back: Vec::new(),
             }
         };
@@ -129,32 +129,32 @@ impl Cluster {
         }
     }
 
-    /// A member's driver: what came is applied, images are walked for and joined.
+    /// A member's driver: what came is applied, snapshots are scanned for and joined.
     fn drive(&mut self, name: u16) {
         let now = self.now;
         let Member {
             replicator,
             ends,
-            walks,
-            walked_for,
-            image_parts,
+            scans,
+            scanned_for,
+            snapshot_parts,
             holds_back,
         } = self.of(name);
-        for (from, walk) in std::mem::take(&mut ends.0) {
+        for (from, scan) in std::mem::take(&mut ends.0) {
             if holds_back.contains(&from) {
-                ends.0.push((from, walk));
+                ends.0.push((from, scan));
             } else {
-                replicator.image_applied(now, from, walk, &mut Ends::default());
+                replicator.snapshot_applied(now, from, scan, &mut Ends::default());
             }
         }
         while let Some(event) = replicator.poll_event() {
             match event {
-                Event::LaggingReplica { member, walk, .. } => {
-                    walks.retain(|(known, ..)| *known != member);
-                    walks.push((member, walk, *image_parts));
-                    walked_for.push(member);
+                Event::LaggingReplica { member, scan, .. } => {
+                    scans.retain(|(known, ..)| *known != member);
+                    scans.push((member, scan, *snapshot_parts));
+                    scanned_for.push(member);
                 }
-                Event::CaughtUp { member, .. } => walks.retain(|(known, ..)| *known != member),
+                Event::CaughtUp { member, .. } => scans.retain(|(known, ..)| *known != member),
                 Event::Ended {
                     member,
                     incarnation,
@@ -162,16 +162,16 @@ impl Cluster {
                 _ => {}
             }
         }
-        walks.retain_mut(|(member, walk, left)| {
+        scans.retain_mut(|(member, scan, left)| {
             while *left > 0
                 && replicator
-                    .submit_image(now, *member, *walk, b"entries")
+                    .submit_snapshot(now, *member, *scan, b"entries")
                     .is_ok()
             {
                 *left -= 1;
             }
             if *left == 0 {
-                let _ = replicator.finish_image(now, *member, *walk, ImageKind::Changes);
+                let _ = replicator.finish_snapshot(now, *member, *scan, SnapshotKind::Changes);
             }
             *left > 0
         });
@@ -189,13 +189,13 @@ impl Cluster {
     }
 }
 
-/// A participant has something loose of the dead and walks for the other, whose word does not come back: it is given up, walked for
-/// again, and heard again in the middle of that. Also the test of the planted bug `OwedImageForgotten`.
-pub(crate) fn an_owed_image_goes_on_when_its_member_is_heard_again() {
+/// A participant has something loose of the dead and scans for the other, whose word does not come back: it is given up, scanned for
+/// again, and heard again in the middle of that. Also the test of the planted bug `OwedSnapshotForgotten`.
+pub(crate) fn an_owed_snapshot_goes_on_when_its_member_is_heard_again() {
     const DEAD: u16 = 1;
     const SERVER: u16 = 2;
     const SERVED: u16 = 3;
-    let mut cluster = Cluster::new(3, LONG_IMAGE);
+    let mut cluster = Cluster::new(3, LONG_SNAPSHOT);
     cluster.run(50, |_, _, _| true);
     cluster.group(DEAD, None);
     cluster.group(DEAD, Some(SERVER));
@@ -206,7 +206,7 @@ pub(crate) fn an_owed_image_goes_on_when_its_member_is_heard_again() {
         cluster.exchange(both);
         cluster.now = Time(cluster.now.0 + 1_000);
         let server = &mut cluster.of(SERVER).replicator;
-        if server.counters().walks_begun > 0 {
+        if server.counters().scans_begun > 0 {
             break;
         }
     }
@@ -228,12 +228,12 @@ pub(crate) fn an_owed_image_goes_on_when_its_member_is_heard_again() {
         served.map(|served| served.standing)
     };
     assert_eq!(standing(&mut cluster), Some(Standing::Absent));
-    // Something happens at the server, so that it judges again who lacks what: the walk begins again, and a window of it goes.
+    // Something happens at the server, so that it judges again who lacks what: the scan begins again, and a window of it goes.
     cluster.run(5, one_way);
     let server = &cluster.of(SERVER).replicator;
-    assert_eq!(server.counters().walks_begun, 2);
-    assert!(!cluster.of(SERVER).walks.is_empty(), "most is still to go");
-    // Then the way is good in both directions. What it says first is what it has of the stream: of the image its word was lost once more.
+    assert_eq!(server.counters().scans_begun, 2);
+    assert!(!cluster.of(SERVER).scans.is_empty(), "most is still to go");
+    // Then the way is good in both directions. What it says first is what it has of the stream: of the snapshot its word was lost once more.
     let acknowledges = |from: u16, to: u16, destination: Destination| {
         both(from, to, destination) && (from == SERVER || destination == Destination::All)
     };
@@ -244,18 +244,18 @@ pub(crate) fn an_owed_image_goes_on_when_its_member_is_heard_again() {
         let ended: Vec<_> = cluster.of(member).replicator.ended().collect();
         assert!(cluster.all_closed(member), "at {member}: {ended:?}");
     }
-    assert!(cluster.of(SERVER).walks.is_empty());
+    assert!(cluster.of(SERVER).scans.is_empty());
 }
 
 #[test]
-fn an_image_that_is_owed_goes_on_when_its_member_is_heard_again() {
-    an_owed_image_goes_on_when_its_member_is_heard_again();
+fn an_snapshot_that_is_owed_goes_on_when_its_member_is_heard_again() {
+    an_owed_snapshot_goes_on_when_its_member_is_heard_again();
 }
 
-/// Two have something loose of the dead and walk for all. The image of the first of them joins the second after the second began to
-/// walk for the third, and the first dies: what that walk contains is not what the second holds by then. Also the test of the
+/// Two have something loose of the dead and scan for all. The snapshot of the first of them joins the second after the second began to
+/// scan for the third, and the first dies: what that scan contains is not what the second holds by then. Also the test of the
 /// planted bug `OldHoldingsCount`.
-pub(crate) fn what_an_image_contains_is_of_the_epoch_in_which_it_began() {
+pub(crate) fn what_an_snapshot_contains_is_of_the_epoch_in_which_it_began() {
     const DEAD: u16 = 1;
     const DYING: u16 = 2;
     const SERVER: u16 = 3;
@@ -266,28 +266,28 @@ pub(crate) fn what_an_image_contains_is_of_the_epoch_in_which_it_began() {
     cluster.group(DEAD, Some(DYING));
     cluster.group(DEAD, Some(SERVER));
     cluster.install(2, &[DYING, SERVER, SERVED]);
-    // What the dying one sends comes to the server alone, but for its reports. The served one has the server's image, and does not
+    // What the dying one sends comes to the server alone, but for its reports. The served one has the server's snapshot, and does not
     // join it yet.
     cluster.of(SERVED).holds_back.push(MemberId(SERVER));
     cluster.run(100, |from, to, destination| {
-        let image = destination == Destination::One(MemberId(SERVED));
-        from != DEAD && to != DEAD && !(from == DYING && image)
+        let snapshot = destination == Destination::One(MemberId(SERVED));
+        from != DEAD && to != DEAD && !(from == DYING && snapshot)
     });
-    let joined = cluster.of(SERVER).replicator.counters().images_joined;
+    let joined = cluster.of(SERVER).replicator.counters().snapshots_joined;
     assert_eq!(joined, 1, "the server has what the dying one had");
     let held = cluster.of(SERVED);
-    assert_eq!(held.ends.0.len(), 1, "the server's image came whole");
-    assert_eq!(held.replicator.counters().image_chunks_delivered, 1);
+    assert_eq!(held.ends.0.len(), 1, "the server's snapshot came whole");
+    assert_eq!(held.replicator.counters().snapshot_chunks_delivered, 1);
 
     cluster.install(3, &[SERVER, SERVED]);
-    cluster.of(SERVER).walked_for.clear();
-    // It joins the image now, before it says anything in this epoch.
+    cluster.of(SERVER).scanned_for.clear();
+    // It joins the snapshot now, before it says anything in this epoch.
     cluster.of(SERVED).holds_back.clear();
     cluster.drive(SERVED);
     cluster.run(100, |from, to, _| from > DYING && to > DYING);
-    let walked_for = &cluster.of(SERVER).walked_for;
+    let scanned_for = &cluster.of(SERVER).scanned_for;
     assert_eq!(
-        walked_for,
+        scanned_for,
         &[MemberId(SERVED)],
         "what the dying one had, and the server has, comes to the served one"
     );
@@ -297,13 +297,13 @@ pub(crate) fn what_an_image_contains_is_of_the_epoch_in_which_it_began() {
 }
 
 #[test]
-fn what_an_image_contains_counts_in_the_epoch_in_which_it_began() {
-    what_an_image_contains_is_of_the_epoch_in_which_it_began();
+fn what_an_snapshot_contains_counts_in_the_epoch_in_which_it_began() {
+    what_an_snapshot_contains_is_of_the_epoch_in_which_it_began();
 }
 
-/// One that fell off another's log was served by an image, which also brought what a third wrote after it began. The server and the
-/// third die before that is heard of the third itself. Also the test of the planted bug `JoinedImageForgotten`.
-pub(crate) fn what_an_image_brought_of_the_dead_is_passed_on() {
+/// One that fell off another's log was served by a snapshot, which also brought what a third wrote after it began. The server and the
+/// third die before that is heard of the third itself. Also the test of the planted bug `JoinedSnapshotForgotten`.
+pub(crate) fn what_an_snapshot_brought_of_the_dead_is_passed_on() {
     const WRITER: u16 = 1;
     const SERVER: u16 = 2;
     const SERVED: u16 = 3;
@@ -320,30 +320,30 @@ pub(crate) fn what_an_image_brought_of_the_dead_is_passed_on() {
         cluster.drive(WRITER);
         cluster.now = Time(cluster.now.0 + 1_000);
     }
-    let walks = cluster.of(SERVER).replicator.counters().walks_begun;
-    assert_eq!(walks, 1, "the served one fell off the log");
-    // The group comes to the server alone, which walks from now on.
+    let scans = cluster.of(SERVER).replicator.counters().scans_begun;
+    assert_eq!(scans, 1, "the served one fell off the log");
+    // The group comes to the server alone, which scans from now on.
     cluster.group(WRITER, Some(SERVER));
     cluster.run(50, |from, to, _| from != WRITER && to != WRITER);
-    let joined = cluster.of(SERVED).replicator.counters().images_joined;
+    let joined = cluster.of(SERVED).replicator.counters().snapshots_joined;
     assert_eq!(joined, 1);
 
     cluster.install(2, &[SERVED, OTHER]);
     cluster.run(100, |from, to, _| from > SERVER && to > SERVER);
-    assert_eq!(cluster.of(SERVED).walked_for, [MemberId(OTHER)]);
+    assert_eq!(cluster.of(SERVED).scanned_for, [MemberId(OTHER)]);
     for member in [SERVED, OTHER] {
         assert!(cluster.all_closed(member), "at {member}");
     }
 }
 
 #[test]
-fn what_an_image_brought_of_the_dead_comes_to_all_survivors() {
-    what_an_image_brought_of_the_dead_is_passed_on();
+fn what_an_snapshot_brought_of_the_dead_comes_to_all_survivors() {
+    what_an_snapshot_brought_of_the_dead_is_passed_on();
 }
 
-/// The same, where an image that began in an epoch before is joined in this one, and its server dies in the next.
+/// The same, where a snapshot that began in an epoch before is joined in this one, and its server dies in the next.
 #[test]
-fn what_an_image_of_an_earlier_epoch_brought_comes_to_all_survivors() {
+fn what_an_snapshot_of_an_earlier_epoch_brought_comes_to_all_survivors() {
     const DEAD: u16 = 1;
     const SERVER: u16 = 2;
     const SERVED: u16 = 3;
@@ -355,53 +355,53 @@ fn what_an_image_of_an_earlier_epoch_brought_comes_to_all_survivors() {
     cluster.install(2, &[SERVER, SERVED, OTHER]);
     cluster.of(SERVED).holds_back.push(MemberId(SERVER));
     cluster.run(100, |from, to, destination| {
-        let image = destination == Destination::One(MemberId(OTHER));
-        from != DEAD && to != DEAD && !(from == SERVER && image)
+        let snapshot = destination == Destination::One(MemberId(OTHER));
+        from != DEAD && to != DEAD && !(from == SERVER && snapshot)
     });
     assert_eq!(cluster.of(SERVED).ends.0.len(), 1);
     cluster.install(3, &[SERVER, SERVED, OTHER]);
     cluster.of(SERVED).holds_back.clear();
     cluster.drive(SERVED);
-    let joined = cluster.of(SERVED).replicator.counters().images_joined;
+    let joined = cluster.of(SERVED).replicator.counters().snapshots_joined;
     assert_eq!(joined, 1);
     cluster.install(4, &[SERVED, OTHER]);
     cluster.run(100, |from, to, _| from > SERVER && to > SERVER);
-    assert_eq!(cluster.of(SERVED).walked_for, [MemberId(OTHER)]);
+    assert_eq!(cluster.of(SERVED).scanned_for, [MemberId(OTHER)]);
     for member in [SERVED, OTHER] {
         assert!(cluster.all_closed(member), "at {member}");
     }
 }
 
-/// A part of an image that is owed of the dead came, and its server dies before the rest does: what is in the part may be known to
-/// nobody else. Also the test of the planted bug `HalfImageForgotten`.
-pub(crate) fn a_part_of_an_owed_image_is_passed_on() {
+/// A part of a snapshot that is owed of the dead came, and its server dies before the rest does: what is in the part may be known to
+/// nobody else. Also the test of the planted bug `HalfSnapshotForgotten`.
+pub(crate) fn a_part_of_an_owed_snapshot_is_passed_on() {
     const DEAD: u16 = 1;
     const SERVER: u16 = 2;
     const SERVED: u16 = 3;
     const OTHER: u16 = 4;
-    let mut cluster = Cluster::new(4, LONG_IMAGE);
+    let mut cluster = Cluster::new(4, LONG_SNAPSHOT);
     cluster.run(50, |_, _, _| true);
     cluster.group(DEAD, None);
     cluster.group(DEAD, Some(SERVER));
     cluster.install(2, &[SERVER, SERVED, OTHER]);
-    // A window of the image comes, and what the server says to all. What is said to it of its image is lost.
+    // A window of the snapshot comes, and what the server says to all. What is said to it of its snapshot is lost.
     cluster.run(100, |from, to, destination| {
         let lost = destination == Destination::One(MemberId(SERVER))
             || destination == Destination::One(MemberId(OTHER));
         from != DEAD && to != DEAD && !lost
     });
     let counters = cluster.of(SERVED).replicator.counters();
-    assert!(counters.image_chunks_delivered > 0 && counters.images_joined == 0);
+    assert!(counters.snapshot_chunks_delivered > 0 && counters.snapshots_joined == 0);
 
     cluster.install(3, &[SERVED, OTHER]);
     cluster.run(100, |from, to, _| from > SERVER && to > SERVER);
-    assert_eq!(cluster.of(SERVED).walked_for, [MemberId(OTHER)]);
+    assert_eq!(cluster.of(SERVED).scanned_for, [MemberId(OTHER)]);
     for member in [SERVED, OTHER] {
         assert!(cluster.all_closed(member), "at {member}");
     }
 }
 
 #[test]
-fn a_part_of_an_image_of_the_dead_comes_to_all_survivors() {
-    a_part_of_an_owed_image_is_passed_on();
+fn a_part_of_an_snapshot_of_the_dead_comes_to_all_survivors() {
+    a_part_of_an_owed_snapshot_is_passed_on();
 }

@@ -10,14 +10,14 @@ use crate::world::World;
 const OF_MEMBERSHIP: [Mutant; 11] = [
     Mutant::JoinsOutOfOrder,
     Mutant::OldHoldingsCount,
-    Mutant::JoinedImageForgotten,
-    Mutant::OwedImageForgotten,
+    Mutant::JoinedSnapshotForgotten,
+    Mutant::OwedSnapshotForgotten,
     Mutant::ClosesAlone,
     Mutant::CutBeforeConfirmed,
     Mutant::ReadyInMidGroup,
     Mutant::NewcomerAcknowledges,
     Mutant::MarksOutliveIncarnations,
-    Mutant::HalfImageForgotten,
+    Mutant::HalfSnapshotForgotten,
     Mutant::StableWithoutTheDead,
 ];
 
@@ -28,20 +28,20 @@ fn every_planted_bug_is_found() {
         mutant::select(Some(planted));
         let killed = (0..400).find_map(|seed| {
             let run = std::panic::catch_unwind(|| match planted {
-                Mutant::HalfImageForgotten => {
-                    owed::a_part_of_an_owed_image_is_passed_on();
+                Mutant::HalfSnapshotForgotten => {
+                    owed::a_part_of_an_owed_snapshot_is_passed_on();
                     Ok(())
                 }
-                Mutant::OwedImageForgotten => {
-                    owed::an_owed_image_goes_on_when_its_member_is_heard_again();
+                Mutant::OwedSnapshotForgotten => {
+                    owed::an_owed_snapshot_goes_on_when_its_member_is_heard_again();
                     Ok(())
                 }
                 Mutant::OldHoldingsCount => {
-                    owed::what_an_image_contains_is_of_the_epoch_in_which_it_began();
+                    owed::what_an_snapshot_contains_is_of_the_epoch_in_which_it_began();
                     Ok(())
                 }
-                Mutant::JoinedImageForgotten => {
-                    owed::what_an_image_brought_of_the_dead_is_passed_on();
+                Mutant::JoinedSnapshotForgotten => {
+                    owed::what_an_snapshot_brought_of_the_dead_is_passed_on();
                     Ok(())
                 }
                 _ => World::new(seed).run().map(|_| ()),

@@ -1,8 +1,8 @@
 //! What seeds meet too rarely, step by step.
 
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, ImageEnd, ImageKind, PAYLOAD_BYTES_MIN, Replicator,
-    Roster, Standing,
+    Config, Deliver, Destination, Event, PAYLOAD_BYTES_MIN, Replicator, Roster, SnapshotEnd,
+    SnapshotKind, Standing,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
@@ -43,10 +43,10 @@ fn all_arrives(from: &mut Replicator, to: &mut Replicator, now: Time) {
     }
 }
 
-/// One member fell off the log of another, got the first part of its image, and that one died: what is in the part may be
-/// known to nobody else, so anyone who got it walks for the third.
+/// One member fell off the log of another, got the first part of its snapshot, and that one died: what is in the part may be
+/// known to nobody else, so anyone who got it scans for the third.
 #[test]
-fn a_part_of_an_image_is_passed_on() {
+fn a_part_of_an_snapshot_is_passed_on() {
     let [mut dying, mut served, mut third] = MEMBERS.map(replicator);
     let mut now = Time(1_000);
     all_arrives(&mut served, &mut dying, now);
@@ -59,16 +59,16 @@ fn a_part_of_an_image_is_passed_on() {
         all_arrives(&mut third, &mut dying, now);
         all_arrives(&mut served, &mut dying, now);
     }
-    let walk = std::iter::from_fn(|| dying.poll_event()).find_map(|event| match event {
-        Event::LaggingReplica { member, walk, .. } if member == MEMBERS[1] => Some(walk),
+    let scan = std::iter::from_fn(|| dying.poll_event()).find_map(|event| match event {
+        Event::LaggingReplica { member, scan, .. } if member == MEMBERS[1] => Some(scan),
         _ => None,
     });
-    let walk = walk.expect("the second member fell off the log");
+    let scan = scan.expect("the second member fell off the log");
     dying
-        .submit_image(now, MEMBERS[1], walk, b"entries")
+        .submit_snapshot(now, MEMBERS[1], scan, b"entries")
         .expect("room for a part");
     all_arrives(&mut dying, &mut served, now);
-    assert_eq!(served.counters().image_chunks_delivered, 1);
+    assert_eq!(served.counters().snapshot_chunks_delivered, 1);
     third.poll_event();
 
     let roster = Roster {
@@ -87,16 +87,17 @@ fn a_part_of_an_image_is_passed_on() {
             .map(|out| out.standing);
         assert_eq!(out, Some(Standing::Out));
     }
-    let mut walked = false;
+    let mut scanned = false;
     for _ in 0..20 {
         now = Time(now.0 + 25_000);
         all_arrives(&mut served, &mut third, now);
         all_arrives(&mut third, &mut served, now);
         while let Some(event) = served.poll_event() {
-            walked |= matches!(event, Event::LaggingReplica { member, .. } if member == MEMBERS[2]);
+            scanned |=
+                matches!(event, Event::LaggingReplica { member, .. } if member == MEMBERS[2]);
         }
     }
-    assert!(walked, "part of an image stayed where it was");
+    assert!(scanned, "part of a snapshot stayed where it was");
 }
 
 /// A member that joins is alone once the one that was to let it in is gone, or from the start; then another joins it.
@@ -138,16 +139,17 @@ fn anyone_who_is_alone_in_its_epoch_is_ready() {
             .install(now, &roster(4, &MEMBERS[1..]), &mut Nowhere)
             .expect("a good roster");
     }
-    let mut walked = false;
+    let mut scanned = false;
     for _ in 0..20 {
         now = Time(now.0 + 25_000);
         all_arrives(&mut other, &mut alone, now);
         all_arrives(&mut alone, &mut other, now);
         while let Some(event) = alone.poll_event() {
-            walked |= matches!(event, Event::LaggingReplica { member, .. } if member == MEMBERS[2]);
+            scanned |=
+                matches!(event, Event::LaggingReplica { member, .. } if member == MEMBERS[2]);
         }
     }
-    assert!(walked, "who was alone lets the next one in");
+    assert!(scanned, "who was alone lets the next one in");
 }
 
 /// So many members that not all that there is to say of them fits one of the shortest messages.
@@ -170,16 +172,16 @@ fn one_of_many(member: u16, incarnation: u64) -> Replicator {
     Replicator::new(config, Time::ZERO).expect("a good configuration")
 }
 
-/// What a driver owes its replicator: everything that comes is applied at once, images are one entry long.
+/// What a driver owes its replicator: everything that comes is applied at once, snapshots are one entry long.
 fn drive(replicator: &mut Replicator, ends: &mut Ends, now: Time) {
-    for (from, walk) in ends.0.drain(..) {
-        replicator.image_applied(now, from, walk, &mut Ends::default());
+    for (from, scan) in ends.0.drain(..) {
+        replicator.snapshot_applied(now, from, scan, &mut Ends::default());
     }
     while let Some(event) = replicator.poll_event() {
         match event {
-            Event::LaggingReplica { member, walk, .. } => {
-                let _ = replicator.submit_image(now, member, walk, b"entries");
-                let _ = replicator.finish_image(now, member, walk, ImageKind::Changes);
+            Event::LaggingReplica { member, scan, .. } => {
+                let _ = replicator.submit_snapshot(now, member, scan, b"entries");
+                let _ = replicator.finish_snapshot(now, member, scan, SnapshotKind::Changes);
             }
             Event::Ended {
                 member,
@@ -204,8 +206,8 @@ struct Ends(Vec<(MemberId, u32)>);
 
 impl Deliver for Ends {
     fn group(&mut self, _: MemberId, _: Incarnation, _: u64, _: &[u8]) {}
-    fn image_end(&mut self, end: ImageEnd<'_>) {
-        self.0.push((end.from, end.walk));
+    fn snapshot_end(&mut self, end: SnapshotEnd<'_>) {
+        self.0.push((end.from, end.scan));
     }
 }
 
@@ -214,7 +216,7 @@ fn round(cluster: &mut [Replicator], now: Time) {
     round_but(cluster, None, now);
 }
 
-/// The same, but one of them never has its image.
+/// The same, but one of them never has its snapshot.
 fn round_but(cluster: &mut [Replicator], slow: Option<usize>, now: Time) {
     let mut sent = Vec::new();
     for member in cluster.iter_mut() {
@@ -302,11 +304,11 @@ fn many_return_at_once_though_messages_are_short() {
             "{ready} of {MANY} are ready; {open:?} incarnations are open at one"
         );
     }
-    let walks: u64 = cluster
+    let scans: u64 = cluster
         .iter()
-        .map(|member| member.counters().walks_begun)
+        .map(|member| member.counters().scans_begun)
         .sum();
-    println!("{rounds} rounds, {walks} walks");
+    println!("{rounds} rounds, {scans} scans");
 }
 
 /// Who began to join before, and may have heard of a newcomer's earlier incarnation what nobody else has, is waited for: not without end.
@@ -343,7 +345,7 @@ fn a_newcomer_waits_a_minute_for_who_cannot_join() {
     let now = rounds(&mut cluster, 8, None);
     cluster[2] = one_of_many(2, 2);
     install(&mut cluster, 3, [1, 1, 2, 1], now);
-    // It hears the first incarnation of the other, and has no image.
+    // It hears the first incarnation of the other, and has no snapshot.
     let now = rounds(&mut cluster, 40, Some(2));
     assert!(!cluster[2].is_ready());
     cluster[3] = one_of_many(3, 2);
@@ -355,18 +357,18 @@ fn a_newcomer_waits_a_minute_for_who_cannot_join() {
     assert!(!cluster[2].is_ready());
 }
 
-/// The walk whose image came whole.
+/// The scan whose snapshot came whole.
 #[derive(Default)]
 struct Whole(Option<(MemberId, u32)>);
 
 impl Deliver for Whole {
     fn group(&mut self, _: MemberId, _: Incarnation, _: u64, _: &[u8]) {}
-    fn image_end(&mut self, end: ImageEnd<'_>) {
-        self.0 = Some((end.from, end.walk));
+    fn snapshot_end(&mut self, end: SnapshotEnd<'_>) {
+        self.0 = Some((end.from, end.scan));
     }
 }
 
-/// Each step of a join waits for what the other says next: none waits for a keep-alive, and a window of the image goes out
+/// Each step of a join waits for what the other says next: none waits for a keep-alive, and a window of the snapshot goes out
 /// every time that half of one has arrived.
 #[test]
 fn a_join_waits_for_no_keep_alive() {
@@ -391,7 +393,7 @@ fn a_join_waits_for_no_keep_alive() {
             .expect("a good roster");
     }
     let keep_alive = known.config().keep_alive;
-    let (mut walk, mut left, mut whole) = (None, CHUNKS, Whole::default());
+    let (mut scan, mut left, mut whole) = (None, CHUNKS, Whole::default());
     let mut ready_at = None;
     for step in 0..2_000 {
         let now = Time(50 * step);
@@ -401,27 +403,27 @@ fn a_join_waits_for_no_keep_alive() {
                 .handle(now, MEMBERS[0], LIFE, &bytes, &mut whole)
                 .expect("an honest message");
         }
-        if let Some((from, walk)) = whole.0.take() {
-            newcomer.image_applied(now, from, walk, &mut Nowhere);
+        if let Some((from, scan)) = whole.0.take() {
+            newcomer.snapshot_applied(now, from, scan, &mut Nowhere);
         }
         all_arrives(&mut newcomer, &mut known, now);
         while let Some(event) = known.poll_event() {
-            if let Event::LaggingReplica { walk: number, .. } = event {
-                (walk, left) = (Some(number), CHUNKS);
+            if let Event::LaggingReplica { scan: number, .. } = event {
+                (scan, left) = (Some(number), CHUNKS);
             }
         }
-        if let Some(number) = walk {
-            while left > 0 && known.image_room(MEMBERS[1]) > 0 {
+        if let Some(number) = scan {
+            while left > 0 && known.snapshot_room(MEMBERS[1]) > 0 {
                 known
-                    .submit_image(now, MEMBERS[1], number, b"entries")
+                    .submit_snapshot(now, MEMBERS[1], number, b"entries")
                     .expect("there is room");
                 left -= 1;
             }
             if left == 0 {
                 known
-                    .finish_image(now, MEMBERS[1], number, ImageKind::Full)
-                    .expect("the walk goes on");
-                walk = None;
+                    .finish_snapshot(now, MEMBERS[1], number, SnapshotKind::Full)
+                    .expect("the scan goes on");
+                scan = None;
             }
         }
         if newcomer.is_ready() {

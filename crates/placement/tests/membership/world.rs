@@ -9,7 +9,7 @@ use asterism_placement::replicated::{
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
-use crate::host::{Host, Known, MemberIncarnation, Walks};
+use crate::host::{Host, Known, MemberIncarnation, SnapshotScans};
 use crate::random::Random;
 
 mod leaving;
@@ -50,7 +50,7 @@ pub(crate) struct Report {
     pub(crate) returns: u64,
     pub(crate) closed: u64,
     pub(crate) skipped: u64,
-    pub(crate) walks: u64,
+    pub(crate) scans: u64,
     pub(crate) heal_us: u64,
     pub(crate) trace: u64,
     /// Times that nothing could be changed, because too few members had joined.
@@ -64,7 +64,7 @@ pub(crate) struct World {
     incarnations: Vec<u64>,
     /// The latest roster, and who takes part in it.
     roster: Roster,
-    walks: Walks,
+    scans: SnapshotScans,
     /// Hosts that died or were evicted, as they were.
     dead: Vec<Host>,
     /// Incarnations that left gracefully, with all that they wrote.
@@ -101,7 +101,7 @@ impl World {
                 members,
                 assignment: Vec::new(),
             },
-            walks: Walks::new(),
+            scans: SnapshotScans::new(),
             dead: Vec::new(),
             left: Vec::new(),
             queue: BinaryHeap::new(),
@@ -392,11 +392,11 @@ impl World {
         let Some(host) = &mut self.hosts[place] else {
             return Ok(());
         };
-        let busy = host.apply(now, budget, &self.walks);
-        let walks_begun = host.walks_begun;
-        host.serve(now, &mut self.walks);
-        if host.walks_begun > walks_begun && self.random.chance(8) {
-            // Who walks dies in the middle of it.
+        let busy = host.apply(now, budget, &self.scans);
+        let scans_begun = host.scans_begun;
+        host.serve(now, &mut self.scans);
+        if host.scans_begun > scans_begun && self.random.chance(8) {
+            // Who scans dies in the middle of it.
             let soon = now + Duration::from_micros(self.random.below(8_000));
             self.happens(soon, Happening::Die(place));
         }
@@ -416,7 +416,7 @@ impl World {
             return Err(format!("{:?}: {fault}", host.incarnation));
         }
         let from = host.incarnation;
-        let walking = host.is_walking();
+        let scanning = host.is_scanning();
         let timeout = host.replicator.poll_timeout();
         for (destination, bytes) in messages {
             for to in (0..self.hosts.len()).filter(|&to| to != place) {
@@ -442,7 +442,7 @@ impl World {
         if timeout < Time::MAX || busy {
             self.wake(
                 place,
-                if busy || walking {
+                if busy || scanning {
                     timeout.min(soon)
                 } else {
                     timeout
@@ -494,7 +494,7 @@ impl World {
             let own = of(&host.known, incarnation);
             if host.replicator.epoch() == self.roster.epoch {
                 for witness in self.living(host) {
-                    // Who joins now is brought it by its image.
+                    // Who joins now is brought it by its snapshot.
                     if witness.replicator.is_ready() && of(&witness.known, incarnation) != own {
                         return Err(format!(
                             "{:?} calls {incarnation:?} closed; {:?} has other groups of it: {:?}",
@@ -666,9 +666,9 @@ impl World {
             let counters = host.replicator.counters();
             total.0 += counters.incarnations_closed;
             total.1 += counters.groups_skipped;
-            total.2 += host.walks_begun;
+            total.2 += host.scans_begun;
         }
-        (self.report.closed, self.report.skipped, self.report.walks) = total;
+        (self.report.closed, self.report.skipped, self.report.scans) = total;
         Ok(())
     }
 

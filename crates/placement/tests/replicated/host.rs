@@ -1,9 +1,9 @@
-//! A host with a toy table above its replicator: it commits, applies in its own time, and walks its table for lagging_replicas.
+//! A host with a toy table above its replicator: it commits, applies in its own time, and scans its table for lagging_replicas.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use asterism_placement::replicated::{
-    Config, Deliver, Event, ImageEnd, ImageError, ImageKind, Replicator,
+    Config, Deliver, Event, Replicator, SnapshotEnd, SnapshotError, SnapshotKind,
 };
 use asterism_placement::{Incarnation, MemberId, Time};
 
@@ -57,9 +57,9 @@ enum Item {
         sequence: u64,
     },
     Chunk(Vec<u8>),
-    ImageEnd {
+    SnapshotEnd {
         from: MemberId,
-        walk: u32,
+        scan: u32,
         vector: Vec<(MemberId, u64)>,
     },
 }
@@ -99,23 +99,23 @@ impl Deliver for Inbox {
         self.items.push_back(Item::Group { origin, sequence });
     }
 
-    fn image(&mut self, _: MemberId, _: u32, chunk: &[u8]) {
+    fn snapshot(&mut self, _: MemberId, _: u32, chunk: &[u8]) {
         self.items.push_back(Item::Chunk(chunk.to_vec()));
     }
 
-    fn image_end(&mut self, end: ImageEnd<'_>) {
+    fn snapshot_end(&mut self, end: SnapshotEnd<'_>) {
         let vector = end.vector.to_vec();
-        self.items.push_back(Item::ImageEnd {
+        self.items.push_back(Item::SnapshotEnd {
             from: end.from,
-            walk: end.walk,
+            scan: end.scan,
             vector,
         });
     }
 }
 
-/// A walk for a lagging.
-struct Walk {
-    walk: u32,
+/// A scan for a lagging.
+struct SnapshotScan {
+    scan: u32,
     beyond: Vec<(MemberId, u64)>,
     next_key: u32,
 }
@@ -131,8 +131,8 @@ pub(crate) struct Host {
     pub(crate) head_when_applied: Vec<Vec<u64>>,
     /// When each own group was committed, in the world's time.
     pub(crate) committed_at: Vec<Time>,
-    walks: BTreeMap<MemberId, Walk>,
-    pub(crate) walks_begun: u64,
+    scans: BTreeMap<MemberId, SnapshotScan>,
+    pub(crate) scans_begun: u64,
     member: MemberId,
 }
 
@@ -152,8 +152,8 @@ impl Host {
             extras: BTreeSet::new(),
             head_when_applied: vec![vec![0]; members.len()],
             committed_at: Vec::new(),
-            walks: BTreeMap::new(),
-            walks_begun: 0,
+            scans: BTreeMap::new(),
+            scans_begun: 0,
             member,
         }
     }
@@ -202,15 +202,15 @@ impl Host {
                         *stamp = (*stamp).max((sequence, origin));
                     }
                 }
-                Item::ImageEnd { from, walk, vector } => {
+                Item::SnapshotEnd { from, scan, vector } => {
                     for (origin, sequence) in vector {
                         if origin != self.member {
                             self.advance(local, origin, sequence);
                         }
                     }
                     self.replicator
-                        .image_applied(local, from, walk, &mut self.inbox);
-                    // What was applied above a gap that the image closed is now part of the prefix.
+                        .snapshot_applied(local, from, scan, &mut self.inbox);
+                    // What was applied above a gap that the snapshot closed is now part of the prefix.
                     for (origin, &prefix) in self.applied.iter().enumerate() {
                         self.replicator.applied(local, name(origin), prefix);
                     }
@@ -236,27 +236,27 @@ impl Host {
         }
     }
 
-    /// Takes events and goes on with the walks.
+    /// Takes events and goes on with the scans.
     pub(crate) fn serve(&mut self, local: Time) {
         while let Some(event) = self.replicator.poll_event() {
             match event {
                 Event::LaggingReplica {
                     member,
-                    walk,
+                    scan,
                     beyond,
                 } => {
-                    self.walks_begun += 1;
-                    self.walks.insert(
+                    self.scans_begun += 1;
+                    self.scans.insert(
                         member,
-                        Walk {
-                            walk,
+                        SnapshotScan {
+                            scan,
                             beyond,
                             next_key: 0,
                         },
                     );
                 }
                 Event::CaughtUp { member, .. } => {
-                    self.walks.remove(&member);
+                    self.scans.remove(&member);
                 }
                 Event::Heard { .. }
                 | Event::Ended { .. }
@@ -266,14 +266,14 @@ impl Host {
             }
         }
         let mut done = Vec::new();
-        for (&member, walk) in &mut self.walks {
+        for (&member, scan) in &mut self.scans {
             // One bucket of a few keys a turn, so that the table changes under the cursor.
-            if self.replicator.image_room(member) == 0 {
+            if self.replicator.snapshot_room(member) == 0 {
                 continue;
             }
-            let bucket = walk.next_key..walk.next_key + 5;
+            let bucket = scan.next_key..scan.next_key + 5;
             let is_beyond = |&(sequence, origin): &Stamp| {
-                let has = walk.beyond.iter().find(|(member, _)| member.0 == origin);
+                let has = scan.beyond.iter().find(|(member, _)| member.0 == origin);
                 has.is_none_or(|&(_, through)| sequence > through)
             };
             let mut chunk = Vec::new();
@@ -286,31 +286,34 @@ impl Host {
                 chunk.extend_from_slice(&stamp.0.to_le_bytes());
                 chunk.extend_from_slice(&stamp.1.to_le_bytes());
             }
-            walk.next_key = bucket.end;
+            scan.next_key = bucket.end;
             let sent = if chunk.is_empty() {
                 Ok(())
             } else {
                 self.replicator
-                    .submit_image(local, member, walk.walk, &chunk)
+                    .submit_snapshot(local, member, scan.scan, &chunk)
             };
             match sent {
-                Ok(()) if u64::from(walk.next_key) >= KEYS => {
-                    let _ =
-                        self.replicator
-                            .finish_image(local, member, walk.walk, ImageKind::Changes);
+                Ok(()) if u64::from(scan.next_key) >= KEYS => {
+                    let _ = self.replicator.finish_snapshot(
+                        local,
+                        member,
+                        scan.scan,
+                        SnapshotKind::Changes,
+                    );
                     done.push(member);
                 }
                 Ok(()) => {}
-                Err(ImageError::Busy) => walk.next_key = bucket.start,
+                Err(SnapshotError::Busy) => scan.next_key = bucket.start,
                 Err(_) => done.push(member),
             }
         }
         for member in done {
-            self.walks.remove(&member);
+            self.scans.remove(&member);
         }
     }
 
-    pub(crate) fn is_walking(&self) -> bool {
-        !self.walks.is_empty()
+    pub(crate) fn is_scanning(&self) -> bool {
+        !self.scans.is_empty()
     }
 }

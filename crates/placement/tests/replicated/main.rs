@@ -45,19 +45,19 @@ fn every_seed_ends_equal() {
     reports.extend(half.join().expect("a seed failed"));
     for report in reports {
         total.steps += report.steps;
-        total.walks += report.walks;
-        total.images_joined += report.images_joined;
+        total.scans += report.scans;
+        total.snapshots_joined += report.snapshots_joined;
         total.retransmitted += report.retransmitted;
         total.refused += report.refused;
         total.heal_us = total.heal_us.max(report.heal_us);
     }
     println!("{seeds} seeds: {total:?} (heal_us is the longest)");
     assert!(
-        total.walks > seeds / 20,
+        total.scans > seeds / 20,
         "lagging_replicas were served: {total:?}"
     );
     assert!(
-        total.images_joined > seeds / 20
+        total.snapshots_joined > seeds / 20
             && total.retransmitted > SEEDS
             && total.refused > SEEDS / 10
     );

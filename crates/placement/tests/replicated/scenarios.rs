@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, GROUP_BYTES_MAX, ImageKind, PAYLOAD_BYTES_MIN, Refused,
-    Replicator, Roster, Standing, SubmitError,
+    Config, Deliver, Destination, Event, GROUP_BYTES_MAX, PAYLOAD_BYTES_MIN, Refused, Replicator,
+    Roster, SnapshotKind, Standing, SubmitError,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
@@ -499,12 +499,12 @@ fn a_silent_member_does_not_stop_the_others() {
         .find_map(|event| match event {
             Event::LaggingReplica {
                 member: C,
-                walk,
+                scan,
                 beyond,
-            } => Some((walk, beyond)),
+            } => Some((scan, beyond)),
             _ => None,
         })
-        .expect("the walk begins when it is heard");
+        .expect("the scan begins when it is heard");
     let last = lagging.1.iter().find(|entry| entry.0 == A).unwrap().1;
     assert!(last < 2_500, "C acknowledged {last}");
 
@@ -513,13 +513,13 @@ fn a_silent_member_does_not_stop_the_others() {
         since.is_some_and(|since| Time(20_000) < since && since < Time(520_000)),
         "it lags since it fell off the log, not since it is served: {since:?}"
     );
-    let (walk, now) = (lagging.0, few.now);
+    let (scan, now) = (lagging.0, few.now);
     let a = few.node(A);
-    a.submit_image(now, C, walk, b"entries").unwrap();
-    a.finish_image(now, C, walk, ImageKind::Full).unwrap();
+    a.submit_snapshot(now, C, scan, b"entries").unwrap();
+    a.finish_snapshot(now, C, scan, SnapshotKind::Full).unwrap();
     few.run_for(Duration::from_millis(20), |_, _, _| false);
     let now = few.now;
-    few.nodes[2].image_applied(now, A, walk, &mut few.delivered[2]);
+    few.nodes[2].snapshot_applied(now, A, scan, &mut few.delivered[2]);
     few.run_for(Duration::from_millis(20), |_, _, _| false);
     let c = few.nodes[0].progress().member(C).unwrap();
     assert_eq!((c.standing, c.lags_since), (Standing::Current, None));

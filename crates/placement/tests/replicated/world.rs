@@ -30,8 +30,8 @@ enum Happening {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) steps: u64,
-    pub(crate) walks: u64,
-    pub(crate) images_joined: u64,
+    pub(crate) scans: u64,
+    pub(crate) snapshots_joined: u64,
     pub(crate) retransmitted: u64,
     pub(crate) refused: u64,
     pub(crate) heal_us: u64,
@@ -199,8 +199,8 @@ impl World {
                 self.report.heal_us = self.now.0 - storm_end;
                 for host in &self.hosts {
                     let counters = host.replicator.counters();
-                    self.report.walks += host.walks_begun;
-                    self.report.images_joined += counters.images_joined;
+                    self.report.scans += host.scans_begun;
+                    self.report.snapshots_joined += counters.snapshots_joined;
                     self.report.retransmitted += counters.groups_retransmitted;
                     counters.each(|_, reason, value| {
                         if reason.is_some() {
@@ -268,7 +268,7 @@ impl World {
         let host = &mut self.hosts[place];
         let mut busy = host.apply(local, budget);
         host.serve(local);
-        busy |= host.is_walking();
+        busy |= host.is_scanning();
         host.replicator.handle_timeout(local);
         let mut message = std::mem::take(&mut self.message);
         let mut messages = 0;
@@ -312,7 +312,7 @@ impl World {
             return Err(fault.clone());
         }
         let waiting = self.hosts[place].inbox.waiting_max;
-        // Twice, because what waits when an image is joined waits on.
+        // Twice, because what waits when a snapshot is joined waits on.
         if waiting > 2 * self.schedule.unapplied_groups_max as u64 {
             return Err(format!(
                 "{waiting} groups of one origin waited to be applied"
@@ -436,7 +436,7 @@ impl World {
                     "{me} believes that {member} applied more than it did"
                 ));
             }
-            // Nobody needs what was pruned, unless an image is to bring it.
+            // Nobody needs what was pruned, unless a snapshot is to bring it.
             let stable = progress.stable(member);
             for (third, witness) in self.hosts.iter().enumerate() {
                 if third == other || stable == 0 {

@@ -97,7 +97,7 @@ impl Counting for Monitored {
                 sums = (record.packets, Some(record.bytes));
             }
         });
-        assert_eq!(more, None, "the whole table is walked at once");
+        assert_eq!(more, None, "the whole table is scanned at once");
         Some(sums)
     }
 }

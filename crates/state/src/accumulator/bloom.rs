@@ -100,7 +100,7 @@ impl<K: Key> Bloom<K> {
         }
     }
 
-    /// What an image says of a word: what is not announced follows in the log.
+    /// What a snapshot says of a word: what is not announced follows in the log.
     fn reported(&self, word: u32) -> u64 {
         let bits = self.words[word as usize];
         let announced = self.announced.as_ref();
@@ -230,7 +230,7 @@ impl<K: Key> Object for Bloom<K> {
         let words = (0u32..).zip(self.words.iter());
         words.fold(0, |sum, (word, &bits)| sum.wrapping_add(digest(word, bits)))
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if !self.settings.logged {
             return None;
         }
@@ -253,7 +253,7 @@ impl<K: Key> Object for Bloom<K> {
         }
         None
     }
-    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    fn apply_snapshot(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if input.u16()? != self.grid.mark(self.context.seed()) {
             return Err(BadBytes);
         }

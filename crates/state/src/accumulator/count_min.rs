@@ -93,11 +93,11 @@ impl<K: Key> Object for CountMin<K> {
     fn digest(&self) -> u64 {
         self.sketch.digest()
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
-        self.sketch.image(cursor, part)
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        self.sketch.snapshot(cursor, part)
     }
-    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        self.sketch.apply_image(input)
+    fn apply_snapshot(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.sketch.apply_snapshot(input)
     }
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
         self.sketch.restore(input)

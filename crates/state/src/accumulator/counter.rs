@@ -231,7 +231,7 @@ impl Object for Counter {
     fn digest(&self) -> u64 {
         crate::hash::word(self.own.wrapping_add(self.others), 0)
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let writer_counters = self.announcements().enumerate();
         for (place, (writing, total, stamp)) in writer_counters.skip(cursor as usize) {
             if !part.has_room() {
@@ -243,7 +243,7 @@ impl Object for Counter {
         }
         None
     }
-    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    fn apply_snapshot(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let (writing, total, stamp) = read_cell(&self.context, input)?;
         self.learn(writing, total, stamp)
     }

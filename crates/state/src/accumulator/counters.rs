@@ -274,11 +274,11 @@ impl<K: Key> Object for Counters<K> {
         });
         digest
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |_, key: &K, out: &mut Writer<'_>| key.encode(out);
-        self.writer_counters.image(cursor, self.used, part, name)
+        self.writer_counters.snapshot(cursor, self.used, part, name)
     }
-    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    fn apply_snapshot(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let key = K::decode(input)?;
         let (writing, total, stamp) = read_cell(&self.context, input)?;
         self.learn(key, writing, total, stamp.sequence)

@@ -95,11 +95,11 @@ impl<K: Key> Object for CountingBloom<K> {
     fn digest(&self) -> u64 {
         self.0.digest()
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
-        self.0.image(cursor, part)
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        self.0.snapshot(cursor, part)
     }
-    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        self.0.apply_image(input)
+    fn apply_snapshot(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.0.apply_snapshot(input)
     }
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
         self.0.restore(input)

@@ -64,7 +64,7 @@ const WRITERS_MAX: usize = 1024;
 /// Incarnations of a host whose names its totals bear at most. What nobody adds to any more bears that of the incarnation that reported it last, and an
 /// instance tells [`ORIGINS_MAX`](crate::stamp::ORIGINS_MAX) incarnations apart at a time.
 const INCARNATIONS_NAMED: u64 = 8;
-/// Cells of one shared accumulator at most: a place in an image is a writer and a cell.
+/// Cells of one shared accumulator at most: a place in a snapshot is a writer and a cell.
 pub(crate) const CELLS_MAX: u32 = u32::MAX / (WRITERS_MAX as u32 + 1);
 
 /// Whose cell it is: an instance (lane) of an origin.
@@ -137,7 +137,7 @@ fn bears_old_name(context: &Context, origin: Origin) -> bool {
     reported.saturating_add(INCARNATIONS_NAMED) < own && !mutant::active(Mutant::NamesPileUp)
 }
 
-/// Whether a cell's (total, group) replaces another. A group may hold a total twice, and an image what was
+/// Whether a cell's (total, group) replaces another. A group may hold a total twice, and a snapshot what was
 /// not flushed yet; totals grow, so of one group the greater is the newer.
 fn newer((total, sequence): (u64, u64), (known, said): (u64, u64)) -> bool {
     sequence > said || sequence == said && total > known

@@ -131,20 +131,21 @@ impl<K: Key> Sketch<K> {
     }
 
     /// Each entry says of which grid it is: places mean nothing in another.
-    pub(super) fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    pub(super) fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let mark = self.grid.mark(self.context.seed());
         let name = |place, tag: &(), out: &mut Writer<'_>| {
             out.u16(mark);
             write_place(place, tag, out);
         };
-        self.writer_counters.image(cursor, self.len(), part, name)
+        self.writer_counters
+            .snapshot(cursor, self.len(), part, name)
     }
 
-    pub(super) fn apply_image(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    pub(super) fn apply_snapshot(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if input.u16()? != self.grid.mark(self.context.seed()) {
             return Err(BadBytes);
         }
-        self.writer_counters.apply_image(input)
+        self.writer_counters.apply_snapshot(input)
     }
 
     /// Not what was saved of another grid, as of a cluster with another key.

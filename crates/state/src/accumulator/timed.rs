@@ -17,9 +17,9 @@ use crate::object::{ObjectSettings, Part};
 use crate::stamp::{NamedOrigins, Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
-/// Flag of an operation and of an entry of an image: not a total, but where the ring ends.
+/// Flag of an operation and of an entry of a snapshot: not a total, but where the ring ends.
 pub(super) const ADVANCE: u8 = 1;
-/// With it, of an entry of an image: where the ring of who wrote the image ends, which nobody announced yet.
+/// With it, of an entry of a snapshot: where the ring of who wrote the snapshot ends, which nobody announced yet.
 const UNANNOUNCED: u8 = 2;
 
 zeroed! {
@@ -410,7 +410,7 @@ impl TimedWriterCounters {
 
     /// Where the ring ends, then the totals of all writers in the first `used` places, writer by writer: as they were announced,
     /// if hosts compare that. Of a total that is reported again, the greater one counts.
-    pub(super) fn image(
+    pub(super) fn snapshot(
         &self,
         cursor: u32,
         used: u32,
@@ -468,11 +468,11 @@ impl TimedWriterCounters {
             }
             (writer, first) = (writer + 1, 0);
         }
-        self.image_end(writer * room, part)
+        self.snapshot_end(writer * room, part)
     }
 
-    /// What the ring dropped during the walk was not reported, unless it is announced by now: then it follows in the log.
-    fn image_end(&self, end: u32, part: &mut Part<'_>) -> Option<u32> {
+    /// What the ring dropped during the scan was not reported, unless it is announced by now: then it follows in the log.
+    fn snapshot_end(&self, end: u32, part: &mut Part<'_>) -> Option<u32> {
         let head = self.ring.head();
         let announced = self.announced.as_ref().map_or(head, Rolling::head);
         if head > announced {

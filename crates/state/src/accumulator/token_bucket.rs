@@ -440,13 +440,13 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
         let spent = self.spent.as_ref();
         spent.map_or(0, |spent| digest(&self.keys, spent, &self.context))
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |number, out: &mut Writer<'_>| write_key(&self.keys, number, out);
         let used = self.keys.used();
         let spent = self.spent.as_ref()?;
-        spent.image(cursor, used, part, name)
+        spent.snapshot(cursor, used, part, name)
     }
-    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    fn apply_snapshot(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
             return self.spent.as_mut().ok_or(BadBytes)?.advance(flags, input);
         }

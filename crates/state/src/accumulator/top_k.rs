@@ -548,7 +548,7 @@ impl<K: Key> Object for TopK<K> {
         digest
     }
     /// Of a place that is reported again, the greater count is the newer.
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if !self.settings.logged {
             return None;
         }
@@ -582,7 +582,7 @@ impl<K: Key> Object for TopK<K> {
         }
         None
     }
-    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    fn apply_snapshot(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let place = read_place(input, self.places())?;
         let (key, error) = (K::decode(input)?, input.varint()?);
         let (writing, count, _) = read_cell(&self.context, input)?;

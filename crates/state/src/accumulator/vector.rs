@@ -186,12 +186,12 @@ impl Object for Vector {
         self.writer_counters
             .digest_with(|place| self.later.amount(place) as u64)
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         self.writer_counters
-            .image(cursor, self.len(), part, write_place)
+            .snapshot(cursor, self.len(), part, write_place)
     }
-    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        self.writer_counters.apply_image(input)
+    fn apply_snapshot(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.writer_counters.apply_snapshot(input)
     }
     /// Not what was saved of a place that is not here: saved states may be of other sizes.
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {

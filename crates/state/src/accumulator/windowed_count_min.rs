@@ -186,16 +186,16 @@ impl<K: Key> Object for WindowedCountMin<K> {
     fn digest(&self) -> u64 {
         self.writer_counters.digest(self.grid.len(), u64::from)
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let mark = self.mark();
         let name = |place: u32, out: &mut Writer<'_>| {
             out.u16(mark);
             out.varint(place.into());
         };
         let used = self.grid.len();
-        self.writer_counters.image(cursor, used, part, name)
+        self.writer_counters.snapshot(cursor, used, part, name)
     }
-    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    fn apply_snapshot(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
             return self.writer_counters.advance(flags, input);
         }

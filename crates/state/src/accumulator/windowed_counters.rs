@@ -251,12 +251,12 @@ impl<K: Key> Object for WindowedCounters<K> {
     fn digest(&self) -> u64 {
         digest(&self.keys, &self.writer_counters, &self.context)
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |number, out: &mut Writer<'_>| write_key(&self.keys, number, out);
         let used = self.keys.used();
-        self.writer_counters.image(cursor, used, part, name)
+        self.writer_counters.snapshot(cursor, used, part, name)
     }
-    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    fn apply_snapshot(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
             return self.writer_counters.advance(flags, input);
         }

@@ -427,8 +427,8 @@ impl<T: Copy> WriterCounters<T> {
     }
 
     /// The totals of all writers in the first `used` places, from `cursor` on. Writer by writer, each in strides of the whole
-    /// room, so that a cell used first during the walk does not shift the cursor.
-    pub(super) fn image(
+    /// room, so that a cell used first during the scan does not shift the cursor.
+    pub(super) fn snapshot(
         &self,
         cursor: u32,
         used: u32,
@@ -531,7 +531,7 @@ impl WriterCounters<()> {
         Ok(())
     }
 
-    pub(super) fn apply_image(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    pub(super) fn apply_snapshot(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let place = read_place(input, self.len())?;
         let (writing, total, stamp) = read_cell(&self.context, input)?;
         let whose = self.whose(writing)?;

@@ -2,7 +2,7 @@
 //!
 //! A graph is a table whose rows are *sightings*: an edge and the instance that sees it. Each instance writes its own alone, so
 //! that no two writes ever race; the weight of an edge is the sum over its live sightings, and the edge is there as long as one
-//! incarnations. Merging, idling out, leases of the capacity and images are the table's. `sighting.rs` is the row and its lanes,
+//! incarnations. Merging, idling out, leases of the capacity and snapshots are the table's. `sighting.rs` is the row and its lanes,
 //! `nodes.rs` counts degrees, which are not reported but follow from the edges.
 
 mod nodes;
@@ -368,11 +368,11 @@ impl<N: Key> Object for Graph<N> {
     fn tells_own(&self) -> bool {
         true
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
-        self.sightings.image(cursor, part)
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        self.sightings.snapshot(cursor, part)
     }
-    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        self.sightings.apply_image(flags, input)?;
+    fn apply_snapshot(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.sightings.apply_snapshot(flags, input)?;
         self.follow();
         Ok(())
     }

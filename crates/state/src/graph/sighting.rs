@@ -155,7 +155,7 @@ pub(super) fn own_hash<N: Key>(source: &N, destination: &N, witness: Witness, se
 #[repr(C, packed(4))]
 pub(super) struct Volume {
     total: u64,
-    /// As much of it as the others were reported: what travels, in images too, and what is in the digest. In another's
+    /// As much of it as the others were reported: what travels, in snapshots too, and what is in the digest. In another's
     /// sighting it is all that is known.
     reported: u64,
 }
@@ -184,7 +184,7 @@ impl Volume {
 impl Wire for Volume {
     const LAYOUT: u64 = layout::manual("Volume", 0);
     fn encode(&self, out: &mut Writer<'_>) {
-        let unreported = mutant::active(Mutant::UntoldInImages);
+        let unreported = mutant::active(Mutant::UntoldInSnapshots);
         out.varint(if unreported {
             self.total
         } else {

@@ -500,7 +500,7 @@ fn read_note(input: &mut Reader<'_>, origin: OriginName) -> Result<Note, BadByte
     })
 }
 
-/// A note in an image says of which incarnation it is, and where it stands in its stream.
+/// A note in a snapshot says of which incarnation it is, and where it stands in its stream.
 fn read_note_of(input: &mut Reader<'_>) -> Result<Note, BadBytes> {
     let incarnation = OriginName {
         member: input.u16()?,
@@ -552,7 +552,7 @@ impl<S: Space> Object for Pool<S> {
     fn digest(&self) -> u64 {
         0
     }
-    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let leases = self.shared.leases.borrow();
         for (number, note) in (0..).zip(leases.notes.all()).skip(cursor as usize) {
             if !part.query() || !part.has_room() {
@@ -567,7 +567,7 @@ impl<S: Space> Object for Pool<S> {
         }
         None
     }
-    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    fn apply_snapshot(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let note = read_note_of(input)?;
         self.take_note(note)
     }

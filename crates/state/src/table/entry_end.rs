@@ -126,7 +126,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if record.header.flags & LIVED != 0
             && let Some((lane, call)) = &self.on_forget
         {
-            // Ended copies that were never held here (of an image, say) do not count: nobody calls for them.
+            // Ended copies that were never held here (of a snapshot, say) do not count: nobody calls for them.
             let last = emptied[*lane] || !self.any_lived(*lane, &record.row);
             taken(match last {
                 true => Branch::ForgottenLast,

@@ -22,10 +22,10 @@ pub(super) const OPERATION_EXPIRED: u8 = 1;
 pub(super) const OPERATION_REMOVED: u8 = 2;
 /// Flag of an operation: not an entry, but what a repair removes; see `purge.rs`.
 pub(super) const OPERATION_PURGE: u8 = 4;
-/// Flag in an image: not an entry, but the generation that new entries must start above.
-pub(super) const IMAGE_FLOOR: u8 = 4;
-/// Flag of an entry in an image, ended ones too: who announced its last use is another than who wrote it, and is named.
-pub(super) const IMAGE_TOUCHED: u8 = 1;
+/// Flag in a snapshot: not an entry, but the generation that new entries must start above.
+pub(super) const SNAPSHOT_FLOOR: u8 = 4;
+/// Flag of an entry in a snapshot, ended ones too: who announced its last use is another than who wrote it, and is named.
+pub(super) const SNAPSHOT_TOUCHED: u8 = 1;
 
 /// A copy of an entry, ours or a member's.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl<R: Row, V: Value> Table<R, V> {
             Whereabouts::Nowhere(hashes) => hashes,
         };
         // Every member applied that write, so this one did, and has forgotten the entry since: a slow
-        // image must not bring it back.
+        // snapshot must not bring it back.
         if !copy.own && self.settings.logged && self.context.is_stable(copy.stamp) {
             taken(Branch::CopyForgotten);
             return None;
@@ -531,8 +531,8 @@ impl<R: Row, V: Value> Table<R, V> {
     /// Appends the whole state of entries from `cursor` on, as far as the part goes; tells where to go on, `None` at the end.
     ///
     /// By record, not by bucket: an entry stays in its record while the index around it is split. Each is as it is now, which
-    /// is more than it was when the walk began (`docs/src/architecture/replication.md`).
-    pub(crate) fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+    /// is more than it was when the scan began (`docs/src/architecture/replication.md`).
+    pub(crate) fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if !self.settings.logged {
             return None;
         }
@@ -554,7 +554,7 @@ impl<R: Row, V: Value> Table<R, V> {
             writer.tag(
                 self.object,
                 if removed { OPERATION_REMOVED } else { 0 }
-                    | if touched { IMAGE_TOUCHED } else { 0 },
+                    | if touched { SNAPSHOT_TOUCHED } else { 0 },
             );
             record.row.encode(&mut writer);
             writer.varint(self.generation(number));
@@ -570,25 +570,25 @@ impl<R: Row, V: Value> Table<R, V> {
                 crate::object::write_origin(&self.context, Origin(header.toucher), &mut writer);
             }
         }
-        // Last, so that every part of an image gets further than the one before.
+        // Last, so that every part of a snapshot gets further than the one before.
         if self.generation_floor != 0 {
             if !part.has_room() {
                 return Some(self.used.max(cursor));
             }
             let mut writer = Writer::new(part.out(), self.context.addresses());
-            writer.tag(self.object, IMAGE_FLOOR);
+            writer.tag(self.object, SNAPSHOT_FLOOR);
             writer.varint(self.generation_floor);
         }
         None
     }
 
-    /// Joins one entry of an image, whose tag was read already.
-    pub(crate) fn apply_image(
+    /// Joins one entry of a snapshot, whose tag was read already.
+    pub(crate) fn apply_snapshot(
         &mut self,
         flags: u8,
         input: &mut Reader<'_>,
     ) -> Result<(), BadBytes> {
-        if flags & IMAGE_FLOOR != 0 {
+        if flags & SNAPSHOT_FLOOR != 0 {
             self.generation_floor = self.generation_floor.max(input.varint()?);
             return Ok(());
         }
@@ -597,21 +597,21 @@ impl<R: Row, V: Value> Table<R, V> {
         let value = V::decode(input)?;
         let (seen, expired) = (input.u32()?, input.u32()?);
         let stamp = self.read_stamp(input)?;
-        let death = if input.u8()? != 0 && !mutant::active(Mutant::ImageFieldSkipped) {
+        let death = if input.u8()? != 0 && !mutant::active(Mutant::SnapshotFieldSkipped) {
             self.read_stamp(input)?
         } else {
             stamp
         };
-        let toucher = if flags & IMAGE_TOUCHED != 0 {
+        let toucher = if flags & SNAPSHOT_TOUCHED != 0 {
             crate::object::read_origin(&self.context, input)?
         } else {
             stamp.origin
         };
         self.prefetch(&self.hashes(&row));
-        // It was here, and was forgotten since by all rules: a part of an image that was long on its way must not bring it back.
-        // That the write is stable is not asked: anyone who removed it may have had it by an image before by its writer's stream.
+        // It was here, and was forgotten since by all rules: a part of a snapshot that was long on its way must not bring it back.
+        // That the write is stable is not asked: anyone who removed it may have had it by a snapshot before by its writer's stream.
         if self.identity(&row).is_none() && self.context.has_applied(stamp) {
-            taken(Branch::ImageCopyForgotten);
+            taken(Branch::SnapshotCopyForgotten);
             return Ok(());
         }
         self.merge(Copied {

@@ -2,7 +2,7 @@
 //! a stamp and an incarnation of its own.
 //!
 //! Merging is a join. What travels is always an entry's whole state (generation, value, last seen,
-//! expired), so that one function, [`Table::merge`], serves log, image and retry alike, and the order of
+//! expired), so that one function, [`Table::merge`], serves log, snapshot and retry alike, and the order of
 //! arrival does not matter. Read `record.rs` for what an entry is, `lanes.rs` for how it is found,
 //! `merge.rs` for how two copies of it become one, `incarnation.rs` for how it ends, and `totals.rs` for what objects made of tables need.
 
@@ -231,7 +231,7 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// The same with when the row was used last, as far as anyone who tells of it knows: of one that others opened just now that is
-    /// just now; of one in an image, or that was restored, mostly long ago.
+    /// just now; of one in a snapshot, or that was restored, mostly long ago.
     pub fn on_adopt_used(&mut self, call: impl Fn(&R, Tick) + 'static) {
         self.on_adopt = Some(Box::new(call));
     }

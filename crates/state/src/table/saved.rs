@@ -4,7 +4,9 @@
 //! out. That is only right where nobody has the state already, which the caller knows: an entry that others removed and
 //! forgot since would live again.
 
-use super::merge::{Copied, IMAGE_FLOOR, IMAGE_TOUCHED, NOBODY, OPERATION_REMOVED, Whereabouts};
+use super::merge::{
+    Copied, NOBODY, OPERATION_REMOVED, SNAPSHOT_FLOOR, SNAPSHOT_TOUCHED, Whereabouts,
+};
 use super::record::{DOMINATED, LIVE, OWN_TOUCH};
 use super::{Row, Table, Value};
 use crate::object::Since;
@@ -13,14 +15,14 @@ use crate::stamp::Origins;
 use crate::wire::{BadBytes, Reader};
 
 impl<R: Row, V: Value> Table<R, V> {
-    /// Writes an entry of a saved image again, whose tag was read already, if it would still live. Tells whether it does.
+    /// Writes an entry of a saved snapshot again, whose tag was read already, if it would still live. Tells whether it does.
     pub(crate) fn restore(
         &mut self,
         flags: u8,
         input: &mut Reader<'_>,
         since: &Since,
     ) -> Result<bool, BadBytes> {
-        if flags & IMAGE_FLOOR != 0 {
+        if flags & SNAPSHOT_FLOOR != 0 {
             self.generation_floor = self.generation_floor.max(input.varint()?);
             return Ok(false);
         }
@@ -33,7 +35,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if ended {
             crate::object::skip_stamp(input)?;
         }
-        if flags & IMAGE_TOUCHED != 0 {
+        if flags & SNAPSHOT_TOUCHED != 0 {
             crate::object::skip_origin(input)?;
         }
         let age = since.saved.saturating_sub(seen).saturating_add(since.away);

@@ -8,7 +8,7 @@ use super::record::LIVE;
 use super::{At, Row, Table, Value};
 use crate::answer::Late;
 
-/// A value that runs ahead of what others know. Its bytes say what they were reported, so that operations, images and digests do.
+/// A value that runs ahead of what others know. Its bytes say what they were reported, so that operations, snapshots and digests do.
 pub trait Total: Value {
     /// All of it is distinguished from here on.
     fn tell(&mut self);

@@ -1,5 +1,5 @@
 //! Replicas whose operations travel manually: late, interleaved, reordered and repeated, with honest
-//! acknowledgements and stability, and images at any moment.
+//! acknowledgements and stability, and snapshots at any moment.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -107,7 +107,7 @@ impl Cluster {
                 self.flush(at);
             }
             15..=16 => self.acknowledge(at),
-            17 => self.image(at),
+            17 => self.snapshot(at),
             _ => self.tick(),
         }
     }
@@ -383,7 +383,7 @@ impl Cluster {
     }
 
     /// A member's whole state is joined into another's, which may then skip what it covers.
-    fn image(&mut self, from: usize) {
+    fn snapshot(&mut self, from: usize) {
         let to = self.chance.below(self.replicas.len());
         if from == to {
             return;
@@ -392,19 +392,19 @@ impl Cluster {
         let mut cursor = (0, 0);
         let mut part = Vec::new();
         for parts in 0.. {
-            assert!(parts < 2_000, "an image walk must end");
+            assert!(parts < 2_000, "a snapshot scan must end");
             part.clear();
             let next = self.replicas[from]
                 .state
-                .image(cursor, bytes_max, &mut part);
+                .snapshot(cursor, bytes_max, &mut part);
             let replica = &mut self.replicas[to];
             replica
                 .state
-                .apply_image(&replica.context, &part)
-                .expect("an image can be read");
+                .apply_snapshot(&replica.context, &part)
+                .expect("a snapshot can be read");
             match next {
                 Some(next) => {
-                    assert!(next > cursor || !part.is_empty(), "the walk stands still");
+                    assert!(next > cursor || !part.is_empty(), "the scan stands still");
                     cursor = next;
                 }
                 None => break,

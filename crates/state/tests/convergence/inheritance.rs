@@ -247,9 +247,9 @@ pub fn who_returns_waits_until_the_others_released() {
     let usage = back.at(200_600_000);
     assert!(usage.leased > 0 && usage.quarantined == 0, "{usage:?}");
     assert_eq!(holders(&[&a, &b, &back]), (1, 1));
-    // Another that joins learns of the releases by the image.
-    let mut image = Vec::new();
-    assert_eq!(back.estate.image((0, 0), 60_000, &mut image), None);
+    // Another that joins learns of the releases by the snapshot.
+    let mut snapshot = Vec::new();
+    assert_eq!(back.estate.snapshot((0, 0), 60_000, &mut snapshot), None);
     let mut other = Host::new(incarnation(13, 3), 0);
     other.install(
         4,
@@ -258,8 +258,8 @@ pub fn who_returns_waits_until_the_others_released() {
     );
     other
         .estate
-        .apply_image(&other.context, &image)
-        .expect("an image");
+        .apply_snapshot(&other.context, &snapshot)
+        .expect("a snapshot");
     for host in [&a, &b] {
         let origin = other.context.origin(host.context.identity().own);
         other.context.set_applied(origin.expect("known"), 100);

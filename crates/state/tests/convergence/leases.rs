@@ -362,7 +362,7 @@ fn keys_that_count_against_nobody_leave_room_for_what_others_start() {
         let mut all_keys = counted(&alone[0], CAPACITY);
         assert_eq!(start(&mut all_keys, &alone[0], 0, saved_keys), saved_keys);
         all_keys.with(0, asterism_state::Flush(&mut { usize::MAX }));
-        all_keys.image((0, 0), usize::MAX, &mut saved);
+        all_keys.snapshot((0, 0), usize::MAX, &mut saved);
 
         let contexts = instances(3, 1);
         let mut all: Vec<Counted> = contexts
@@ -396,7 +396,7 @@ fn no_more_keys_are_restored_than_the_capacity() {
     assert_eq!(start(&mut larger, &alone[0], 0, 100), 100);
     larger.with(0, asterism_state::Flush(&mut { usize::MAX }));
     let mut saved = Vec::new();
-    larger.image((0, 0), usize::MAX, &mut saved);
+    larger.snapshot((0, 0), usize::MAX, &mut saved);
 
     let contexts = instances(2, 1);
     let mut all = [counted(&contexts[0], 40), counted(&contexts[1], 40)];

@@ -144,11 +144,11 @@ impl Host {
         *has = (*has).max(group.commands);
     }
 
-    fn image(&self) -> Vec<Vec<u8>> {
+    fn snapshot(&self) -> Vec<Vec<u8>> {
         let (mut parts, mut cursor) = (vec![Vec::new()], (0, 0));
         while let Some(next) = self
             .state
-            .image(cursor, 300, parts.last_mut().expect("one part"))
+            .snapshot(cursor, 300, parts.last_mut().expect("one part"))
         {
             cursor = next;
             parts.push(Vec::new());
@@ -156,7 +156,7 @@ impl Host {
         parts
     }
 
-    /// Joins an image, in any order, as far as somebody who dies has sent it.
+    /// Joins a snapshot, in any order, as far as somebody who dies has sent it.
     fn join(&mut self, mut parts: Vec<Vec<u8>>, chance: &mut Chance, whole: bool) {
         let sent = if whole {
             parts.len()
@@ -165,8 +165,8 @@ impl Host {
         };
         for _ in 0..sent {
             let part = parts.swap_remove(chance.below(parts.len()));
-            let applied = self.state.apply_image(&self.context, &part);
-            applied.expect("an image decodes");
+            let applied = self.state.apply_snapshot(&self.context, &part);
+            applied.expect("a snapshot decodes");
         }
     }
 
@@ -216,7 +216,7 @@ impl World {
     }
 
     fn serve(&mut self, from: usize, to: usize) {
-        let parts = self.hosts[from].image();
+        let parts = self.hosts[from].snapshot();
         self.hosts[to].join(parts, &mut self.chance, true);
         let has = self.hosts[from].has;
         for place in (0..MEMBERS).filter(|&place| place != to) {
@@ -265,9 +265,9 @@ impl World {
                 self.arrive(at);
             }
         }
-        // A sponsor that dies leaves half an image behind; here the other participant's, which has what it has.
+        // A sponsor that dies leaves half a snapshot behind; here the other participant's, which has what it has.
         if self.chance.one_in(3) {
-            let parts = self.hosts[late].image();
+            let parts = self.hosts[late].snapshot();
             self.hosts[who].join(parts, &mut self.chance, false);
         }
         self.serve(sponsor, who);
@@ -320,8 +320,8 @@ impl World {
                 audited(name, (state, first), object);
             }
             // A place of a table of three hosts' totals has three at most.
-            let writers = host.image().concat().len();
-            assert!(writers < 6_000, "an image of {writers} bytes");
+            let writers = host.snapshot().concat().len();
+            assert!(writers < 6_000, "a snapshot of {writers} bytes");
         }
     }
 }
@@ -369,7 +369,7 @@ pub fn restarts_without_end() {
     for restart in 0..RESTARTS {
         let who = restart as usize % 2;
         let (member, incarnation) = (who as u16, restart / 2 + 2);
-        let parts = hosts[1 - who].image();
+        let parts = hosts[1 - who].snapshot();
         hosts[who] = Host::new(member, incarnation);
         hosts[who].join(parts, &mut chance, true);
         hosts[who].joined();

@@ -11,7 +11,7 @@ use asterism_state::{
 };
 
 use crate::Word;
-use crate::manual::{groups, image};
+use crate::manual::{groups, snapshot};
 
 const IDLE: u32 = 4;
 const MEMBERS: [u16; 3] = [0, 1, 2];
@@ -274,16 +274,16 @@ fn restarts(count: u64) {
         let sums: Vec<u64> = (0..20).map(|key| host.state.sums.total(&key)).collect();
         assert_eq!(sums.iter().sum::<u64>(), count);
     }
-    let image_of_one = image(&one.state, 1_000);
+    let snapshot_of_one = snapshot(&one.state, 1_000);
     let mut newcomer = Host::new(2);
     newcomer
         .context
         .set_now(count * 1_000_000, 100 + count as u32);
-    for part in &image_of_one {
-        let joined = newcomer.state.apply_image(&newcomer.context, part);
+    for part in &snapshot_of_one {
+        let joined = newcomer.state.apply_snapshot(&newcomer.context, part);
         joined.expect("good bytes");
     }
-    assert_eq!(newcomer.writers(), expected, "an image names them too");
+    assert_eq!(newcomer.writers(), expected, "a snapshot names them too");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn fill(host: &Host, incarnations: core::ops::Range<u64>) {
     }
 }
 
-/// An image names the last user of an entry, who is looked up while a cycle that has passed the table runs.
+/// A snapshot names the last user of an entry, who is looked up while a cycle that has passed the table runs.
 fn a_lookup_during_a_cycle() {
     let [mut one, mut two, mut user] = MEMBERS.map(Host::new);
     let gone = name(2, 7);
@@ -315,14 +315,14 @@ fn a_lookup_during_a_cycle() {
     fill(&two, 1..FORGETS_FROM as u64 + 1);
     // It has passed both tables, and is not at its end.
     two.forget(4);
-    for part in image(&one.state, 1_000) {
-        let joined = two.state.apply_image(&two.context, &part);
+    for part in snapshot(&one.state, 1_000) {
+        let joined = two.state.apply_snapshot(&two.context, &part);
         joined.expect("good bytes");
     }
     assert!(two.forget_all() > 0, "the cycle ends");
     // More than were forgotten: every slot is in use again.
     fill(&two, 5_000..5_000 + 2 * FORGETS_FROM as u64);
-    assert_eq!(image(&one.state, 1_000), image(&two.state, 1_000));
+    assert_eq!(snapshot(&one.state, 1_000), snapshot(&two.state, 1_000));
 }
 
 #[test]
@@ -330,9 +330,9 @@ fn what_is_looked_up_during_a_cycle_keeps_its_slot() {
     a_lookup_during_a_cycle();
 }
 
-/// What an incarnation wrote that was forgotten does not come back with an image that was long on its way.
+/// What an incarnation wrote that was forgotten does not come back with a snapshot that was long on its way.
 #[test]
-fn an_old_image_brings_nothing_back_of_who_was_forgotten() {
+fn an_old_snapshot_brings_nothing_back_of_who_was_forgotten() {
     let [mut one, mut two, mut writer] = MEMBERS.map(Host::new);
     let gone = name(2, 7);
     writer.put(9, false);
@@ -340,7 +340,7 @@ fn an_old_image_brings_nothing_back_of_who_was_forgotten() {
     let written = groups(&mut writer.state, &writer.context);
     one.hear(gone, &written);
     two.hear(gone, &written);
-    let late = image(&two.state, 1_000);
+    let late = snapshot(&two.state, 1_000);
     one.does(9, true);
     let removed = groups(&mut one.state, &one.context);
     one.stable(one.own(), &removed);
@@ -353,7 +353,7 @@ fn an_old_image_brings_nothing_back_of_who_was_forgotten() {
         "all but who wrote what stays"
     );
     for part in &late {
-        let joined = one.state.apply_image(&one.context, part);
+        let joined = one.state.apply_snapshot(&one.context, part);
         joined.expect("good bytes");
     }
     assert_eq!((one.state.words.held(), one.state.kept.len()), (0, 1));
@@ -409,7 +409,7 @@ fn only_who_is_over_is_forgotten() {
     }
 }
 
-/// Some that came after one whose end is not closed, which only images name.
+/// Some that came after one whose end is not closed, which only snapshots name.
 fn strangers_come(host: &Host, living: OriginName) {
     for incarnation in 0..10 {
         let stranger = host.context.origin(name(1, 6 + incarnation));

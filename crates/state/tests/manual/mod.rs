@@ -1,4 +1,4 @@
-//! What a host does with a state, done manually: taking what was written, and walking over it.
+//! What a host does with a state, done manually: taking what was written, and scanning over it.
 
 use asterism_state::{Context, Flush, State};
 
@@ -15,10 +15,10 @@ pub(crate) fn groups<S: State>(state: &mut S, context: &Context) -> Vec<(u64, Ve
 }
 
 /// The whole state, in parts of at most `bytes_max` bytes.
-pub(crate) fn image(state: &impl State, bytes_max: usize) -> Vec<Vec<u8>> {
+pub(crate) fn snapshot(state: &impl State, bytes_max: usize) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut cursor = (0, 0);
-    while let Some(next) = state.image(cursor, bytes_max, parts.last_mut().expect("one part")) {
+    while let Some(next) = state.snapshot(cursor, bytes_max, parts.last_mut().expect("one part")) {
         assert!(next > cursor, "a part gets further than the one before");
         cursor = next;
         parts.push(Vec::new());

@@ -10,8 +10,8 @@ use asterism_engine::transport::{
     DATAGRAM_BYTES_MIN, DATES_APART, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
 };
 use asterism_engine::{
-    APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN,
-    PARKED_ABSENT_MAX, PARKED_BEHIND_MAX, PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX,
+    APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, PARKED_ABSENT_MAX, PARKED_BEHIND_MAX,
+    PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX, SNAPSHOT_PARTS_PER_TURN, SNAPSHOT_PLACES_PER_TURN,
 };
 use asterism_function::Reason;
 use asterism_functions::nat::clauses::{CLAUSES, Status};
@@ -274,14 +274,14 @@ fn bounds() -> String {
             "the rest is lag, and applied in the next turns",
         ),
         (
-            "parts of images written in one turn",
-            IMAGE_PARTS_PER_TURN.to_string(),
-            "the walk goes on in the next turns",
+            "parts of snapshots written in one turn",
+            SNAPSHOT_PARTS_PER_TURN.to_string(),
+            "the scan goes on in the next turns",
         ),
         (
-            "places of tables looked at for images in one turn",
-            IMAGE_PLACES_PER_TURN.to_string(),
-            "the walk goes on in the next turns",
+            "places of tables looked at for snapshots in one turn",
+            SNAPSHOT_PLACES_PER_TURN.to_string(),
+            "the scan goes on in the next turns",
         ),
         (
             "bytes that wait for slow instances",
@@ -326,7 +326,7 @@ fn bounds() -> String {
         (
             "bytes of the log",
             replica.log_bytes_max.to_string(),
-            "ports wait; who pins the log is served an image",
+            "ports wait; who pins the log is served a snapshot",
         ),
         (
             "groups of the log",

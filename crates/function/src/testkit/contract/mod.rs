@@ -367,7 +367,7 @@ macro_rules! contract {
                     ($contract).late_answers();
                 }
                 #[test]
-                fn is_blind_to_where_its_state_incarnations() {
+                fn is_blind_to_where_its_state_lives() {
                     ($contract).placements();
                 }
                 #[test]

@@ -16,16 +16,16 @@ pub struct Holds {
 
 impl Replicator {
     /// What this member has of each stream, by the order of names; `None` while it may have something beyond that, of an
-    /// image or of an incarnation that ended.
+    /// snapshot or of an incarnation that ended.
     pub(super) fn holds(&self) -> Option<Holds> {
         let open = self.closings.iter().any(|closing| !closing.closed);
         let beyond = |peer_index: usize| {
             let peer = &self.peers[peer_index];
             self.present[self.index(peer_index)] && peer.may_be_exceeded()
         };
-        let half = self.image_at.is_some()
+        let half = self.snapshot_at.is_some()
             && (0..self.peers.len()).any(beyond)
-            && !mutant::active(Mutant::ReadsHalfAnImage);
+            && !mutant::active(Mutant::ReadsHalfAnSnapshot);
         if !self.ready || open || half {
             return None;
         }

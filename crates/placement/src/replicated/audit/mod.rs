@@ -16,7 +16,7 @@
 //! later round, and counted. Nobody waits for anything, and a lost reading costs its round.
 //!
 //! What a member *has* is known by sequences only while nothing beyond its streams' prefixes reached it: not while parts of
-//! images are here that reach further than its streams do, nor while an incarnation that ended is not closed. Then it does not read.
+//! snapshots are here that reach further than its streams do, nor while an incarnation that ended is not closed. Then it does not read.
 
 mod holds;
 mod reading;

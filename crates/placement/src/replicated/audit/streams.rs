@@ -4,7 +4,7 @@
 //! second, while there is news, it tells all how far its stream was sent and what that adds up to. Anyone who is at exactly that
 //! position, without a gap and with nothing beyond, compares what it was delivered *since both were last equal*: a group that
 //! came twice, was left out, or has other bytes is in the difference. Positions are remembered for a while, since what is reported
-//! comes after the groups. What an image covers was not delivered, so there the next position is where comparing begins again.
+//! comes after the groups. What a snapshot covers was not delivered, so there the next position is where comparing begins again.
 
 use core::time::Duration;
 
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_image_covers_is_not_compared() {
+    fn what_an_snapshot_covers_is_not_compared() {
         let mut stream = Stream::new(MemberId(3));
         take(&mut stream, 1..=3);
         stream.note(position(3, 3, 0));

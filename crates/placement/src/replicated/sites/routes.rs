@@ -159,7 +159,7 @@ impl Replicator {
         })
     }
 
-    /// Every site that has a member, in order. Nothing without sites. For status and metrics: costs a walk over all members for
+    /// Every site that has a member, in order. Nothing without sites. For status and metrics: costs a scan over all members for
     /// each.
     pub fn sites(&self) -> impl Iterator<Item = SiteState> + '_ {
         self.routes.iter().flat_map(move |routes| {

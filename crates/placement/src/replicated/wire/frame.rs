@@ -7,17 +7,17 @@ use super::super::config::GROUP_BYTES_MAX;
 use super::super::refused::Refused;
 use super::ask::{AskedRuns, KIND_ASK, KIND_LACKS};
 use super::clock::{ClockFrame, KIND_CLOCK};
-use super::image::{Image, ImageAcknowledge, ImageEndFrame};
 use super::keys::{AcceptedKeys, KIND_KEYS};
 use super::membership::{KIND_CLOSE, KIND_JOIN, Membership};
+use super::snapshot::{SnapshotAcknowledge, SnapshotEndFrame, StateSnapshot};
 use super::{Acknowledgements, Reader, SEQUENCE_MAX, write_varint};
 
 pub(crate) const KIND_RECORDS: u8 = 1;
 pub(crate) const KIND_ACKNOWLEDGE: u8 = 2;
 pub(crate) const KIND_KEEP_ALIVE: u8 = 3;
-pub(crate) const KIND_IMAGE: u8 = 4;
-pub(crate) const KIND_IMAGE_END: u8 = 5;
-pub(crate) const KIND_IMAGE_ACKNOWLEDGE: u8 = 6;
+pub(crate) const KIND_SNAPSHOT: u8 = 4;
+pub(crate) const KIND_SNAPSHOT_END: u8 = 5;
+pub(crate) const KIND_SNAPSHOT_ACKNOWLEDGE: u8 = 6;
 /// Bytes without a meaning, that give a message a length.
 pub(crate) const KIND_PADDING: u8 = 0x80;
 /// A reading of an auditor: who does not know it may skip it.
@@ -37,9 +37,9 @@ pub(crate) enum Frame<'a> {
         /// The relay of the sender's site is to carry this message to the other sites.
         carry: bool,
     },
-    Image(Image<'a>),
-    ImageEnd(ImageEndFrame<'a>),
-    ImageAcknowledge(ImageAcknowledge),
+    StateSnapshot(StateSnapshot<'a>),
+    SnapshotEnd(SnapshotEndFrame<'a>),
+    SnapshotAcknowledge(SnapshotAcknowledge),
     /// Of joining, leaving or closing: its kind and its body, well formed.
     Membership(u8, &'a [u8]),
     /// The cluster keys that the sender accepts.
@@ -120,9 +120,11 @@ impl<'a> Frames<'a> {
                 }),
                 _ => None,
             },
-            KIND_IMAGE => Image::read(body).map(Frame::Image),
-            KIND_IMAGE_END => ImageEndFrame::read(body).map(Frame::ImageEnd),
-            KIND_IMAGE_ACKNOWLEDGE => ImageAcknowledge::read(body).map(Frame::ImageAcknowledge),
+            KIND_SNAPSHOT => StateSnapshot::read(body).map(Frame::StateSnapshot),
+            KIND_SNAPSHOT_END => SnapshotEndFrame::read(body).map(Frame::SnapshotEnd),
+            KIND_SNAPSHOT_ACKNOWLEDGE => {
+                SnapshotAcknowledge::read(body).map(Frame::SnapshotAcknowledge)
+            }
             KIND_JOIN..=KIND_CLOSE => {
                 Membership::read(kind, body).map(|_| Frame::Membership(kind, body))
             }

@@ -1,10 +1,10 @@
 //! The frames of joining, leaving and closing.
 //!
 //! ```text
-//! join          := incarnation:u64                              kind 8   the sender has joined no image yet
+//! join          := incarnation:u64                              kind 8   the sender has joined no snapshot yet
 //! join-confirm  := member incarnation:u64 head                  kind 9   that member is sent all that follows this head
 //! join-vector   := count held*count                             kind 10  what the sender holds of ended incarnations; beside the
-//!                                                                        end of an image: what the image contains
+//!                                                                        end of a snapshot: what the snapshot contains
 //! leave         := head                                         kind 11  the sender commits nothing beyond
 //! leave-confirm := member applied                               kind 12  not acted on: acknowledgements say it
 //! close         := held                                         kind 13  as kind 10, and the sender wants an answer
@@ -52,7 +52,7 @@ pub(crate) struct Held {
     pub(crate) incarnation: Incarnation,
     /// Everything up to here, when the epoch began.
     pub(crate) prefix: u64,
-    /// And something above a gap, or part of an image.
+    /// And something above a gap, or part of a snapshot.
     pub(crate) loose: bool,
     /// It was closed in an earlier epoch.
     pub(crate) settled: bool,

@@ -17,7 +17,7 @@
 //! ask         := (origin first more)+                 kind 0x84; to the relay of the own site
 //! lacks       := (origin first more)+                 kind 0x85; what a relay was asked for and has not
 //! clock       := flags:u8 cluster:u64 date:u64        kind 0x86; bit 0: settled; microseconds since 1970
-//! images; joining, leaving and closing                see `image` and `membership`
+//! snapshots; joining, leaving and closing                see `snapshot` and `membership`
 //! ```
 //!
 //! The length before every body is what a decoder trusts to find the next frame, so a body that it does not understand
@@ -31,9 +31,9 @@ mod frame;
 #[cfg(test)]
 mod golden;
 mod header;
-mod image;
 mod keys;
 mod membership;
+mod snapshot;
 
 use crate::MemberId;
 
@@ -42,14 +42,15 @@ pub use ask::Asked;
 pub(crate) use ask::{ASKED_BYTES_MAX, ASKED_MAX, AskedRuns, KIND_ASK, KIND_LACKS};
 pub(crate) use clock::{CLOCK_BYTES, ClockFrame};
 pub(crate) use frame::{
-    Frame, Frames, Groups, KIND_ACKNOWLEDGE, KIND_AUDIT, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
-    KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_RECORDS, KIND_STREAM, write_frame, write_padding,
+    Frame, Frames, Groups, KIND_ACKNOWLEDGE, KIND_AUDIT, KIND_KEEP_ALIVE, KIND_RECORDS,
+    KIND_SNAPSHOT, KIND_SNAPSHOT_ACKNOWLEDGE, KIND_SNAPSHOT_END, KIND_STREAM, write_frame,
+    write_padding,
 };
 pub(crate) use header::{Echo, Header};
-pub(crate) use image::{Image, ImageAcknowledge, ImageEndFrame};
 pub use keys::{AcceptedKey, AcceptedKeys};
 pub(crate) use keys::{KEYS_BYTES_MAX, KIND_KEYS};
 pub(crate) use membership::{Held, Membership};
+pub(crate) use snapshot::{SnapshotAcknowledge, SnapshotEndFrame, StateSnapshot};
 
 /// The newest wire version that this build understands, and speaks once all members of an epoch do.
 pub const WIRE_VERSION: u8 = 1;

@@ -244,7 +244,7 @@ fn a_forged_counter_moves_nothing() {
     assert!(opener.open(&mut first.clone()).is_ok());
 }
 
-/// A restored image starts over at counter 1 and at whatever its disk said; only the salt is fresh, and it suffices.
+/// A restored snapshot starts over at counter 1 and at whatever its disk said; only the salt is fresh, and it suffices.
 #[test]
 fn a_fresh_salt_never_repeats_a_key_and_nonce() {
     let mut streams = std::collections::BTreeSet::new();

@@ -92,7 +92,7 @@ impl Hosts {
             )
         };
         Host {
-            // The random seed repeats, as in a restored image.
+            // The random seed repeats, as in a restored snapshot.
             channel: SecureChannel::new(config, [salt; 16], [5; 32]).unwrap(),
             member: MemberId(member),
             alive: true,

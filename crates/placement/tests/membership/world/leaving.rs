@@ -14,7 +14,7 @@ impl World {
             return Ok(());
         };
         for witness in self.living(host) {
-            // Members of another epoch say nothing to each other. Who joins is brought it by its image.
+            // Members of another epoch say nothing to each other. Who joins is brought it by its snapshot.
             let agrees = witness.replicator.epoch() == host.replicator.epoch();
             if agrees && !witness.leaves && !witness.reported_of.contains(&host.incarnation) {
                 return Err(format!(

@@ -8,7 +8,7 @@ use core::time::Duration;
 use crate::vectors::{self, Vector, number, part, to_hex, to_runs};
 use crate::{ClusterId, Epoch, MemberId, Time};
 
-use super::super::ImageKind;
+use super::super::SnapshotKind;
 use super::super::audit::{Place, Reading, StreamPosition, Turn};
 use super::super::refused::Refused;
 use super::clock::KIND_CLOCK;
@@ -49,18 +49,18 @@ fn fields_of(bytes: &[u8]) -> Fields {
         Frame::KeepAlive { answer, carry } => {
             fields.push(field("flags", u8::from(answer) | u8::from(carry) << 1));
         }
-        Frame::Image(image) => fields.extend([
-            field("walk", image.walk),
-            field("index", image.index),
-            field("chunk", to_hex(image.chunk)),
+        Frame::StateSnapshot(snapshot) => fields.extend([
+            field("scan", snapshot.scan),
+            field("index", snapshot.index),
+            field("chunk", to_hex(snapshot.chunk)),
         ]),
-        Frame::ImageEnd(end) => {
+        Frame::SnapshotEnd(end) => {
             let covers = match end.kind {
-                ImageKind::Changes => 0,
-                ImageKind::Full => 1,
+                SnapshotKind::Changes => 0,
+                SnapshotKind::Full => 1,
             };
             fields.extend([
-                field("walk", end.walk),
+                field("scan", end.scan),
                 field("chunks", end.chunks),
                 field("covers", covers),
             ]);
@@ -68,8 +68,8 @@ fn fields_of(bytes: &[u8]) -> Fields {
                 field("stream", format!("member={} sequence={sequence}", member.0))
             }));
         }
-        Frame::ImageAcknowledge(acknowledge) => fields.extend([
-            field("walk", acknowledge.walk),
+        Frame::SnapshotAcknowledge(acknowledge) => fields.extend([
+            field("scan", acknowledge.scan),
             field("prefix", acknowledge.prefix),
             field("bits", acknowledge.bits),
             field(
@@ -150,13 +150,13 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
             }
         }
         KIND_KEEP_ALIVE => body.push(vector.number("flags")),
-        KIND_IMAGE => Image {
-            walk: vector.number("walk"),
+        KIND_SNAPSHOT => StateSnapshot {
+            scan: vector.number("scan"),
             index: vector.number("index"),
             chunk: &vectors::hex(vector.text("chunk")),
         }
         .write(&mut body),
-        KIND_IMAGE_END => {
+        KIND_SNAPSHOT_END => {
             let streams: Vec<_> = vector
                 .all("stream")
                 .map(|stream| {
@@ -165,16 +165,16 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
                 })
                 .collect();
             let covers = match vector.text("covers") {
-                "0" => ImageKind::Changes,
-                _ => ImageKind::Full,
+                "0" => SnapshotKind::Changes,
+                _ => SnapshotKind::Full,
             };
-            let (walk, chunks) = (vector.number("walk"), vector.number("chunks"));
-            ImageEndFrame::write(&mut body, walk, chunks, covers, &streams);
+            let (scan, chunks) = (vector.number("scan"), vector.number("chunks"));
+            SnapshotEndFrame::write(&mut body, scan, chunks, covers, &streams);
         }
-        KIND_IMAGE_ACKNOWLEDGE => {
+        KIND_SNAPSHOT_ACKNOWLEDGE => {
             let flags: u8 = vector.number("flags");
-            ImageAcknowledge {
-                walk: vector.number("walk"),
+            SnapshotAcknowledge {
+                scan: vector.number("scan"),
                 prefix: vector.number("prefix"),
                 bits: vector.number("bits"),
                 end: flags & 1 != 0,

@@ -1,23 +1,23 @@
-//! Serving a member that fell off the log, and being served: chunks of an image over one member's link, each until it is
+//! Serving a member that fell off the log, and being served: chunks of a snapshot over one member's link, each until it is
 //! acknowledged (rule 15).
 
 use core::time::Duration;
 
 use crate::{MemberId, Time};
 
-use super::ImageKind;
-use super::wire::{Held, ImageAcknowledge};
+use super::SnapshotKind;
+use super::wire::{Held, SnapshotAcknowledge};
 
 /// Chunks in flight to one lagging. At most 64, the bits of an acknowledgement.
-pub(super) const IMAGE_WINDOW_CHUNKS: usize = 32;
+pub(super) const SNAPSHOT_WINDOW_CHUNKS: usize = 32;
 
-/// A walk for one lagging, as its server sees it.
+/// A scan for one lagging, as its server sees it.
 #[derive(Debug)]
-pub(super) struct OutboundImage {
-    pub(super) walk: u32,
-    /// For each origin what was applied here when the walk began.
+pub(super) struct OutboundSnapshot {
+    pub(super) scan: u32,
+    /// For each origin what was applied here when the scan began.
     pub(super) vector: Vec<(MemberId, u64)>,
-    /// What was applied here of ended incarnations when the walk began, first what its end should name if it cannot name all.
+    /// What was applied here of ended incarnations when the scan began, first what its end should name if it cannot name all.
     pub(super) held: Vec<Held>,
     /// How many of them every end named that was sent.
     pub(super) named: usize,
@@ -26,7 +26,7 @@ pub(super) struct OutboundImage {
     chunks: Vec<Chunk>,
     /// The index of the next chunk.
     pub(super) next: u32,
-    pub(super) finished: Option<ImageKind>,
+    pub(super) finished: Option<SnapshotKind>,
     end_sent: Option<Time>,
     end_acknowledged: bool,
     backoff: u32,
@@ -42,7 +42,7 @@ struct Chunk {
     again: bool,
 }
 
-/// What of a walk is to be sent now.
+/// What of a scan is to be sent now.
 #[derive(Debug)]
 pub(super) enum Piece<'a> {
     Chunk {
@@ -53,11 +53,17 @@ pub(super) enum Piece<'a> {
     End,
 }
 
-impl OutboundImage {
-    pub(super) fn new(walk: u32, vector: Vec<(MemberId, u64)>, held: Vec<Held>) -> OutboundImage {
-        let chunks = (0..IMAGE_WINDOW_CHUNKS).map(|_| Chunk::default()).collect();
-        OutboundImage {
-            walk,
+impl OutboundSnapshot {
+    pub(super) fn new(
+        scan: u32,
+        vector: Vec<(MemberId, u64)>,
+        held: Vec<Held>,
+    ) -> OutboundSnapshot {
+        let chunks = (0..SNAPSHOT_WINDOW_CHUNKS)
+            .map(|_| Chunk::default())
+            .collect();
+        OutboundSnapshot {
+            scan,
             vector,
             named: held.len(),
             held,
@@ -79,7 +85,7 @@ impl OutboundImage {
             .filter_map(|chunk| chunk.index)
             .min()
             .unwrap_or(self.next);
-        IMAGE_WINDOW_CHUNKS - (self.next - oldest) as usize
+        SNAPSHOT_WINDOW_CHUNKS - (self.next - oldest) as usize
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
@@ -134,9 +140,9 @@ impl OutboundImage {
         None
     }
 
-    /// The lagging says what it has of a walk. True when it is news that all of this one is joined.
-    pub(super) fn acknowledged(&mut self, now: Time, acknowledge: &ImageAcknowledge) -> bool {
-        if acknowledge.walk != self.walk {
+    /// The lagging says what it has of a scan. True when it is news that all of this one is joined.
+    pub(super) fn acknowledged(&mut self, now: Time, acknowledge: &SnapshotAcknowledge) -> bool {
+        if acknowledge.scan != self.scan {
             return false;
         }
         for chunk in &mut self.chunks {
@@ -150,7 +156,7 @@ impl OutboundImage {
                 self.backoff = 0;
             }
         }
-        // That the end arrived is not enough: it goes again, ever more rarely, until the image is joined.
+        // That the end arrived is not enough: it goes again, ever more rarely, until the snapshot is joined.
         let news = acknowledge.joined && self.joined_at.is_none();
         if news {
             self.end_acknowledged = true;
@@ -211,49 +217,49 @@ impl OutboundImage {
     }
 }
 
-/// A walk of another member, as the lagging that it serves sees it.
+/// A scan of another member, as the lagging that it serves sees it.
 #[derive(Debug, Default)]
-pub(super) struct InboundImage {
-    pub(super) walk: u32,
+pub(super) struct InboundSnapshot {
+    pub(super) scan: u32,
     /// Every chunk below arrived.
     prefix: u32,
     /// Bit n: the chunk `prefix + n` arrived.
     bits: u64,
-    end: Option<(u32, ImageKind)>,
+    end: Option<(u32, SnapshotKind)>,
     pub(super) vector: Vec<(MemberId, u64)>,
     /// What it has of ended incarnations.
     pub(super) held: Vec<Held>,
-    /// The end was delivered and the image is not joined yet.
+    /// The end was delivered and the snapshot is not joined yet.
     pub(super) complete: bool,
     /// It is joined.
     pub(super) joined: bool,
     complete_once: bool,
-    /// Something of an image was delivered that is not joined, of this walk or an earlier one.
+    /// Something of a snapshot was delivered that is not joined, of this scan or an earlier one.
     pub(super) unjoined: bool,
     /// When to acknowledge.
     pub(super) acknowledge_at: Option<Time>,
 }
 
-impl InboundImage {
-    /// A frame of this walk arrived. Whether it is of the newest walk.
-    fn is_newest(&mut self, walk: u32) -> bool {
-        if walk > self.walk {
+impl InboundSnapshot {
+    /// A frame of this scan arrived. Whether it is of the newest scan.
+    fn is_newest(&mut self, scan: u32) -> bool {
+        if scan > self.scan {
             let vector = core::mem::take(&mut self.vector);
-            *self = InboundImage {
-                walk,
+            *self = InboundSnapshot {
+                scan,
                 vector,
                 acknowledge_at: self.acknowledge_at,
                 unjoined: self.unjoined,
-                ..InboundImage::default()
+                ..InboundSnapshot::default()
             };
             self.vector.clear();
         }
-        walk == self.walk
+        scan == self.scan
     }
 
     /// A chunk arrived. Whether it is new and to be delivered.
-    pub(super) fn chunk(&mut self, walk: u32, index: u32) -> bool {
-        if !self.is_newest(walk) {
+    pub(super) fn chunk(&mut self, scan: u32, index: u32) -> bool {
+        if !self.is_newest(scan) {
             return false;
         }
         let Some(above) = index.checked_sub(self.prefix).filter(|&above| above < 64) else {
@@ -273,13 +279,13 @@ impl InboundImage {
     /// The end arrived.
     pub(super) fn ended(
         &mut self,
-        walk: u32,
+        scan: u32,
         chunks: u32,
-        kind: ImageKind,
+        kind: SnapshotKind,
         vector: impl Iterator<Item = (MemberId, u64)>,
         held: Vec<Held>,
     ) {
-        if self.is_newest(walk) && self.end.is_none() {
+        if self.is_newest(scan) && self.end.is_none() {
             self.end = Some((chunks, kind));
             self.vector.clear();
             self.vector.extend(vector);
@@ -287,8 +293,8 @@ impl InboundImage {
         }
     }
 
-    /// Whether the image just became complete: its end, and every chunk, arrived. True once per walk.
-    pub(super) fn completes(&mut self, without_chunks: bool) -> Option<ImageKind> {
+    /// Whether the snapshot just became complete: its end, and every chunk, arrived. True once per scan.
+    pub(super) fn completes(&mut self, without_chunks: bool) -> Option<SnapshotKind> {
         let (chunks, kind) = self.end?;
         if self.complete_once || (self.prefix < chunks && !without_chunks) {
             return None;
@@ -298,9 +304,9 @@ impl InboundImage {
         Some(kind)
     }
 
-    pub(super) fn acknowledge(&self) -> ImageAcknowledge {
-        ImageAcknowledge {
-            walk: self.walk,
+    pub(super) fn acknowledge(&self) -> SnapshotAcknowledge {
+        SnapshotAcknowledge {
+            scan: self.scan,
             prefix: self.prefix,
             bits: self.bits,
             end: self.end.is_some(),
@@ -315,8 +321,8 @@ mod tests {
 
     #[test]
     fn a_window_of_chunks_gets_through_with_loss() {
-        let mut out = OutboundImage::new(1, vec![(MemberId(1), 9)], Vec::new());
-        let mut into = InboundImage::default();
+        let mut out = OutboundSnapshot::new(1, vec![(MemberId(1), 9)], Vec::new());
+        let mut into = InboundSnapshot::default();
         let mut delivered = vec![0u32; 500];
         let (timeout, most) = (Duration::from_micros(10), Duration::from_millis(1));
         let mut state = 5u64;
@@ -324,7 +330,7 @@ mod tests {
             let now = Time(round * 20);
             while out.next < 500 && out.push(&[1, 2, 3]) {}
             if out.next == 500 {
-                out.finished = Some(ImageKind::Changes);
+                out.finished = Some(SnapshotKind::Changes);
             }
             out.timed_out(now, timeout, most);
             while let Some(piece) = out.take_piece(now) {
@@ -338,7 +344,7 @@ mod tests {
                     }
                     Piece::End => {
                         let vector = [(MemberId(1), 9)].into_iter();
-                        into.ended(1, 500, ImageKind::Changes, vector, Vec::new());
+                        into.ended(1, 500, SnapshotKind::Changes, vector, Vec::new());
                     }
                 }
             }
@@ -351,7 +357,7 @@ mod tests {
                 assert_eq!(into.vector, [(MemberId(1), 9)]);
                 assert!(into.completes(false).is_none());
                 assert!(!into.chunk(1, 3) && !into.chunk(0, 700));
-                assert!(into.chunk(2, 0), "a newer walk begins again");
+                assert!(into.chunk(2, 0), "a newer scan begins again");
                 return;
             }
         }

@@ -1,59 +1,59 @@
 //! The frames that serve a lagging.
 //!
 //! ```text
-//! image             := walk index chunk                                  kind 4
-//! image-end         := walk chunks kind:u8 count (member sequence)*count kind 5
-//! image-acknowledge := walk prefix bits:u64 flags:u8                     kind 6; bit 0: the end arrived; bit 1: it is joined
+//! snapshot             := scan index chunk                                  kind 4
+//! snapshot-end         := scan chunks kind:u8 count (member sequence)*count kind 5
+//! snapshot-acknowledge := scan prefix bits:u64 flags:u8                     kind 6; bit 0: the end arrived; bit 1: it is joined
 //! ```
 
 use crate::MemberId;
 
-use super::super::ImageKind;
+use super::super::SnapshotKind;
 use super::{Reader, write_varint};
 
-/// A chunk of an image.
+/// A chunk of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Image<'a> {
-    pub(crate) walk: u32,
+pub(crate) struct StateSnapshot<'a> {
+    pub(crate) scan: u32,
     pub(crate) index: u32,
     pub(crate) chunk: &'a [u8],
 }
 
-impl<'a> Image<'a> {
-    pub(crate) fn read(body: &'a [u8]) -> Option<Image<'a>> {
+impl<'a> StateSnapshot<'a> {
+    pub(crate) fn read(body: &'a [u8]) -> Option<StateSnapshot<'a>> {
         let mut reader = Reader::new(body);
-        let image = Image {
-            walk: reader.u32()?,
+        let snapshot = StateSnapshot {
+            scan: reader.u32()?,
             index: reader.u32()?,
             chunk: reader.rest(),
         };
-        (!image.chunk.is_empty()).then_some(image)
+        (!snapshot.chunk.is_empty()).then_some(snapshot)
     }
 
     /// Appends the body.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        write_varint(out, u64::from(self.walk));
+        write_varint(out, u64::from(self.scan));
         write_varint(out, u64::from(self.index));
         out.extend_from_slice(self.chunk);
     }
 }
 
-/// The end of an image: how many chunks it has and what it covers.
+/// The end of a snapshot: how many chunks it has and what it covers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ImageEndFrame<'a> {
-    pub(crate) walk: u32,
+pub(crate) struct SnapshotEndFrame<'a> {
+    pub(crate) scan: u32,
     pub(crate) chunks: u32,
-    pub(crate) kind: ImageKind,
+    pub(crate) kind: SnapshotKind,
     vector: Reader<'a>,
 }
 
-impl<'a> ImageEndFrame<'a> {
-    pub(crate) fn read(body: &'a [u8]) -> Option<ImageEndFrame<'a>> {
+impl<'a> SnapshotEndFrame<'a> {
+    pub(crate) fn read(body: &'a [u8]) -> Option<SnapshotEndFrame<'a>> {
         let mut reader = Reader::new(body);
-        let (walk, chunks) = (reader.u32()?, reader.u32()?);
+        let (scan, chunks) = (reader.u32()?, reader.u32()?);
         let kind = match reader.byte()? {
-            0 => ImageKind::Changes,
-            1 => ImageKind::Full,
+            0 => SnapshotKind::Changes,
+            1 => SnapshotKind::Full,
             _ => return None,
         };
         let count = reader.varint()?;
@@ -62,15 +62,15 @@ impl<'a> ImageEndFrame<'a> {
             reader.member()?;
             reader.sequence()?;
         }
-        reader.is_empty().then_some(ImageEndFrame {
-            walk,
+        reader.is_empty().then_some(SnapshotEndFrame {
+            scan,
             chunks,
             kind,
             vector,
         })
     }
 
-    /// For each origin the sequence up to which the image covers it.
+    /// For each origin the sequence up to which the snapshot covers it.
     pub(crate) fn vector(&self) -> impl Iterator<Item = (MemberId, u64)> + '_ {
         let mut reader = self.vector;
         core::iter::from_fn(move || Some((reader.member()?, reader.sequence()?)))
@@ -79,16 +79,16 @@ impl<'a> ImageEndFrame<'a> {
     /// Appends a body.
     pub(crate) fn write(
         out: &mut Vec<u8>,
-        walk: u32,
+        scan: u32,
         chunks: u32,
-        kind: ImageKind,
+        kind: SnapshotKind,
         vector: &[(MemberId, u64)],
     ) {
-        write_varint(out, u64::from(walk));
+        write_varint(out, u64::from(scan));
         write_varint(out, u64::from(chunks));
         out.push(match kind {
-            ImageKind::Changes => 0,
-            ImageKind::Full => 1,
+            SnapshotKind::Changes => 0,
+            SnapshotKind::Full => 1,
         });
         write_varint(out, vector.len() as u64);
         for &(member, sequence) in vector {
@@ -98,10 +98,10 @@ impl<'a> ImageEndFrame<'a> {
     }
 }
 
-/// What the lagging has of a walk.
+/// What the lagging has of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ImageAcknowledge {
-    pub(crate) walk: u32,
+pub(crate) struct SnapshotAcknowledge {
+    pub(crate) scan: u32,
     /// Every chunk below this index arrived.
     pub(crate) prefix: u32,
     /// Bit n: the chunk `prefix + n` arrived.
@@ -112,18 +112,18 @@ pub(crate) struct ImageAcknowledge {
     pub(crate) joined: bool,
 }
 
-impl ImageAcknowledge {
-    pub(crate) fn read(body: &[u8]) -> Option<ImageAcknowledge> {
+impl SnapshotAcknowledge {
+    pub(crate) fn read(body: &[u8]) -> Option<SnapshotAcknowledge> {
         let mut reader = Reader::new(body);
-        let read = ImageAcknowledge {
-            walk: reader.u32()?,
+        let read = SnapshotAcknowledge {
+            scan: reader.u32()?,
             prefix: reader.u32()?,
             bits: reader.fixed_u64()?,
             end: false,
             joined: false,
         };
         let flags = reader.byte()?;
-        let read = ImageAcknowledge {
+        let read = SnapshotAcknowledge {
             end: flags & 1 != 0,
             joined: flags & 2 != 0,
             ..read
@@ -132,7 +132,7 @@ impl ImageAcknowledge {
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        write_varint(out, u64::from(self.walk));
+        write_varint(out, u64::from(self.scan));
         write_varint(out, u64::from(self.prefix));
         out.extend_from_slice(&self.bits.to_le_bytes());
         out.push(u8::from(self.end) | u8::from(self.joined) << 1);
@@ -144,32 +144,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn image_frames_round_trip() {
+    fn snapshot_frames_round_trip() {
         let mut out = Vec::new();
-        let image = Image {
-            walk: 300,
+        let snapshot = StateSnapshot {
+            scan: 300,
             index: 2,
             chunk: b"chunk",
         };
-        image.write(&mut out);
+        snapshot.write(&mut out);
         assert_eq!(out, [0xac, 2, 2, b'c', b'h', b'u', b'n', b'k']);
-        assert_eq!(Image::read(&out), Some(image));
-        assert_eq!(Image::read(&out[..3]), None);
+        assert_eq!(StateSnapshot::read(&out), Some(snapshot));
+        assert_eq!(StateSnapshot::read(&out[..3]), None);
 
         let vector = [(MemberId(1), 5), (MemberId(2), 300)];
         out.clear();
-        ImageEndFrame::write(&mut out, 1, 9, ImageKind::Full, &vector);
+        SnapshotEndFrame::write(&mut out, 1, 9, SnapshotKind::Full, &vector);
         assert_eq!(out, [1, 9, 1, 2, 1, 5, 2, 0xac, 2]);
-        let end = ImageEndFrame::read(&out).unwrap();
-        assert_eq!((end.walk, end.chunks, end.kind), (1, 9, ImageKind::Full));
+        let end = SnapshotEndFrame::read(&out).unwrap();
+        assert_eq!((end.scan, end.chunks, end.kind), (1, 9, SnapshotKind::Full));
         assert_eq!(end.vector().collect::<Vec<_>>(), vector);
         for cut in 0..out.len() {
-            assert!(ImageEndFrame::read(&out[..cut]).is_none());
+            assert!(SnapshotEndFrame::read(&out[..cut]).is_none());
         }
 
         out.clear();
-        let acknowledge = ImageAcknowledge {
-            walk: 1,
+        let acknowledge = SnapshotAcknowledge {
+            scan: 1,
             prefix: 4,
             bits: 0b101,
             end: true,
@@ -177,6 +177,6 @@ mod tests {
         };
         acknowledge.write(&mut out);
         assert_eq!(out, [1, 4, 5, 0, 0, 0, 0, 0, 0, 0, 1]);
-        assert_eq!(ImageAcknowledge::read(&out), Some(acknowledge));
+        assert_eq!(SnapshotAcknowledge::read(&out), Some(acknowledge));
     }
 }
