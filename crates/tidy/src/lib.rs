@@ -4,6 +4,8 @@
 //! Here is only how the tests find files. `tests/tree` lints the sources, `tests/documents` the pages;
 //! `tests/tutorial.rs`, `tests/objects` and `tests/readme.rs` are the code that the pages show, compiled and run.
 
+pub mod words;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

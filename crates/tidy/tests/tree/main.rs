@@ -3,3 +3,4 @@
 mod layers;
 mod sources;
 mod supply;
+mod words;

@@ -24,7 +24,7 @@ const UNSAFE: &[&str] = &[
     "crates/lab/src/wire/socket.rs",
     "crates/oracle/src/live/socket.rs",
     "crates/placement/tests/replicated_allocations.rs",
-    "crates/state/src/accumulator/cells.rs",
+    "crates/state/src/accumulator/writer_counters.rs",
     "crates/state/src/index.rs",
     "crates/state/src/memory.rs",
     "crates/state/src/memory/ahead.rs",
