@@ -19,13 +19,13 @@ use super::{Function, Settings, overlay, read_settings, suggestion};
 /// What holds for a stage.
 pub(super) static STAGE: Section = Section {
     path: "stage.NAME",
-    meaning: "What holds for a stage of a chain. A chain is written at the top of the file: chain = [\"port-scan\", \"nat\"] names its stages in the order in which packets from inside pass them, those from outside in reverse; a stage's settings are in [function.NAME].",
+    meaning: "Settings of a stage of a chain. The top of the file names the stages in the order of packets from inside: chain = [\"port-scan\", \"nat\"]. Packets from outside pass them in reverse. A stage's own settings are in [function.NAME].",
     fields: &[
         Field {
             name: "function",
             kind: Kind::Name,
             default: Default::Unset("the function that the stage is named after"),
-            meaning: "What function the stage is; needed where two stages are of one kind.",
+            meaning: "The function of the stage; needed where two stages are of one kind.",
         },
         Field {
             name: "on_failure",
@@ -33,17 +33,17 @@ pub(super) static STAGE: Section = Section {
                 allowed: &[
                     Word {
                         word: "drop",
-                        meaning: "The packet is dropped, and counted with the reason.",
+                        meaning: "The packet is dropped and counted under the reason.",
                     },
                     Word {
                         word: "bypass",
-                        meaning: "The packet goes on as it was, as if the stage were not there.",
+                        meaning: "The packet goes on unchanged, as without the stage.",
                     },
                 ],
                 refused: &[],
             },
             default: Default::Is("\"drop\""),
-            meaning: "What becomes of a packet when the stage fails for it: when a table or pool of the stage is full, or the stage is late for longer than `wait`. What a stage judges is no failure.",
+            meaning: "What happens to a packet when the stage fails: a table or pool of the stage is full, or the stage is late for longer than `wait`. A verdict of the stage is no failure.",
         },
         Field {
             name: "wait",
@@ -52,13 +52,13 @@ pub(super) static STAGE: Section = Section {
                 most: Duration::from_secs(2),
             },
             default: Default::Is("\"2s\""),
-            meaning: "How long a packet may be late at the stage.",
+            meaning: "The longest that a packet may be late at the stage.",
         },
         Field {
             name: "mirror",
             kind: Kind::Flag,
             default: Default::Is("false"),
-            meaning: "Whether the stage gets a copy of each packet: it delays, changes and drops nothing, and what it emits is not sent.",
+            meaning: "Whether the stage gets copies of packets: it delays, changes and drops nothing, and its emissions are not sent.",
         },
     ],
 };
@@ -272,7 +272,7 @@ fn described(named: &Named, values: &Values, report: &mut Report) -> Option<&'st
         unknown
             .help(format!("functions are {functions}"))
             .help(format!(
-                "a stage of another name says what it is: [stage.{}] with function = \"nat\"",
+                "a stage of another name names its function: [stage.{}] with function = \"nat\"",
                 named.name
             )),
     );
@@ -284,11 +284,8 @@ fn check_ways(values: &Values, described: &Described, settings: &Settings, repor
     let mirror = values.flag("mirror") == Some(true);
     if mirror && let Some(place) = values.place("on_failure") {
         report.add(
-            Diagnostic::error(
-                "a stage that gets copies holds nothing up",
-                place.key.clone(),
-            )
-            .help("leave `on_failure` out, or mirror = true"),
+            Diagnostic::error("a stage that gets copies delays nothing", place.key.clone())
+                .help("leave `on_failure` out, or mirror = true"),
         );
     }
     let Some(why) = settings.why_not_passed_by() else {

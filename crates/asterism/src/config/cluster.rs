@@ -278,16 +278,16 @@ fn check_port_lease(values: &Values, members: usize, report: &mut Report) {
                 "`port_lease` is for clusters with epochs only",
                 values.span_of("port_lease"),
             )
-            .help("add epochs = \"epoch.toml\": without it nobody can be left out, and nobody inherits ports; or leave `port_lease` out"),
+            .help("add epochs = \"epoch.toml\": without epochs no member can be left out, and no ports are reassigned; or leave `port_lease` out"),
         );
     } else if members < 3 {
         report.add(
             Diagnostic::error(
-                "of two hosts neither can tell that it is cut off",
+                "with two hosts neither can know that it is cut off",
                 values.span_of("members"),
             )
             .also(values.span_of("port_lease"), "leases need a majority")
-            .help("leave `port_lease` out, and say of the dead `asterism epoch CONFIG --without NAME --fenced`; or list a third host"),
+            .help("leave `port_lease` out, and declare a host dead by `asterism epoch CONFIG --without NAME --fenced`; or list a third host"),
         );
     }
 }

@@ -37,7 +37,7 @@ pub(super) static EVE: Section = Section {
             name: "file",
             kind: Kind::File,
             default: Default::Required("\"eve.json\""),
-            meaning: "Where lines go: a file, which is appended to and opened again by `asterism reload`; a named pipe; a Unix socket that somebody listens at; `-` is standard output.",
+            meaning: "The output: a file, which is appended to and reopened by `asterism reload`; a named pipe; a Unix socket with a listener; `-` is standard output.",
         },
         Field {
             name: "alerts",
@@ -45,17 +45,17 @@ pub(super) static EVE: Section = Section {
                 allowed: &[
                     Word {
                         word: "once",
-                        meaning: "Of all hosts the first living one of `members` writes them.",
+                        meaning: "The first living member in the order of `members` writes them.",
                     },
                     Word {
                         word: "all",
-                        meaning: "Every host writes all that it hears of.",
+                        meaning: "Every host writes all alerts that it receives.",
                     },
                 ],
                 refused: &[],
             },
             default: Default::Is("\"once\""),
-            meaning: "Which of the cluster's alerts this host writes.",
+            meaning: "The alerts of the cluster that this host writes.",
         },
         Field {
             name: "size_max",
@@ -64,7 +64,7 @@ pub(super) static EVE: Section = Section {
                 most: 1 << 40,
             },
             default: Default::Is("\"1GiB\""),
-            meaning: "The most that a file may have; further lines are lost and counted until it is opened again or cut. Pipes and sockets have no bound.",
+            meaning: "The largest size of a file; further lines are lost and counted until the file is reopened or truncated. Pipes and sockets have no bound.",
         },
         Field {
             name: "stats",
@@ -73,7 +73,7 @@ pub(super) static EVE: Section = Section {
                 most: Duration::from_secs(24 * 3600),
             },
             default: Default::Unset("no such line is written"),
-            meaning: "How often a line of what the host counted is written.",
+            meaning: "How often a line with this host's counters is written.",
         },
     ],
 };

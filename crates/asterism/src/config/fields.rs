@@ -21,7 +21,7 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 /// The cluster: what all its hosts have in common.
 pub static CLUSTER: Section = Section {
     path: "cluster",
-    meaning: "The cluster: what all its hosts have in common. Written alike on every host.",
+    meaning: "The settings that all hosts of the cluster share, identical on every host.",
     fields: &[
         Field {
             name: "name",
@@ -33,25 +33,25 @@ pub static CLUSTER: Section = Section {
             name: "key",
             kind: Kind::File,
             default: Default::Unset(
-                "hosts of one process draw a key for that run; hosts of several processes cannot talk",
+                "hosts in one process draw a key for that run; hosts in several processes cannot communicate",
             ),
-            meaning: "The file with the key that the hosts share (`asterism keygen` writes one), or with several while it is changed (`asterism key`). Its mode must be 0600.",
+            meaning: "The file with the key that all hosts share (`asterism keygen` writes it), or with several keys during a change (`asterism key`). Its mode must be 0600.",
         },
         Field {
             name: "epochs",
             kind: Kind::File,
             default: Default::Unset(
-                "all members take part, each in the incarnation that is heard first; none can be started again while others run",
+                "all members take part, each in the first incarnation received; no member can restart while others run",
             ),
-            meaning: "The file that says who takes part, and in which incarnation: then members can come, go and be started again. `asterism epoch` writes it.",
+            meaning: "The epoch file: the participating members and their incarnations. With it members can join, leave and restart. `asterism epoch` writes it.",
         },
         Field {
             name: "port_lease",
             kind: duration(Duration::from_secs(1), Duration::from_secs(7 * 86_400)),
             default: Default::Unset(
-                "a host grants ports as long as it runs; those of a member that an epoch leaves out are given to others only if it says that the member is dead for certain",
+                "a host grants ports as long as it runs; ports of a member left out by an epoch are reassigned only if the epoch says that the member is certainly dead",
             ),
-            meaning: "How long a host grants ports while more than half of all members do not answer it. After that it grants none, and one idle time later it handles no packets; after one more the members of an epoch without it may have its ports, though nobody knows that it is dead. The same on all hosts.",
+            meaning: "How long a host keeps granting ports while more than half of all members do not answer. Afterwards it grants none; one idle time later it handles no packets. After one more idle time, members of an epoch without the host may have its ports, although its death is not known. The same on all hosts.",
         },
         Field {
             name: "members",
@@ -60,7 +60,7 @@ pub static CLUSTER: Section = Section {
                 most: replicated::MEMBERS_MAX,
             },
             default: Default::Is("[\"a\"]"),
-            meaning: "The names of all hosts, in the same order everywhere: leased blocks are dealt by place in it.",
+            meaning: "The names of all hosts, in the same order on every host: leased blocks are assigned by position in this list.",
         },
         Field {
             name: "member",
@@ -69,13 +69,13 @@ pub static CLUSTER: Section = Section {
                 most: replicated::MEMBERS_MAX,
             },
             default: Default::Is("{}"),
-            meaning: "A table for each member: where it is. Needed once hosts are processes of their own.",
+            meaning: "A table for each member. Needed when hosts are separate processes.",
         },
         Field {
             name: "channel",
             kind: Kind::Table(&CHANNEL),
             default: Default::Is("{}"),
-            meaning: "How hosts tell one another what changed.",
+            meaning: "How hosts exchange updates.",
         },
     ],
 };
@@ -83,19 +83,19 @@ pub static CLUSTER: Section = Section {
 /// One member.
 pub static MEMBER: Section = Section {
     path: "cluster.member.NAME",
-    meaning: "Where a member is. The table's name is the member's, as in `members`.",
+    meaning: "A member's address and site. The table's name is the member's name, as in `members`.",
     fields: &[
         Field {
             name: "address",
             kind: Kind::Socket,
             default: Default::Required("\"192.0.2.1:7400\""),
-            meaning: "Where its state channel listens for the other members, by UDP.",
+            meaning: "The UDP address at which the member's state channel listens for other members.",
         },
         Field {
             name: "site",
             kind: Kind::Name,
             default: Default::Unset("all members are in one site"),
-            meaning: "The site that it is in. Of what is for all one copy goes to each other site, where a relay hands it on. For all members or none; at most 16 sites.",
+            meaning: "The member's site. A datagram for all members goes to each other site once; a relay there distributes it. Set for all members or none; at most 16 sites.",
         },
     ],
 };
@@ -103,14 +103,14 @@ pub static MEMBER: Section = Section {
 /// What holds for one host only.
 pub static ON: Section = Section {
     path: "on.NAME",
-    meaning: "What holds for one member only, so that all hosts can have the same file: tables [on.NAME.host], [on.NAME.port] and [on.NAME.function] are laid over those without `on.NAME`, field by field.",
+    meaning: "Settings of one member, so that all hosts can share one file. Tables [on.NAME.host], [on.NAME.port] and [on.NAME.function] override those without `on.NAME`, field by field.",
     fields: &[],
 };
 
 /// The state channel.
 pub static CHANNEL: Section = Section {
     path: "cluster.channel",
-    meaning: "The state channel: how hosts tell one another what changed. The defaults suit a LAN and a WAN.",
+    meaning: "The state channel, by which hosts exchange updates. The defaults suit a LAN and a WAN.",
     fields: &[
         Field {
             name: "mtu",
@@ -119,7 +119,7 @@ pub static CHANNEL: Section = Section {
                 most: cluster::MTU_LIMIT,
             },
             default: Default::Is("\"1500B\""),
-            meaning: "The smallest MTU between hosts: state messages are never fragmented.",
+            meaning: "The smallest MTU between hosts. State messages are never fragmented.",
         },
         Field {
             name: "log_max",
@@ -128,7 +128,7 @@ pub static CHANNEL: Section = Section {
                 most: replicated::LOG_BYTES_LIMIT as u64,
             },
             default: Default::Is("\"8MiB\""),
-            meaning: "Changes kept until every host acknowledged them. About a second of writes; reserved at the start.",
+            meaning: "The size of the log, which keeps updates until every host has acknowledged them. About a second of writes; reserved at the start.",
         },
         Field {
             name: "log_groups_max",
@@ -137,7 +137,7 @@ pub static CHANNEL: Section = Section {
                 most: replicated::GROUPS_LIMIT as u64,
             },
             default: Default::Is("262_144"),
-            meaning: "The most changes kept until every host acknowledged them. 8 bytes each.",
+            meaning: "The most updates in the log. 8 bytes each.",
         },
         Field {
             name: "reorder_groups_max",
@@ -146,7 +146,7 @@ pub static CHANNEL: Section = Section {
                 most: replicated::GROUPS_LIMIT as u64,
             },
             default: Default::Is("16_384"),
-            meaning: "How far ahead of a gap a change may be and still be kept. The same on every host.",
+            meaning: "How far above a gap an update may be and still be kept. The same on every host.",
         },
         Field {
             name: "unapplied_groups_max",
@@ -155,55 +155,55 @@ pub static CHANNEL: Section = Section {
                 most: replicated::GROUPS_LIMIT as u64,
             },
             default: Default::Is("262_144"),
-            meaning: "The most changes of one host that wait to be applied at another. The same on every host.",
+            meaning: "The most updates of one host that wait to be applied at another. The same on every host.",
         },
         Field {
             name: "keep_alive",
             kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
             default: Default::Is("\"20ms\""),
-            meaning: "The longest silence: with nothing else to say, acknowledgements go out this often.",
+            meaning: "The longest silence: an idle host sends acknowledgements this often.",
         },
         Field {
             name: "retransmit_min",
             kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
             default: Default::Is("\"2ms\""),
-            meaning: "The shortest time after which a change that was not acknowledged is sent again.",
+            meaning: "The shortest time before an unacknowledged update is retransmitted.",
         },
         Field {
             name: "retransmit_max",
             kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
             default: Default::Is("\"1s\""),
-            meaning: "The longest such time; sending again never gives up. At least `retransmit_min`.",
+            meaning: "The longest time before a retransmission; retransmission never gives up. At least `retransmit_min`.",
         },
         Field {
             name: "acknowledge_delay",
             kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
             default: Default::Is("\"500us\""),
-            meaning: "The longest that an acknowledgement waits for company.",
+            meaning: "The longest that an acknowledgement is delayed to share a message.",
         },
         Field {
             name: "lookahead",
             kind: duration(Duration::ZERO, replicated::DURATION_LIMIT),
             default: Default::Is("\"0s\""),
-            meaning: "How long a change may wait for others to fill its message. Longer means fewer messages and more lag.",
+            meaning: "How long an update may wait for others to fill its message. Longer means fewer messages and more lag.",
         },
         Field {
             name: "coalescing_max",
             kind: duration(Duration::ZERO, replicated::COALESCING_LIMIT),
             default: Default::Is("\"50ms\""),
-            meaning: "How long counters and sketches may keep changes back while the path is congested, so that what changes again meanwhile travels once. Zero: never.",
+            meaning: "How long counters and sketches may hold back changes while the path is congested, so that repeated changes travel once. Zero: never.",
         },
         Field {
             name: "congested_above",
             kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
             default: Default::Is("\"2ms\""),
-            meaning: "A path is congested when its average round trip is longer than the shortest of late by this and a quarter of that.",
+            meaning: "A path is congested when its average round trip exceeds the recent minimum by this time plus a quarter of the minimum.",
         },
         Field {
             name: "silent_after",
             kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
             default: Default::Is("\"1s\""),
-            meaning: "A host not heard for so long, while the log is full, no longer holds the others up: it is sent a whole image later.",
+            meaning: "A host that is silent for this long while the log is full no longer delays the others; later it is sent a whole snapshot.",
         },
         Field {
             name: "delivery",
@@ -211,41 +211,41 @@ pub static CHANNEL: Section = Section {
                 allowed: &[
                     Word {
                         word: "ordered",
-                        meaning: "Changes of one host are applied in the order in which it made them.",
+                        meaning: "Updates of one host are applied in the order in which that host made them.",
                     },
                     Word {
                         word: "unordered",
-                        meaning: "Changes are applied as they arrive, each once; a lost message delays no other.",
+                        meaning: "Updates are applied on arrival, each once; a lost message delays no other.",
                     },
                 ],
                 refused: &[],
             },
             default: Default::Is("\"ordered\""),
-            meaning: "In which order changes of one host are applied here.",
+            meaning: "The order in which updates of one host are applied.",
         },
         Field {
             name: "multicast",
             kind: Kind::Socket,
-            default: Default::Unset("each datagram for all is sent to every member"),
-            meaning: "A group address of the site and a port: what is for all members is sent once. The network must carry it.",
+            default: Default::Unset("each datagram for all members is sent to every member"),
+            meaning: "A multicast group of the site, and a port: datagrams for all members are sent once. The network must carry multicast.",
         },
         Field {
             name: "interface",
             kind: Kind::Device,
             default: Default::Unset("needed with `multicast`, refused without"),
-            meaning: "The interface that multicast leaves and arrives by.",
+            meaning: "The interface for multicast, in both directions.",
         },
         Field {
             name: "relay_silent_after",
             kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
             default: Default::Unset("\"300ms\" where members have sites"),
-            meaning: "A relay, or a member behind one, that gave no proof that it hears for so long and two round trips is sent straight what is for it. Less than four keep-alives counts as four.",
+            meaning: "A relay, or a member behind a relay, that proves no reception for this long plus two round trips gets its datagrams directly. Less than four keep-alives counts as four.",
         },
         Field {
             name: "relay_bundle",
             kind: duration(Duration::ZERO, replicated::DURATION_LIMIT),
             default: Default::Unset("\"2ms\" where members have sites"),
-            meaning: "How long a relay keeps acknowledgements of its site, so that they cross to the other sites together.",
+            meaning: "How long a relay holds acknowledgements of its site, to send them to the other sites together.",
         },
         Field {
             name: "relay_cache",
@@ -254,13 +254,13 @@ pub static CHANNEL: Section = Section {
                 most: replicated::CACHE_BYTES_LIMIT as u64,
             },
             default: Default::Unset("\"4MiB\" where members have sites"),
-            meaning: "How much of what it handed on a relay keeps, for members of its site that lack it; the oldest goes first. \"0B\": nothing, and this host asks its relay for nothing.",
+            meaning: "How much relayed traffic a relay keeps for members of its site that lack some; the oldest goes first. \"0B\": none, and this host requests nothing from its relay.",
         },
         Field {
             name: "relay_cache_age",
             kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
             default: Default::Unset("\"500ms\" where members have sites"),
-            meaning: "How long a relay keeps it at most.",
+            meaning: "The longest that a relay keeps relayed traffic.",
         },
         Field {
             name: "receive_buffer",
@@ -269,7 +269,7 @@ pub static CHANNEL: Section = Section {
                 most: 1 << 30,
             },
             default: Default::Is("\"16MiB\""),
-            meaning: "What the kernel holds of datagrams until they are read. What it drops beyond is counted.",
+            meaning: "The kernel's buffer for received datagrams that are not yet read. Drops beyond it are counted.",
         },
         Field {
             name: "send_buffer",
@@ -278,7 +278,7 @@ pub static CHANNEL: Section = Section {
                 most: 1 << 30,
             },
             default: Default::Is("\"4MiB\""),
-            meaning: "What the kernel holds of datagrams until they left.",
+            meaning: "The kernel's buffer for datagrams that are not yet sent.",
         },
         Field {
             name: "bandwidth_max",
@@ -287,13 +287,13 @@ pub static CHANNEL: Section = Section {
                 most: 100 << 30,
             },
             default: Default::Unset("no cap"),
-            meaning: "The most bytes a second that this host sends on the state channel. Beyond it changes wait, and lag grows.",
+            meaning: "The most bytes a second that this host sends on the state channel. Beyond it updates wait, and lag grows.",
         },
         Field {
             name: "offload",
             kind: Kind::Flag,
             default: Default::Is("true"),
-            meaning: "Whether datagrams are handed to the kernel many at once (UDP segmentation and receive offload). It is left off by itself where the kernel has none.",
+            meaning: "Whether datagrams are passed to the kernel in batches (UDP segmentation and receive offload). Stays off where the kernel has none.",
         },
     ],
 };

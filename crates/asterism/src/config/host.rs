@@ -63,7 +63,7 @@ impl Idle {
 
 const SPIN: Word = Word {
     word: "spin",
-    meaning: "It looks again at once: the least latency, and a core that is always busy.",
+    meaning: "Busy polling: the least latency, and a core that is always busy.",
 };
 
 /// The table `[host]`.
@@ -74,8 +74,8 @@ pub static HOST: Section = Section {
         Field {
             name: "name",
             kind: Kind::Name,
-            default: Default::Unset("the first of `members`; `--member NAME` goes before it"),
-            meaning: "Which of the cluster's members this host is.",
+            default: Default::Unset("the first of `members`; `--member NAME` overrides it"),
+            meaning: "This host's name among the cluster's members.",
         },
         Field {
             name: "instances",
@@ -84,7 +84,7 @@ pub static HOST: Section = Section {
                 most: INSTANCES_MAX,
             },
             default: Default::Is("1"),
-            meaning: "How many packet loops it runs, each on a core of its own with state of its own.",
+            meaning: "How many packet loops the host runs, each on its own core with its own state.",
         },
         Field {
             name: "cores",
@@ -95,7 +95,7 @@ pub static HOST: Section = Section {
                 },
                 most: INSTANCES_MAX as usize,
             },
-            default: Default::Unset("the operating system chooses, and may move them"),
+            default: Default::Unset("the operating system chooses cores, and may change them"),
             meaning: "The core of each packet loop, one for each of `instances`.",
         },
         Field {
@@ -104,14 +104,14 @@ pub static HOST: Section = Section {
                 allowed: &[
                     Word {
                         word: "sleep",
-                        meaning: "It sleeps until a packet comes or something is due: a few microseconds more latency, hardly any load.",
+                        meaning: "The loop sleeps until a packet arrives or a timer is due: a few microseconds more latency, hardly any load.",
                     },
                     SPIN,
                 ],
                 refused: &[],
             },
             default: Default::Is("\"sleep\""),
-            meaning: "What a packet loop does while there is nothing to do.",
+            meaning: "How an idle packet loop waits.",
         },
         Field {
             name: "channel_idle",
@@ -119,38 +119,38 @@ pub static HOST: Section = Section {
                 allowed: &[
                     Word {
                         word: "sleep",
-                        meaning: "It sleeps until a datagram comes, a packet loop wrote something or something is due.",
+                        meaning: "The thread sleeps until a datagram arrives, a packet loop writes, or a timer is due.",
                     },
                     SPIN,
                 ],
                 refused: &[],
             },
             default: Default::Is("\"sleep\""),
-            meaning: "What the thread of the state channel does while there is nothing to do; it needs a core beside those of the packet loops to spin on.",
+            meaning: "How the idle thread of the state channel waits. To spin, it needs a core besides those of the packet loops.",
         },
         Field {
             name: "control",
             kind: Kind::File,
             default: Default::Unset("`/run/asterism/CLUSTER-MEMBER.sock`"),
-            meaning: "The control socket, for `status`, `top`, `trace` and the like. Its mode is 0600. One process at a time holds it.",
+            meaning: "The control socket, for `status`, `top`, `trace` and the like. Its mode is 0600. One process at a time can hold it.",
         },
         Field {
             name: "metrics",
             kind: Kind::Socket,
             default: Default::Unset("none are served"),
-            meaning: "Where metrics are served to Prometheus (`/metrics`, HTTP). Anybody who reaches it can read them.",
+            meaning: "Where metrics are served to Prometheus (`/metrics`, HTTP). Anybody who reaches this address can read them.",
         },
         Field {
             name: "state",
             kind: Kind::File,
             default: Default::Unset("nothing is saved"),
-            meaning: "The file that the shared state is saved to at a graceful stop, and restored from when the whole cluster restarts.",
+            meaning: "The file for the shared state: saved at a graceful stop, restored when the whole cluster restarts.",
         },
         Field {
             name: "eve",
             kind: Kind::Table(&EVE),
-            default: Default::Unset("alerts are in the state alone"),
-            meaning: "What alerts are written to.",
+            default: Default::Unset("alerts stay in the state alone"),
+            meaning: "The output of alerts.",
         },
         Field {
             name: "join_wait",
@@ -159,7 +159,7 @@ pub static HOST: Section = Section {
                 most: Duration::from_secs(600),
             },
             default: Default::Is("\"1s\""),
-            meaning: "How long a starting host listens for others before it reads packets; if it hears any, it first takes over what they have, for at most ten times as long.",
+            meaning: "How long a starting host listens for other members before it reads packets. If it receives any message, it first takes over their state, for at most ten times as long.",
         },
         Field {
             name: "drain_max",
@@ -168,7 +168,7 @@ pub static HOST: Section = Section {
                 most: Duration::from_secs(600),
             },
             default: Default::Is("\"10s\""),
-            meaning: "How long a graceful stop may take: parked packets end, the others acknowledge, the state is saved.",
+            meaning: "How long a graceful stop may take: parked packets end, other hosts acknowledge, the state is saved.",
         },
     ],
 };

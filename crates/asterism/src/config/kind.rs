@@ -229,7 +229,7 @@ impl Kind {
                 format!("write \"{0}B\" or \"{0}MiB\"", number.as_str()),
             )),
             (Kind::Rate { .. }, DeValue::Integer(number)) => Err(Mistake::new(
-                "a rate says per what time",
+                "a rate needs a time unit",
                 format!("write \"{}/s\"", number.as_str()),
             )),
             (kind, other) => Err(kind.other_type(other)),
@@ -499,15 +499,12 @@ fn read_absent(text: &str, most: Duration) -> Result<Absent, Mistake> {
     }
     let Some(wait) = text.strip_prefix("wait") else {
         return Err(match value::duration(text) {
-            Ok(_) => Mistake::new(
-                "this does not say what to do",
-                format!("write \"wait {text}\""),
-            ),
+            Ok(_) => Mistake::new("this names no action", format!("write \"wait {text}\"")),
             Err(_) => Mistake::new(format!("`{text}` is not a choice"), instead),
         });
     };
     if wait.trim().is_empty() {
-        return Err(Mistake::new("this does not say how long to wait", instead));
+        return Err(Mistake::new("the wait has no duration", instead));
     }
     let wait = value::duration(wait)?;
     within(wait, Duration::from_micros(1), most, value::show_duration).map(Absent::Wait)

@@ -393,7 +393,7 @@ pub fn ports(text: &str) -> Result<Ports, Mistake> {
     }
     if last < first {
         return Err(Mistake::new(
-            "the range is the wrong way round",
+            "the first port is above the last",
             format!("write \"{last}-{first}\""),
         ));
     }

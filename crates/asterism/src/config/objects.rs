@@ -220,7 +220,7 @@ fn read_placement(
         ("late", None) => {
             report.add(
                 Diagnostic::error(
-                    format!("`{}` is late by how much?", object.name),
+                    format!("`{}` has no delay", object.name),
                     values.span_of("placement"),
                 )
                 .help("add the delay of each read: placement = \"late\", delay = \"5ms\""),
@@ -231,7 +231,7 @@ fn read_placement(
         (other, Some(span)) => {
             report.add(
                 Diagnostic::error(
-                    format!("`delay` says nothing for the placement \"{other}\""),
+                    format!("`delay` has no meaning with the placement \"{other}\""),
                     span,
                 )
                 .help("leave `delay` out, or choose placement = \"late\""),

@@ -89,13 +89,13 @@ impl PortKind {
 /// The table `[port]`.
 pub static PORTS: Section = Section {
     path: "port",
-    meaning: "The ports of a host: where its packets come from and go to. Needed by `asterism run`; `replay` and `demo` have their own.",
+    meaning: "The ports by which packets enter and leave a host. Needed by `asterism run`; `replay` and `demo` have their own.",
     fields: &[
         Field {
             name: "inside",
             kind: Kind::Table(&INSIDE),
             default: Default::Unset("`asterism run` needs it"),
-            meaning: "The side of the inside hosts, or of anyone who speaks first.",
+            meaning: "The side of the inside hosts.",
         },
         Field {
             name: "outside",
@@ -107,7 +107,7 @@ pub static PORTS: Section = Section {
             name: SPAN,
             kind: Kind::Table(&SPAN_FIELDS),
             default: Default::Unset("nothing is copied"),
-            meaning: "Where copies go that [function.span] makes: to an intrusion detection system or a recorder. What comes in by it is dropped.",
+            meaning: "Where [function.span] sends copies: to an intrusion detection system or a recorder. Packets received there are dropped.",
         },
     ],
 };
@@ -125,7 +125,7 @@ static OUTSIDE: Section = Section {
 
 static SPAN_FIELDS: Section = Section {
     path: "port.span",
-    meaning: "The port that copies go to; fields as of the inside. It only sends.",
+    meaning: "The port for copies; fields as of the inside. It only sends.",
     fields: FIELDS,
 };
 
@@ -136,31 +136,31 @@ static FIELDS: &[Field] = &[
             allowed: &[
                 Word {
                     word: "af_packet",
-                    meaning: "A packet socket with a ring: any interface, no further demands.",
+                    meaning: "A packet socket with a ring: any interface, no further requirements.",
                 },
                 Word {
                     word: "af_xdp",
-                    meaning: "An express-path socket on one queue of an interface, whose packets it takes away from the kernel.",
+                    meaning: "An express-path socket on one queue of an interface. The kernel does not see its packets.",
                 },
                 Word {
                     word: "tap",
-                    meaning: "An interface of its own that is made when the host starts and goes with it.",
+                    meaning: "A new interface, made when the host starts and removed when it ends.",
                 },
                 Word {
                     word: "shared_memory",
-                    meaning: "A link to another process of this machine, through a file in memory.",
+                    meaning: "A link to another process of this machine, through shared memory.",
                 },
             ],
             refused: &[],
         },
         default: Default::Is("\"af_packet\""),
-        meaning: "What the port is.",
+        meaning: "The kind of port.",
     },
     Field {
         name: "interface",
         kind: Kind::Device,
         default: Default::Unset("needed by all kinds but `shared_memory`"),
-        meaning: "The interface: one that exists, or of a `tap` the one to be made.",
+        meaning: "The interface: an existing one, or for a `tap` the new one.",
     },
     Field {
         name: "path",
@@ -174,17 +174,17 @@ static FIELDS: &[Field] = &[
             allowed: &[
                 Word {
                     word: "listen",
-                    meaning: "This end makes the socket and the memory.",
+                    meaning: "This end creates the socket and the memory.",
                 },
                 Word {
                     word: "connect",
-                    meaning: "This end connects to it, and takes the sizes that the other end has.",
+                    meaning: "This end connects, and takes over the sizes of the other end.",
                 },
             ],
             refused: &[],
         },
         default: Default::Unset("needed by `shared_memory`, refused with others"),
-        meaning: "Which end of a shared-memory link this is. Either may start first.",
+        meaning: "This end of a shared-memory link. Either end may start first.",
     },
     Field {
         name: "mode",
@@ -192,19 +192,19 @@ static FIELDS: &[Field] = &[
             allowed: &[
                 Word {
                     word: "ring",
-                    meaning: "`af_packet`: a ring that the kernel fills, for packets as they are on the wire: the most packets a second.",
+                    meaning: "`af_packet`: a ring that the kernel fills, with packets as on the wire: the most packets a second.",
                 },
                 Word {
                     word: "bulk",
-                    meaning: "`af_packet`: messages of up to 64 KiB whose checksums and segments are left to do: the most bytes a second.",
+                    meaning: "`af_packet`: messages of up to 64 KiB with checksums and segmentation still to do: the most bytes a second.",
                 },
                 Word {
                     word: "native",
-                    meaning: "`af_xdp`: in the driver, which must have XDP.",
+                    meaning: "`af_xdp`: in the driver, which must support XDP.",
                 },
                 Word {
                     word: "generic",
-                    meaning: "`af_xdp`: behind the driver; every interface can.",
+                    meaning: "`af_xdp`: behind the driver, on any interface.",
                 },
             ],
             refused: &[],
@@ -218,7 +218,7 @@ static FIELDS: &[Field] = &[
             allowed: &[
                 Word {
                     word: "keep",
-                    meaning: "They stay as they are.",
+                    meaning: "The offloads stay as they are.",
                 },
                 Word {
                     word: "off",
@@ -228,7 +228,7 @@ static FIELDS: &[Field] = &[
             refused: &[],
         },
         default: Default::Is("\"keep\""),
-        meaning: "What becomes of the offloads of its interface, with `af_packet` and `af_xdp`.",
+        meaning: "The interface's offloads, with `af_packet` and `af_xdp`.",
     },
     Field {
         name: "mtu",
@@ -236,14 +236,14 @@ static FIELDS: &[Field] = &[
             least: 68,
             most: asterism_engine::port::TAP_MTU_MAX as u64,
         },
-        default: Default::Unset("1500 for a new one; refused with kinds other than `tap`"),
+        default: Default::Unset("1500 for a new interface; refused with kinds other than `tap`"),
         meaning: "The MTU of a TAP.",
     },
     Field {
         name: "persistent",
         kind: Kind::Flag,
         default: Default::Is("false"),
-        meaning: "Whether a TAP stays, with its addresses, when the host ends.",
+        meaning: "Whether a TAP and its addresses stay when the host ends.",
     },
     Field {
         name: "ring",
@@ -252,25 +252,25 @@ static FIELDS: &[Field] = &[
             most: 1 << 16,
         },
         default: Default::Is("4_096"),
-        meaning: "Frames that fit its ring, in each direction; about 2 KiB of memory each. A power of two.",
+        meaning: "Frames in the ring, in each direction; about 2 KiB of memory each. A power of two.",
     },
     Field {
         name: "promiscuous",
         kind: Kind::Flag,
         default: Default::Is("true"),
-        meaning: "Whether the interface takes frames for stations other than its own, as a function with an Ethernet address of its own needs.",
+        meaning: "Whether the interface accepts frames to other stations, as needed by a function with its own Ethernet address.",
     },
     Field {
         name: "merge",
         kind: Kind::Flag,
         default: Default::Is("false"),
-        meaning: "Whether TCP segments that follow each other leave as one packet, which the network card cuts again, or the kernel where offloads are off; with `af_packet` and mode `ring`. Faster for bulk. A veth or TAP interface with offloads on does not cut: leave it off there.",
+        meaning: "Whether consecutive TCP segments leave merged into one packet, with `af_packet` and mode `ring`. The network card cuts it again, or the kernel where offloads are off. Faster for bulk. A veth or TAP interface with offloads on does not cut: leave `merge` off there.",
     },
     Field {
         name: "exclusive",
         kind: Kind::Flag,
         default: Default::Is("false"),
-        meaning: "Whether the kernel's own network stack sees nothing of what arrives at the interface, with `af_packet`: no answers, routing or forwarding by the kernel, and less work. Needs Linux 6.6, CAP_BPF and CAP_NET_ADMIN.",
+        meaning: "Whether the kernel's own network stack gets none of the arriving packets, with `af_packet`: no answers, routing or forwarding by the kernel, and less work. Needs Linux 6.6, CAP_BPF and CAP_NET_ADMIN.",
     },
     Field {
         name: "queue",
@@ -279,7 +279,7 @@ static FIELDS: &[Field] = &[
             most: 1_023,
         },
         default: Default::Unset("0; refused with kinds other than `af_xdp`"),
-        meaning: "The interface's receive queue. Packets of other queues go to the kernel: have the interface use one (`ethtool -L`).",
+        meaning: "The interface's receive queue. Packets of other queues go to the kernel: let the interface use one queue (`ethtool -L`).",
     },
 ];
 
@@ -441,7 +441,7 @@ fn port(
                 "`merge` means nothing in mode \"bulk\"",
                 values.span_of("merge"),
             )
-            .help("leave it out: in this mode packets leave as long as they came"),
+            .help("leave it out: in this mode packets leave at the length at which they arrived"),
         );
     }
     let ring_frames = usize::try_from(values.count("ring")?).ok()?;

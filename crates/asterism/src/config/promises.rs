@@ -65,7 +65,7 @@ pub(super) fn check(
                     format!("`{}` cannot be exact on replicas", one.object.name),
                     one.values.span_of("accuracy"),
                 )
-                .label("hosts hear of tokens spent elsewhere only later")
+                .label("hosts learn of tokens spent elsewhere only later")
                 .help("choose accuracy = \"shared\": each host gets an equal share of the rate")
                 .help("or choose placement = \"local\": the rate then holds for each instance"),
             );
@@ -237,7 +237,7 @@ pub(super) fn check_waits(
                 format!("packets wait at most {} for an absent entry of `{name}`, less than one keep-alive", fields::shown(longest)),
                 at,
             )
-            .help(format!("in an idle cluster hosts hear of one another every {}: wait longer, or shorten `keep_alive`", fields::shown(keep_alive))),
+            .help(format!("hosts of an idle cluster exchange messages every {}: wait longer, or shorten `keep_alive`", fields::shown(keep_alive))),
         );
     }
 }

@@ -170,7 +170,7 @@ pub fn rate(text: &str) -> Result<u64, Mistake> {
     match (number.parse(), unit.trim()) {
         (Ok(rate), "/s") => Ok(rate),
         (Ok(rate), "") => Err(Mistake::new(
-            format!("`{rate}` does not say per what time"),
+            format!("`{rate}` has no time unit"),
             format!("write \"{rate}/s\""),
         )),
         (Ok(_), "/m" | "/min" | "/h") => Err(Mistake::new("rates are per second", instead)),

@@ -58,7 +58,7 @@ pub struct CacheSettings {
 object!(
     HEADS,
     "function.cache-digests.state.heads",
-    "Of each fetched digest, its size and when it was fetched.",
+    "Size and fetch time of each fetched digest.",
     [placement(REPLICATED), delay()]
 );
 object!(
@@ -70,7 +70,7 @@ object!(
 object!(
     STORED,
     "function.cache-digests.state.stored",
-    "The counting filters of caches that report.",
+    "The counting filters of reporting caches.",
     [placement(REPLICATED), delay()]
 );
 object!(
@@ -91,14 +91,14 @@ pub(super) const CACHE_DIGESTS: Described = Described {
     ],
     together: &[Together {
         objects: &["heads", "masks"],
-        otherwise: "a host would be informed that a digest is there whose bits it does not have",
+        otherwise: "a host would know of a digest without having its bits",
     }],
     build,
 };
 
 static SETTINGS: Section = Section {
     path: "function.cache-digests",
-    meaning: "Knows which web cache holds which object: answers queries (ICP, RFC 2186) in the caches' name and tells their digests to Squid. Other packets pass.",
+    meaning: "Tracks which web cache holds which object: answers queries (ICP, RFC 2186) in the caches' name and serves their digests to Squid. Other packets pass.",
     fields: &[
         Field {
             name: "caches",
@@ -107,7 +107,7 @@ static SETTINGS: Section = Section {
                 most: 64,
             },
             default: Default::Required("{ a = { address = \"10.0.0.1\" } }"),
-            meaning: "The caches, each by a name.",
+            meaning: "The caches, by name.",
         },
         Field {
             name: "interval",
@@ -116,7 +116,7 @@ static SETTINGS: Section = Section {
                 most: Duration::from_secs(24 * 3600),
             },
             default: Default::Is("\"5m\""),
-            meaning: "A digest that was fetched so long ago is fetched again, by one host for all; in whole seconds.",
+            meaning: "The age at which a digest is fetched again, by one host for all; in whole seconds.",
         },
         Field {
             name: "timeout",
@@ -125,13 +125,13 @@ static SETTINGS: Section = Section {
                 most: Duration::from_secs(60),
             },
             default: Default::Is("\"5s\""),
-            meaning: "How long a cache may take to tell its digest.",
+            meaning: "How long a cache may take to deliver its digest.",
         },
         seconds(
             "keep",
             10,
             "\"2h\"",
-            "How long a digest is kept that is not fetched again; then its cache is asked itself.",
+            "How long a digest is kept without being fetched again; afterwards queries go to the cache itself.",
         ),
         Field {
             name: "digest_max",
@@ -140,19 +140,19 @@ static SETTINGS: Section = Section {
                 most: 16 << 20,
             },
             default: Default::Is("\"1MiB\""),
-            meaning: "The most that a digest's bits may take; a larger one is refused. Squid makes five bits for each object.",
+            meaning: "The largest size of a digest's bits; larger digests are refused. Squid uses five bits for each object.",
         },
         Field {
             name: "reports",
             kind: Kind::Endpoint,
-            default: Default::Unset("no reports are looked at"),
-            meaning: "Where caches with `reports` send what they store and let go, by UDP (Squid's cache_store_log): datagrams to it that pass are taken note of.",
+            default: Default::Unset("reports are ignored"),
+            meaning: "The UDP address to which caches with `reports` send stored and released objects (Squid's cache_store_log). Datagrams to it are read as they pass.",
         },
         Field {
             name: "serve",
             kind: Kind::Socket,
             default: Default::Unset("digests are not served"),
-            meaning: "Where `asterism run` serves digests to caches, by HTTP: /digests/NAME, and of all together /squid-internal-periodic/store_digest.",
+            meaning: "Where `asterism run` serves digests to caches, by HTTP: /digests/NAME, and one of all caches together at /squid-internal-periodic/store_digest.",
         },
     ],
 };
@@ -165,25 +165,25 @@ static CACHE: Section = Section {
             name: "address",
             kind: Kind::Address,
             default: Default::Required("\"10.0.0.1\""),
-            meaning: "Its address: where queries go to, where its digest is fetched, and where its reports come from.",
+            meaning: "The cache's address, for queries, its digest and its reports.",
         },
         count(
             "http",
             (1, 65_535),
             Default::Is("3_128"),
-            "Its TCP port for HTTP.",
+            "The cache's TCP port for HTTP.",
         ),
         count(
             "icp",
             (0, 65_535),
             Default::Is("3_130"),
-            "Its UDP port for queries, which are answered in its name; 0: they are not.",
+            "The cache's UDP port for queries, which are answered in its name; 0: not answered.",
         ),
         count(
             "reports",
             (16, REPORTED_OBJECTS_MAX),
             Default::Unset("its digest is fetched"),
-            "It reports what it stores and lets go, instead of a digest that is fetched: so many objects at most. All such caches together may have 262,144.",
+            "The cache reports stored and released objects, at most this many, instead of having its digest fetched. All such caches together may have 262,144.",
         ),
     ],
 };
@@ -244,10 +244,10 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     if reports.is_none() && reporting().next().is_some() {
         report.add(
             Diagnostic::error(
-                "caches report, and it is not said where to",
+                "caches report, but no address for reports is set",
                 values.span_of("caches"),
             )
-            .help("write where their reports go, such as reports = \"192.0.2.9:5140\""),
+            .help("write the address of reports, such as reports = \"192.0.2.9:5140\""),
         );
     }
     Some(Settings::CacheDigests(CacheDigestsSettings {

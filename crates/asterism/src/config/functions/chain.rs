@@ -46,7 +46,7 @@ impl StageSettings {
             format!(" ({})", self.function)
         };
         let way = match (self.mirror, self.on_failure) {
-            (true, _) => "; it gets copies and holds nothing up".to_owned(),
+            (true, _) => "; it gets copies and delays nothing".to_owned(),
             (_, OnFailure::Drop) => String::new(),
             (_, OnFailure::Bypass) => format!(
                 "; bypassed when it is full, or late for {}",

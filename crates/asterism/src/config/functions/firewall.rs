@@ -88,7 +88,7 @@ impl FirewallSettings {
 object!(
     FLOWS,
     "function.firewall.state.flows",
-    "What was seen of each flow.",
+    "The state of each flow.",
     [
         placement(REPLICATED),
         delay(),
@@ -128,7 +128,7 @@ object!(
 object!(
     BLOCKED,
     "function.firewall.state.blocked",
-    "Sources that a rule blocks, or somebody manually.",
+    "Sources blocked by a rule, or manually.",
     [
         placement(REPLICATED),
         delay(),
@@ -139,13 +139,13 @@ object!(
 object!(
     HITS,
     "function.firewall.state.hits",
-    "New flows by the number of the rule that decided on them; 0 is the default.",
+    "New flows by the number of the deciding rule; 0 is the default.",
     [placement(REPLICATED), delay()]
 );
 object!(
     EVENTS,
     "function.firewall.state.events",
-    "What rules with `log` decided on and limits on half-open connections refused, once for each rule, source and minute.",
+    "Decisions of rules with `log`, and refusals by limits on half-open connections, once for each rule, source and minute.",
     [
         placement(REPLICATED),
         delay(),
@@ -157,19 +157,19 @@ object!(
 object!(
     ANSWERS,
     "function.firewall.state.answers",
-    "Flows answered in the current second for a rule that rejects, for each link.",
+    "Rejected flows answered in the current second, for each link.",
     [placement(LOCAL), delay(), absent(DROP)]
 );
 object!(
     BLOCKS_WITHOUT_ROOM,
     "function.firewall.state.blocks_without_room",
-    "Packets whose source a rule would have blocked, had `blocked` had room.",
+    "Packets whose source was not blocked because `blocked` was full.",
     [placement(REPLICATED), delay()]
 );
 object!(
     EVENTS_WITHOUT_ROOM,
     "function.firewall.state.events_without_room",
-    "Packets that would have been noted, had `events` had room.",
+    "Packets not recorded because `events` was full.",
     [placement(REPLICATED), delay()]
 );
 
@@ -206,31 +206,31 @@ pub(super) const FIREWALL: Described = Described {
 
 static SETTINGS: Section = Section {
     path: "function.firewall",
-    meaning: "Lets new flows through by rules, and what belongs to known flows because it does.",
+    meaning: "Admits new flows by rules, and packets that belong to known flows.",
     fields: &[
         Field {
             name: "rules",
             kind: Kind::File,
             default: Default::Required("\"firewall.rules\""),
-            meaning: "The rule file. What it says may change while hosts run: `asterism reload`.",
+            meaning: "The rule file. Its rules may change while hosts run: `asterism reload`.",
         },
         Field {
             name: "pick_up",
             kind: Kind::Flag,
             default: Default::Is("false"),
-            meaning: "Whether connections whose beginning was not seen go on where a rule would let them begin: for the first minutes of a firewall in a network that has some.",
+            meaning: "Whether connections without a seen beginning go on where a rule would admit them: for a firewall's first minutes in a network with existing connections.",
         },
         Field {
             name: "asymmetric",
             kind: Kind::Flag,
             default: Default::Is("false"),
-            meaning: "Whether paths may show one direction of a TCP connection alone: what it sends passes without an answer, connections whose beginning was not seen go on as with `pick_up`, and sequence numbers are not checked. Costs safety: see the firewall's page.",
+            meaning: "Whether paths may show only one direction of a TCP connection. Its packets then pass without answers, connections without a seen beginning go on as with `pick_up`, and sequence numbers are not checked. Costs safety: see the firewall's page.",
         },
         Field {
             name: "per_vlan",
             kind: Kind::Flag,
             default: Default::Is("true"),
-            meaning: "Whether the same addresses and ports on two VLANs are two flows; `false` where the two directions of a path have different VLANs.",
+            meaning: "Whether the same addresses and ports on two VLANs are two flows; `false` where the directions of a path have different VLANs.",
         },
         Field {
             name: "on_reload",
@@ -238,7 +238,7 @@ static SETTINGS: Section = Section {
                 allowed: &[
                     Word {
                         word: "keep",
-                        meaning: "Flows that are known go on, also those that the new rules deny.",
+                        meaning: "Known flows go on, even if the new rules deny them.",
                     },
                     Word {
                         word: "end-denied",
@@ -248,7 +248,7 @@ static SETTINGS: Section = Section {
                 refused: &[],
             },
             default: Default::Is("\"keep\""),
-            meaning: "What becomes of known flows when changed rules are taken up. It may change with them.",
+            meaning: "What happens to known flows when changed rules take effect. This setting may change with the rules.",
         },
         Field {
             name: "half_open_per_source",
@@ -257,7 +257,7 @@ static SETTINGS: Section = Section {
                 most: 1 << 20,
             },
             default: Default::Is("256"),
-            meaning: "Half-open TCP connections that one source may have begun within the last minute, over all hosts.",
+            meaning: "The most half-open TCP connections begun by one source within the last minute, over all hosts.",
         },
         Field {
             name: "half_open_total",
@@ -266,7 +266,7 @@ static SETTINGS: Section = Section {
                 most: 1 << 22,
             },
             default: Default::Is("16_384"),
-            meaning: "The same over all sources that begin them on one link, inside or outside; choose less than half the capacity of `flows`, so that floods leave room.",
+            meaning: "The same over all sources on one link, inside or outside. Choose less than half the capacity of `flows`, so that floods leave room.",
         },
         Field {
             name: "half_open_per_destination",
@@ -275,7 +275,7 @@ static SETTINGS: Section = Section {
                 most: 1 << 22,
             },
             default: Default::Is("4_096"),
-            meaning: "The same to one destination, over all sources: so that a flood of one server leaves room for connections to others. As much as `half_open_total`: destinations have no limit of their own.",
+            meaning: "The same to one destination, over all sources, so that a flood of one server leaves room for connections to others. With the value of `half_open_total` destinations have no limit of their own.",
         },
         Field {
             name: "reject_answers",
@@ -284,7 +284,7 @@ static SETTINGS: Section = Section {
                 most: 65_535,
             },
             default: Default::Is("\"1000/s\""),
-            meaning: "The most answers to flows that a rule rejects, on each link and of each instance on its own; others are dropped without one.",
+            meaning: "The most answers to rejected flows, for each link and instance separately; further flows are dropped without an answer.",
         },
         Field {
             name: "settle",
@@ -293,20 +293,20 @@ static SETTINGS: Section = Section {
                 most: Duration::from_secs(1),
             },
             default: Default::Is("\"20ms\""),
-            meaning: "How long a packet that fits no flow waits for what another host may have seen, before it is dropped; not used by a host alone.",
+            meaning: "How long a packet that fits no flow waits for updates of other hosts before it is dropped; unused by a single host.",
         },
         Field {
             name: "idle",
             kind: Kind::Table(&IDLE),
             default: Default::Is("{}"),
-            meaning: "When flows end.",
+            meaning: "Idle times of flows.",
         },
     ],
 };
 
 static IDLE: Section = Section {
     path: "function.firewall.idle",
-    meaning: "After how long without packets a flow ends, in whole seconds.",
+    meaning: "Idle times after which a flow ends, in whole seconds.",
     fields: &[
         seconds(
             "tcp_half_open",
@@ -321,12 +321,7 @@ static IDLE: Section = Section {
             "\"2m\"",
             "TCP after a reset or both FINs.",
         ),
-        seconds(
-            "udp_one_way",
-            1,
-            "\"30s\"",
-            "UDP of which nothing was answered.",
-        ),
+        seconds("udp_one_way", 1, "\"30s\"", "UDP without an answer."),
         seconds("udp", 1, "\"5m\"", "UDP (RFC 4787, REQ-5)."),
         seconds("icmp_query", 1, "\"30s\"", "ICMP queries."),
         seconds("other", 1, "\"10m\"", "Other protocols."),
@@ -418,7 +413,7 @@ impl FunctionSettings for FirewallSettings {
     }
 
     fn why_not_passed_by(&self) -> Option<&'static str> {
-        Some("what it would refuse would pass")
+        Some("refused packets would pass")
     }
 
     fn read_files(&mut self, read: &ReadFile<'_>, report: &mut Report) {
@@ -491,7 +486,7 @@ fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
     let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
     let rules = settings.rules.clone().ok_or_else(|| {
         format!(
-            "the firewall cannot be made: nobody has read its rules, {}",
+            "the firewall cannot be made: its rules are not read yet, {}",
             settings.rules_file.display()
         )
     })?;

@@ -351,15 +351,15 @@ pub const fn placement(default: &'static str) -> Field {
             allowed: &[
                 Word {
                     word: "local",
-                    meaning: "Each instance has its own, and nobody else sees it. Costs a memory access.",
+                    meaning: "Each instance has its own object, unseen by others. Costs a memory access.",
                 },
                 Word {
                     word: "replicated",
-                    meaning: "Every instance has a replica; they converge. Costs a memory access; changes travel behind the packets.",
+                    meaning: "Every instance has a replica; replicas converge. Costs a memory access; updates travel behind the packets.",
                 },
                 Word {
                     word: "late",
-                    meaning: "For tests: as `local`, but each read comes late by `delay`, so that packets park.",
+                    meaning: "For tests: as `local`, but each read is late by `delay`, so that packets park.",
                 },
             ],
             refused: &[
@@ -378,7 +378,7 @@ pub const fn placement(default: &'static str) -> Field {
             ],
         },
         default: Default::Is(default),
-        meaning: "Where the object lives.",
+        meaning: "Where the object is kept.",
     }
 }
 
@@ -392,7 +392,7 @@ pub const fn delay() -> Field {
             most: Duration::from_secs(1),
         },
         default: Default::Unset("needed with the placement `late`, and refused with others"),
-        meaning: "How late each read is, with the placement `late`.",
+        meaning: "The delay of each read, with the placement `late`.",
     }
 }
 
@@ -405,7 +405,7 @@ pub const fn absent(default: &'static str) -> Field {
             most: Duration::from_secs(1),
         },
         default: Default::Is(default),
-        meaning: "What an absent entry means: `drop` takes it for absent; `wait` lets a packet wait so long for an entry that another host may have made.",
+        meaning: "What an absent entry means: `drop` takes it for absent; `wait` lets a packet wait this long for an entry that another host may have made.",
     }
 }
 
@@ -419,7 +419,7 @@ pub const fn capacity(default: &'static str) -> Field {
             most: 1 << 22,
         },
         default: Default::Is(default),
-        meaning: "The most entries over the whole cluster; hosts share it out before they insert. Every instance reserves memory for all.",
+        meaning: "The most entries over the whole cluster, shared out to hosts before they insert. Every instance reserves memory for all.",
     }
 }
 
@@ -433,7 +433,7 @@ pub const fn flow_capacity(default: &'static str) -> Field {
             most: FLOWS_MAX,
         },
         default: Default::Is(default),
-        meaning: "The most entries over the whole cluster; hosts share it out before they insert. Every instance takes 150 to 250 bytes of memory for each entry that there is, and reserves addresses for three times as many: some 10 GiB for the most.",
+        meaning: "The most entries over the whole cluster, shared out to hosts before they insert. Every instance uses 150 to 250 bytes of memory for each existing entry, and reserves addresses for three times as many: some 10 GiB for the most.",
     }
 }
 
@@ -452,7 +452,7 @@ const fn allocation() -> Field {
         kind: Kind::Choice {
             allowed: &[Word {
                 word: "leased",
-                meaning: "Items are leased to hosts in blocks of 64, so that no two hosts ever give out the same one.",
+                meaning: "Items are leased to hosts in blocks of 64, so that no two hosts give out the same item.",
             }],
             refused: &[Word {
                 word: "collide",
@@ -460,7 +460,7 @@ const fn allocation() -> Field {
             }],
         },
         default: Default::Is("\"leased\""),
-        meaning: "How hosts share what can run out.",
+        meaning: "How hosts share a limited resource.",
     }
 }
 
@@ -553,7 +553,7 @@ macro_rules! router_objects {
     ($function:literal) => {
         router_objects!(
             @ FRAGMENTS, $function, "fragments",
-            "Fragmented datagrams under way: later fragments have no ports of their own.",
+            "Fragmented datagrams in transit: later fragments carry no ports.",
             [placement(REPLICATED), delay(), absent(WAIT), capacity("65_536")]
         );
         router_objects!(
@@ -563,7 +563,7 @@ macro_rules! router_objects {
         );
         router_objects!(
             @ ERRORS, $function, "errors",
-            "How many ICMP errors were sent in this second; best `local`, because nobody else needs it.",
+            "ICMP errors sent in this second; best `local`, because no other instance needs the count.",
             [placement(LOCAL), delay(), absent(DROP)]
         );
     };

@@ -49,9 +49,9 @@ const fn bounded(most: u64, default: &'static str, meaning: &'static str) -> Fie
     }
 }
 
-const FLOWS: &str = "The most flows of the last intervals over the whole cluster; hosts share it out. Further ones pass and are counted as unrecorded.";
+const FLOWS: &str = "The most flows of the last intervals over the whole cluster, shared out to hosts. Further flows pass and are counted as unrecorded.";
 const PLACES: &str =
-    "Places of each instance: what is informed of a flow is off by all traffic ÷ places at most.";
+    "Places of each instance: a flow's reported size is off by all traffic ÷ places at most.";
 
 object!(
     PROTOCOLS,
@@ -62,7 +62,7 @@ object!(
 object!(
     LINKS,
     "function.monitor.state.links",
-    "Which hosts send to which others: an edge counts once for each instance that sees it.",
+    "Edges from sending to receiving hosts, each counted once for each instance that sees it.",
     [
         placement(REPLICATED),
         delay(),
@@ -130,13 +130,13 @@ object!(
 object!(
     VOLUMES,
     "function.monitor.state.volumes",
-    "About how many bytes any flow has: a sketch.",
+    "Approximate bytes of any flow: a sketch.",
     [placement(REPLICATED), delay()]
 );
 object!(
     UNRECORDED,
     "function.monitor.state.unrecorded",
-    "How often there was no room.",
+    "How often an entry found no room.",
     [placement(REPLICATED), delay()]
 );
 
@@ -157,7 +157,7 @@ pub(super) const MONITOR: Described = Described {
     ],
     together: &[Together {
         objects: &["flow_packets", "flow_bytes"],
-        otherwise: "one host would export flows with the packets of all and the bytes of some",
+        otherwise: "one host would export flows with the packets of all hosts and the bytes of some",
     }],
     build,
 };
@@ -184,25 +184,25 @@ const WEEK: u64 = 7 * 24 * 3600;
 
 static SETTINGS: Section = Section {
     path: "function.monitor",
-    meaning: "Watches traffic for all hosts together and changes none of it.",
+    meaning: "Measures the traffic of all hosts together and changes none of it.",
     fields: &[
         seconds(
             "interval",
             (10, 3_600),
             "\"60s\"",
-            "Flows are counted, exported and forgotten by intervals of so long.",
+            "The interval in which flows are counted, exported and forgotten.",
         ),
         count(
             "out_degree",
             (0, 1 << 22),
             Default::Is("200"),
-            "A host that sends to so many others raises an alarm; 0: none does.",
+            "A host that sends to this many others raises an alarm; 0: none does.",
         ),
         count(
             "in_degree",
             (0, 1 << 22),
             Default::Is("2_000"),
-            "A host that so many others send to raises an alarm; 0: none does.",
+            "A host that receives from this many others raises an alarm; 0: none does.",
         ),
         seconds(
             "edge_idle",
@@ -214,19 +214,19 @@ static SETTINGS: Section = Section {
             "cells",
             (16, 1 << 13),
             Default::Is("4_096"),
-            "Cells of the sketch of flow sizes: some more than flows in an interval keep its error small.",
+            "Cells of the sketch of flow sizes. Somewhat more cells than flows in an interval keep its error small.",
         ),
         seconds(
             "alarm_keep",
             (1, WEEK),
             "\"1h\"",
-            "How long an alarm is kept after its last news.",
+            "How long an alarm is kept after its last update.",
         ),
         Field {
             name: "collector",
             kind: Kind::Socket,
             default: Default::Unset("flows are not exported"),
-            meaning: "Where flows are exported to by `asterism run`, over UDP.",
+            meaning: "The UDP address of the collector to which `asterism run` exports flows.",
         },
         export_protocol(),
     ],

@@ -52,14 +52,14 @@ pub(super) const PASS_THROUGH: Described = Described {
 
 static SETTINGS: Section = Section {
     path: "function.pass-through",
-    meaning: "Forwards every packet as it is: the least that a function can do, for measuring.",
+    meaning: "Forwards every packet unchanged: the minimal function, for measurements.",
     fields: &[Field {
         name: "access",
         kind: Kind::Choice {
             allowed: &[
                 Word {
                     word: "none",
-                    meaning: "Packets touch no state.",
+                    meaning: "Packets access no state.",
                 },
                 Word {
                     word: "read",
@@ -77,7 +77,7 @@ static SETTINGS: Section = Section {
             refused: &[],
         },
         default: Default::Is("\"write\""),
-        meaning: "What each packet does with the counter.",
+        meaning: "How each packet uses the counter.",
     }],
 };
 

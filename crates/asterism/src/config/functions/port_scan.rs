@@ -74,7 +74,7 @@ pub struct Volume {
 object!(
     TRAILS,
     "function.port-scan.state.histories",
-    "What each source probed lately; up to four entries a source.",
+    "Recent probes of each source; up to four entries a source.",
     [
         placement(REPLICATED),
         delay(),
@@ -85,7 +85,7 @@ object!(
 object!(
     BLOCKED,
     "function.port-scan.state.blocked",
-    "Sources that are blocked, for a scan or manually.",
+    "Sources blocked for a scan, or manually.",
     [
         placement(REPLICATED),
         delay(),
@@ -113,19 +113,19 @@ object!(
 object!(
     WATCHED,
     "function.port-scan.state.watched",
-    "Destination ports whose volume is measured, or that are blocked.",
+    "Destination ports that are measured or blocked.",
     [placement(REPLICATED), delay(), absent(DROP)]
 );
 object!(
     SYNS,
     "function.port-scan.state.syns",
-    "About how many SYNs each service got lately: a sketch.",
+    "Approximate recent SYNs of each service: a sketch.",
     [placement(REPLICATED), delay()]
 );
 object!(
     HANDSHAKES,
     "function.port-scan.state.handshakes",
-    "What became of handshakes with services that get many SYNs; up to three entries a service.",
+    "Outcomes of handshakes with services that get many SYNs; up to three entries a service.",
     [
         placement(REPLICATED),
         delay(),
@@ -142,7 +142,7 @@ object!(
 object!(
     UNRECORDED,
     "function.port-scan.state.unrecorded",
-    "How often there was no room.",
+    "How often an entry found no room.",
     [placement(REPLICATED), delay()]
 );
 
@@ -166,7 +166,7 @@ pub(super) const PORT_SCAN: Described = Described {
 
 static SETTINGS: Section = Section {
     path: "function.port-scan",
-    meaning: "Finds port scans, sweeps and SYN floods, tells every host, and blocks who scans.",
+    meaning: "Finds port scans, sweeps and SYN floods, informs every host, and blocks scanners.",
     fields: &[
         Field {
             name: "response",
@@ -174,7 +174,7 @@ static SETTINGS: Section = Section {
                 allowed: &[
                     Word {
                         word: "block",
-                        meaning: "All that a scanner sends is dropped by every host for the time `block`.",
+                        meaning: "Every host drops all packets of the scanner for the time `block`.",
                     },
                     Word {
                         word: "detect",
@@ -184,14 +184,14 @@ static SETTINGS: Section = Section {
                 refused: &[],
             },
             default: Default::Is("\"block\""),
-            meaning: "What is done about a scan. Source addresses can be forged: exempt those that must not be cut off.",
+            meaning: "The response to a scan. Source addresses can be forged: exempt those that must not be cut off.",
         },
         seconds("block", 1, "\"10m\"", "How long a scanner is blocked."),
         seconds(
             "window",
             1,
             "\"1m\"",
-            "Evidence of this window and the one before counts; slower scans are not found.",
+            "The window of evidence: this window and the previous one count; slower scans are not found.",
         ),
         Field {
             name: "ports",
@@ -200,7 +200,7 @@ static SETTINGS: Section = Section {
                 most: 200,
             },
             default: Default::Is("7"),
-            meaning: "Distinct TCP ports without any answer that make a port scan, or IP protocols that were refused.",
+            meaning: "Distinct unanswered TCP ports, or refused IP protocols, that make a port scan.",
         },
         Field {
             name: "hosts",
@@ -209,13 +209,13 @@ static SETTINGS: Section = Section {
                 most: 200,
             },
             default: Default::Is("5"),
-            meaning: "Distinct hosts that refused that make a sweep.",
+            meaning: "Distinct refusing hosts that make a sweep.",
         },
         Field {
             name: "udp",
             kind: Kind::Table(&UDP),
             default: Default::Unset("the defaults of its fields"),
-            meaning: "Finds scans by UDP, where silence says little: streams and lost clients are silent, too.",
+            meaning: "Finds UDP scans. Silence is weak evidence: streams and lost clients are silent, too.",
         },
         Field {
             name: "ipv6_prefix",
@@ -224,7 +224,7 @@ static SETTINGS: Section = Section {
                 most: 128,
             },
             default: Default::Is("64"),
-            meaning: "Bits of an IPv6 address that are one source's: its evidence and its block are of all addresses that begin with them. 128 tells all addresses apart.",
+            meaning: "The prefix length of an IPv6 source: its evidence and its block cover all addresses with the same prefix. 128 separates all addresses.",
         },
         Field {
             name: "exempt",
@@ -239,20 +239,20 @@ static SETTINGS: Section = Section {
             name: "volume",
             kind: Kind::Table(&VOLUME),
             default: Default::Unset("no port is blocked for its volume"),
-            meaning: "Blocks a destination port that gets too much.",
+            meaning: "Blocks a destination port with too much traffic.",
         },
         Field {
             name: "flood",
             kind: Kind::Table(&FLOOD),
             default: Default::Unset("the defaults of its fields"),
-            meaning: "Finds services that get too many SYNs. Nothing is dropped for it, as sources of a flood are forged.",
+            meaning: "Finds services with too many SYNs. Nothing is dropped, as sources of a flood are forged.",
         },
     ],
 };
 
 static UDP: Section = Section {
     path: "function.port-scan.udp",
-    meaning: "Finds scans by UDP.",
+    meaning: "Finds UDP scans.",
     fields: &[
         Field {
             name: "response",
@@ -260,7 +260,7 @@ static UDP: Section = Section {
                 allowed: &[
                     Word {
                         word: "block",
-                        meaning: "As other scans: the response of the function.",
+                        meaning: "The function's response, as for other scans.",
                     },
                     Word {
                         word: "detect",
@@ -268,13 +268,13 @@ static UDP: Section = Section {
                     },
                     Word {
                         word: "off",
-                        meaning: "Scans by UDP are not looked for.",
+                        meaning: "UDP scans are not looked for.",
                     },
                 ],
                 refused: &[],
             },
             default: Default::Is("\"block\""),
-            meaning: "What is done about a scan by UDP.",
+            meaning: "The response to a UDP scan.",
         },
         Field {
             name: "ports",
@@ -283,7 +283,7 @@ static UDP: Section = Section {
                 most: 100,
             },
             default: Default::Is("10"),
-            meaning: "Distinct ports that refused that make a port scan. One that keeps silent counts half, and an eighth where the host sends, too.",
+            meaning: "Distinct refusing ports that make a port scan. A silent port counts half, and an eighth where the host sends, too.",
         },
         Field {
             name: "hosts",
@@ -292,14 +292,14 @@ static UDP: Section = Section {
                 most: 200,
             },
             default: Default::Is("5"),
-            meaning: "Distinct hosts that refused that make a sweep. One that keeps silent counts an eighth.",
+            meaning: "Distinct refusing hosts that make a sweep. A silent host counts an eighth.",
         },
     ],
 };
 
 static VOLUME: Section = Section {
     path: "function.port-scan.volume",
-    meaning: "Blocks a destination port that gets too much, over all hosts.",
+    meaning: "Blocks a destination port with too much traffic, over all hosts.",
     fields: &[
         Field {
             name: "megabits",
@@ -308,13 +308,13 @@ static VOLUME: Section = Section {
                 most: 1_000_000_000,
             },
             default: Default::Is("1_024"),
-            meaning: "How much is too much, in millions of bits of whole frames.",
+            meaning: "The limit, in millions of bits of whole frames.",
         },
         seconds(
             "window",
             0,
             "\"0s\"",
-            "The window that they are counted in; 0s counts from the start, and the block is for ever.",
+            "The window in which the bits are counted. With 0s they are counted from the start, and the block is permanent.",
         ),
         seconds(
             "block",
@@ -327,7 +327,7 @@ static VOLUME: Section = Section {
 
 static FLOOD: Section = Section {
     path: "function.port-scan.flood",
-    meaning: "Finds services that get too many SYNs, over all hosts.",
+    meaning: "Finds services with too many SYNs, over all hosts.",
     fields: &[
         Field {
             name: "handshakes",
@@ -336,9 +336,9 @@ static FLOOD: Section = Section {
                 most: 10_000_000,
             },
             default: Default::Is("500"),
-            meaning: "How many handshakes of an address and port that are begun in a window and not completed are a flood, about; 0 looks for none.",
+            meaning: "About how many handshakes with an address and port, begun in a window and not completed, make a flood; 0 looks for none.",
         },
-        seconds("window", 3, "\"5s\"", "The window that they are begun in."),
+        seconds("window", 3, "\"5s\"", "The window for begun handshakes."),
     ],
 };
 
@@ -350,7 +350,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     if !blocks && let Some(place) = values.place("block") {
         report.add(
             Diagnostic::error(
-                "`block` says nothing for the response \"detect\"",
+                "`block` has no meaning with the response \"detect\"",
                 place.key.clone(),
             )
             .help("leave `block` out, or choose response = \"block\""),

@@ -63,7 +63,7 @@ pub struct Wanted {
 object!(
     PIECES,
     "function.signature.state.pieces",
-    "Pieces of signatures at the edges of segments: an entry for each 16 KiB of a stream that has some.",
+    "Pieces of signatures at segment edges; an entry for each 16 KiB of a stream with pieces.",
     [
         placement(REPLICATED),
         delay(),
@@ -74,7 +74,7 @@ object!(
 object!(
     BLOCKED,
     "function.signature.state.blocked",
-    "Connections or sources that are blocked for a signature.",
+    "Connections or sources blocked for a signature.",
     [
         placement(REPLICATED),
         delay(),
@@ -85,7 +85,7 @@ object!(
 object!(
     BY_HAND,
     "function.signature.state.manual",
-    "Sources that are blocked manually.",
+    "Sources blocked manually.",
     [
         placement(REPLICATED),
         delay(),
@@ -107,19 +107,19 @@ object!(
 object!(
     SHORT,
     "function.signature.state.short",
-    "TCP segments with fewer bytes than the shortest piece, which are not looked at.",
+    "TCP segments that are not inspected, with fewer bytes than the shortest piece.",
     [placement(REPLICATED), delay()]
 );
 object!(
     FRAGMENTS,
     "function.signature.state.fragments",
-    "IP fragments, which are not looked at.",
+    "IP fragments, which are not inspected.",
     [placement(REPLICATED), delay()]
 );
 object!(
     UNRECORDED,
     "function.signature.state.unrecorded",
-    "How often there was no room.",
+    "How often an entry found no room.",
     [placement(REPLICATED), delay()]
 );
 
@@ -141,7 +141,7 @@ pub(super) const SIGNATURE: Described = Described {
 
 static SETTINGS: Section = Section {
     path: "function.signature",
-    meaning: "Finds byte signatures in packets, also where their segments go through different hosts; may block who sent them.",
+    meaning: "Finds byte signatures in packets, even if a stream's segments pass through different hosts; can block the sender.",
     fields: &[
         Field {
             name: "signatures",
@@ -150,7 +150,7 @@ static SETTINGS: Section = Section {
                 most: SIGNATURES_MAX,
             },
             default: Default::Unset("refused: there is nothing to find"),
-            meaning: "What to find: a table for each, whose name is what alerts say. `asterism reload` takes up others: reload all hosts.",
+            meaning: "The signatures: a table for each, whose name alerts show. `asterism reload` takes up changed ones: reload all hosts.",
         },
         Field {
             name: "response",
@@ -162,17 +162,17 @@ static SETTINGS: Section = Section {
                     },
                     Word {
                         word: "block",
-                        meaning: "The packet that completes a signature is dropped, and both directions of its connection are dropped by every host for the time `block`.",
+                        meaning: "The packet that completes a signature is dropped. Every host drops both directions of its connection for the time `block`.",
                     },
                     Word {
                         word: "block-source",
-                        meaning: "The packet is dropped, and all that its source sends is dropped by every host for the time `block`.",
+                        meaning: "The packet is dropped. Every host drops all packets of its source for the time `block`.",
                     },
                 ],
                 refused: &[],
             },
             default: Default::Is("\"detect\""),
-            meaning: "What is done about a signature that was found.",
+            meaning: "The response to a signature that was found.",
         },
         Field {
             name: "block",
@@ -187,7 +187,7 @@ static SETTINGS: Section = Section {
             name: "min_piece",
             kind: Kind::Count { least: 1, most: 4 },
             default: Default::Is("2"),
-            meaning: "Bytes of the shortest piece of a signature that is recorded at a segment's edge. With 1 every split is found, and many more segments write to the state.",
+            meaning: "Bytes of the shortest signature piece that is recorded at a segment's edge. With 1 every split is found, and many more segments write to the state.",
         },
         Field {
             name: "wait",
@@ -196,7 +196,7 @@ static SETTINGS: Section = Section {
                 most: Duration::from_millis(100),
             },
             default: Default::Is("\"0ms\""),
-            meaning: "With a response that blocks: how long a segment that may go on with a signature waits for what comes before it.",
+            meaning: "With a response that blocks: how long a segment that may continue a signature waits for preceding segments.",
         },
         Field {
             name: "fragments",
@@ -204,30 +204,30 @@ static SETTINGS: Section = Section {
                 allowed: &[
                     Word {
                         word: "pass",
-                        meaning: "They pass, counted.",
+                        meaning: "Fragments pass, counted.",
                     },
                     Word {
                         word: "drop",
-                        meaning: "They are dropped, counted.",
+                        meaning: "Fragments are dropped, counted.",
                     },
                 ],
                 refused: &[],
             },
             default: Default::Is("\"pass\""),
-            meaning: "What becomes of IP fragments, in which no signature is looked for.",
+            meaning: "What happens to IP fragments, in which no signature is looked for.",
         },
         Field {
             name: "strict",
             kind: Kind::Flag,
             default: Default::Is("false"),
-            meaning: "Whether a response that blocks is also given to a stream that is cut into more pieces than are kept.",
+            meaning: "Whether a blocking response also applies to a stream that is cut into more pieces than are kept.",
         },
     ],
 };
 
 static WANTED: Section = Section {
     path: "function.signature.signatures.NAME",
-    meaning: "A signature. Its name is what alerts say: in quotes if it has other letters than a-z, 0-9 and hyphens.",
+    meaning: "A signature. Alerts show its name, which is quoted if it has characters other than a-z, 0-9 and hyphens.",
     fields: &[
         Field {
             name: "id",
@@ -236,7 +236,7 @@ static WANTED: Section = Section {
                 most: u32::MAX as u64,
             },
             default: Default::Required("1_000_001"),
-            meaning: "Its number in alerts: no two have the same.",
+            meaning: "The signature's number in alerts, different for each.",
         },
         Field {
             name: "bytes",
@@ -245,7 +245,7 @@ static WANTED: Section = Section {
                 most: SIGNATURE_BYTES_MAX,
             },
             default: Default::Required("\"GET /evil|0d 0a|\""),
-            meaning: "The bytes as text, and between bars as hexadecimal numbers. Large and small letters differ.",
+            meaning: "The bytes as text, and between bars as hexadecimal numbers. Case matters.",
         },
         Field {
             name: "protocol",
@@ -257,7 +257,7 @@ static WANTED: Section = Section {
                     },
                     Word {
                         word: "tcp",
-                        meaning: "TCP, also over several segments.",
+                        meaning: "TCP, also across segments.",
                     },
                     Word {
                         word: "udp",
@@ -267,7 +267,7 @@ static WANTED: Section = Section {
                 refused: &[],
             },
             default: Default::Is("\"any\""),
-            meaning: "By what it comes.",
+            meaning: "The protocol.",
         },
         Field {
             name: "ports",
@@ -279,7 +279,7 @@ static WANTED: Section = Section {
                 most: 1_024,
             },
             default: Default::Is("[]"),
-            meaning: "The destination ports that it is looked for at; none: all.",
+            meaning: "The destination ports that are inspected; none: all.",
         },
     ],
 };
@@ -291,7 +291,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             if let Some(place) = values.place(field) {
                 report.add(
                     Diagnostic::error(
-                        format!("`{field}` says nothing for the response \"detect\""),
+                        format!("`{field}` has no meaning with the response \"detect\""),
                         place.key.clone(),
                     )
                     .help(format!(

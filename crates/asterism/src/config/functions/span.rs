@@ -50,7 +50,7 @@ pub(super) const SPAN: Described = Described {
 
 static SETTINGS: Section = Section {
     path: "function.span",
-    meaning: "Port mirroring: sends a copy of each packet to the port `span`, for an intrusion detection system or a recorder. The packet goes on as it came, and never waits for its copy.",
+    meaning: "Port mirroring: sends a copy of each packet to the port `span`, for an intrusion detection system or a recorder. The packet goes on unchanged, and never waits for its copy.",
     fields: &[Field {
         name: "packets",
         kind: Kind::Choice {
@@ -61,17 +61,17 @@ static SETTINGS: Section = Section {
                 },
                 Word {
                     word: "outward",
-                    meaning: "Packets from inside are.",
+                    meaning: "Packets from inside are copied.",
                 },
                 Word {
                     word: "inward",
-                    meaning: "Packets from outside are.",
+                    meaning: "Packets from outside are copied.",
                 },
             ],
             refused: &[],
         },
         default: Default::Is("\"both\""),
-        meaning: "Which packets are copied.",
+        meaning: "The packets that are copied.",
     }],
 };
 
@@ -109,7 +109,7 @@ impl FunctionSettings for SpanSettings {
     }
 
     fn why_not_passed_by(&self) -> Option<&'static str> {
-        Some("it holds nothing up, and what a stage that gets copies sends is not sent")
+        Some("it delays nothing, and emissions of a stage that gets copies are not sent")
     }
 
     fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {

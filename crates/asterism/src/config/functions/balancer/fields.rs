@@ -17,11 +17,11 @@ const FOLLOWS: Field = Field {
         allowed: &[
             Word {
                 word: "local",
-                meaning: "Each instance counts what its `flows` holds; of replicas that is what all have together.",
+                meaning: "Each instance counts the entries of its `flows`; a replica has those of all hosts.",
             },
             Word {
                 word: "late",
-                meaning: "For tests: the same, but each read comes late by `delay`.",
+                meaning: "For tests: the same, but each read is late by `delay`.",
             },
         ],
         refused: &[Word {
@@ -30,13 +30,13 @@ const FOLLOWS: Field = Field {
         }],
     },
     default: Default::Is(LOCAL),
-    meaning: "Where the object lives.",
+    meaning: "Where the object is kept.",
 };
 
 object!(
     FLOWS,
     "function.balancer.state.flows",
-    "Which backend each flow has.",
+    "The backend of each flow.",
     [
         placement(REPLICATED),
         delay(),
@@ -47,7 +47,7 @@ object!(
 object!(
     AFFINITY,
     "function.balancer.state.affinity",
-    "Which backend a client keeps, for services with `persistent`.",
+    "The backend that a client keeps, for services with `persistent`.",
     [
         placement(REPLICATED),
         delay(),
@@ -58,13 +58,13 @@ object!(
 object!(
     USAGE,
     "function.balancer.state.usage",
-    "How many flows each backend has, as each instance counts of `flows`.",
+    "The flows of each backend, as each instance counts them in `flows`.",
     [FOLLOWS, delay()]
 );
 object!(
     HEALTH,
     "function.balancer.state.health",
-    "What hosts say of backends, a vote each; and which flows these refused or did not answer.",
+    "The hosts' health votes on backends; and flows that backends refused or did not answer.",
     [placement(REPLICATED), delay(), absent(DROP)]
 );
 router_objects!("balancer");
@@ -83,7 +83,7 @@ pub(in super::super) const BALANCER: Described = Described {
     ],
     together: &[Together {
         objects: &["flows"],
-        otherwise: "each host would deal a flow by itself, and answers would be of no flow",
+        otherwise: "each host would choose a flow's backend alone, and answers would match no flow",
     }],
     build: super::build,
 };
@@ -92,11 +92,11 @@ pub(in super::super) const BALANCER: Described = Described {
 const NOT_MODES: [Word; 4] = [
     Word {
         word: "snat",
-        meaning: "choose \"nat\": backends see the client's own address, and their way to clients leads through these hosts; clients on the backends' own link are masqueraded without a setting",
+        meaning: "choose \"nat\": backends see the client's own address, and their route to clients leads through these hosts; clients on the backends' own link are masqueraded without a setting",
     },
     Word {
         word: "masquerade",
-        meaning: "choose \"nat\": backends see the client's own address, and their way to clients leads through these hosts; clients on the backends' own link are masqueraded without a setting",
+        meaning: "choose \"nat\": backends see the client's own address, and their route to clients leads through these hosts; clients on the backends' own link are masqueraded without a setting",
     },
     Word {
         word: "dsr",
@@ -121,13 +121,13 @@ static SETTINGS: Section = Section {
             default: Default::Required(
                 "{ web = { address = \"203.0.113.10:80\", backends = [{ address = \"10.0.0.10\" }] } }",
             ),
-            meaning: "What clients ask for, each by a name.",
+            meaning: "The services, by name.",
         },
         Field {
             name: "checks",
             kind: Kind::Table(&CHECKS),
             default: Default::Is("{}"),
-            meaning: "How often hosts check the backends of services with `check`.",
+            meaning: "How hosts check the backends of services with `check`.",
         },
         Field {
             name: "persistence",
@@ -145,13 +145,13 @@ static SETTINGS: Section = Section {
                 most: Duration::from_secs(1),
             },
             default: Default::Is("\"20ms\""),
-            meaning: "How long a packet of a flow that is not known waits for word of it from another host: a backend's answer, or a TCP segment that opens nothing.",
+            meaning: "How long a packet of an unknown flow waits for an update from another host: a backend's answer, or a TCP segment that opens no connection.",
         },
         Field {
             name: "idle",
             kind: Kind::Table(&IDLE),
             default: Default::Is("{}"),
-            meaning: "After how long without packets a flow ends.",
+            meaning: "Idle times of flows.",
         },
         Field {
             name: "answers_echo",
@@ -166,19 +166,19 @@ static SETTINGS: Section = Section {
                 most: 65_535,
             },
             default: Default::Is("\"100/s\""),
-            meaning: "The most ICMP errors that are sent, on each side on its own (RFC 1812, section 4.3.2.8).",
+            meaning: "The most ICMP errors sent, for each side separately (RFC 1812, section 4.3.2.8).",
         },
         Field {
             name: "clients_link",
             kind: Kind::Table(&CLIENTS_LINK),
             default: Default::Is("{}"),
-            meaning: "The link that clients come by: the port `outside`.",
+            meaning: "The link to the clients: the port `outside`.",
         },
         Field {
             name: "backends_link",
             kind: Kind::Table(&BACKENDS_LINK),
             default: Default::Is("{}"),
-            meaning: "The link to the backends: the port `inside`. What is not on it goes to the clients' link, but for backends.",
+            meaning: "The link to the backends: the port `inside`. Destinations beyond it are reached by the clients' link, except backends.",
         },
     ],
 };
@@ -201,7 +201,7 @@ static SERVICE: Section = Section {
             name: "address",
             kind: Kind::Endpoint,
             default: Default::Required("\"203.0.113.10:80\""),
-            meaning: "The address and port that clients know.",
+            meaning: "The address and port that clients use.",
         },
         Field {
             name: "last_port",
@@ -210,7 +210,7 @@ static SERVICE: Section = Section {
                 most: 65_535,
             },
             default: Default::Unset("one port"),
-            meaning: "The last of a range of ports that begins with that of `address`.",
+            meaning: "The last of a range of ports that begins with the port of `address`.",
         },
         PROTOCOL,
         Field {
@@ -219,7 +219,7 @@ static SERVICE: Section = Section {
                 allowed: &[
                     Word {
                         word: "nat",
-                        meaning: "The destination is rewritten, and the source of what comes back: backends reach clients through these hosts.",
+                        meaning: "The destination is rewritten, and the source of answers: backends reach clients through these hosts.",
                     },
                     Word {
                         word: "direct",
@@ -227,7 +227,7 @@ static SERVICE: Section = Section {
                     },
                     Word {
                         word: "tunnel",
-                        meaning: "Packets go inside others (IP in IP, RFC 2003): backends have the service's address themselves, and answer clients directly.",
+                        meaning: "Packets are encapsulated (IP in IP, RFC 2003): backends have the service's address themselves, and answer clients directly.",
                     },
                 ],
                 refused: &NOT_MODES,
@@ -241,7 +241,7 @@ static SERVICE: Section = Section {
                 allowed: &[
                     Word {
                         word: "hash",
-                        meaning: "By a hash of the flow, in Maglev's table: hosts choose alike without asking.",
+                        meaning: "A hash of the flow, in Maglev's table: hosts choose alike without communication.",
                     },
                     Word {
                         word: "least-connections",
@@ -260,13 +260,13 @@ static SERVICE: Section = Section {
                 ],
             },
             default: Default::Is("\"hash\""),
-            meaning: "Which backend gets a new flow.",
+            meaning: "How the backend of a new flow is chosen.",
         },
         Field {
             name: "persistent",
             kind: Kind::Flag,
             default: Default::Is("false"),
-            meaning: "Whether all flows of a client's address go to the backend that it had last, for the time `persistence`.",
+            meaning: "Whether all flows of a client's address go to its last backend, for the time `persistence`.",
         },
         Field {
             name: "check",
@@ -282,19 +282,19 @@ static SERVICE: Section = Section {
                     },
                     Word {
                         word: "http",
-                        meaning: "A page is asked for by HTTP; a status from 200 to 399 is good.",
+                        meaning: "A page is requested by HTTP; a status from 200 to 399 is good.",
                     },
                 ],
                 refused: &[],
             },
             default: Default::Is("\"none\""),
-            meaning: "How every host checks the backends, by its operating system's own network: it needs an address that reaches them.",
+            meaning: "How every host checks the backends. The checks use the operating system's own network, which needs an address that reaches them.",
         },
         Field {
             name: "check_path",
             kind: Kind::File,
             default: Default::Is("\"/\""),
-            meaning: "The page that is asked for, with check = \"http\".",
+            meaning: "The page that is requested, with check = \"http\".",
         },
         Field {
             name: "check_port",
@@ -308,8 +308,8 @@ static SERVICE: Section = Section {
         Field {
             name: "passive",
             kind: Kind::Count { least: 1, most: 5 },
-            default: Default::Unset("flows say nothing of backends"),
-            meaning: "Flows that a backend refuses (RST), or whose SYN is sent again because it did not answer, and which it lets wait for a second more, within 30 s, after which it counts as dead, until it answers one or for 30 s. For TCP with mode = \"nat\".",
+            default: Default::Unset("flows are no health source"),
+            meaning: "How many failed flows within 30 s make a backend count as dead, until it answers a flow or for 30 s. A flow fails if the backend refuses it (RST), or leaves a SYN and its retransmission unanswered for one more second. For TCP with mode = \"nat\".",
         },
         Field {
             name: "backends",
@@ -339,8 +339,8 @@ static BACKEND: Section = Section {
                 least: 1,
                 most: 65_535,
             },
-            default: Default::Unset("the port that the client asks for"),
-            meaning: "The port that it answers at, with mode = \"nat\".",
+            default: Default::Unset("the port of the client's request"),
+            meaning: "The backend's port, with mode = \"nat\".",
         },
         Field {
             name: "weight",
@@ -349,20 +349,20 @@ static BACKEND: Section = Section {
                 most: 1_000,
             },
             default: Default::Is("1"),
-            meaning: "Its share of new flows; 0: none.",
+            meaning: "The backend's share of new flows; 0: none.",
         },
         Field {
             name: "drain",
             kind: Kind::Flag,
             default: Default::Is("false"),
-            meaning: "Whether it gets no new flows; those that it has go on.",
+            meaning: "Whether the backend gets no new flows; its existing flows go on.",
         },
     ],
 };
 
 static CHECKS: Section = Section {
     path: "function.balancer.checks",
-    meaning: "How hosts check backends. The votes of most hosts decide; one that is silent for 30s has none.",
+    meaning: "How hosts check backends. The votes of most hosts decide; a host that is silent for 30s has no vote.",
     fields: &[
         Field {
             name: "interval",
@@ -380,7 +380,7 @@ static CHECKS: Section = Section {
                 most: Duration::from_secs(10),
             },
             default: Default::Is("\"1s\""),
-            meaning: "After how long without an answer a check has failed.",
+            meaning: "The time without an answer after which a check fails.",
         },
         Field {
             name: "fall",
@@ -389,7 +389,7 @@ static CHECKS: Section = Section {
                 most: 100,
             },
             default: Default::Is("3"),
-            meaning: "How many checks in a row must fail for a backend to count as dead.",
+            meaning: "The failed checks in a row after which a backend counts as dead.",
         },
         Field {
             name: "rise",
@@ -398,14 +398,14 @@ static CHECKS: Section = Section {
                 most: 100,
             },
             default: Default::Is("2"),
-            meaning: "How many checks in a row must succeed for it to count as alive again.",
+            meaning: "The successful checks in a row after which a backend counts as alive again.",
         },
     ],
 };
 
 pub(super) static IDLE: Section = Section {
     path: "function.balancer.idle",
-    meaning: "After how long without packets a flow ends, in whole seconds.",
+    meaning: "Idle times after which a flow ends, in whole seconds.",
     fields: &[
         seconds(
             "tcp_transitory",
@@ -418,13 +418,13 @@ pub(super) static IDLE: Section = Section {
             "tcp_half_closed",
             1,
             "\"2m\"",
-            "TCP whose client has finished, in the modes direct and tunnel, in which nobody sees its backend do so.",
+            "TCP whose client has finished, in the modes direct and tunnel, where the backend's FIN is not seen.",
         ),
         seconds(
             "tcp_closing",
             1,
             "\"10s\"",
-            "TCP after a reset or both FINs; so long it counts for least-connections.",
+            "TCP after a reset or both FINs. Such a flow still counts for least-connections.",
         ),
         seconds("udp", 1, "\"5m\"", "UDP."),
     ],
@@ -432,7 +432,7 @@ pub(super) static IDLE: Section = Section {
 
 static CLIENTS_LINK: Section = Section {
     path: "function.balancer.clients_link",
-    meaning: "The link that clients come by. The defaults suit replays, in which no router answers.",
+    meaning: "The link to the clients. The defaults suit replays, in which no router answers.",
     fields: &link(
         "\"192.0.2.5/30\"",
         "\"02:00:00:00:02:01\"",

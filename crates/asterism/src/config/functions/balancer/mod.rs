@@ -284,7 +284,7 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
         for field in ["check_port", "check_path"] {
             if let Some(place) = values.place(field) {
                 add(
-                    format!("`{field}` says nothing while nothing is checked"),
+                    format!("`{field}` has no meaning without checks"),
                     place.key.clone(),
                     "leave it out, or choose check = \"tcp\" or \"http\"",
                 );
@@ -304,14 +304,14 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
         add(
             "a UDP service cannot be checked at its own port".to_owned(),
             values.span_of("check"),
-            "write check_port = 8080, or another TCP port of the backends that tells of their health",
+            "write check_port = 8080, or another TCP port of the backends that reports their health",
         );
     }
     if service.passive > 0 && (!service.tcp || service.mode != BalancerMode::Nat) {
         add(
             "backends whose answers are not seen cannot be watched".to_owned(),
             values.span_of("passive"),
-            "leave `passive` out, or write it of a TCP service with mode = \"nat\"; others are checked with `check`",
+            "leave `passive` out, or set it for a TCP service with mode = \"nat\"; others are checked with `check`",
         );
     }
     if service.backends.is_empty() {
@@ -354,7 +354,7 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
                 .is_some_and(|port| several || port != service.address.port())
         {
             add(
-                "without translation a backend answers at the port that was asked for".to_owned(),
+                "without translation a backend answers at the requested port".to_owned(),
                 place,
                 "leave `port` out, or choose mode = \"nat\"",
             );

@@ -13,7 +13,7 @@ const fn keys() -> Field {
             most: 1 << 17,
         },
         default: Default::Is("16_384"),
-        meaning: "The most buckets over the whole cluster; hosts share it out. Packets of further keys are dropped (`table-full`).",
+        meaning: "The most buckets over the whole cluster, shared out to hosts. Packets of further keys are dropped (`table-full`).",
     }
 }
 
@@ -44,7 +44,7 @@ object!(
 object!(
     WITHOUT_ROOM,
     "function.limiter.state.without_room",
-    "Packets for whose bucket there was no room.",
+    "Packets whose bucket found no room.",
     [placement(REPLICATED), delay()]
 );
 
@@ -70,7 +70,7 @@ const fn rate(default: Default) -> Field {
             most: 1_000_000_000_000,
         },
         default,
-        meaning: "So many a second are let through, over all hosts.",
+        meaning: "The rate a second that passes, over all hosts.",
     }
 }
 
@@ -82,7 +82,7 @@ const fn burst(default: Default) -> Field {
             most: 1 << 32,
         },
         default,
-        meaning: "So many at once after a pause.",
+        meaning: "The burst that passes after a pause.",
     }
 }
 
@@ -115,7 +115,7 @@ macro_rules! limit {
                         }],
                     },
                     default: Default::Is("\"bytes\""),
-                    meaning: "What is counted.",
+                    meaning: "The unit of the limit.",
                 },
                 rate($rate),
                 burst($burst),
@@ -127,28 +127,28 @@ macro_rules! limit {
 limit!(
     OF_SOURCES,
     "function.limiter.sources",
-    "What each source may send.",
+    "The limit on traffic of each source.",
     Default::Required(RATE),
     Default::Required(BURST)
 );
 limit!(
     OF_DESTINATIONS,
     "function.limiter.destinations",
-    "What may be sent to each destination.",
+    "The limit on traffic to each destination.",
     Default::Required(RATE),
     Default::Required(BURST)
 );
 limit!(
     OF_SERVICES,
     "function.limiter.services",
-    "What may be sent to each destination, protocol and port.",
+    "The limit on traffic to each destination, protocol and port.",
     Default::Required(RATE),
     Default::Required(BURST)
 );
 limit!(
     OF_TENANT,
     "function.limiter.tenant",
-    "What each tenant may send and receive together, if it says nothing else.",
+    "The limit on traffic of each tenant, sent and received together, unless the tenant has its own.",
     EACH_ITS_OWN,
     EACH_ITS_OWN
 );
@@ -158,7 +158,7 @@ const OF_ALL: Default = Default::Unset("that of `tenant`");
 
 static TENANT: Section = Section {
     path: "function.limiter.tenants.NAME",
-    meaning: "A tenant. A packet is counted for its sender's tenant, or else its receiver's.",
+    meaning: "A tenant. A packet counts for its sender's tenant, or else its receiver's.",
     fields: &[
         Field {
             name: "networks",
@@ -167,7 +167,7 @@ static TENANT: Section = Section {
                 most: 1_024,
             },
             default: Default::Required("[\"10.1.0.0/16\"]"),
-            meaning: "Its networks, of IPv4 and IPv6; of several that hold an address the longest decides.",
+            meaning: "The tenant's IPv4 and IPv6 networks; if several hold an address, the longest decides.",
         },
         rate(OF_ALL),
         burst(OF_ALL),
@@ -193,7 +193,7 @@ const UNLIMITED: &str = "they are not limited";
 
 static SETTINGS: Section = Section {
     path: "function.limiter",
-    meaning: "Limits what sources, destinations, services and tenants may send, over all hosts together.",
+    meaning: "Limits the traffic of sources, destinations, services and tenants, over all hosts together.",
     fields: &[
         Field {
             name: "from",
@@ -205,17 +205,17 @@ static SETTINGS: Section = Section {
                     },
                     Word {
                         word: "inside",
-                        meaning: "Those that come from inside are; others pass.",
+                        meaning: "Packets from inside are limited; others pass.",
                     },
                     Word {
                         word: "outside",
-                        meaning: "Those that come from outside are; others pass.",
+                        meaning: "Packets from outside are limited; others pass.",
                     },
                 ],
                 refused: &[],
             },
             default: Default::Is("\"both\""),
-            meaning: "Which packets are limited.",
+            meaning: "The packets that are limited.",
         },
         Field {
             name: "accuracy",
@@ -223,11 +223,11 @@ static SETTINGS: Section = Section {
                 allowed: &[
                     Word {
                         word: "approximate",
-                        meaning: "Each host spends from the whole bucket: fair wherever packets come, but for (hosts - 1) × (burst + rate × delay) too much at the worst moment.",
+                        meaning: "Each host spends from the whole bucket: fair wherever packets arrive, but (hosts - 1) × (burst + rate × delay) too much at the worst moment.",
                     },
                     Word {
                         word: "exact",
-                        meaning: "Each host has an equal share: never too much, but a key whose packets all come to one host gets that share alone.",
+                        meaning: "Each host has an equal share: never too much, but a key whose packets all arrive at one host gets only that share.",
                     },
                 ],
                 refused: &[],
@@ -239,25 +239,25 @@ static SETTINGS: Section = Section {
             "sources",
             &OF_SOURCES,
             UNLIMITED,
-            "Limits what each source may send.",
+            "Limits the traffic of each source.",
         ),
         table(
             "destinations",
             &OF_DESTINATIONS,
             UNLIMITED,
-            "Limits what may be sent to each destination.",
+            "Limits the traffic to each destination.",
         ),
         table(
             "services",
             &OF_SERVICES,
             UNLIMITED,
-            "Limits what may be sent to each destination, protocol and port.",
+            "Limits the traffic to each destination, protocol and port.",
         ),
         table(
             "tenant",
             &OF_TENANT,
             "each tenant has its own",
-            "Limits each of the tenants that has no rate or no burst of its own, and says what is counted of all.",
+            "Limits each tenant without a rate or burst of its own, and sets the unit for all tenants.",
         ),
         Field {
             name: "tenants",
@@ -266,7 +266,7 @@ static SETTINGS: Section = Section {
                 most: 1_024,
             },
             default: Default::Is("{}"),
-            meaning: "A table for each tenant: its networks, and what it may send if that is another rate or burst than that of `tenant`.",
+            meaning: "A table for each tenant: its networks, and its rate and burst where they differ from those of `tenant`.",
         },
     ],
 };

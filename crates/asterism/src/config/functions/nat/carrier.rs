@@ -97,37 +97,37 @@ pub(super) const FIELDS: [Field; 6] = [
         name: "subscribers",
         kind: Kind::Table(&SUBSCRIBERS),
         default: Default::Is("{}"),
-        meaning: "What each subscriber may have, over all hosts together (RFC 6888, REQ-4 and REQ-5).",
+        meaning: "The limits of each subscriber, over all hosts together (RFC 6888, REQ-4 and REQ-5).",
     },
     Field {
         name: "blocks",
         kind: Kind::Table(&BLOCKS),
-        default: Default::Unset("each port is given out by itself"),
-        meaning: "Ports are given to subscribers in blocks, which the log names instead of ports.",
+        default: Default::Unset("ports are granted one by one"),
+        meaning: "Ports are granted to subscribers in blocks; the log names blocks instead of ports.",
     },
     Field {
         name: "port_quarantine",
         kind: Kind::Table(&PORT_REST),
         default: Default::Is("{}"),
-        meaning: "How long ports of UDP and ICMP, and blocks, rest before they are given out again (RFC 6888, REQ-8).",
+        meaning: "The quarantine of ports of UDP and ICMP, and of blocks, before they are granted again (RFC 6888, REQ-8).",
     },
     Field {
         name: "log",
         kind: Kind::Table(&LOG),
         default: Default::Is("{}"),
-        meaning: "Where `asterism run` logs who had which block of ports, or else which port. Destinations are never logged (RFC 6888, REQ-12).",
+        meaning: "Where `asterism run` logs the subscriber of each port block, or else of each port. Destinations are never logged (RFC 6888, REQ-12).",
     },
     Field {
         name: "port_control",
         kind: Kind::Table(&PORT_CONTROL),
-        default: Default::Unset("nobody is answered"),
-        meaning: "Inside hosts may ask for outside ports by PCP, at the address of `inside_link` (RFC 6887; RFC 6888, REQ-9).",
+        default: Default::Unset("no request is answered"),
+        meaning: "Inside hosts may request outside ports by PCP, at the address of `inside_link` (RFC 6887; RFC 6888, REQ-9).",
     },
 ];
 
 static PORT_CONTROL: Section = Section {
     path: "function.nat.port_control",
-    meaning: "Mappings that inside hosts ask for by the Port Control Protocol. How many there may be, `state.mappings` says.",
+    meaning: "Mappings that inside hosts request by the Port Control Protocol. `state.mappings` bounds their number.",
     fields: &[Field {
         name: "lifetime",
         kind: Kind::Duration {
@@ -135,13 +135,13 @@ static PORT_CONTROL: Section = Section {
             most: Duration::from_secs(PortControl::LIFETIMES.1 as u64),
         },
         default: Default::Is("\"2h\""),
-        meaning: "How long a mapping lives unless its host prolongs it, whatever it asked for, in whole seconds (RFC 6887, section 15).",
+        meaning: "The lifetime of a mapping that its host does not renew, whatever lifetime it requested, in whole seconds (RFC 6887, section 15).",
     }],
 };
 
 static POOL: Section = Section {
     path: "function.nat.pools",
-    meaning: "Outside addresses for some of the inside. Of several pools the one with the longest network counts.",
+    meaning: "Outside addresses for some of the inside networks. Of several pools the one with the longest network counts.",
     fields: &[
         Field {
             name: "inside",
@@ -150,7 +150,7 @@ static POOL: Section = Section {
                 most: 64,
             },
             default: Default::Required("[\"10.1.0.0/16\"]"),
-            meaning: "Whose; within the networks `inside` of the NAT.",
+            meaning: "The inside networks that use this pool; within `inside` of the NAT.",
         },
         Field {
             name: "outside",
@@ -159,26 +159,26 @@ static POOL: Section = Section {
                 most: OUTSIDE_ADDRESSES_MAX,
             },
             default: Default::Required("[\"203.0.113.16/28\"]"),
-            meaning: "Addresses and networks, of which every address is used. With `outside` 255 addresses at most.",
+            meaning: "Addresses, and networks of which every address is used. With `outside` 255 addresses at most.",
         },
     ],
 };
 
 static SUBSCRIBERS: Section = Section {
     path: "function.nat.subscribers",
-    meaning: "Who is a subscriber, and what each may have over all hosts together.",
+    meaning: "What a subscriber is, and the limits of each over all hosts together.",
     fields: &[
         count(
             "prefix",
             (8, 32),
             Default::Is("32"),
-            "Leading bits of an inside address that tell subscribers apart.",
+            "Leading bits of an inside address that distinguish subscribers.",
         ),
         count(
             "ports",
             (1, 1 << 18),
             Default::Unset("as many as there are"),
-            "Outside ports in use at most, of each protocol counted on its own. Hosts may pass it together by what each grants before it has heard of the others.",
+            "The most outside ports in use, for each protocol separately. Hosts may exceed it together by the grants that each has not yet received from the others.",
         ),
         Field {
             name: "new_sessions",
@@ -187,76 +187,76 @@ static SUBSCRIBERS: Section = Section {
                 most: 1_000_000,
             },
             default: Default::Unset("any number"),
-            meaning: "New sessions at most, with `burst` at once.",
+            meaning: "The most new sessions, with `burst` at once.",
         },
         count(
             "burst",
             (1, 60_000_000),
             Default::Is("100"),
-            "New sessions at once at most, where `new_sessions` limits them: those of a minute at most.",
+            "The most new sessions at once, where `new_sessions` limits them: those of a minute at most.",
         ),
         count(
             "most",
             (64, SUBSCRIBERS_MAX as u64),
             Default::Is("65_536"),
-            "Subscribers that are counted at most; further ones are refused. Of a power of two 80 bytes each at every instance, where there is a quota or blocks.",
+            "The most subscribers that are counted; further ones are refused. Each instance uses 80 bytes for each, for a power of two, where there is a quota or blocks.",
         ),
     ],
 };
 
 static BLOCKS: Section = Section {
     path: "function.nat.blocks",
-    meaning: "Blocks of ports. All blocks of a subscriber are of one outside address.",
+    meaning: "Blocks of ports. All blocks of a subscriber belong to one outside address.",
     fields: &[
         count(
             "ports",
             (BLOCK_ITEMS as u64, BLOCK_PORTS_MAX as u64),
             Default::Is("512"),
-            "Ports of a block: a multiple of 64, at least 64 for each instance of the cluster.",
+            "Ports in a block: a multiple of 64, at least 64 for each instance of the cluster.",
         ),
         count(
             "most",
             (1, BLOCKS_PER_SUBSCRIBER_MAX as u64),
             Default::Is("4"),
-            "Blocks that a subscriber uses at most.",
+            "The most blocks of a subscriber.",
         ),
     ],
 };
 
 static PORT_REST: Section = Section {
     path: "function.nat.port_quarantine",
-    meaning: "How long ports of UDP and ICMP, and blocks, rest before they are given out again.",
+    meaning: "The quarantine of ports of UDP and ICMP, and of blocks, before they are granted again.",
     fields: &[
         seconds(
             "time",
             0,
             "\"2m\"",
-            "How long, in whole seconds; \"0s\": not at all.",
+            "The quarantine, in whole seconds; \"0s\": none.",
         ),
         count(
             "ports",
             (1, 1 << 24),
             Default::Is("65_536"),
-            "Ports that rest at most, at each instance. When there are more, the first ones are given out early, counted.",
+            "The most ports in quarantine, at each instance. Beyond it the first ones are granted early, counted.",
         ),
     ],
 };
 
 static LOG: Section = Section {
     path: "function.nat.log",
-    meaning: "Where `asterism run` logs who had which block of ports, or else which port.",
+    meaning: "Where `asterism run` logs the subscriber of each port block, or else of each port.",
     fields: &[
         Field {
             name: "file",
             kind: Kind::File,
             default: Default::Unset("no file is written"),
-            meaning: "A file that lines of JSON are appended to. It may be renamed at any time: it is opened for each write.",
+            meaning: "A file to which lines of JSON are appended. It is opened for each write and may be renamed at any time.",
         },
         Field {
             name: "collector",
             kind: Kind::Socket,
             default: Default::Unset("nothing is exported"),
-            meaning: "Where to send NAT events to (RFC 8158), over UDP.",
+            meaning: "The UDP address to which NAT events are sent (RFC 8158).",
         },
         export_protocol(),
     ],
@@ -441,8 +441,8 @@ fn check_limits(values: &Values, report: &mut Report) {
     let least = Duration::from_secs(BLOCK_REST_LEAST_S.into());
     if rest.duration("time").is_some_and(|time| time < least) {
         report.add(
-            Diagnostic::error("blocks have to rest", rest.span_of("time"))
-                .label("a packet may still wait with a port of the block in hand")
+            Diagnostic::error("blocks need a quarantine", rest.span_of("time"))
+                .label("a packet may still wait with a granted port of the block")
                 .help(format!("write \"{BLOCK_REST_LEAST_S}s\" or more")),
         );
     }

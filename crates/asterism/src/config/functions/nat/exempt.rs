@@ -59,12 +59,12 @@ pub(super) const FIELD: Field = Field {
         most: EXEMPT_MAX,
     },
     default: Default::Is("[]"),
-    meaning: "Destinations outside whose packets are routed as they are, both ways (RFC 6888, REQ-6).",
+    meaning: "Outside destinations to which packets are routed without translation, in both directions (RFC 6888, REQ-6).",
 };
 
 static DESTINATION: Section = Section {
     path: "function.nat.exempt",
-    meaning: "A destination outside that is not translated. What it sends to an inside address is let in, whichever side begins.",
+    meaning: "An outside destination without translation. Its packets to inside addresses are admitted, whichever side begins.",
     fields: &[
         Field {
             name: "to",
@@ -80,7 +80,7 @@ static DESTINATION: Section = Section {
                     UDP,
                     Word {
                         word: "icmp",
-                        meaning: "Queries of ICMP and their replies. Errors go by the packet that they are about.",
+                        meaning: "ICMP queries and their replies. Errors follow the packet that they report.",
                     },
                 ],
                 refused: &[],
@@ -92,7 +92,7 @@ static DESTINATION: Section = Section {
             name: "ports",
             kind: Kind::Ports,
             default: Default::Unset("all packets, also those without ports"),
-            meaning: "Its ports, first and last, or one.",
+            meaning: "The destination's ports: first and last, or one.",
         },
     ],
 };
@@ -167,7 +167,7 @@ pub(super) fn read(
             report.add(
                 Diagnostic::error("nothing would be translated", table.span_of("to"))
                     .label("and everybody outside could write to every inside address")
-                    .help("write the networks that know the way to inside addresses"),
+                    .help("write the networks that have a route to inside addresses"),
             );
         }
         let mut earlier = all[..place].iter();

@@ -12,7 +12,7 @@ use crate::config::section::{Default, Field, Section};
 object!(
     SESSIONS,
     "function.nat.state.sessions",
-    "Which hosts talk to which others by which outside port.",
+    "The sessions of hosts, and their outside ports.",
     [
         placement(REPLICATED),
         delay(),
@@ -29,7 +29,7 @@ object!(
 object!(
     MAPPINGS,
     "function.nat.state.mappings",
-    "Who may change the mappings that inside hosts asked for.",
+    "The right to change each mapping that inside hosts requested.",
     [
         placement(REPLICATED),
         delay(),
@@ -97,13 +97,13 @@ static SETTINGS: Section = Section {
                 most: 60,
             },
             default: Default::Is("[\"10.0.0.0/8\"]"),
-            meaning: "The networks whose addresses are translated. Other sources on the inside are dropped.",
+            meaning: "The networks whose addresses are translated. Packets of other inside sources are dropped.",
         },
         Field {
             name: "ports",
             kind: Kind::Ports,
             default: Default::Is("\"1024-65535\""),
-            meaning: "The ports of each outside address that are given out.",
+            meaning: "The ports of each outside address that are granted.",
         },
         Field {
             name: "filtering",
@@ -111,27 +111,27 @@ static SETTINGS: Section = Section {
                 allowed: &[
                     Word {
                         word: "endpoint-independent",
-                        meaning: "Anybody outside may send to an open port (most applications work).",
+                        meaning: "Any outside host may send to an open port (most applications work).",
                     },
                     Word {
                         word: "address-dependent",
-                        meaning: "Only addresses that the inside host wrote to may send.",
+                        meaning: "Only addresses to which the inside host sent may send.",
                     },
                     Word {
                         word: "address-and-port-dependent",
-                        meaning: "Only endpoints that the inside host wrote to may send (most strict).",
+                        meaning: "Only endpoints to which the inside host sent may send (strictest).",
                     },
                 ],
                 refused: &[],
             },
             default: Default::Is("\"endpoint-independent\""),
-            meaning: "Who may send to an outside port in use (RFC 4787, section 5).",
+            meaning: "The filtering of packets to an outside port in use (RFC 4787, section 5).",
         },
         Field {
             name: "hairpinning",
             kind: Kind::Flag,
             default: Default::Is("true"),
-            meaning: "Whether inside hosts reach one another by their outside ports (RFC 4787, REQ-9).",
+            meaning: "Whether inside hosts reach each other by their outside ports (RFC 4787, REQ-9).",
         },
         Field {
             name: "answers_echo",
@@ -155,20 +155,20 @@ static SETTINGS: Section = Section {
                 most: 1024,
             },
             default: Default::Is("[]"),
-            meaning: "Outside addresses that belong to one inside host each, with all ports of TCP and UDP and its pings.",
+            meaning: "Outside addresses that belong to one inside host each, with all ports of TCP and UDP and pings.",
         },
         UNTRANSLATED,
         Field {
             name: "idle",
             kind: Kind::Table(&IDLE),
             default: Default::Is("{}"),
-            meaning: "After how long without packets a session ends.",
+            meaning: "Idle times of sessions.",
         },
         Field {
             name: "short_idle",
             kind: Kind::Flag,
             default: Default::Is("false"),
-            meaning: "Whether idle times below what the RFCs allow are accepted: for tests and demonstrations.",
+            meaning: "Whether idle times below the minimum of the RFCs are accepted: for tests and demonstrations.",
         },
         Field {
             name: "icmp_errors",
@@ -177,7 +177,7 @@ static SETTINGS: Section = Section {
                 most: 65_535,
             },
             default: Default::Is("\"100/s\""),
-            meaning: "The most ICMP errors that are sent, on each side on its own (RFC 1812, section 4.3.2.8).",
+            meaning: "The most ICMP errors sent, for each side separately (RFC 1812, section 4.3.2.8).",
         },
         CARRIER[0],
         CARRIER[1],
@@ -208,7 +208,7 @@ static ONE_TO_ONE: Section = Section {
             name: "outside",
             kind: Kind::Address,
             default: Default::Required("\"203.0.113.5\""),
-            meaning: "The outside address; none of the NAT's `outside`, which hosts share.",
+            meaning: "The outside address; not one of the NAT's `outside`, which hosts share.",
         },
         Field {
             name: "inside",
@@ -245,7 +245,7 @@ static FORWARD: Section = Section {
                 most: 65_535,
             },
             default: Default::Unset("one port"),
-            meaning: "The last of a range of outside ports that begins with that of `outside`; they lead to as many ports that begin with that of `inside`. All forwards together have 4,096 ports at most.",
+            meaning: "The last of a range of outside ports that begins with the port of `outside`; as many ports, from that of `inside` on, receive the packets. All forwards together have 4,096 ports at most.",
         },
         Field {
             name: "inside",
@@ -258,7 +258,7 @@ static FORWARD: Section = Section {
 
 pub(super) static IDLE: Section = Section {
     path: "function.nat.idle",
-    meaning: "After how long without packets a session ends, in whole seconds.",
+    meaning: "Idle times after which a session ends, in whole seconds.",
     fields: &[
         seconds(
             "tcp_transitory",
@@ -288,7 +288,7 @@ pub(super) static IDLE: Section = Section {
             "udp_dns",
             1,
             "\"1m\"",
-            "UDP to port 53, which may be shorter (RFC 4787, REQ-5a).",
+            "UDP to port 53; may be shorter (RFC 4787, REQ-5a).",
         ),
         seconds(
             "icmp_query",
@@ -310,7 +310,7 @@ pub(in super::super) const fn link(
             name: "address",
             kind: Kind::Interface,
             default: Default::Is(address),
-            meaning: "The function's own address on the link, with the length of the link's prefix.",
+            meaning: "The function's own address on the link, with the link's prefix length.",
         },
         Field {
             name: "mac",
@@ -325,25 +325,25 @@ pub(in super::super) const fn link(
                 most: 65_535,
             },
             default: Default::Is("\"1500B\""),
-            meaning: "The largest IP packet that leaves by the link.",
+            meaning: "The largest IP packet sent on the link.",
         },
         Field {
             name: "next_hop",
             kind: Kind::Address,
             default: Default::Is(next_hop),
-            meaning: "The router on the link, for what is not on the link itself.",
+            meaning: "The router for destinations that are not on the link.",
         },
         Field {
             name: "next_hop_mac",
             kind: Kind::Mac,
             default: Default::Is(next_hop_mac),
-            meaning: "The router's Ethernet address. With [port], by default, it is learnt by ARP.",
+            meaning: "The router's Ethernet address. With [port] it is learnt by ARP by default.",
         },
         Field {
             name: "promiscuous",
             kind: Kind::Flag,
             default: Default::Is("true"),
-            meaning: "Whether frames to other Ethernet addresses are taken too, as a replayed capture needs. With [port] the default is false.",
+            meaning: "Whether frames to other Ethernet addresses are accepted too, as needed for a replayed capture. With [port] the default is false.",
         },
     ]
 }

@@ -83,7 +83,7 @@ impl FunctionSettings for NatSettings {
     }
 
     fn why_not_passed_by(&self) -> Option<&'static str> {
-        Some("inside addresses would leave exempt")
+        Some("packets would leave with inside addresses")
     }
 
     /// Stations are learnt, and frames to others are theirs.

@@ -452,7 +452,7 @@ fn check_idle(values: &Values, report: &mut Report) {
             let least = show_duration(least);
             report.add(
                 Diagnostic::error(
-                    format!("idle time `{name}` would cut connections that are well"),
+                    format!("idle time `{name}` would end working connections"),
                     idle.span_of(name),
                 )
                 .label(format!("{clause} allows {least} at least"))
