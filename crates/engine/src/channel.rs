@@ -83,7 +83,7 @@ const UP_RECORDS_PER_TURN: usize = 1024;
 /// What a state channel counted, besides what its protocols count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelTally {
-    /// Datagrams sent, and their bytes (UDP payload).
+    /// Datagrams sent.
     pub datagrams_sent: u64,
     /// UDP payload bytes sent.
     pub bytes_sent: u64,
@@ -91,17 +91,18 @@ pub struct ChannelTally {
     pub datagrams_received: u64,
     /// UDP payload bytes received.
     pub bytes_received: u64,
-    /// Of those, refused while sealed.
+    /// Received datagrams that were refused before they were opened.
     pub refused_sealed: u64,
-    /// Of those that opened, refused by the placement.
+    /// Opened datagrams that the placement refused.
     pub refused_opened: u64,
-    /// Datagrams not taken because instances were too far behind.
+    /// Datagrams refused because instances were too far behind.
     pub refused_backlog: u64,
-    /// Records that found the ring to the instances full and waited in memory.
+    /// Records that waited in memory because the ring to the instances was full.
     pub backlogged: u64,
-    /// Turns in which an instance's groups waited for room in the log, or for siblings that are too far behind.
+    /// Turns in which an instance's groups waited for room in the log, or for sibling instances that were too far
+    /// behind.
     pub held_by_log: u64,
-    /// Events that did not fit the queue.
+    /// Events lost because the queue was full.
     pub events_lost: u64,
 }
 

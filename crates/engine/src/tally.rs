@@ -7,52 +7,53 @@ use asterism_function::Reason;
 pub struct Tally {
     /// Packets taken from ports.
     pub received: u64,
-    /// Packets sent to ports, those that functions emitted included.
+    /// Packets sent to ports, including emissions of functions.
     pub forwarded: u64,
     /// Packets that functions emitted.
     pub emitted: u64,
-    /// Copies of packets that functions sent by a port of their own, counted in `emitted` too.
+    /// Copies of packets that functions sent by a port of their own; also counted in `emitted`.
     pub copies: u64,
-    /// Copies that were not made: too long, or too many in a turn.
+    /// Copies not made: the packet was too long, or there were too many in a turn.
     pub copies_lost: u64,
-    /// Packets that were for the function itself.
+    /// Packets addressed to the function itself.
     pub consumed: u64,
-    /// Calls that were late, the prefetch pass not counted.
+    /// Late calls, without the prefetch pass.
     pub late: u64,
-    /// Calls for packets that were parked, of those that waited behind others too.
+    /// Calls for parked packets, including packets that waited behind others.
     pub called_again: u64,
     /// Packets handled in two passes, the first of which prefetches.
     pub prefetched: u64,
-    /// Packets parked now, and the most at any time.
+    /// Packets parked now.
     pub parked: usize,
     /// The most packets parked at any time.
     pub parked_most: usize,
-    /// Turns in which no port was read because packets were parked to the bound.
+    /// Turns in which no port was read because the most packets were parked.
     pub held_by_parking: u64,
-    /// Turns in which no port was read because the log had no room.
+    /// Turns in which no port was read because the log was full.
     pub held_by_log: u64,
-    /// Turns in which no port was read because the host's lease of ports ran out so long ago that others may have them.
+    /// Turns in which no port was read because the host's lease of ports ended so long ago that others may have the
+    /// ports.
     pub held_by_lease: u64,
-    /// Groups of others that were applied.
+    /// Remote groups applied.
     pub groups_applied: u64,
-    /// Groups and snapshot parts of others that did not decode: the instance stops at the first.
+    /// Remote groups and snapshot parts that did not decode: the instance stops at the first.
     pub groups_bad: u64,
     /// Groups that this instance committed.
     pub groups_written: u64,
-    /// Bytes of those groups.
+    /// Bytes of these groups.
     pub group_bytes_written: u64,
-    /// Changes of counters' and sketches' cells that were logged: without coalescing each would be one.
+    /// Changes of cells of counters and sketches that were logged: without coalescing each would be an operation.
     pub counter_changes: u64,
-    /// Totals of cells with which they were logged.
+    /// Cell totals in which these changes were logged.
     pub counters_reported: u64,
-    /// Parts of snapshots that were written for others.
-    pub snapshot_parts_written: u64,
-    /// Places of tables that were looked at for that, used ones or not.
-    pub snapshot_places: u64,
-    /// The most of them in one turn, at most [`SNAPSHOT_PLACES_PER_TURN`](crate::SNAPSHOT_PLACES_PER_TURN).
-    pub snapshot_places_most: u64,
-    /// Parts of others' snapshots that were joined, counted in `groups_applied` too.
-    pub snapshot_parts_applied: u64,
+    /// Snapshot parts written for other members.
+    pub image_parts_written: u64,
+    /// Places of tables scanned for snapshots, used or not.
+    pub image_places: u64,
+    /// The most places scanned in a turn, at most [`IMAGE_PLACES_PER_TURN`](crate::IMAGE_PLACES_PER_TURN).
+    pub image_places_most: u64,
+    /// Parts of remote snapshots that were joined; also counted in `groups_applied`.
+    pub image_parts_applied: u64,
     dropped: [u64; Reason::ALL.len()],
 }
 

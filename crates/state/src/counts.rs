@@ -35,17 +35,17 @@ macro_rules! counts {
 }
 
 counts! {
-    Shadowed "shadowed" "Entries that another entry with the same unique key keeps from being found.";
+    Dominated "dominated" "Entries that another entry with the same unique key shadows.";
     LostWrites "lost_writes" "Writes of this host or others that lost to a concurrent write of the same generation.";
-    Resurrected "resurrected" "Entries that came back to life by a later touch.";
-    RemovedByRepair "removed_by_repair" "Entries removed because the host that a repair was made from did not have them.";
-    Forgotten "forgotten" "Entries that ended by idleness or removal and were forgotten.";
-    RefusedFull "refused_full" "What came from others and found no room, which leases should make impossible.";
-    Refused "refused" "Grants or tokens that were asked for and not given.";
-    Expired "expired" "Totals of a window that came, or were added here, when their bucket was dropped already.";
-    Ahead "ahead" "Totals of a window of members whose clocks are ahead of this host's by more than 4 seconds.";
-    SetBack "set_back" "Times that this host's clock was set back by more than 4 seconds, and the window began again with nothing.";
-    WrittenOff "written_off" "Tokens that others spent so long ago that they are not paid back.";
+    Revived "revived" "Ended entries that a later use restored.";
+    RemovedByRepair "removed_by_repair" "Entries that a repair removed because its source host did not have them.";
+    Forgotten "forgotten" "Entries that ended by idleness or removal, and whose tombstones were discarded.";
+    RefusedFull "refused_full" "Remote entries that found no room, which leases should make impossible.";
+    Refused "refused" "Grants or tokens that were requested and refused.";
+    Expired "expired" "Totals of a window that were received, or added here, after their bucket was dropped.";
+    Ahead "ahead" "Totals of a window from members whose clocks are more than 4 seconds ahead of this host's.";
+    SetBack "set_back" "Times that this host's clock was set back by more than 4 seconds, so that the window began again empty.";
+    Forgiven "forgiven" "Tokens of other instances that are written off because they were spent too long ago.";
 }
 
 const _: () = assert!(SKEW_SECONDS_MAX == 4, "as `Ahead` and `SetBack` say");

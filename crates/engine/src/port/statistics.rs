@@ -4,32 +4,32 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum PortDrop {
-    /// Received while every buffer of the pool was in use.
+    /// The packet was received while every buffer of the pool was in use.
     NoBuffer,
-    /// Longer than a buffer of the pool, or than the port's medium takes.
+    /// The packet is longer than a buffer of the pool, or than the port's medium accepts.
     TooLong,
     /// A queue inside the port was full.
     QueueFull,
-    /// The medium refused it: a full disk, a link that is down.
+    /// The medium refused the packet: a full disk, a link that is down.
     WriteFailed,
-    /// Lost on purpose by a lossy port.
+    /// A lossy port dropped the packet on purpose.
     Lossy,
-    /// Received by the kernel, but the port's ring or socket buffer had no room: the loop did not read fast enough. The kernel's
-    /// own counter.
+    /// The kernel received the packet, but the port's ring or socket buffer was full: the loop did not read fast
+    /// enough. The kernel's own counter.
     KernelQueue,
-    /// Longer than the MTU of the interface that it was to leave by.
+    /// The packet is longer than the MTU of its outgoing interface.
     BeyondMtu,
-    /// Shorter than an Ethernet header, or than the medium takes.
+    /// The packet is shorter than an Ethernet header, or than the medium accepts.
     TooShort,
-    /// The driver or the socket could take no more at the moment (`ENOBUFS`, `EAGAIN`).
+    /// The driver or the socket was full at the moment (`ENOBUFS`, `EAGAIN`).
     BackPressure,
-    /// The interface is down or gone, or the peer of a link is.
+    /// The interface, or the peer of a link, is down or gone.
     LinkDown,
-    /// To be cut into segments, and that cannot be done: its headers are no TCP or UDP, or changed their places.
+    /// The packet cannot be cut into segments: its headers are not TCP or UDP, or moved.
     NotSegmented,
-    /// The other side described it wrongly: an offload header or a shared ring's descriptor out of its bounds.
+    /// The other side described the packet wrongly: an offload header or a shared ring's descriptor is out of bounds.
     BadDescriptor,
-    /// Received by a port that only sends.
+    /// The packet was received by a port that only sends.
     SendsOnly,
 }
 
@@ -76,26 +76,26 @@ impl PortDrop {
 /// What a port counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStatistics {
-    /// Packets handed out by `receive`.
+    /// Packets received from the port.
     pub received_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub received_bytes: u64,
     /// Packets sent.
     pub sent_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub sent_bytes: u64,
     /// Packets dropped, indexed by [`PortDrop`].
     pub dropped: [u64; PortDrop::COUNT],
-    /// Packets whose checksum the port completed, because the medium they came from or went to does not.
+    /// Packets whose checksum the port completed, because the medium of their origin or destination does not.
     pub checksums_completed: u64,
-    /// Segments that the port cut long packets into, because the medium takes none so long.
+    /// Segments cut from packets that were too long for the medium.
     pub segments_made: u64,
-    /// Segments of one TCP connection that were handed to the interface merged with their neighbours, as one long packet that it
+    /// Segments of TCP connections that the interface got merged with their neighbours, as one long packet that it
     /// cuts again.
     pub segments_merged: u64,
-    /// How often the link went down.
+    /// Times that the link went down.
     pub link_downs: u64,
-    /// How often the port was opened again: its interface had gone and come back, or a peer had.
+    /// Times that the port was reopened after its interface, or a peer, had gone and come back.
     pub reopened: u64,
 }
 

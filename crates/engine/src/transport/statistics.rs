@@ -22,42 +22,42 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Datagrams handed to the kernel, every copy counted: a multicast is one.
+    /// Datagrams passed to the kernel, including every copy; a multicast counts once.
     datagrams_sent,
-    /// Their UDP payload in bytes.
+    /// UDP payload bytes of these datagrams.
     bytes_sent,
-    /// Messages handed to the kernel: a segmented one is many datagrams.
+    /// Messages passed to the kernel; a segmented message is many datagrams.
     messages_sent,
     /// System calls that sent.
     send_calls,
-    /// Of the datagrams sent, those that went to the multicast group.
+    /// Sent datagrams that went to the multicast group.
     multicast_sent,
-    /// Of the datagrams sent, those that the kernel cut from a longer message.
+    /// Sent datagrams that the kernel cut from a longer message.
     segmented_sent,
-    /// Of the datagrams sent, those longer than the path takes whole: the kernel fragmented them.
+    /// Sent datagrams that the kernel fragmented because they exceeded the path's MTU.
     fragmented_sent,
     /// Datagrams received.
     datagrams_received,
-    /// Their UDP payload in bytes.
+    /// UDP payload bytes of these datagrams.
     bytes_received,
-    /// Messages received: with receive offload one is many datagrams.
+    /// Messages received; with receive offload a message is many datagrams.
     messages_received,
-    /// System calls that received something.
+    /// System calls that received data.
     receive_calls,
-    /// Of the datagrams received, those that the kernel had joined.
+    /// Received datagrams that the kernel had joined.
     joined_received,
-    /// Datagrams received from addresses of no member.
+    /// Datagrams received from addresses that belong to no member.
     strangers_received,
-    /// Datagrams dropped by the kernel because a receiving socket's buffer was full. They come again; a larger
+    /// Datagrams dropped by the kernel because a receiving socket's buffer was full. They are sent again; a larger
     /// `receive_buffer_bytes` keeps them.
     receive_buffer_drops,
-    /// Own multicast datagrams that came back, and were passed over.
+    /// Own multicast datagrams that came back and were ignored.
     own_received,
-    /// Messages received that were longer than any datagram of a member, and dropped.
+    /// Received messages that were dropped because they were longer than any datagram of a member.
     cut_received,
-    /// Times that the send buffer was full, so that what was to go waited.
+    /// Times that datagrams waited because the send buffer was full.
     send_buffer_waits,
-    /// Times that the kernel had no memory or queue for a datagram (`ENOBUFS`, `ENOMEM`), so that it waited.
+    /// Times that a datagram waited because the kernel had no memory or queue for it (`ENOBUFS`, `ENOMEM`).
     kernel_waits,
     /// Turns in which the bandwidth cap made datagrams wait.
     pace_waits,
@@ -65,26 +65,25 @@ counters! {
     segmentation_refused,
     /// Times that a datagram was longer than the path takes (`EMSGSIZE`).
     too_long,
-    /// Times that the path's MTU was found to have changed.
+    /// Times that a change of the path's MTU was detected.
     path_mtu_changes,
-    /// Times that the multicast interface was found to be another one of the same name, and was joined again.
+    /// Times that the multicast interface was replaced by another interface of the same name, and joined again.
     interface_changes,
-    /// Datagrams that came back because nobody listens at the member's port: its process is down.
+    /// Datagrams returned because the member's port has no listener: its process is down.
     port_unreachable,
-    /// Datagrams that came back because no route or no neighbour leads to the member.
+    /// Datagrams returned because no route or neighbour leads to the member.
     host_unreachable,
-    /// Sends refused by a filter or a permission of this machine.
+    /// Sends refused by a filter or missing permission on this machine.
     forbidden,
     /// Sends that failed for another reason.
     send_errors,
     /// Receives that failed for a reason other than a returned datagram.
     receive_errors,
-    /// Datagrams given up after repeated failures, each counted above. The protocol sends what was in them again.
+    /// Datagrams given up after repeated failures, each counted above. The protocol sends their content again.
     given_up,
-    /// Answers that could not go because their addressee was pushed out by other strangers, or members without
-    /// an address.
+    /// Answers not sent because newer unknown senders displaced the address, or to members without an address.
     unaddressed,
-    /// Events that found the queue full.
+    /// Events lost because the queue was full.
     events_lost,
 }
 

@@ -28,17 +28,17 @@ macro_rules! refusals {
 }
 
 refusals! {
-    Unreachable "unreachable" "The cache took no connection, or did not answer in time.";
-    NotHttp "not-http" "The answer is not HTTP as a digest is reported in: no status line, a head without end, an encoding.";
-    Status "status" "The cache answers with another status than 200: it makes no digest, or does not let this host have it.";
-    Truncated "truncated" "The digest ends before what its header says.";
-    Trailing "trailing" "More follows than the digest's header says.";
-    Version "version" "The digest is of a version that cannot be read.";
+    Unreachable "unreachable" "The cache accepted no connection, or did not answer in time.";
+    NotHttp "not-http" "The answer is not HTTP as required for digests: no status line, a head without end, or an encoding.";
+    Status "status" "The cache answers with a status other than 200: it makes no digest, or denies this host access.";
+    Truncated "truncated" "The digest is shorter than its header says.";
+    Trailing "trailing" "The digest is longer than its header says.";
+    Version "version" "The digest's version cannot be read.";
     Sizes "sizes" "Capacity, bits per entry and size of the digest contradict each other.";
     HashFunctions "hash-functions" "The digest does not have four hash functions.";
     TooLarge "too-large" "The digest is larger than `digest_max`.";
-    Overfull "overfull" "More than 65 % of the bits are set: it would claim nearly everything.";
-    Count "count" "More bits are set than the objects that it says it has can set, or none.";
+    Overfull "overfull" "More than 65 % of the bits are set: the digest would match nearly every object.";
+    Count "count" "No bit is set, or more bits are set than the stated number of objects can set.";
     NotKept "not-kept" "The digest could not be written into the state: the table `masks` has no room.";
 }
 

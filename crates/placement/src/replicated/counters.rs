@@ -30,9 +30,9 @@ counters! {
     groups_log_full,
     /// Own groups sent for the first time.
     groups_sent,
-    /// Own groups sent again, once per message that carries them.
+    /// Own groups sent again, once for each message that carries them.
     groups_retransmitted,
-    /// Runs of groups that were sent again twice, because few were to go again.
+    /// Runs of groups sent again twice, because few had to be sent again.
     repair_copies,
     /// Own groups pruned from the log.
     groups_pruned,
@@ -48,76 +48,77 @@ counters! {
     messages_received,
     /// Bytes of the state messages accepted.
     bytes_received,
-    /// Groups of others delivered.
+    /// Remote groups delivered.
     groups_delivered,
     /// Groups that arrived again and were dropped.
     groups_duplicate,
     /// Groups that arrived before an earlier one.
     groups_early,
-    /// Groups dropped because they lay further than `reorder_groups_max` above the prefix; they come again.
+    /// Groups dropped because they were more than `reorder_groups_max` above the prefix; they are sent again.
     groups_beyond_reorder,
-    /// Groups dropped because too many wait to be applied; they come again.
+    /// Groups dropped because too many wait to be applied; they are sent again.
     groups_beyond_unapplied,
     /// Groups never delivered because a snapshot covered them.
-    groups_covered_by_snapshot,
-    /// Retransmissions decided because a later message was echoed (fast).
+    groups_covered_by_image,
+    /// Retransmissions because a later message was echoed (fast).
     retransmits_by_echo,
-    /// Retransmissions decided because a timer ran out.
+    /// Retransmissions because a timer ran out.
     retransmits_by_timeout,
     /// Acknowledgements whose gap list did not fit and was cut.
     gap_lists_cut,
-    /// Frames of unknown kind that may be skipped, and were.
+    /// Skipped frames of unknown kind.
     frames_skipped,
-    /// Frames of known kind that nothing came of: of an incarnation that nobody here knows, or a kind that is not acted on.
+    /// Frames of known kind without effect: of an unknown incarnation, or of an unused kind.
     frames_inert,
-    /// Stamped acknowledgement vectors merged into a later one because too many were pending.
+    /// Stamped acknowledgement vectors merged into a later vector because too many were pending.
     vectors_merged,
     /// Times a member was dropped from the log.
     lagging_replicas,
-    /// SnapshotScans begun for members dropped from the log.
-    scans_begun,
-    /// StateSnapshot chunks submitted.
-    snapshot_chunks_submitted,
-    /// StateSnapshot chunks sent again.
-    snapshot_chunks_retransmitted,
-    /// StateSnapshot chunks delivered.
-    snapshot_chunks_delivered,
-    /// StateSnapshot chunks that arrived again, late, or too early, and were dropped.
-    snapshot_chunks_dropped,
-    /// Snapshots of others joined into the own prefixes.
-    snapshots_joined,
-    /// Rosters installed: epochs that this member has been in, the first not counted.
+    /// Snapshot scans begun for members dropped from the log.
+    walks_begun,
+    /// Snapshot chunks submitted.
+    image_chunks_submitted,
+    /// Snapshot chunks sent again.
+    image_chunks_retransmitted,
+    /// Snapshot chunks delivered.
+    image_chunks_delivered,
+    /// Snapshot chunks dropped because they were duplicate, late or early.
+    image_chunks_dropped,
+    /// Remote snapshots joined into the own prefixes.
+    images_joined,
+    /// Rosters installed: epochs that this member took part in, without the first.
     rosters_installed,
     /// Incarnations of other members that an epoch ended.
     incarnations_ended,
-    /// Of those, the ones whose stream is the same at all members, and stable.
+    /// Ended incarnations whose stream is the same at all members, and stable.
     incarnations_closed,
     /// Ended incarnations that were forgotten before they were closed, for want of room.
     incarnations_forgotten,
-    /// Groups of ended incarnations that were missing here below others that were not, when the incarnation ended. Other members may
-    /// have brought them since.
+    /// Groups of ended incarnations that were missing here below existing groups when the incarnation ended. Other
+    /// members may have delivered them since.
     groups_skipped,
-    /// Groups dropped because this member joins and was not reported yet where the sender's stream begins for it; they come
-    /// again.
+    /// Groups dropped because this joining member did not yet know the beginning of the sender's stream for it; they
+    /// are sent again.
     groups_before_base,
-    /// Times that a relay, or a member behind one, gave no proof any more that it hears, so that what is for it goes straight there.
+    /// Times that a relay, or a member behind it, stopped proving reception, so that its datagrams were sent
+    /// directly.
     relay_fallbacks,
-    /// Gaps in streams of other sites that the relay of the own site was asked for.
+    /// Gaps in streams of other sites that were requested from the own site's relay.
     gaps_asked,
-    /// Gaps that closed after the relay was asked and before the origin heard of them.
+    /// Gaps that the relay closed before the origin was informed of them.
     gaps_closed_by_relay,
-    /// Gaps that the origin heard of because the relay had not got what was asked for.
+    /// Gaps reported to the origin because the relay lacked the groups.
     gaps_lacking_at_relay,
-    /// Gaps that the origin heard of because the relay was silent.
+    /// Gaps reported to the origin because the relay was silent.
     gaps_unanswered,
-    /// Runs of groups that a member of the own site asked this one for, which has not got them, and that it was not reported so for want
-    /// of room: to it this member was silent.
-    naks_suppressed,
-    /// Times that accumulators began to keep changes back because the path was congested.
+    /// Requests of own-site members for runs of groups that this member lacks, left unanswered for want of room: to
+    /// the requester this member was silent.
+    lacks_unsaid,
+    /// Times that accumulators began to hold back changes because the path was congested.
     coalescing_begun,
-    /// Windows in which they did so that an acknowledgement closed.
+    /// Coalescing windows that an acknowledgement closed.
     windows_acknowledged,
-    /// Windows that lasted as long as they may.
+    /// Coalescing windows that lasted the longest allowed time.
     windows_expired,
 }
 

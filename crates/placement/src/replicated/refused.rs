@@ -8,9 +8,9 @@ use core::fmt;
 pub enum Refused {
     /// The sender is not in the member list.
     UnknownMember,
-    /// The sender has this member's own name: two hosts were given one identity, or a message was reflected.
+    /// The sender has this member's own name: two hosts have the same identity, or a message was reflected.
     OwnIdentity,
-    /// The sender is a member, in another incarnation than the one this epoch knows.
+    /// The sender is a member, in an incarnation other than this epoch's.
     WrongIncarnation,
     /// The message is of another cluster.
     WrongCluster,
@@ -22,14 +22,14 @@ pub enum Refused {
     FutureFrame,
     /// The bytes are no state message: cut short, a length beyond the end, a number out of range, an empty run.
     Malformed,
-    /// It carries records beyond the log head that it states itself.
+    /// The message carries records beyond the log head that it states.
     RecordsBeyondHead,
-    /// It acknowledges groups of this member that were never sent.
+    /// The message acknowledges groups of this member that were never sent.
     AcknowledgesUnsent,
-    /// It echoes a time at which this member has not been yet.
+    /// The message echoes a future time of this member.
     EchoFromFuture,
-    /// The cluster's time is further from the one here than [`CLUSTER_TIME_APART_MAX`](super::CLUSTER_TIME_APART_MAX), and both were
-    /// written under.
+    /// The sender's cluster time is further from this member's than
+    /// [`CLUSTER_TIME_APART_MAX`](super::CLUSTER_TIME_APART_MAX), and entries were written under both.
     TimeApart,
 }
 

@@ -23,51 +23,51 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// Fewer bytes than a header, a tag and (for a handshake) its salt and message. Effect: none.
+    /// The datagram is shorter than a header, a tag and (for a handshake) its salt and message. Effect: none.
     TooShort = "too_short",
-    /// Sealed for another cluster, or by a host whose function, objects or their settings are others: a wrong address or configuration. Effect:
-    /// none.
+    /// Sealed for another cluster, or by a host with another function, other objects or other settings of them: a
+    /// wrong address or configuration. Effect: none.
     WrongCluster = "wrong_cluster",
     /// A wire version above this host's: upgrade this host. Effect: none.
     FutureVersion = "future_version",
     /// A wire version below the oldest that this host understands: upgrade its sender. Effect: none.
     PastVersion = "past_version",
-    /// No key of that number here, now or earlier in this incarnation: this host's key file lacks it. Effect: none.
+    /// No key of that number was accepted in this incarnation: this host's key file lacks it. Effect: none.
     UnknownKeyId = "unknown_key_id",
-    /// A key of that number was accepted earlier in this incarnation and was dropped: its sender's key file is older, or somebody
-    /// replays what was recorded. Effect: none.
+    /// The key of that number was accepted earlier in this incarnation and then dropped: the sender's key file is
+    /// older, or a recorded datagram is replayed. Effect: none.
     DroppedKeyId = "dropped_key_id",
     /// The sender is not in the member list. Effect: none.
     UnknownMember = "unknown_member",
     /// This host's own datagram came back. Effect: none.
     OwnDatagram = "own_datagram",
-    /// The sender's session is not admitted. Effect: at most, a challenge is sent to it (budgeted per member).
+    /// The sender's session is not admitted. Effect: at most a challenge to the sender (budgeted per member).
     NotAdmitted = "not_admitted",
-    /// The tag does not hold: another cluster key, damaged or forged bytes. Effect: none on any session; a handshake
-    /// used one of its member's budget.
+    /// The tag does not verify: another cluster key, or damaged or forged bytes. Effect: none on any session; a
+    /// handshake uses its member's budget.
     Forged = "forged",
     /// The counter was opened before: a duplicate or a replay. Effect: none.
     Replayed = "replayed",
     /// The counter is below the replay window, or older than the session's admission. Effect: none.
     TooOld = "too_old",
-    /// An authentic handshake whose length or kind this host does not know. Effect: none on any session.
+    /// The length or kind of an authentic handshake is unknown to this host. Effect: none on any session.
     MalformedHandshake = "malformed_handshake",
-    /// Handshakes of sessions that are not admitted came faster than their source's budget. Effect: none but a Retry to their
-    /// source; they are sent again.
+    /// Handshakes of sessions that are not admitted exceeded their source's budget. Effect: only a Retry to the
+    /// source; the handshakes are sent again.
     HandshakeBudget = "handshake_budget",
-    /// An authentic handshake for another member, or for an earlier incarnation of this one. Effect: none.
+    /// The authentic handshake is for another member, or for an earlier incarnation of this member. Effect: none.
     NotForUs = "not_for_us",
-    /// An echo of a nonce that this host did not just hand out: late, or recorded and replayed. Effect: none.
+    /// The echoed nonce was not issued by this host just now: late, or recorded and replayed. Effect: none.
     StaleEcho = "stale_echo",
-    /// A Retry that answers no handshake of this host that waits: late, repeated or forged. Effect: none.
+    /// The Retry matches no waiting handshake of this host: late, repeated or forged. Effect: none.
     StaleRetry = "stale_retry",
     /// The current epoch names another incarnation of that member. Effect: none.
     WrongIncarnation = "wrong_incarnation",
-    /// A second host proved that it is alive under the identity of an admitted session that was heard lately, or of
-    /// this host. Effect: it is remembered as a contender; the admitted session stays.
+    /// A second host proved that it is alive under the identity of this host, or of an admitted session with recent
+    /// datagrams. Effect: the second host is remembered as a contender; the admitted session stays.
     DuplicateIdentity = "duplicate_identity",
-    /// A member proved itself whose settings that hosts must share are others than this host's: the list of members, sites, multicast,
-    /// epochs. Effect: it is not admitted; what it has is kept, to be shown.
+    /// A member proved its identity, but its list of members, sites, multicast or epochs differs from this host's.
+    /// Effect: the member is not admitted; its settings are kept, to be shown.
     OtherTerms = "other_terms",
 }
 

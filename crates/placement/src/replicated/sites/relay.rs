@@ -36,42 +36,42 @@ macro_rules! tally {
 }
 
 tally! {
-    /// Frames received: from other sites to be handed on, and handed on by the own relay.
+    /// Frames received: from other sites to be relayed, and relayed by the own site's relay.
     frames_received,
     /// Bytes that were no frame, or a frame of another cluster or of this member.
     frames_refused,
-    /// Datagrams of other sites that opened here and were handed on inside the own site.
+    /// Datagrams of other sites that opened here and were relayed within the own site.
     handed_on,
-    /// Datagrams that this member was asked to hand on and did not, because the epoch names another relay.
-    not_relay,
-    /// Datagrams that this member was asked to hand on and did not: they did not open (replays among them), came from its own site, or
-    /// were handshakes.
+    /// Datagrams not relayed because the epoch names another relay.
+    not_in_office,
+    /// Datagrams not relayed because they did not open (replays among them), came from the own site, or were
+    /// handshakes.
     not_handed_on,
-    /// Datagrams that were not handed on because too many waited.
+    /// Datagrams not relayed because too many waited.
     handing_full,
-    /// Acknowledgements of the own site's members that were kept to cross.
+    /// Acknowledgements of the own site's members that were held for the other sites.
     acknowledgements_kept,
-    /// Of those, replaced by a later one of the same member before they crossed.
+    /// Held acknowledgements that a later one of the same member replaced before they were sent.
     acknowledgements_superseded,
-    /// Acknowledgements that were not kept because a newer one of the same member was.
+    /// Acknowledgements that were not held because a newer one of the same member was.
     acknowledgements_outdated,
-    /// Datagrams made of them, each for all other sites.
+    /// Datagrams made of held acknowledgements, each for all other sites.
     bundles,
-    /// Datagrams that were kept, after they were handed on, for members of the own site that lack them.
+    /// Relayed datagrams that were kept for members of the own site that lack them.
     cached,
-    /// Of those, the ones that had to go before they were too old, for want of room.
+    /// Kept datagrams that were evicted for want of room before they were too old.
     cache_evicted,
-    /// Runs of groups that members of the own site asked for.
+    /// Runs of groups that members of the own site requested.
     asked,
-    /// Of those, the ones that were not here, or not in full; the asker was informed.
+    /// Requested runs that were not here, or not in full; the requester was informed.
     asked_lacking,
-    /// Datagrams that were sent again, each to one member of the own site that asked.
+    /// Datagrams sent again, each to a requesting member of the own site.
     answered,
-    /// Datagrams that were found and not sent because too many waited.
+    /// Datagrams that were found but not sent because too many waited.
     answers_full,
-    /// Copies sent to relays of other sites, to be handed on there; of bundles also those sent straight, where a relay was silent.
+    /// Copies sent to relays of other sites; for bundles also copies sent directly because a relay was silent.
     relay_copies,
-    /// Copies sent straight to members of other sites because a relay, or the member behind it, was silent.
+    /// Copies sent directly to members of other sites because a relay, or the member behind it, was silent.
     direct_copies,
 }
 
