@@ -1,10 +1,11 @@
-//! The planted bugs of this room; see [`asterism_mutant`].
+//! The planted bugs of this library; see [`asterism_mutant`].
 
 asterism_mutant::planted! {
-    /// Balancer: a SYN that is sent again counts against its backend at once (anyone who sends SYNs twice takes living backends away).
+    /// Balancer: a retransmitted SYN counts against its backend at once (a client that sends SYNs twice removes living backends).
     SilenceCountsAtOnce,
-    /// Balancer: what a backend answers after flows failed is not written (one that came back stays away).
+    /// Balancer: a backend's answer after failed flows is not written (a recovered backend stays out of use).
     RecoveryNotWritten,
-    /// Balancer: a reset ends its connection whatever its number (a stranger who knows the ports ends the connections of others).
+    /// Balancer: a reset ends its connection whatever its sequence number (a stranger that knows the ports ends connections of
+    /// others).
     BlindResetBelieved,
 }

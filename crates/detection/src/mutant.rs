@@ -1,8 +1,9 @@
-//! The planted bugs of this room; see [`asterism_mutant`].
+//! The planted bugs of this library; see [`asterism_mutant`].
 
 asterism_mutant::planted! {
-    /// Port scan: a probe is judged by itself, not with what all instances know of its source (a scan spread over hosts is none).
+    /// Port scan: a probe is judged alone, without the evidence of all instances on its source (a scan spread over hosts is not
+    /// found).
     ProbeJudgedAlone,
-    /// Port scan: connections that were accepted clear nothing (who uses many services scans).
+    /// Port scan: accepted connections clear no evidence (a source that uses many services counts as a scanner).
     AcceptedIgnored,
 }

@@ -1,27 +1,28 @@
 //! The planted bugs of this layer; see [`asterism_mutant`].
 
 asterism_mutant::planted! {
-    /// Firewall: what comes from outside is asked by the rules for inside (anybody gets in).
+    /// Firewall: packets from outside are judged by the rules for inside (anybody gets in).
     SidesMistaken,
-    /// Balancer: a SYN that is sent again is dealt again (two servers have halves of one connection).
+    /// Balancer: a backend is chosen again for a retransmitted SYN (two servers have halves of a connection).
     DealtAgain,
-    /// Balancer: the backend of a new flow is not written (each host deals by itself, and answers are of no flow).
+    /// Balancer: the backend of a new flow is not written (each host chooses by itself, and answers match no flow).
     FlowNotKept,
-    /// Limiter: of the buckets that a packet belongs to only the first is spent from (the others limit nothing).
+    /// Limiter: only the first bucket of a packet is charged (the others limit nothing).
     SecondBucketFree,
     /// Monitor: the first packet of a flow is counted twice at each instance (an exporter that counts when it makes a record and
     /// again when it updates it).
     FirstCountedTwice,
-    /// Signature: the piece that begins a signature is not recorded (one that is split over two segments passes).
+    /// Signature: the first piece of a signature is not recorded (a signature split over two segments passes).
     BeginningForgotten,
-    /// Signature: pieces are read by whatever list of signatures a host has (while hosts change theirs, what is not there is found).
+    /// Signature: pieces are read by a host's current list of signatures, not the list that they were written by (while lists
+    /// change, absent signatures are found).
     ListsMistaken,
-    /// Cache digests: what a cache lets go is taken out of its filter whether it is in it or not (an object that is stored later is found
-    /// nowhere).
+    /// Cache digests: an object that a cache releases is removed from its filter even if it is not in it (an object stored later
+    /// is found nowhere).
     ReleasedUnasked,
-    /// Cache digests: of the blocks of a fetched digest that come together only the first is written (queries go on to the cache
-    /// though its digest was fetched).
+    /// Cache digests: only the first of several blocks of a fetched digest is written (queries still go to the cache although its
+    /// digest was fetched).
     FirstBlockOnly,
-    /// Pass-through: a packet that finds nothing counted yet is not counted (each host that joins loses one).
+    /// Pass-through: a packet that finds no count yet is not counted (each joining host loses one).
     FirstNotCounted,
 }

@@ -1,4 +1,4 @@
-//! Planted bugs, for measuring the tests: what finds none of them proves nothing. Each crate that has some names them once, by
+//! Planted bugs, for measuring the tests: a test that finds none proves nothing. A crate with planted bugs names them once, by
 //! [`planted!`], and asks [`active`](example::active) where each one acts. Only a build with `--cfg asterism_mutants` has them; in
 //! every other build the answer is the constant `false`, and the branches vanish.
 //!
@@ -8,7 +8,7 @@
 //! run takes is found by none.
 #![forbid(unsafe_code)]
 
-/// Names the planted bugs of a crate, each with what it does and who suffered it: an enumeration `Mutant`, `Mutant::ALL`, and the
+/// Names the planted bugs of a crate, each with its effect and its failure in the field: an enumeration `Mutant`, `Mutant::ALL`, and the
 /// functions `active` and, where they are built in, `select`.
 #[macro_export]
 macro_rules! planted {
@@ -110,7 +110,7 @@ macro_rules! branches {
 #[cfg(any(test, doc))]
 pub mod example {
     planted! {
-        /// A sum begins at one (anyone who counts nothing is informed of something).
+        /// A sum begins at one (a count of nothing reports something).
         BeginsAtOne,
         /// The last item is left out.
         LastLeftOut,

@@ -1,4 +1,4 @@
-//! The planted bugs of this layer; see [`asterism_mutant`]. Each is named after what somebody suffered in the field.
+//! The planted bugs of this layer; see [`asterism_mutant`]. Each is named after a failure in the field.
 
 asterism_mutant::planted! {
     /// A late copy of an older generation revives a removed entry (Akka ORMap: removed entries return).
@@ -7,143 +7,138 @@ asterism_mutant::planted! {
     ExpiryRestartsOnReceipt,
     /// Concurrent values of one entry overwrite each other instead of joining (HAProxy `conn_cur` over peers).
     ValuesOverwritten,
-    /// A write to an entry that was learnt from another member is not logged (haproxy#3161: instances "can no longer
-    /// see table entries other than themselves").
+    /// A write to an entry learnt from another member is not logged (haproxy#3161: instances "can no longer see table entries
+    /// other than themselves").
     RemoteEntryNotLogged,
-    /// A field of an ended entry is not read from a snapshot, and what follows is read askew (haproxy#1497).
-    SnapshotFieldSkipped,
-    /// Blocks are dealt by range alone, so that all members own the same ones (Jool's `pool4` shared by two
-    /// instances; dpservice's port ranges).
+    /// A field of an ended entry is not read from a snapshot, and the following fields are read askew (haproxy#1497).
+    ImageFieldSkipped,
+    /// Blocks are assigned by range alone, so that all members own the same blocks (Jool's `pool4` shared by two instances;
+    /// dpservice's port ranges).
     BlocksAssignedByRange,
-    /// An item returns to its pool when its user ended here, not when everybody knows (a NAT port reused while a
-    /// peer still translates to it).
+    /// An item returns to its pool when its user's end is applied here, not when it is stable (a NAT port reused while a peer
+    /// still translates to it).
     ReturnedBeforeStability,
-    /// A use prolongs the entry here and tells nobody (OVS and conntrackd: long flows idle out on the peer).
+    /// A use prolongs the entry here and is not announced (OVS and conntrackd: long flows idle out on the peer).
     TouchNotAnnounced,
-    /// A received total is added to the last one instead of replacing it (haproxy#1497: counters "significantly
-    /// increase").
+    /// A received total is added to the last total instead of replacing it (haproxy#1497: counters "significantly increase").
     TotalAdded,
-    /// Of two totals of a cell the greater is taken for the newer one, also where totals fall (a server's load that only rises
-    /// on the peer, until nobody is sent there).
+    /// The greater of two totals of a cell counts as newer, even where totals fall (a server's load that only rises on the peer,
+    /// until no client is sent there).
     FallIgnored,
-    /// A two-way map decides each side for itself (RULES 19: e1 sends from e2's port).
+    /// A two-way map decides each side separately (RULES 19: e1 sends from e2's port).
     SidesSeparate,
     /// A tombstone is forgotten without stability (Cassandra's zombies after `gc_grace_seconds`).
     TombstoneForgottenEarly,
     /// Every member may fill the whole table (RULES 2: both insert into the last slot).
     CapacityNotLeased,
-    /// After an entry was forgotten, its row starts again at the first generation (a new binding loses to a tombstone
-    /// that a slower member still holds).
+    /// After an entry was forgotten, its row begins again at the first generation (a new binding loses to a tombstone that a
+    /// slower member still holds).
     FloorForgotten,
-    /// Shares are counted as if all members ran as many instances as this one, so that members with different
-    /// numbers of them own the same blocks (dpservice's port ranges).
+    /// Shares are computed as if all members ran as many instances as this one, so that members with different numbers of
+    /// instances own the same blocks (dpservice's port ranges).
     LeasesCountInstances,
-    /// Each retry of a packet draws a fresh item (a NAT port leaked for every late read).
+    /// Each retry of a packet draws a new item (a NAT port leaked for every late read).
     GrantPerRetry,
-    /// What the prefetch pass foresaw is taken without looking whether it is the entry (a stale cache answers for another
+    /// An entry found by the prefetch pass is used without a check that it is the right entry (a stale cache answers for another
     /// flow).
     HintTrusted,
-    /// An entry whose last user's host is gone for good is never ended (conntrackd: entries of a dead node stay committed).
+    /// An entry whose last user's host is gone for good never ends (conntrackd: entries of a dead node stay committed).
     OrphansLiveOn,
-    /// A snapshot does not say who used an ended entry last, so that it is taken for who wrote it when it lives on, and nobody ends it
-    /// if the user is gone for good (conntrackd: entries of a dead node stay committed).
+    /// A snapshot omits the last user of an ended entry, so that its writer counts as the user if it is restored, and it never
+    /// ends if the real user is gone for good (conntrackd: entries of a dead node stay committed).
     LastUserOfTheEndedUnnamed,
-    /// What changed in a cell while changes are held back is forgotten when they may go (a counter's last additions are
-    /// never reported).
+    /// Changes of a cell during a coalescing window are forgotten at its end (a counter's last additions are never reported).
     HeldChangesForgotten,
-    /// A cell that is applied is not in the digest of its part (an auditor that alarms, or is silent, for nothing).
+    /// An applied cell is missing in the digest of its part (an auditor that alarms, or is silent, without cause).
     CellNotAudited,
-    /// A repair removes what the host it is made from does not have, also what was written since (a resynchronisation
-    /// that flushes the table it is to fill).
+    /// A repair removes entries that its source host lacks, including later writes (a resynchronisation that flushes the table it
+    /// is to fill).
     RepairRemovesNews,
-    /// A snapshot says of an edge's weight a value that was not reported yet (an auditor that alarms for nothing).
-    UntoldInSnapshots,
-    /// A flush tells a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).
+    /// A snapshot contains a value of an edge's weight that was not reported yet (an auditor that alarms without cause).
+    UntoldInImages,
+    /// A flush reports a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).
     TotalReportedShort,
-    /// What a dead member held is given out without knowing that its process has ended (a NAT port given to two flows, by a
-    /// host that was only cut off).
+    /// A dead member's holdings are granted without proof that its process has ended (a NAT port given to two flows, by a host
+    /// that was only cut off).
     ReassignedUnfenced,
-    /// What a dead member held is given out at once (a NAT port given to a second flow while the first still talks).
+    /// A dead member's holdings are granted at once (a NAT port given to a second flow while the first still talks).
     ReassignedBeforeIdle,
-    /// What a living member held is granted from before that is known to grant from it no more (two hosts own the same ports
-    /// while one has the last epoch and the other has not).
+    /// A living member's partition is granted from before the member is known to have stopped (two hosts own the same ports while
+    /// only one has the last epoch).
     ReassignedUnreleased,
-    /// A process that has just begun grants from all blocks of its place until it first judges which are its own (a port given to
-    /// two flows, by who returns and by who held it meanwhile).
+    /// A new process grants from all blocks of its place until it first determines which are its own (a port given to two flows,
+    /// by the returned host and by the holder in between).
     GrantsUnjudged,
-    /// A host that nobody answers grants on (a NAT port given to two flows, by a host that was only cut off).
+    /// A host without answers from others keeps granting (a NAT port given to two flows, by a host that was only cut off).
     LeaseWithoutEnd,
-    /// What was spent from buckets that are far from empty waits for ever (replicas of a limit differ).
+    /// Spending from buckets that are far from empty is never reported (replicas of a limit differ).
     CalmNeverReported,
-    /// What was spent from buckets that run empty waits as long as what was spent from full ones (a cluster lets a multiple of
-    /// the rate through).
+    /// Spending from buckets that run empty is reported as late as spending from full buckets (a cluster lets a multiple of the
+    /// rate through).
     ShortWaits,
-    /// What others spent from a bucket is counted, and not missing in it (mailgun/gubernator#208: who did not own a limit always
-    /// answered that it was not reached).
+    /// Tokens that others spent from a bucket are counted, but not deducted (mailgun/gubernator#208: hosts that did not own a
+    /// limit always answered that it was not reached).
     OthersNotOwed,
-    /// Keys that have a rate of their own get that of all others (who pays for little sends as much as who pays for most).
+    /// Keys with a rate of their own get the common rate (a customer of the lowest rate sends as much as one of the highest).
     OneRateForAll,
-    /// Of a window the bucket that is being filled is summed alone (mailgun/gubernator#225: each peer began the window again; what
-    /// was counted just before is forgotten, and twice the limit passes).
+    /// Only the current bucket of a window is summed (mailgun/gubernator#225: each peer began the window again; recent counts are
+    /// forgotten, and twice the limit passes).
     WindowRestarts,
-    /// Who is restarted begins its totals again, under the name that the others know them by (a counter that falls with each
-    /// failover).
+    /// A restarted member begins its totals again, under the name that the others know (a counter that falls with each failover).
     TotalsBeginAgain,
-    /// A late copy of what an ended incarnation reported replaces what the next one tells (totals that fall back after a restart).
+    /// A late total of an ended incarnation replaces the total of the next incarnation (totals that fall back after a restart).
     EarlierIncarnationWins,
-    /// What nobody adds to any more bears the name of the incarnation that reported it last for ever, until there are more than an instance tells
-    /// apart (a cluster that nobody can join after a thousand restarts).
+    /// A total without further additions bears the name of its last reporting incarnation for ever, until there are more names
+    /// than an instance distinguishes (a cluster that no member can join after a thousand restarts).
     NamesPileUp,
-    /// What comes of an ended incarnation once the next one has reported totals of its own is not reported again (replicas of a counter differ, and
-    /// nobody adds to it any more).
+    /// Totals of an ended incarnation that arrive after the next incarnation's first totals are not reported again (replicas of a
+    /// counter differ, and no later addition corrects it).
     LateTotalUnreported,
-    /// Of what a late packet read, the first entry alone wakes it (a lost wake-up: it waits its whole time, or is dropped).
+    /// Only the first entry that a late packet read wakes it (a lost wake-up: the packet waits its whole time, or is dropped).
     WakesByFirstReadAlone,
-    /// What is written to a shared table wakes no packet that waits for it (RULES 21: a reply that overtakes its binding waits its whole
-    /// time).
+    /// A write to a shared table wakes no waiting packet (RULES 21: a reply that overtakes its binding waits its whole time).
     OthersWriteWakesNobody,
-    /// A packet's group ends where the longest entry would not fit, whatever is written (half of what a packet wrote is applied when
-    /// its host dies).
+    /// A packet's group ends where the longest entry would not fit, whatever is written (half of a packet's writes are applied
+    /// when its host dies).
     WriteSetSplit,
-    /// A removal takes a key out of a filter as often as it is in it (an object that two caches hold is found in none after one
-    /// of them dropped it).
+    /// A removal takes a key out of a filter as often as it is in it (an object in two caches is found in neither after one of
+    /// them drops it).
     RemovedForAll,
-    /// A former holder of a partition counts as having released it once one of its instances has (two cores of one host, of which one
-    /// still grants the ports that another host has by now).
+    /// A former holder of a partition counts as having released it once one of its instances has (two cores of a host, of which
+    /// one still grants ports that another host has by now).
     ReleasedByOneInstance,
-    /// Members outside the epoch that are half of all count as too few to hold a lease (a NAT port given to two flows, by the two
-    /// halves of a cluster that was cut in two).
+    /// Members outside the epoch count as too few to hold a lease although they are half of all (a NAT port given to two flows,
+    /// by the two halves of a cut cluster).
     HalfIsFew,
-    /// A lease counts from the last answer of any member, not from that of the member that completes a majority (two hosts that are
-    /// cut off together and answer each other grant on).
+    /// A lease counts from the last answer of any member, not from the answer that completes a majority (two hosts that are cut
+    /// off together, and answer each other, keep granting).
     LeaseByLastAnswer,
-    /// Since when the members outside are too few for a lease is never counted again, though there were more of them meanwhile (a
-    /// NAT port given to two flows, by a host that another one answered until then).
+    /// The time since which the members outside are too few for a lease is never counted again, although there were more
+    /// meanwhile (a NAT port given to two flows, by a host that another one answered until then).
     FewForEver,
-    /// A host whose lease ran out goes on to handle packets of flows that it knows (a NAT port used by two flows, by a host that was
-    /// only cut off).
+    /// A host whose lease ended still handles packets of known flows (a NAT port used by two flows, by a host that was only cut
+    /// off).
     ServesWithoutLease,
-    /// Of the holders of a partition before its present one only the first is on record (what was dealt on twice is granted while the
-    /// second holder still grants it).
+    /// Only the first of a partition's former holders is recorded (a partition reassigned twice is granted while the second
+    /// holder still grants it).
     HeirNotNoted,
-    /// A partition that returns to its place keeps the date at which it was dealt away (who returns grants from it while another host
-    /// still does).
+    /// A partition that returns to its place keeps the date at which it was reassigned (the returned host grants from it while
+    /// another host still does).
     ReturnNotDated,
-    /// What was dealt to a host is granted from at once, without quarantine (a NAT port given to a second flow while the first still
+    /// An assigned partition is granted from at once, without quarantine (a NAT port given to a second flow while the first still
     /// talks).
     QuarantineSkipped,
-    /// Of two uses in the same second the other member's counts as the later one, at both (an entry that each leaves to the other to
-    /// end stays for ever).
+    /// Of two uses in the same second the other member's counts as later, at both members (an entry that each leaves to the other
+    /// to end stays for ever).
     EqualUseTakesOver,
-    /// What a repair removes stays in the digest of its part (an auditor that alarms for nothing, for ever).
+    /// Entries that a repair removes stay in the digest of their part (an auditor that alarms without cause, for ever).
     RemovedStaysInDigest,
-    /// A repair writes entries again in the generation that they have, so that others keep what they have instead (a repair that
-    /// repairs nothing).
+    /// A repair writes entries again in their generation, so that others keep their own versions (a repair that repairs nothing).
     RewriteKeepsGeneration,
-    /// The slot of an incarnation that has ended is given out again while entries refer to it (ids of processes and of inodes that are
-    /// used again too early: an entry is another's from then on).
+    /// The slot of an ended incarnation is reused while entries refer to it (process or inode ids that are reused too early: an
+    /// entry is another's from then on).
     SlotReusedWhileNamed,
-    /// What is looked up while references are marked is not marked (a collector without its write barrier: what was stored behind it is
-    /// freed in use).
+    /// An incarnation that is looked up while references are marked is not marked (a collector without its write barrier: an
+    /// object stored behind it is freed in use).
     LookupsUnmarked,
 }

@@ -1,6 +1,6 @@
-//! The planted bugs of this room; see [`asterism_mutant`].
+//! The planted bugs of this library; see [`asterism_mutant`].
 
 asterism_mutant::planted! {
-    /// Firewall: what the first answer adds to its flow is not written (what the client says then fits no connection).
+    /// Firewall: the first answer's update of its flow is not written (the client's next packets match no connection).
     AnswerNotWritten,
 }

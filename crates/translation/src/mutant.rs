@@ -1,15 +1,16 @@
-//! The planted bugs of this room; see [`asterism_mutant`].
+//! The planted bugs of this library; see [`asterism_mutant`].
 
 asterism_mutant::planted! {
-    /// NAT: a port that was granted to a session is not taken (two flows have one outside endpoint, and answers go astray).
+    /// NAT: a port granted to a session is not taken (two flows have the same outside endpoint, and answers go astray).
     PortNotTaken,
-    /// NAT: a new session gets an outside endpoint of its own though its inside endpoint has one (RFC 4787 REQ-1: applications
-    /// that tell others their address are not reached).
+    /// NAT: a new session gets a new outside endpoint although its inside endpoint has one (RFC 4787 REQ-1: applications that
+    /// advertise their address are not reached).
     BindingNotReused,
-    /// NAT: who asks to end a mapping need not know its number (a host on the link ends those of others).
+    /// NAT: a request to end a mapping needs no knowledge of its nonce (a host on the link ends mappings of others).
     AnybodyEndsMappings,
-    /// NAT: a port that a host asked for lets in nobody that the filtering keeps out (who asked for visitors gets none).
+    /// NAT: a requested port admits no endpoint that the filtering refuses (a host that requested inbound flows gets none).
     MappingFiltered,
-    /// NAT: an instance counts the ports of a subscriber that it granted itself (who comes by all hosts has the quota of each).
+    /// NAT: an instance counts only a subscriber's ports that it granted itself (a subscriber reached by all hosts has the quota
+    /// of each).
     QuotaPerInstance,
 }

@@ -178,14 +178,14 @@ fn object_counters() -> String {
 fn mutants(path: &str) -> String {
     let rows = items(path, "asterism_mutant::planted! {", "}");
     table(
-        ["planted bug", "what it does, and who suffered it"],
+        ["planted bug", "effect, and where it occurred"],
         rows.into_iter()
             .map(|item| (words(&item.name), item.meaning)),
     )
 }
 
 fn steps() -> String {
-    let mut out = String::from("| step | what it does or demands |\n|---|---|\n");
+    let mut out = String::from("| step | effect or expectation |\n|---|---|\n");
     for (form, meaning) in asterism::scenario::STEPS {
         let form = form.replace('|', "\\|");
         writeln!(out, "| `{form}` | {meaning} |").unwrap();
@@ -205,7 +205,7 @@ fn bounds() -> String {
         (
             "keys of one row",
             LANES_MAX.to_string(),
-            "refused by the laws' tests",
+            "refused by the tests of state laws",
         ),
         (
             "grants that one packet holds",
@@ -215,7 +215,7 @@ fn bounds() -> String {
         (
             "late reads of one packet",
             MISSES_PER_PACKET_MAX.to_string(),
-            "further ones are answered at once",
+            "further reads are answered at once",
         ),
         (
             "bytes of one operation",
@@ -225,7 +225,7 @@ fn bounds() -> String {
         (
             "bytes of one operation group",
             GROUP_BYTES_MAX.to_string(),
-            "refused by the replicator; a packet's writes are fewer",
+            "refused by the replicator; a packet's writes are smaller",
         ),
         (
             "bytes that one packet writes to shared entries",
@@ -233,18 +233,18 @@ fn bounds() -> String {
             "a function that may write more is refused when it is built",
         ),
         (
-            "entries that one packet writes, where its function says nothing else",
+            "entries that one packet writes, unless its function declares another bound",
             WRITES_PER_PACKET.to_string(),
             "an assertion in tests of the function",
         ),
         (
-            "reads of a late packet that it waits for one by one",
+            "reads that a late packet awaits individually",
             AWAITED_READS_MAX.to_string(),
-            "it is called again after every change",
+            "the packet is called again after every change",
         ),
         ("items of a leased block", BLOCK_ITEMS.to_string(), ""),
         (
-            "packets parked in all",
+            "packets parked in total",
             PARKED_MAX.to_string(),
             "no port is read; counted as `held_by_parking`",
         ),
@@ -266,42 +266,42 @@ fn bounds() -> String {
         (
             "microseconds that a packet is parked",
             PARKED_US_MAX.to_string(),
-            "it is dropped: `parked-too-long`",
+            "the packet is dropped: `parked-too-long`",
         ),
         (
             "groups applied in one turn",
             APPLY_GROUPS_PER_TURN.to_string(),
-            "the rest is lag, and applied in the next turns",
+            "the rest counts as lag, and is applied in the next turns",
         ),
         (
             "parts of snapshots written in one turn",
-            SNAPSHOT_PARTS_PER_TURN.to_string(),
+            IMAGE_PARTS_PER_TURN.to_string(),
             "the scan goes on in the next turns",
         ),
         (
-            "places of tables looked at for snapshots in one turn",
-            SNAPSHOT_PLACES_PER_TURN.to_string(),
+            "places of tables scanned for snapshots in one turn",
+            IMAGE_PLACES_PER_TURN.to_string(),
             "the scan goes on in the next turns",
         ),
         (
             "bytes that wait for slow instances",
             BACKLOG_BYTES_MAX.to_string(),
-            "datagrams are not taken, they come again; the host's own groups wait, and its ports (`held_by_log`)",
+            "datagrams are refused, and sent again; the host's own groups and its ports wait (`held_by_log`)",
         ),
         (
             "datagrams that wait for the kernel",
             SEND_QUEUE_DATAGRAMS_MAX.to_string(),
-            "no more are asked of the state channel; what they would hold waits in the log",
+            "the state channel writes no further datagrams; their content waits in the log",
         ),
         (
-            "strangers' addresses kept for an answer",
+            "addresses of unknown senders kept for an answer",
             STRANGERS_MAX.to_string(),
             "the oldest is forgotten: `unaddressed`",
         ),
         (
-            "bytes below which a datagram's bound never goes",
+            "least bound of a datagram, in bytes",
             DATAGRAM_BYTES_MIN.to_string(),
-            "on a narrower path they are fragmented: `fragmented_sent`",
+            "on a narrower path datagrams are fragmented: `fragmented_sent`",
         ),
         (
             "events of the state channel's thread that wait for a reader",
@@ -309,14 +309,14 @@ fn bounds() -> String {
             "counted as lost",
         ),
         (
-            "seconds between the cluster times of two members that began to serve apart",
+            "seconds between the cluster times of two members that began to serve separately",
             CLUSTER_TIME_APART_MAX.as_secs().to_string(),
             "each refuses the other: `time_apart`",
         ),
         (
             "seconds between the dates of two members",
             DATES_APART.as_secs().to_string(),
-            "`dates-apart` in `status` and the log; nothing else goes by dates",
+            "`dates-apart` in `status` and the log; nothing else depends on dates",
         ),
         (
             "members of a cluster",
@@ -326,7 +326,7 @@ fn bounds() -> String {
         (
             "bytes of the log",
             replica.log_bytes_max.to_string(),
-            "ports wait; who pins the log is served a snapshot",
+            "ports wait; a member that pins the log is served a snapshot",
         ),
         (
             "groups of the log",
@@ -356,7 +356,7 @@ fn bounds() -> String {
         (
             "milliseconds between two reports that a member's key is missing",
             UNKNOWN_KEY_REPORT_INTERVAL_MS.to_string(),
-            "counted alone",
+            "only counted",
         ),
         ("bytes that sealing adds", OVERHEAD_BYTES.to_string(), ""),
         (
@@ -365,14 +365,14 @@ fn bounds() -> String {
             "lost: `lines_lost` of `status`",
         ),
         (
-            "seconds in which a host that stops hands on what it noted last",
+            "seconds in which a stopping host writes and exports its last records",
             asterism::run::service::TELL_LAST.as_secs().to_string(),
             "the rest is lost, and reported: `port-log-lost`, `alerts-not-written`, `flows-not-exported`",
         ),
         (
-            "requests for stations of a balancer's backends on their way to an instance",
+            "requests for stations of a balancer's backends in transit to an instance",
             asterism::run::service::STATIONS_AT_ONCE.to_string(),
-            "the next ones wait for these, and 10 ms",
+            "further requests wait for these, and 10 ms",
         ),
         (
             "scenario files of one call",
@@ -382,17 +382,17 @@ fn bounds() -> String {
         (
             "steps of a scenario",
             asterism::scenario::STEPS_MAX.to_string(),
-            "it is refused",
+            "the scenario is refused",
         ),
         (
             "packets that a scenario sends",
             asterism::scenario::PACKETS_MAX.to_string(),
-            "it is refused",
+            "the scenario is refused",
         ),
         (
-            "packets of a scenario that left and were not expected yet",
+            "packets that left a scenario and were not expected yet",
             asterism::scenario::UNEXPECTED_MAX.to_string(),
-            "it fails",
+            "the scenario fails",
         ),
     ];
     let mut out = String::from("| what | bound | beyond it |\n|---|---|---|\n");
@@ -466,7 +466,7 @@ fn clauses() -> String {
 
 fn oracle_rules() -> String {
     let mut out =
-        String::from("| rule | clause | what differs, and when it applies |\n|---|---|---|\n");
+        String::from("| rule | clause | difference, and when it applies |\n|---|---|---|\n");
     for rule in asterism_oracle::Rule::ALL {
         let (name, clause, meaning) = (rule.name(), rule.clause(), rule.meaning());
         writeln!(out, "| `{name}` | {clause} | {meaning} |").unwrap();
@@ -478,7 +478,7 @@ fn oracle_scenarios() -> String {
     let rows = asterism_oracle::live::SCENARIOS
         .iter()
         .map(|scenario| (format!("`{}`", scenario.name), scenario.about.to_owned()));
-    table(["recording", "what is in it"], rows)
+    table(["recording", "content"], rows)
 }
 
 /// A page, the name of a part of it, and what makes the part.
