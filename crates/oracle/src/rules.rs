@@ -57,30 +57,30 @@ impl Rule {
     pub const fn meaning(self) -> &'static str {
         match self {
             Rule::SilentlyDropped => {
-                "What the clauses say a NAT is to drop in silence. A packet to the box itself that is no translation: \
-                 Linux answers as a host, by a reset or \"port unreachable\". An ICMP error that quotes a damaged IPv4 \
-                 header: Linux passes it. Applies to what Linux alone sent because of such a packet."
+                "Packets that a NAT must drop silently. A packet to the box itself without a translation: Linux answers \
+                 as a host, by a reset or \"port unreachable\". An ICMP error that quotes a damaged IPv4 header: Linux \
+                 passes it. Applies to packets that Linux alone sent because of such a packet."
             }
             Rule::OwnIdentification => {
-                "The identification serves reassembly alone, and anyone who makes a datagram chooses it: Linux counts, \
-                 our NAT draws a number. Applies where identification and header checksum alone differ, in an ICMP \
-                 error or echo reply that the NAT made itself."
+                "The identification serves only reassembly, and a datagram's sender chooses it: Linux counts, our NAT \
+                 draws a number. Applies where only identification and header checksum differ, in an ICMP error or echo \
+                 reply of the NAT itself."
             }
             Rule::LivesLonger => {
-                "Linux forgets sessions sooner than a NAT may: at once after a reset that nobody replied to, after 10 \
-                 s when reset, after 30 s when UDP has no reply. Applies to what our NAT alone sent inwards, if both \
-                 had translated the session before and it was ended, or idle for Linux's shortest time."
+                "Linux forgets sessions sooner than a NAT may: at once after an unanswered reset, 10 s after a reset, 30 \
+                 s after UDP without a reply. Applies to packets that our NAT alone sent inwards, if both had translated \
+                 the session before and the session was ended, or idle for Linux's shortest time."
             }
             Rule::NoPortLeft => {
-                "An outside endpoint has one inside endpoint: our NAT never gives a port to two, where Linux does so \
-                 as long as their remote endpoints differ; and a session for which no port is left is refused \
-                 aloud. Applies to our \"administratively prohibited\" about a packet that opens a session, and to \
-                 what Linux alone sent of that session."
+                "An outside endpoint has one inside endpoint. Our NAT never gives a port to two; Linux does as long as \
+                 their remote endpoints differ. A session without a free port is refused by an ICMP error. Applies to our \
+                 \"administratively prohibited\" about a packet that opens a session, and to packets of that session that \
+                 Linux alone sent."
             }
             Rule::FragmentByFragment => {
-                "Linux reassembles a datagram and fragments it again, our NAT translates fragment by fragment: which \
-                 bytes are in which fragment is free. Applies if both datagrams, put together, are equal; or if the \
-                 datagram never became whole, so that Linux sent nothing of it."
+                "Linux reassembles a datagram and fragments it again, our NAT translates fragment by fragment: the \
+                 boundaries of fragments are free. Applies if both reassembled datagrams are equal; or if the datagram \
+                 never became whole, so that Linux sent nothing of it."
             }
         }
     }

@@ -21,27 +21,24 @@ use crate::wiring::{INSIDE, OUTSIDE};
 pub const STEPS: &[(&str, &str)] = &[
     (
         "at TIME",
-        "The clock goes on to this time since the begin; another step may follow on the line. What came until then must have been expected.",
+        "The clock advances to this time since the beginning; another step may follow on the line. All packets that left until then must have been expected.",
     ),
     (
         "wait TIME",
-        "The clock goes on by this time, as `at` has it.",
+        "The clock advances by this time, as with `at`.",
     ),
     (
         "send HOST SIDE PACKET [times N]",
-        "A packet arrives at a host by `inside` or `outside`. With several hosts (`a,b,c`) and packets they take turns.",
+        "A packet arrives at a host by `inside` or `outside`. Several hosts (`a,b,c`) receive several packets in turn.",
     ),
     (
         "expect [SIDE] PACKET [times N] [on HOST]",
-        "Such a packet leaves. Takes it away from what is expected still.",
+        "A matching packet leaves, and no longer counts as expected.",
     ),
-    (
-        "expect nothing",
-        "No packet leaves but those that were expected.",
-    ),
+    ("expect nothing", "Only expected packets leave."),
     (
         "pass [times N] [on HOST]",
-        "Packets that were sent since the clock went on last leave by the other side as they came, but for Ethernet addresses and time to live; without `times` all of the last `send`.",
+        "Packets sent since the clock last advanced leave by the other side unchanged, except for Ethernet addresses and time to live; without `times` all packets of the last `send`.",
     ),
     (
         "drop REASON [times N] [on HOST]",
@@ -49,52 +46,55 @@ pub const STEPS: &[(&str, &str)] = &[
     ),
     (
         "ignore",
-        "What came and was dropped until now is nobody's business.",
+        "All packets that left or were dropped until now are ignored.",
     ),
     (
         "table OBJECT COUNT [on HOST]",
-        "So many entries a state object has at every host that lives: `3`, `>=3` or `<=3`.",
+        "The number of entries of a state object at every living host: `3`, `>=3` or `<=3`.",
     ),
     (
         "state OBJECT KEY [VALUE | absent] [on HOST]",
-        "An entry is found by a word of its key, as `asterism state get` finds it, and its value has that text; or it is found nowhere.",
+        "An entry is found by a word of its key, as by `asterism state get`, and its value has that text; or the entry is found nowhere.",
     ),
     (
         "metric NAME COUNT [on HOST]",
-        "What the function measures itself, as in `asterism status`.",
+        "The value of a metric of the function, as in `asterism status`.",
     ),
     (
         "alert TEXT... [on HOST]",
-        "Every host that lives knows an alert whose line of JSON has all these texts.",
+        "Every living host has an alert whose JSON line contains all these texts.",
     ),
     (
         "kill HOST",
-        "The host's process ends at once; nobody is reported.",
+        "The host's process ends at once, without notice to others.",
     ),
     (
         "without HOST",
-        "The next epoch leaves the host out, which has ended, as `asterism epoch --without HOST --fenced` says it.",
+        "The next epoch leaves out the host, which has ended, as by `asterism epoch --without HOST --fenced`.",
     ),
     (
         "return HOST",
-        "The host, killed before, begins its next incarnation, which an epoch names, as `asterism epoch --again HOST` does. It takes packets once it has what others have.",
+        "The killed host begins its next incarnation, which an epoch names, as by `asterism epoch --again HOST`. The host accepts packets once it has the others' state.",
     ),
     (
         "link [HOST HOST] TIME",
-        "What hosts say to each other is so long on its way; without hosts between all.",
+        "The delay of messages between two hosts; without hosts, between all.",
     ),
     (
         "cut HOST HOST",
-        "Two hosts hear nothing of each other any more.",
+        "Two hosts no longer receive messages of each other.",
     ),
-    ("heal [HOST HOST]", "They do again; without hosts all."),
+    (
+        "heal [HOST HOST]",
+        "The two hosts receive messages of each other again; without hosts, all do.",
+    ),
     (
         "check HOST BACKEND up|down",
-        "The host's check of a balancer's backend found this, `BACKEND` being its address and port, for services of TCP and UDP alike. Findings have whole seconds: of two in one second `down` counts.",
+        "The check result of a host for a balancer's backend. `BACKEND` is its address and port, for services of TCP and UDP alike. Results have whole seconds: of two in the same second `down` counts.",
     ),
     (
         "reload FILE",
-        "All hosts that live take up another configuration, as `asterism reload` has it.",
+        "All living hosts take up another configuration, as by `asterism reload`.",
     ),
 ];
 

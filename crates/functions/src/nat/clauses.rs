@@ -335,7 +335,7 @@ pub const CLAUSES: &[Clause] = &[
         "7",
         "inbound packets and the refresh of mappings",
         Met,
-        "Only packets of a session refresh; what the policy lets in besides does not.",
+        "Only packets of a session refresh; other packets that the policy admits do not.",
     ),
     clause(
         7857,
@@ -363,7 +363,7 @@ pub const CLAUSES: &[Clause] = &[
         "10",
         "IP identification after translation",
         NotMet,
-        "Left as the host set it: two inside hosts may use one identification to one remote host at once.",
+        "The host's identification is kept: two inside hosts may use the same one to a remote host at once.",
     ),
     clause(
         7857,
@@ -426,14 +426,14 @@ pub const CLAUSES: &[Clause] = &[
         "REQ-8",
         "a freed port is not given out at once",
         Met,
-        "120 s for UDP and ICMP, and for blocks, at most as many ports as port_quarantine.ports says; TCP is followed to its end (REQ-8 A). Ports of a host that died rest longer: one idle time.",
+        "120 s for UDP and ICMP, and for blocks, at most as many ports as port_quarantine.ports says; TCP is followed to its end (REQ-8 A). Ports of a dead host stay in quarantine longer: one idle time.",
     ),
     clause(
         6888,
         "REQ-9",
         "mappings by the subscriber's own wish, by PCP",
         Configured,
-        "port_control: MAP and ANNOUNCE of RFC 6887, with PREFER_FAILURE. With blocks no wished port is looked at. PEER, THIRD_PARTY and FILTER are refused by their codes; NAT-PMP and UPnP are not spoken.",
+        "port_control: MAP and ANNOUNCE of RFC 6887, with PREFER_FAILURE. With blocks the suggested port is ignored. PEER, THIRD_PARTY and FILTER are refused by their codes; NAT-PMP and UPnP are not supported.",
     ),
     clause(
         6888,
@@ -447,7 +447,7 @@ pub const CLAUSES: &[Clause] = &[
         "REQ-11",
         "when a mapping cannot be made",
         Partly,
-        "The packet is dropped and counted by its reason (A), and no mapping goes for another (D). The sender is reported within the rate limit, but by code 13 as RFC 5508 REQ-8 asks, not by code 1 (B). Metrics tell the management (C).",
+        "The packet is dropped and counted by its reason (A), and no mapping is evicted for another (D). The sender is informed within the rate limit, but by code 13 as RFC 5508 REQ-8 requires, not by code 1 (B). Metrics inform the management (C).",
     ),
     clause(
         6888,

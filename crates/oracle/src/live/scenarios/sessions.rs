@@ -11,7 +11,7 @@ use crate::wire::{self, SYN};
 
 pub(super) const SESSIONS: Scenario = Scenario {
     name: "sessions",
-    about: "UDP: one port to several remotes, two hosts with one port, replies, strangers, a forward, no checksum.",
+    about: "UDP: one port to several remotes, two hosts with one port, replies, unsolicited packets, a forward, no checksum.",
     pre: "iifname \"g1\" udp dport 5353 dnat to 192.168.50.3:53",
     play: sessions,
     ..PLAIN
@@ -82,7 +82,7 @@ fn sessions(hosts: &mut Hosts<'_>) -> Result<(), String> {
 
 pub(super) const ECHO: Scenario = Scenario {
     name: "echo",
-    about: "ICMP queries: identifiers kept and exchanged, strangers' replies, queries to the box itself.",
+    about: "ICMP queries: identifiers kept and exchanged, unsolicited replies, queries to the box itself.",
     play: echo,
     ..PLAIN
 };

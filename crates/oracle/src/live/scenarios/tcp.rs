@@ -183,7 +183,7 @@ fn older(hosts: &mut Hosts<'_>) -> Result<(), String> {
 
 pub(super) const DAMAGE: Scenario = Scenario {
     name: "damage",
-    about: "Wrong transport checksums stay exactly as wrong. Linux is reported not to look at them either.",
+    about: "Wrong transport checksums stay exactly as wrong. Linux is configured not to verify them either.",
     sysctls: &[("netfilter/nf_conntrack_checksum", "0")],
     play: damage,
     ..PLAIN
