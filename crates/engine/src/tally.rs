@@ -1,4 +1,4 @@
-//! What an instance counts.
+//! Counters of an instance.
 
 use asterism_function::Reason;
 

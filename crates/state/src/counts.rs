@@ -1,6 +1,5 @@
-//! What objects count of writes that lost, entries that came back, and all else that was not taken as it was meant: one list
-//! for `status`, metrics and the pages. Imports
-//! `object.rs` and `accumulator/`.
+//! Counters of objects: lost writes, restored entries and other updates without the intended effect. One list for `status`, metrics
+//! and the pages.
 
 use crate::accumulator::SKEW_SECONDS_MAX;
 use crate::object::{Object, ObjectQuery};

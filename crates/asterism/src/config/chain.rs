@@ -1,5 +1,5 @@
 //! How a chain of functions is written: `chain = ["port-scan", "nat"]` at the top of the file, a table `[function.NAME]` for each
-//! stage, and `[stage.NAME]` for what holds for its place in the chain.
+//! stage, and `[stage.NAME]` for the settings of its place in the chain.
 
 use core::ops::Range;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! The settings of the cluster: what contradicts among them, and what comes of them.
+//! The settings of the cluster: their contradictions, and the values made of them.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -160,8 +160,8 @@ impl Cluster {
         })
     }
 
-    /// The number that messages carry for the name and for what hosts must have alike besides, so that those whose states would
-    /// disagree refuse each other: `shape` of the function and its state, and how long leases are.
+    /// The number that messages carry for the name and further common settings, so that hosts whose states would disagree refuse
+    /// each other: `shape` of the function and its state, and the length of leases.
     #[must_use]
     pub fn number(&self, shape: u64) -> ClusterId {
         let lease = self.port_lease.unwrap_or_default();
@@ -170,8 +170,8 @@ impl Cluster {
         ClusterId(self.id().0 ^ shape as u32 ^ (shape >> 32) as u32)
     }
 
-    /// What hosts must have alike besides, so that it can be named where it is not: what shares are dealt by, and what decides who receives
-    /// what. `hash_seed` is that of the cluster's key.
+    /// Further settings that must be the same on all hosts, so that a difference can be named: they decide the assignment of shares and
+    /// the recipients of messages. `hash_seed` is that of the cluster's key.
     #[must_use]
     pub fn terms(&self, hash_seed: u64) -> Terms {
         let channel = &self.channel;
@@ -195,7 +195,7 @@ impl Cluster {
         Terms::new(&text, channel.keep_alive, channel.silent_after)
     }
 
-    /// What a host of the cluster is reported; `shape` as in [`Cluster::number`].
+    /// The settings of a host of the cluster; `shape` as in [`Cluster::number`].
     #[must_use]
     pub fn host(
         &self,

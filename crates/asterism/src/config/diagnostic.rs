@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file, where, and what to write instead; shown as text or as data.
+//! Mistakes in a configuration file, with their places and suggestions; shown as text or as data.
 
 use core::ops::Range;
 

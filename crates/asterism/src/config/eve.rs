@@ -1,4 +1,4 @@
-//! What a host writes alerts to, the table `[host.eve]`.
+//! The output of a host's alerts, the table `[host.eve]`.
 
 use core::time::Duration;
 use std::path::PathBuf;

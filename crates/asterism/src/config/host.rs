@@ -1,4 +1,4 @@
-//! The settings of this host, a process that is one member: which it is, its packet loops, and what it shows and keeps.
+//! The settings of this host, a process that is one member: its name, packet loops and outputs.
 
 use core::net::SocketAddr;
 use core::time::Duration;

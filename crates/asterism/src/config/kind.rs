@@ -1,4 +1,4 @@
-//! What a field of the configuration may hold, and reading it.
+//! Kinds of fields in the configuration, and their parsers.
 
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::ops::Range;

@@ -2,7 +2,7 @@
 //!
 //! `fields.rs` and `functions/` hold the one definition of every table and field; `section.rs` and `kind.rs` read a table by it;
 //! `cluster.rs`, `functions/` and `objects.rs` say what contradicts and build the typed settings; `diagnostic.rs` shows what is
-//! wrong. Read first: [`Config::read`]. Imports the settings of `asterism-placement` and `asterism-state`; opens no file.
+//! wrong. Read first: [`Config::read`]. Opens no file.
 
 mod chain;
 mod cluster;
@@ -43,7 +43,7 @@ use crate::check;
 
 /// The longest configuration file that is read, in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// The most errors that are reported of one file; beyond them a file is something else.
+/// The most errors that are reported of one file; a file with more is not a configuration.
 pub const DIAGNOSTICS_MAX: usize = 100;
 /// Hosts that are no members and have tables of their own, as which a file is read at most: they are mistakes, and each reads all of it.
 const OTHER_HOSTS_MAX: usize = 8;
@@ -55,7 +55,7 @@ pub enum Purpose {
     Host,
     /// To try it on hosts of one process, whose neighbours answer as those at real interfaces do.
     Scenario,
-    /// To have hosts of one process handle a capture, in which nobody answers them.
+    /// For hosts of one process that handle a capture, in which no peer answers.
     Replay,
 }
 
@@ -280,7 +280,7 @@ fn read_other(
 
 /// The members that the document lists; none if they cannot be read.
 fn members_of(document: &DeTable<'_>, report: &Report) -> Vec<String> {
-    // What is wrong with them is informed where the whole is read.
+    // Their errors are reported where the whole file is read.
     let mut unread = Report::new(&report.file, &report.text);
     let values = top_table("cluster", &fields::CLUSTER, document, &mut unread);
     let members = values.map(|values| cluster::members(&values));

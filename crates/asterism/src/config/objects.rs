@@ -97,7 +97,7 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Whether more than one instance has the state: else nobody else can have seen anything.
+    /// Whether more than one instance has the state: otherwise no other instance can have written to it.
     #[must_use]
     pub fn is_shared(self) -> bool {
         self.members > 1 || self.instances > 1
@@ -243,7 +243,7 @@ fn read_placement(
     }
 }
 
-/// Nothing is on its way to an object that nobody else writes.
+/// No update is in transit to an object that no other instance writes.
 fn check_absent(
     object: &DescribedObject,
     values: &Values,
@@ -289,7 +289,7 @@ fn check_absent(
     }
 }
 
-/// A wait that was not asked for is no wait where nobody else writes.
+/// A default wait is no wait where no other instance writes.
 fn effective_absent(one: &Chosen<'_>) -> Absent {
     match one.placement {
         Some(Placement::Replicated) if one.values.has("absent") => {

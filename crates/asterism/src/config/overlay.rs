@@ -1,5 +1,5 @@
-//! What holds for one host only: tables below `[on.NAME]` are laid over the rest of the file, so that all hosts of a cluster can
-//! have the same file. Places in the file stay what they were, so messages point at what was written.
+//! Settings of one host: tables below `[on.NAME]` override the rest of the file, so that all hosts of a cluster can have the same
+//! file. Places in the file stay unchanged, so that messages point at the written text.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

@@ -485,7 +485,7 @@ fn mode(kind: PortKind, values: &Values, report: &mut Report) -> Option<PortMode
         (Some("generic"), _) => (PortMode::Generic, PortKind::AfXdp),
         (Some(_), _) => (PortMode::Ring, PortKind::AfPacket),
     };
-    // Kinds without a choice are reported elsewhere that they have none.
+    // Kinds without a choice are refused elsewhere.
     if of != kind && matches!(kind, PortKind::AfPacket | PortKind::AfXdp) {
         let words = match kind {
             PortKind::AfXdp => "\"native\" or \"generic\"",

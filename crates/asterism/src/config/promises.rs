@@ -1,4 +1,4 @@
-//! Combinations of choices that cannot keep what a function promises: each is refused with what to choose instead.
+//! Combinations of choices that cannot keep a function's promises: each is refused with an alternative.
 
 use core::ops::Range;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! Tables of the configuration: which fields each has, and reading one of them with all that is wrong with it.
+//! Tables of the configuration: the fields of each, and reading a table with all its mistakes.
 
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::ops::Range;

@@ -1,5 +1,5 @@
-//! What a value in the configuration may say: durations, sizes, rates and names here, what networks are made of in
-//! `network.rs`, each with an error that says what to write instead.
+//! Values in the configuration: durations, sizes, rates and names here, addresses and networks in `network.rs`, each with an error
+//! that suggests a correction.
 
 use core::time::Duration;
 

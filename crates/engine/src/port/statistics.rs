@@ -1,4 +1,4 @@
-//! What ports count: packets, and each drop under its reason. Imports nothing.
+//! Counters of ports: packets, and each drop under its reason.
 
 /// Why a port dropped a packet. Each has a counter in [`PortStatistics`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

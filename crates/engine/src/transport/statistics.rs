@@ -1,4 +1,4 @@
-//! What a transport counts and what it tells: for `status`, logs and metrics.
+//! Counters and events of a transport: for `status`, logs and metrics.
 
 use std::net::SocketAddr;
 
@@ -87,10 +87,10 @@ counters! {
     events_lost,
 }
 
-/// What a transport tells its host, for the log. [`Display`](core::fmt::Display) gives the effect and a cure.
+/// An event of a transport, for the log. [`Display`](core::fmt::Display) gives the effect and a cure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransportEvent {
-    /// A buffer is smaller than was asked for.
+    /// A buffer is smaller than requested.
     BufferSmaller {
         /// Which: "receive" or "send".
         which: &'static str,
@@ -121,7 +121,7 @@ pub enum TransportEvent {
         /// The narrowest path's MTU.
         mtu: usize,
     },
-    /// What is sent to a member comes back. Said once until it is heard again.
+    /// Datagrams to a member come back. Reported once until the member is received again.
     Unreachable {
         /// The member.
         member: MemberId,
@@ -130,12 +130,12 @@ pub enum TransportEvent {
         /// Error number.
         errno: i32,
     },
-    /// A member that was unreachable is heard again.
+    /// Datagrams of an unreachable member arrive again.
     Heard {
         /// The member.
         member: MemberId,
     },
-    /// A receiving socket's buffer was full. Said at most once a second.
+    /// A receiving socket's buffer was full. Reported at most once a second.
     ReceiveBufferFull {
         /// Datagrams dropped since the last time.
         datagrams: u64,

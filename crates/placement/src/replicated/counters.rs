@@ -1,4 +1,4 @@
-//! What a replicator counts. Plain numbers since its start; nothing is ever dropped without one of them growing.
+//! Counters of a replicator since its start; every drop is counted.
 
 use super::refused::Refused;
 

@@ -21,7 +21,7 @@ use crate::config::value::show_duration;
 /// Objects of all caches that report together at most: some 90 MB in each instance.
 const REPORTED_OBJECTS_MAX: u64 = (1 << 21) / REPORTED_BITS_PER_ENTRY as u64;
 
-/// What is informed of web caches.
+/// The settings of web-cache digests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDigestsSettings {
     /// The caches, by name.

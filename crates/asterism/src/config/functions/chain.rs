@@ -12,14 +12,14 @@ use crate::config::objects::{ObjectChoice, Sharing};
 use crate::config::value::show_duration;
 use crate::replay::{Direction, FirstSpeaker, Side};
 
-/// What a chain is reported.
+/// The settings of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainSettings {
     /// Its stages, in the order in which packets from inside pass them.
     pub stages: Vec<StageSettings>,
 }
 
-/// What a stage of a chain is reported.
+/// The settings of a stage of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageSettings {
     /// Its name.

@@ -1,11 +1,11 @@
-//! The protocol by which a collector is reported: a field of the monitor, and of a NAT's log.
+//! The protocol of the export to a collector: a field of the monitor, and of a NAT's log.
 
 use asterism_functions::ipfix::Export;
 
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Values};
 
-/// By which protocol a collector is reported: a field beside its address.
+/// The protocol of the export to a collector: a field beside the collector's address.
 pub(in crate::config::functions) const fn export_protocol() -> Field {
     Field {
         name: "protocol",

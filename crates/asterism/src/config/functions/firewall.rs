@@ -1,4 +1,4 @@
-//! The settings of the firewall. Its rules are in a file of their own, which anyone who opens files reads: see
+//! The settings of the firewall. Its rules are in a file of their own, which callers read: see
 //! [`FirewallSettings::read_rules`].
 
 use core::time::Duration;
@@ -18,14 +18,14 @@ use crate::config::objects::{self, ObjectChoice, Placement, Sharing};
 use crate::config::section::{Default, Field, Section, Values};
 use crate::config::value::show_count;
 
-/// What the firewall is reported.
+/// The settings of the firewall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirewallSettings {
     /// The rule file, as the configuration names it.
     pub rules_file: PathBuf,
     /// Where the configuration names it.
     pub rules_place: core::ops::Range<usize>,
-    /// What it says; `None`: nobody has read it yet.
+    /// Its content; `None`: not read yet.
     pub rules: Option<Rules>,
     /// Whether connections are picked up in their middle.
     pub picks_up: bool,

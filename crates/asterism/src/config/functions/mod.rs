@@ -1,8 +1,7 @@
-//! The network functions that a configuration can name: their settings, their state objects, and what can be chosen for
-//! each object.
+//! The network functions that a configuration can name: their settings, their state objects, and the choices for each object.
 //!
 //! A function is a file here and a line in the list `functions!`; one of another crate is an [`OutsideFunction`] (`outside.rs`). The file has its fields, and what is made of them
-//! ([`FunctionSettings`]); anyone who needs a function of whatever kind comes with a [`WithFunction`].
+//! ([`FunctionSettings`]); code for functions of any kind implements [`WithFunction`].
 
 mod balancer;
 mod cache_digests;
@@ -83,7 +82,7 @@ macro_rules! functions {
             pub(super) fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
                 match self {
                     $(Settings::$kind(settings) => settings.on_real_links(is_written),)*
-                    // Its stages are reported each by itself.
+                    // Each stage is shown separately.
                     Settings::Chain(_) => {}
                     Settings::Outside(settings) => settings.on_real_links(is_written),
                 }
@@ -312,7 +311,7 @@ pub struct DescribedObject {
 pub enum ObjectKind {
     /// A map, a set or a two-way map.
     Table,
-    /// Things that can run out, dealt to hosts in blocks.
+    /// Limited items, assigned to hosts in blocks.
     Pool,
     /// A counter, or one for each key.
     Counter,
@@ -464,7 +463,7 @@ const fn allocation() -> Field {
     }
 }
 
-/// An object of a function, of which the section tells what can be chosen.
+/// An object of a function, whose section lists the choices.
 #[must_use]
 pub const fn described(
     name: &'static str,

@@ -18,7 +18,7 @@ use crate::config::objects::{self, ObjectChoice};
 use crate::config::section::{Default, Field, Section, Values};
 use crate::config::value::show_duration;
 
-/// What the monitor is reported.
+/// The settings of the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonitorSettings {
     /// How long flows are counted before they are exported.

@@ -29,7 +29,7 @@ pub trait OutsideFunction: FunctionSettings + Send + Sync + 'static {
     /// Objects that keep a promise together.
     const TOGETHER: &'static [Together] = &[];
 
-    /// Makes the settings of what was read, and tells the report what contradicts. `None` if anything is wrong: each getter of
+    /// Makes the settings of the values read, and adds contradictions to the report. `None` if anything is wrong: each getter of
     /// [`Values`] gives `None` where the report has the mistake already, so `?` is enough.
     fn read(values: &Values, report: &mut Report) -> Option<Self>;
 }

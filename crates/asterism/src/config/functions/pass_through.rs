@@ -11,7 +11,7 @@ use crate::config::kind::{Kind, Word};
 use crate::config::objects::ObjectChoice;
 use crate::config::section::{Default, Field, Section, Values};
 
-/// What the pass-through is reported.
+/// The settings of the pass-through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassThroughSettings {
     /// What each packet does with the counter.

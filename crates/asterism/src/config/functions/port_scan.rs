@@ -17,10 +17,10 @@ use crate::config::objects::{self, ObjectChoice};
 use crate::config::section::{Default, Field, Section, Values};
 use crate::config::value::{show_count, show_duration};
 
-/// What the port-scan detector is reported.
+/// The settings of the port-scan detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortScanSettings {
-    /// How long a scanner is blocked; `None`: it is only reported.
+    /// How long a scanner is blocked; `None`: scans are only reported.
     pub block: Option<Duration>,
     /// The window of evidence.
     pub window: Duration,

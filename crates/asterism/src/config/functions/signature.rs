@@ -19,12 +19,12 @@ use crate::config::objects::{self, ObjectChoice};
 use crate::config::section::{Default, Field, Section, Values};
 use crate::config::value::show_duration;
 
-/// What the signature function is reported.
+/// The settings of the signature function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureSettings {
     /// What to find.
     pub signatures: Vec<Wanted>,
-    /// Whom a signature that was found blocks, and for how long; `None`: it is only reported.
+    /// The target that a found signature blocks, and for how long; `None`: signatures are only reported.
     pub block: Option<(Blocked, Duration)>,
     /// Bytes of the shortest piece that is recorded.
     pub min_piece: u8,

@@ -11,7 +11,7 @@ use crate::config::kind::{Kind, Word};
 use crate::config::objects::ObjectChoice;
 use crate::config::section::{Default, Field, Section, Values};
 
-/// What the copying is reported.
+/// The settings of port mirroring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanSettings {
     /// Which packets are copied.

@@ -1,5 +1,5 @@
-//! The settings of the balancer: what contradicts among them, and what comes of them. Its fields are in `fields.rs`,
-//! the balancer that is made of them in `made.rs`.
+//! The settings of the balancer: their contradictions, and the values made of them. The fields are in `fields.rs`, the balancer
+//! made of them in `made.rs`.
 
 mod fields;
 mod made;
@@ -15,7 +15,7 @@ use crate::config::kind::{NamedValues, Value};
 use crate::config::section::Values;
 pub(super) use fields::BALANCER;
 
-/// What a balancer is reported.
+/// The settings of a balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BalancerSettings {
     /// The services, by name.

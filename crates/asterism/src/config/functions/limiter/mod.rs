@@ -17,7 +17,7 @@ use crate::config::value::show_count;
 pub(super) use fields::LIMITER;
 use fields::{BURST, RATE};
 
-/// What the limiter is reported.
+/// The settings of the limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimiterSettings {
     /// Which packets are limited: `inside`, `outside` or `both`.
@@ -495,7 +495,7 @@ networks = [\"10.3.0.0/16\"]";
             assert_eq!((of.rate, of.burst), expected);
             assert_eq!((rate.tokens_per_second, rate.burst_tokens), expected);
         }
-        // `tenant` may say the unit alone, or nothing, where each has its own; what nobody takes of it makes no difference.
+        // `tenant` may hold the unit alone, or nothing, where each tenant has its own values; unused values make no difference.
         let each = TENANTS
             .replace("silver]", "silver]\nrate = 20")
             .replace("bronze]", "bronze]\nrate = 20\nburst = 40")

@@ -1,4 +1,4 @@
-//! What a carrier sets: pools, quotas, blocks of ports, rests and the log (RFC 6888).
+//! The settings of a carrier: pools, quotas, blocks of ports, quarantines and the log (RFC 6888).
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;

@@ -1,5 +1,5 @@
-//! The settings of the NAT: what contradicts among them, and what comes of them. Its fields are in `fields.rs`,
-//! the NAT that is made of them in `made.rs`, what carriers set in `carrier.rs`.
+//! The settings of the NAT: their contradictions, and the values made of them. The fields are in `fields.rs`, the NAT made of them
+//! in `made.rs`, the settings of carriers in `carrier.rs`.
 
 mod carrier;
 mod exempt;
@@ -21,7 +21,7 @@ pub use exempt::ExemptionSettings;
 use fields::IDLE;
 pub(super) use fields::NAT;
 
-/// What a NAT is reported.
+/// The settings of a NAT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatSettings {
     /// The addresses that inside hosts share.

@@ -1,4 +1,4 @@
-//! Outside addresses that belong to one inside host each: what contradicts among them.
+//! Outside addresses that belong to one inside host each: their contradictions.
 
 use core::net::Ipv4Addr;
 
