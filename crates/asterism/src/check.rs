@@ -1,4 +1,4 @@
-//! `asterism check`: every mistake of a configuration, or what it means.
+//! `asterism check`: lists every mistake of a configuration, or describes the host and the cluster that it sets up.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -24,16 +24,16 @@ use crate::run::reload::Copies;
 pub struct CheckDocument {
     /// The file.
     pub file: String,
-    /// Whether it can be used.
+    /// Whether the configuration is valid.
     pub accepted: bool,
     /// All mistakes and warnings, in the order of the file.
     pub diagnostics: Vec<DiagnosticDocument>,
-    /// What it means; absent if it is refused.
+    /// The meaning of the configuration; absent if it is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<ConfigurationDocument>,
 }
 
-/// What a configuration means.
+/// The meaning of a configuration.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConfigurationDocument {
     /// The cluster's name.
@@ -44,11 +44,11 @@ pub struct ConfigurationDocument {
     pub host: String,
     /// Its packet loops.
     pub instances: usize,
-    /// Its ports; none if it is not for `asterism run`.
+    /// Its ports; none if the configuration is not for `asterism run`.
     pub ports: Vec<PortDocument>,
     /// The network function.
     pub function: &'static str,
-    /// Where its state lives.
+    /// The placements of its state.
     pub objects: Vec<ObjectDocument>,
 }
 
@@ -57,24 +57,24 @@ pub struct ConfigurationDocument {
 pub struct PortDocument {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: &'static str,
     /// Its interface or file.
     pub place: String,
 }
 
-/// Where a state object lives.
+/// The placement of a state object.
 #[derive(Clone, Debug, Serialize)]
 pub struct ObjectDocument {
     /// The object.
     pub name: &'static str,
     /// Its placement.
     pub placement: &'static str,
-    /// What an absent entry means.
+    /// The handling of an absent entry.
     pub absent: String,
-    /// Entries at most; 0: what the function suggests.
+    /// Maximum entries; 0: the function's suggestion.
     pub capacity: u32,
-    /// What an access costs.
+    /// The cost of an access.
     pub cost: String,
 }
 
@@ -141,7 +141,7 @@ pub fn run(path: &Path, member: Option<&str>, output: &mut Output<'_>) -> End {
     output.end(end)
 }
 
-/// Shows a report on standard error, with its sum.
+/// Shows a report on standard error, with the number of mistakes.
 pub fn show(report: &Report, output: &mut Output<'_>) {
     output.say(&report.render(output.coloured()));
     if report.errors() > 0 {
@@ -160,10 +160,10 @@ pub fn show(report: &Report, output: &mut Output<'_>) {
     }
 }
 
-/// Reads a configuration file for the host that is `member`, and looks at the key file that it names.
+/// Reads a configuration file for the host of `member`, and checks the key file that it names.
 ///
 /// # Errors
-/// The file could not be read; says why.
+/// The reason why the file could not be read.
 pub fn load_for(
     path: &Path,
     member: Option<&str>,
@@ -175,7 +175,7 @@ pub fn load_for(
 /// As [`load_for`], for this purpose.
 ///
 /// # Errors
-/// The file could not be read; says why.
+/// The reason why the file could not be read.
 pub fn load_as(
     path: &Path,
     purpose: Purpose,
@@ -200,10 +200,10 @@ pub fn load_as(
     Ok((config, report))
 }
 
-/// The text of a file, of which the message of a failure says what it is.
+/// The text of a file; the message of a failure calls the file `what`.
 ///
 /// # Errors
-/// It could not be read, is longer than a configuration may be, or is not UTF-8; says why.
+/// The file could not be read, is longer than a configuration may be, or is not UTF-8.
 pub fn text_of(path: &Path, what: &str) -> Result<String, String> {
     let name = path.display().to_string();
     let cannot = |error| format!("cannot read {what} {name}: {error}");
@@ -217,7 +217,7 @@ pub fn text_of(path: &Path, what: &str) -> Result<String, String> {
     utf8(bytes, &name, what)
 }
 
-/// What a file holds, one byte more than `most` at most: it may be a device, which never ends.
+/// A file's content, at most one byte more than `most`, since the file may be an endless device.
 fn bytes_of(file: std::fs::File, most: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most as u64 + 1).read_to_end(&mut bytes)?;
@@ -241,14 +241,14 @@ fn utf8(bytes: Vec<u8>, name: &str, what: &str) -> Result<String, String> {
     })
 }
 
-/// A text without the byte-order mark (U+FEFF) that some editors write in front of it, which says nothing in UTF-8.
+/// A text without the leading byte-order mark (U+FEFF) of some editors, which has no meaning in UTF-8.
 #[must_use]
 pub fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Has a configuration that was read read the files that it names, from the folder of the file at `path`. `None` if anything is
-/// wrong; the report says what.
+/// Reads the files that a configuration names, relative to the folder of the file at `path`. `None` after a mistake, which is in
+/// the report.
 #[must_use]
 pub fn with_files(config: Option<Config>, path: &Path, report: &mut Report) -> Option<Config> {
     let mut config = config?;
@@ -262,8 +262,8 @@ pub fn with_files(config: Option<Config>, path: &Path, report: &mut Report) -> O
     Some(config)
 }
 
-/// Has a configuration that was read make its function once. `None` if that refuses its settings; the report says why, at its table.
-/// Anyone who runs the function finds that out by itself.
+/// Makes the function of a configuration once, as a check. `None` if the function refuses its settings; the report says why, at the
+/// function's table. Commands that run the function need no such check.
 #[must_use]
 pub fn made(config: Option<Config>, report: &mut Report) -> Option<Config> {
     let config = config?;
@@ -295,7 +295,7 @@ pub fn made(config: Option<Config>, report: &mut Report) -> Option<Config> {
     None
 }
 
-/// A file that the configuration names: its name and its text. Never more than a rule file may have is read, whatever it is.
+/// Name and text of a file that the configuration names. Reads no more bytes than a rule file may have.
 fn read_file(path: &Path) -> Result<(String, String), String> {
     let name = path.display().to_string();
     let cannot = |error| format!("cannot read {name}: {error}");
@@ -350,7 +350,7 @@ fn port_document(port: &Port) -> PortDocument {
     }
 }
 
-/// What a configuration means, in words.
+/// Describes the host and the cluster that a configuration sets up.
 #[must_use]
 pub fn words(file: &str, config: &Config) -> String {
     let cluster = &config.cluster;
@@ -415,7 +415,7 @@ pub fn words(file: &str, config: &Config) -> String {
     if cluster.members.len() > 1 {
         let channel = &cluster.channel;
         text.push_str(&format!(
-            "\nState channel\n  sealed with {}; packets of at most {}; silence of at most {}; {} of changes kept until all acknowledged them\n",
+            "\nState channel\n  sealed with {}; packets of at most {}; silence of at most {}; {} of updates kept until all members acknowledged them\n",
             cluster.key.as_ref().map_or("a key drawn for the run".to_owned(), |key| key.display().to_string()),
             show_size(channel.mtu as u64),
             show_duration(channel.keep_alive),
@@ -425,18 +425,19 @@ pub fn words(file: &str, config: &Config) -> String {
     text
 }
 
-/// What an access to an object costs, in words.
+/// Describes the cost of an access to an object.
 fn cost(object: &ObjectChoice, config: &Config) -> String {
     let shared = config.cluster.members.len() * config.host.instances > 1;
     let mut words = match object.placement {
         Placement::Local if shared => {
-            "a memory access; each instance has its own, seen by nobody else".to_owned()
+            "a memory access; each instance has its own copy, which no other instance sees"
+                .to_owned()
         }
         Placement::Local => "a memory access".to_owned(),
         Placement::Replicated if shared => {
-            "a memory access; changes reach the others behind the packets".to_owned()
+            "a memory access; updates reach the other instances asynchronously".to_owned()
         }
-        Placement::Replicated => "a memory access; there is nobody to tell of changes".to_owned(),
+        Placement::Replicated => "a memory access; no other instance needs updates".to_owned(),
         Placement::Late(delay) => format!(
             "for tests: the packet waits {} for each read",
             show_duration(delay)
@@ -446,12 +447,12 @@ fn cost(object: &ObjectChoice, config: &Config) -> String {
         && shared
     {
         words.push_str(&format!(
-            "; what may be on its way is waited for, {} at most",
+            "; a read of an absent entry waits for updates in transit, {} at most",
             show_duration(longest)
         ));
     }
     if object.kind == ObjectKind::Pool && object.placement == Placement::Replicated && shared {
-        words.push_str("; leased in blocks of 64, so no two instances give out the same");
+        words.push_str("; leased in blocks of 64, so no two instances grant the same item");
     }
     if object.capacity > 0 {
         words.push_str(&format!(

@@ -1,4 +1,4 @@
-//! The command line: one definition for parsing, help and completions, and what each command's end is.
+//! The command line: one definition for parsing, help and completions, and the exit code of each command.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,16 +20,16 @@ use crate::{
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  done; what was to be shown holds
-  1  it ran, and what was to be shown does not hold (demo, test), packets were lost on the way (replay), nothing was opened
-     (decrypt), the host could not start or go on (run), there is no such entry (state get), a host did not take the epoch
-     (epoch --hand), somebody was not blocked, nobody was, or still is (block, unblock), or no
-     flow was ended, or one is known still, or again (flows end)
+  0  success: every check of the command holds
+  1  the command ran without success: a check does not hold (demo, test), packets were lost on the way (replay), no datagram
+     was opened (decrypt), the host could not start or continue (run), the entry does not exist (state get), a replica
+     differs (audit), a host did not take the epoch (epoch --hand), no cache holds the object (digests), a source was not
+     blocked, or is still blocked (block, unblock), no flow was ended, or a flow is still or again known (flows end)
   2  the command line is wrong
   3  the configuration is refused; every mistake is listed
   4  a file could not be read or written, or no host answers
-  5  the system refused something, such as a right or a program that is absent (lab)
-  `lab up --exec` ends with the exit code of what it ran.
+  5  the system refused a request: a right or a program is missing (lab)
+  `lab up --exec` ends with the exit code of the program that it ran.
 ";
 
 /// The program's name.
@@ -38,9 +38,9 @@ const NAME: &str = "asterism";
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Done; what was to be shown holds.
+    /// Success: every check of the command holds.
     Done,
-    /// It ran, and what was to be shown does not hold.
+    /// The command ran, and a check does not hold.
     DoesNotHold,
     /// The command line is wrong.
     CommandLine,
@@ -48,9 +48,9 @@ pub enum End {
     Configuration,
     /// A file could not be read or written.
     File,
-    /// The system refused something.
+    /// The system refused a request.
     System,
-    /// A program that was run ended with this exit code.
+    /// The program that the command ran ended with this exit code.
     Program(u8),
 }
 
@@ -59,15 +59,15 @@ pub enum End {
 #[command(name = NAME, version, about, after_help = EXIT_CODES, propagate_version = true)]
 #[command(arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct CommandLine {
-    /// What standard output is written as: text to read, or one JSON document. Progress goes to standard error.
+    /// The format of standard output: text to read, or one JSON document. Progress goes to standard error.
     #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What standard output is written as.
+/// The format of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Text to read.
@@ -76,86 +76,86 @@ pub enum Format {
     Json,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Show a cluster of NATs at work: needs nothing, ends within half a minute
+    /// Show a cluster of NATs at work; needs nothing else, ends within half a minute
     ///
     /// Three NAT hosts share their state over an emulated WAN of 40 ms one way, with an IDPS in front of them. Packets of
-    /// one flow go through different hosts. Ends with a table; the exit code is 0 only if what it shows holds.
+    /// one flow go through different hosts. The command ends with a table; the exit code is 0 only if the table's checks hold.
     Demo(demo::Arguments),
-    /// Build a laboratory of network namespaces, to try hosts with real programs: needs root
+    /// Build a laboratory of network namespaces to try hosts with real programs; needs root
     Lab(lab::Arguments),
-    /// Check a configuration: list every mistake, or say what it means
+    /// Check a configuration: list every mistake, or describe the host and the cluster that it configures
     Check {
         /// The configuration file
         #[arg(value_name = "CONFIG", required_unless_present = "fields")]
         config: Option<PathBuf>,
-        /// List all tables and fields with their meanings, defaults and bounds, instead
+        /// List all tables and fields with their meanings, defaults and bounds instead
         #[arg(long, conflicts_with = "config")]
         fields: bool,
-        /// Check it as this member would read it, instead of as all would
+        /// Check the configuration as this member reads it, instead of as all members do
         #[arg(long, value_name = "NAME", conflicts_with = "fields")]
         member: Option<String>,
     },
-    /// Run a host: a member of the cluster, between real interfaces, until it is asked to stop
+    /// Run a host, a member of the cluster, between real interfaces until it is stopped
     ///
-    /// Needs the configuration's ports, and the right to open them. SIGTERM and SIGINT stop it gracefully, a second one at
-    /// once; SIGHUP reads the configuration again.
+    /// Needs the configuration's ports, and the right to open them. SIGTERM and SIGINT stop the host gracefully, a second
+    /// signal immediately; SIGHUP re-reads the configuration.
     Run(host::Arguments),
-    /// Show how a running host is
+    /// Show the status of a running host
     Status(commands::StatusArguments),
-    /// Show whether a running host's state is that of the others, which they compare all the time; the exit code says so too
+    /// Show whether a running host's state equals that of the other hosts, which compare continuously; exit code 1 if not
     Audit(audit::AuditArguments),
-    /// Show a running host's rates, again and again
+    /// Show a running host's rates continuously
     Top(commands::TopArguments),
-    /// Show what a running host does with its next packets: each read, write and verdict, and the cost
+    /// Trace a running host's next packets: each read, write and verdict, and the cost
     Trace(commands::TraceArguments),
-    /// Look at a running host's state
+    /// Query a running host's state
     #[command(subcommand)]
     State(commands::StateCommand),
-    /// Show what a running host knows of web caches, and which of them hold an object
+    /// Show the digests of web caches that a running host knows, and which caches hold an object
     Digests(digests::DigestsArguments),
-    /// Show a balancer's services and their backends: who of them lives, who says so, and how many flows each has
+    /// Show a balancer's services and their backends: the health of each, the health votes, and the number of flows
     Backends(backends::BackendsArguments),
-    /// Show the sources that a firewall, or a detector of scans or signatures, blocks: until when and what for, over all hosts
+    /// Show the sources that a firewall, or a detector of scans or signatures, blocks on all hosts: until when and why
     Blocked(blocked::BlockedArguments),
     /// Block a source manually, at a running host's firewall or detector of scans or signatures, and so at all hosts
     Block(manual::BlockArguments),
-    /// Lift the block of a source before its time, no matter who began it, at all hosts
+    /// Lift the block of a source early at all hosts, whether an operator or a function began it
     Unblock(manual::UnblockArguments),
     /// End flows that a running host's firewall knows, on all hosts
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
-    /// Show a firewall's rules, and on how many new flows each decided, over all hosts
+    /// Show a firewall's rules and the number of new flows that each decided, over all hosts
     Rules(rules::RulesArguments),
-    /// Show what the hosts of a cluster see of traffic: the heaviest flows, which hosts talk to which others, what each protocol carries
+    /// Show the cluster's traffic: the heaviest flows, which hosts talk to which others, and the volume of each protocol
     ///
-    /// Needs the function `monitor`, alone or as a stage of a chain, of which the first one is asked. Any host answers for all: what
-    /// one counted, all know.
+    /// Needs the function `monitor`, alone or as a stage of a chain; of several, the first is queried. Any host answers for the
+    /// whole cluster, because all hosts share the counts.
     Traffic(traffic::TrafficArguments),
-    /// Have a running host read no more packets; it stays a member until it is stopped
+    /// Make a running host read no more packets; the host stays a member until it is stopped
     Drain(Which),
-    /// Have a running host read its configuration again
+    /// Make a running host re-read its configuration
     Reload(Which),
     /// Stop a running host gracefully
     Stop(Which),
-    /// Run a capture through the configured function and write what leaves
+    /// Run a capture through the configured function and write the packets that leave
     ///
-    /// Time is virtual: it follows the capture, so a run takes as long as the work does. With several hosts, packets of
-    /// one flow go through different hosts unless configured otherwise. Answers in a capture of a NAT's inside are addressed
-    /// to what the NAT gave their session.
+    /// Virtual time follows the capture, so a run takes only as long as the work. With several hosts, packets of one flow go
+    /// through different hosts unless configured otherwise. Answers in a capture of a NAT's inside are addressed to the
+    /// outside endpoint that the NAT gave their session.
     Replay(replay::Arguments),
-    /// Run scenarios: configurations, packets, and what must come of them; the exit code says whether it did
+    /// Run scenarios: configurations, packets and expected results; the exit code says whether all hold
     ///
-    /// Time is virtual, and nothing but the files is needed. A scenario is a configuration, a line `---`, and steps, one a line:
-    /// packets that arrive at hosts, what must leave, be dropped or be known, deaths and returns of hosts. The first step that does
-    /// not hold ends a scenario, and is reported with what came instead.
+    /// Time is virtual, and a scenario needs nothing but its files. A scenario is a configuration, a line `---`, and one step a
+    /// line: packets that arrive at hosts, packets that must leave or be dropped, state that must be known, deaths and returns of
+    /// hosts. The first step that does not hold ends a scenario; the report shows the actual result beside that step.
     Test(scenario::Arguments),
-    /// Open the sealed datagrams of a capture, to look at them with Wireshark
+    /// Open the sealed datagrams of a capture for Wireshark
     ///
-    /// Writes every packet as it was, with what was sealed in the clear: for the dissector in tools/wireshark. Needs the cluster's
-    /// key, and for each session one handshake, in this capture or in another: hosts exchange them when one of them starts.
+    /// Writes every packet as it was, with the sealed text in the clear, for the dissector in tools/wireshark. Needs the cluster's
+    /// key and, for each session, one handshake in this capture or in another. Hosts exchange handshakes when a host starts.
     Decrypt(decrypt::Arguments),
     /// Write a network function of your own, in a crate of its own, ready to build and test
     New {
@@ -173,20 +173,21 @@ pub enum Command {
         /// The file; it must not exist
         #[arg(default_value = "cluster.key")]
         file: PathBuf,
-        /// The key's number, which tells keys apart while they are changed
+        /// The key's number, which distinguishes keys during a change of keys
         #[arg(long, default_value_t = 1)]
         id: u8,
     },
-    /// Change the cluster's key while its hosts run: show its keys, or take one of three steps
+    /// Change the cluster's key while its hosts run: show the keys, or take one of three steps
     ///
-    /// Add a new key (--new), have all hosts send with it (--use), drop the old one (--drop); after each step the file is copied to
-    /// every host, which takes it up by itself. A step that the host running here shows to be too early is refused.
+    /// Add a new key (--new), make all hosts send with the new key (--use), drop the old key (--drop). After each step copy the
+    /// file to every host; hosts load the file by themselves. A step is refused while the host that runs here shows that the step
+    /// is too early.
     Key(keys::Arguments),
-    /// Say who takes part in the cluster and in which incarnation: show the file of epochs, or write the next one, or hand it to hosts
+    /// Set the cluster's members and their incarnations: show the epoch file, write the next epoch, or hand it to hosts
     ///
-    /// A running host looks at its file five times a second. --hand gives the epoch to the hosts that run on this machine at once:
-    /// each checks it, has it in its own file before it is in force, and says what it has in force then. To hand it again is always
-    /// right. To hosts elsewhere: `ssh HOST asterism epoch CONFIG --hand --file - < epoch.toml`.
+    /// A running host checks its file five times a second. --hand gives the epoch to the hosts on this machine immediately: each
+    /// host checks the epoch, writes it into its own file before it is in force, and reports the epoch in force. Handing an epoch
+    /// again is always safe. For hosts elsewhere: `ssh HOST asterism epoch CONFIG --hand --file - < epoch.toml`.
     Epoch(epochs::command::Arguments),
     /// Print completions for a shell, to be saved where the shell looks for them
     Completions {
@@ -195,7 +196,7 @@ pub enum Command {
     },
 }
 
-/// Runs a command line. What it says goes to `stdout` and `stderr`; nothing else does.
+/// Runs a command line; all its output goes to `stdout` and `stderr`.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     stdout: &mut dyn Write,
@@ -270,7 +271,7 @@ fn definition(name: &'static str) -> clap::Command {
     CommandLine::command().name(name)
 }
 
-/// Shows what the parser has to say: help and version that were asked for, or a mistake.
+/// Shows the parser's output: requested help or version, or a mistake.
 fn refuse(
     error: &clap::Error,
     stdout: &mut dyn Write,
@@ -283,7 +284,7 @@ fn refuse(
     } else {
         rendered.to_string()
     };
-    // Nobody is left to tell when writing fails.
+    // A failed write cannot be reported anywhere.
     if error.use_stderr() {
         let _ = write!(stderr, "{text}");
         End::CommandLine

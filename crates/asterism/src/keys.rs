@@ -1,7 +1,7 @@
 //! `asterism key`: shows the cluster's keys, or takes one of the three steps from one key to the next.
 //!
-//! Every step is safe by itself if every host took the one before. What is known of that here is asked of the host that runs with
-//! the configuration, if one does; a step that it shows to be too early is refused. Imports `key_file.rs` and the control socket's client.
+//! A step is safe if every host took the step before. The command asks the host that runs with the configuration, if there is
+//! one, and refuses a step that this host shows to be too early. Read `key_file.rs` next.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::output::{Output, Schema};
 use crate::view::StatusDocument;
 use crate::{check, key_file};
 
-/// What `asterism key` is reported.
+/// The arguments of `asterism key`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// The configuration file, whose cluster section names the key file; or the key file itself
@@ -31,19 +31,19 @@ pub struct Arguments {
     /// Step 1: add a new key, which hosts accept and do not send with yet
     #[arg(long, conflicts_with_all = ["use_id", "drop_id"])]
     pub new: bool,
-    /// The new key's number, if it is not to be the next free one
+    /// The new key's number, instead of the next free number
     #[arg(long, value_name = "ID", requires = "new")]
     pub id: Option<u8>,
     /// Step 2: send with this key from now on
     #[arg(long = "use", value_name = "ID", conflicts_with = "drop_id")]
     pub use_id: Option<u8>,
-    /// Step 3: accept this key no more
+    /// Step 3: stop accepting this key
     #[arg(long = "drop", value_name = "ID")]
     pub drop_id: Option<u8>,
-    /// Take the step although the running host shows that it is too early: for a key that has become known
+    /// Take the step although the running host shows that it is too early, for a key that has been disclosed
     #[arg(long)]
     pub force: bool,
-    /// Which member's host runs here, if the configuration does not say
+    /// The member whose host runs here, if the configuration does not say
     #[arg(long, value_name = "NAME")]
     pub member: Option<String>,
 }
@@ -59,7 +59,7 @@ pub struct KeyDocument {
     pub sends_with: u8,
     /// The numbers of all keys.
     pub keys: Vec<u8>,
-    /// The host that runs with the configuration, as it was before the step; absent if none answers.
+    /// The host that runs with the configuration, before the step; absent if no host answers.
     pub running: Option<RunningDocument>,
 }
 
@@ -76,24 +76,24 @@ pub struct RunningDocument {
     pub peers: Vec<PeerKeyDocument>,
 }
 
-/// Another member, as that host hears it.
+/// Another member, in that host's view.
 #[derive(Clone, Debug, Serialize)]
 pub struct PeerKeyDocument {
     /// Its name.
     pub name: String,
-    /// The number of the key under which it was last heard.
+    /// The number of the key of the last datagram received from it.
     pub heard_with: Option<u8>,
-    /// When it was last heard.
+    /// Time since the last datagram received from it.
     pub heard_us_ago: Option<u64>,
-    /// The numbers of the keys that it says it accepts; absent if it does not say.
+    /// The numbers of the keys that it advertises as accepted; absent if it advertises none.
     pub accepts: Option<Vec<u8>>,
-    /// The numbers under which it accepts another key than that host.
+    /// The numbers under which its key differs from that host's.
     pub differing_keys: Vec<u8>,
 }
 
-/// So much of a file is looked at for whether it is one of keys.
+/// Bytes that are read to recognise a key file.
 const BEGINNING_BYTES: u64 = 16 * 1024;
-/// Who was not heard for so long, in microseconds, has a say no more.
+/// Microseconds of silence after which a peer no longer counts.
 const HEARD_US_MAX: u64 = 5_000_000;
 
 impl PeerKeyDocument {
@@ -142,7 +142,7 @@ fn step(arguments: &Arguments, functions: Functions) -> Result<KeyDocument, Stri
     {
         too_early(arguments, running).map_or(Ok(()), |why| {
             Err(format!(
-                "the keys are as they were: {why}. Take the step nonetheless with --force, if the key has become known to others"
+                "the keys are unchanged: {why}. If the key has been disclosed, force the step with --force"
             ))
         })?;
     }
@@ -160,23 +160,23 @@ fn step(arguments: &Arguments, functions: Functions) -> Result<KeyDocument, Stri
     })
 }
 
-/// Whether the file begins as one of keys does.
+/// Whether the file begins like a key file.
 fn is_key_file(path: &Path) -> bool {
     let mut text = Vec::with_capacity(BEGINNING_BYTES as usize);
     if let Ok(file) = File::open(path) {
-        // Of what cannot be read, reading it for good says why.
+        // If the file is unreadable, the full read reports why.
         let _ = file.take(BEGINNING_BYTES).read_to_end(&mut text);
     }
     let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with(b"#"));
     let is_one = first.is_some_and(|line| line.starts_with(b"asterism-key"));
-    // It may hold secrets, which the allocator would keep.
+    // The buffer may hold secrets, which the allocator would keep.
     text.fill(0);
     core::hint::black_box(&text);
     is_one
 }
 
-/// The configuration's key file, and its host if that runs here.
+/// The configuration's key file, and its host if it runs here.
 fn of_configuration(
     arguments: &Arguments,
     functions: Functions,
@@ -227,12 +227,12 @@ fn of_configuration(
     Ok((check::key_path(file, key), running))
 }
 
-/// Why the step is too early for what runs.
+/// The reason why the step is too early for the running hosts.
 fn too_early(arguments: &Arguments, running: &RunningDocument) -> Option<String> {
     let host = &running.host;
     if let Some(id) = arguments.use_id.filter(|id| !running.accepts.contains(id)) {
         return Some(format!(
-            "{host} itself does not accept key {id} yet; it takes up the file within a second, or says in its log why not"
+            "{host} itself does not accept key {id} yet; it loads the file within a second, or logs why not"
         ));
     }
     if let Some(id) = arguments.use_id {
@@ -245,7 +245,7 @@ fn too_early(arguments: &Arguments, running: &RunningDocument) -> Option<String>
         let lack: Vec<&str> = names(running.peers.iter().filter(lacks));
         return (!lack.is_empty()).then(|| {
             format!(
-                "{} would not hear {host} any more: it has not said that it accepts this key {id}; copy the file as it is to it, and wait a second",
+                "{} would no longer accept {host}'s datagrams: key {id} of this file is not acknowledged there; copy the file there, and wait a second",
                 lack.join(", ")
             )
         });
@@ -253,14 +253,14 @@ fn too_early(arguments: &Arguments, running: &RunningDocument) -> Option<String>
     let id = arguments.drop_id?;
     if running.sends_with == id {
         return Some(format!(
-            "{host} itself still sends with key {id}; it takes up the file within a second, or says in its log why not"
+            "{host} itself still sends with key {id}; it loads the file within a second, or logs why not"
         ));
     }
     let peers = running.peers.iter();
     let still = names(peers.filter(|peer| peer.is_heard() && peer.heard_with == Some(id)));
     (!still.is_empty()).then(|| {
         format!(
-            "{} still sends with key {id}, and {host} would not hear it any more; copy the file of the step before to it",
+            "{} still sends with key {id}, and {host} would no longer accept those datagrams; copy the file of the step before there",
             still.join(", ")
         )
     })
@@ -270,11 +270,11 @@ fn names<'a>(peers: impl Iterator<Item = &'a PeerKeyDocument>) -> Vec<&'a str> {
     peers.map(|peer| peer.name.as_str()).collect()
 }
 
-/// The first step: another key, which names the cluster's hash seed, as all do from then on.
+/// The first step: another key, which names the cluster's hash seed, as all later keys do.
 fn with_new(before: &KeyRing, wanted: Option<u8>) -> Result<KeyRing, String> {
     if before.keys().len() == KEYS_MAX {
         return Err(format!(
-            "there are {KEYS_MAX} keys already: drop one that nobody sends with first (`asterism key --drop`)"
+            "there are {KEYS_MAX} keys already: first drop a key that no host sends with (`asterism key --drop`)"
         ));
     }
     let id = match wanted {
@@ -291,7 +291,7 @@ fn with_new(before: &KeyRing, wanted: Option<u8>) -> Result<KeyRing, String> {
     ring(keys, before.sending().id())
 }
 
-/// The number after the greatest, or if there is none the least that is free.
+/// The number after the greatest; if that does not exist, the least free number.
 fn next_id(ring: &KeyRing) -> u8 {
     let greatest = ring.ids().max().unwrap_or(0);
     let after = greatest.checked_add(1);
@@ -313,7 +313,7 @@ fn without(before: &KeyRing, id: u8) -> Result<KeyRing, String> {
     let sending = before.sending().id();
     if sending == id {
         return Err(format!(
-            "hosts send with key {id}, so it was kept: add a new one (--new), have all send with that (--use), then drop this one"
+            "hosts send with key {id}, so it was kept: add a new key (--new), make all hosts send with it (--use), then drop this key"
         ));
     }
     let keys = before.keys().iter().filter(|key| key.id() != id);
@@ -366,12 +366,15 @@ fn describe(arguments: &Arguments, document: &KeyDocument) -> String {
                 (Some(id), Some(us)) => {
                     let accepts = peer.accepts.as_ref();
                     let accepts = accepts.map_or_else(
-                        || "does not say what it accepts".to_owned(),
+                        || "accepted keys unknown".to_owned(),
                         |ids| format!("accepts {}", listed(ids)),
                     );
-                    format!("last heard with key {id}, {} ms ago; {accepts}", us / 1_000)
+                    format!(
+                        "last received with key {id}, {} ms ago; {accepts}",
+                        us / 1_000
+                    )
                 }
-                _ => "not heard yet: see what it has before it is".to_owned(),
+                _ => "nothing received yet: check its key file before it joins".to_owned(),
             };
             let _ = writeln!(text, "  {:12} {heard}", peer.name);
         }
@@ -380,11 +383,9 @@ fn describe(arguments: &Arguments, document: &KeyDocument) -> String {
         return text;
     }
     if document.running.is_none() {
-        text.push_str(
-            "No host that runs with it was asked: nothing but the file itself was checked.\n",
-        );
+        text.push_str("No running host was asked: only the file itself was checked.\n");
     }
-    text.push_str("Written. Copy the file to every host of the cluster, with mode 0600: each takes it up within a second.\n");
+    text.push_str("Written. Copy the file to every host of the cluster, with mode 0600: each host loads it within a second.\n");
     let file = arguments.file.display();
     if arguments.new {
         let new = document.keys.last().copied().unwrap_or(0);
@@ -519,7 +520,7 @@ mod tests {
             end == End::Done && text.contains("keys 1, 2") && text.contains("No host"),
             "{text}"
         );
-        // A file of keys with a mistake is still known as one.
+        // A key file with a mistake is still recognised.
         let damaged = folder.path().join("c.key");
         let text = std::fs::read_to_string(&damaged).unwrap();
         std::fs::write(
@@ -575,13 +576,13 @@ mod tests {
         assert!(
             too_early(&to_use, &said)
                 .unwrap()
-                .starts_with("b would not hear a")
+                .starts_with("b would no longer accept a's")
         );
         said.peers[0].accepts = Some(vec![1]);
         assert!(
             too_early(&to_use, &said)
                 .unwrap()
-                .starts_with("b would not hear a")
+                .starts_with("b would no longer accept a's")
         );
         said.peers[0].accepts = Some(vec![2, 1]);
         assert_eq!(too_early(&to_use, &said), None);
@@ -589,7 +590,7 @@ mod tests {
         assert!(
             too_early(&to_use, &said)
                 .unwrap()
-                .starts_with("c would not hear a")
+                .starts_with("c would no longer accept a's")
         );
         assert!(
             too_early(&to_drop, &added)
@@ -602,7 +603,7 @@ mod tests {
                 .unwrap()
                 .starts_with("c still sends with key 1")
         );
-        // Of one that is not heard, or no more, nothing is known.
+        // A peer that was never received, or not for long, does not count.
         let mut silent = running(2, &[1, 2], &[Some(2), Some(1)]);
         assert!(too_early(&to_drop, &silent).is_some());
         silent.peers[1].heard_us_ago = Some(HEARD_US_MAX);

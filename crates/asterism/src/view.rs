@@ -1,7 +1,7 @@
-//! What can be seen of a running host from outside its loops: `status`, `top` and metrics are made of it.
+//! The view of a running host from outside its packet loops; `status`, `top` and metrics are built from it.
 //!
-//! Nothing here waits for a packet loop but [`View::ask`], which waits for an answer between two bursts for a bounded time.
-//! Imports `run/statistics.rs`, `run/worker.rs` and the engine's snapshots.
+//! Only [`View::ask`] waits for a packet loop, which answers between two bursts, within a bounded time. Read next:
+//! `run/statistics.rs`, then `view/documents.rs`.
 
 mod differing;
 mod documents;
@@ -46,13 +46,13 @@ pub use own::Own;
 pub use reports::Asked;
 pub use stages::StageDocument;
 
-/// How long an instance has to answer: it does between two bursts.
+/// Time limit for an instance's answer, which comes between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// A running host, as others may look at it.
+/// The view of a running host.
 #[derive(Debug)]
 pub struct View {
-    /// Names that do not change.
+    /// The fixed names.
     pub names: Names,
     clock: MonotonicClock,
     shared: Vec<Arc<Shared>>,
@@ -60,19 +60,19 @@ pub struct View {
     channel: Snapshots,
     phase: AtomicU8,
     suppressed: AtomicU64,
-    /// What was exported, where the function exports.
+    /// Counts of exports, where the function exports.
     pub exports: Exported,
-    /// What is known of outside ports, where the function is a NAT.
+    /// The accounting of outside ports, where the function is a NAT.
     pub nat_ports: PortCounts,
-    /// What lines of alerts were written, where they are.
+    /// Counts of written alert lines, where alerts are written.
     pub eve: Arc<Counts>,
-    /// What was fetched and served, where the function knows web caches.
+    /// Counts of fetched and served digests, where the function knows web caches.
     pub caches: Caches,
-    /// Where traffic is watched, if it is.
+    /// The monitor, if there is one.
     pub monitor: Option<Asked>,
-    /// Where there are backends, if there are.
+    /// The balancer, if there is one.
     pub balancer: Option<Asked>,
-    /// Where rules decide, if they do.
+    /// The function with rules, if there is one.
     pub firewall: Option<Asked>,
     /// Each function that blocks, by its name.
     pub blocking: Vec<(String, Asked)>,
@@ -80,7 +80,7 @@ pub struct View {
     pub firewalls: Vec<(String, Asked)>,
 }
 
-/// What a host is called, and what belongs to it.
+/// The names of a host and its parts.
 #[derive(Clone, Debug)]
 pub struct Names {
     /// The cluster.
@@ -103,9 +103,9 @@ pub struct Names {
     pub ports: Vec<(&'static str, &'static str, String)>,
     /// This start of the host.
     pub incarnation: Incarnation,
-    /// What hosts must have alike, as a number.
+    /// The shape: a number that must be equal on all hosts.
     pub shape: String,
-    /// The groups that fit the log, and the bytes.
+    /// The capacity of the log, in groups and bytes.
     pub log: (usize, usize),
 }
 
@@ -176,7 +176,7 @@ impl View {
         }
     }
 
-    /// What each instance showed last; `None` of one that has shown nothing yet.
+    /// The last statistics of each instance; `None` before the first.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Option<InstanceSnapshot>> {
         let read = |shared: &Arc<Shared>| {
@@ -186,7 +186,7 @@ impl View {
         self.shared.iter().map(read).collect()
     }
 
-    /// What the state channel showed last.
+    /// The last snapshot of the state channel.
     #[must_use]
     pub fn channel(&self) -> Arc<ChannelSnapshot> {
         self.channel.latest()
@@ -198,13 +198,13 @@ impl View {
         self.clock.now().as_micros()
     }
 
-    /// What the host does.
+    /// The host's phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         Phase::of(&self.phase)
     }
 
-    /// Has all instances do something else.
+    /// Changes the phase of all instances.
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
         for shared in &self.shared {
@@ -223,16 +223,16 @@ impl View {
         self.suppressed.load(Ordering::Relaxed)
     }
 
-    /// How many instances there are.
+    /// The number of instances.
     #[must_use]
     pub fn instances(&self) -> usize {
         self.requests.len()
     }
 
-    /// Asks an instance, and waits for its answer: `within`, and a little more for it to be asked.
+    /// Sends a request to an instance and waits for the answer: `within`, and a little more for the delivery.
     ///
     /// # Errors
-    /// It has too many requests, or did not answer in time.
+    /// The instance has too many requests, or did not answer in time.
     pub fn ask<T>(
         &self,
         instance: usize,
@@ -262,7 +262,7 @@ impl View {
             })
     }
 
-    /// The host as a document. `digests` asks every instance, and makes them read all their entries.
+    /// The host as a document. With `digests`, every instance reads all its entries.
     #[must_use]
     pub fn status(&self, digests: bool) -> StatusDocument {
         let channel = self.channel();
@@ -490,7 +490,7 @@ impl View {
     }
 }
 
-/// What all instances counted under a name.
+/// The sum of a counter over all instances.
 fn sum_of(snapshots: &[Option<InstanceSnapshot>], name: &str) -> u64 {
     let known = snapshots.iter().flatten();
     known.map(|instance| instance.count(name)).sum()

@@ -1,4 +1,4 @@
-//! `asterism audit`: whether this host's tables are those of the others, and having them take over what this one has.
+//! `asterism audit`: whether this host's tables equal those of the other hosts, and repair of the others from this host.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use crate::config::functions::Functions;
 use crate::output::{Output, Schema};
 use crate::view::{Names, StatusDocument};
 
-/// How long a host has to answer; to write a large table again takes a while.
+/// Time limit for a host's answer; re-writing a large table takes a while.
 const WITHIN: Duration = Duration::from_secs(60);
-/// Turns of the auditor without an equal finding, after which an object counts as not compared.
+/// Turns of the auditor without an equal result after which an object counts as not compared.
 const CYCLES_LATE: u32 = 10;
 
-/// What `asterism audit` is reported.
+/// The arguments of `asterism audit`.
 #[derive(Args, Clone, Debug)]
 pub struct AuditArguments {
     /// Which host.
     #[command(flatten)]
     pub which: Which,
-    /// Have this host write what it has of an object again, so that all others take it over: `bindings`, or some parts of it:
+    /// Make this host write its copy of an object again, so that all others take it over: `bindings`, or some of its parts:
     /// `bindings:12,77`
     #[arg(long, value_name = "OBJECT[:PARTS]")]
     pub repair: Option<String>,
-    /// With --repair: have all others remove what they have of these parts and this host has not
+    /// With --repair: make all others remove the entries of these parts that this host lacks
     #[arg(long, requires = "repair")]
     pub remove: bool,
 }
@@ -42,12 +42,12 @@ pub const AUDIT: Schema = Schema {
     version: 1,
 };
 
-/// What an auditor knows.
+/// The results of an auditor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditDocument {
-    /// The host that the others compare themselves with; none before this one has joined.
+    /// The reference host, with which the others compare; none before this host has joined.
     pub reference: Option<String>,
-    /// Whether that is this one.
+    /// Whether this host is the reference.
     pub leads: bool,
     /// The objects that are compared.
     pub objects: Vec<AuditedDocument>,
@@ -57,28 +57,28 @@ pub struct AuditDocument {
     pub parts_different: u64,
     /// Parts that changed while they were compared, and were left for the next turn.
     pub parts_changing: u64,
-    /// Comparisons that came to nothing.
+    /// Comparisons without a result.
     pub rounds_void: u64,
-    /// Messages that were none, or not from the reference.
+    /// Messages that were malformed, or not from the reference.
     pub refused: u64,
-    /// What was delivered of the other hosts' streams, compared with what they sent.
+    /// The other hosts' streams: deliveries here compared with the messages sent.
     pub streams: Vec<StreamDocument>,
 }
 
 /// A stream of another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamDocument {
-    /// Whose.
+    /// The host.
     pub member: String,
-    /// Up to which group it was compared; 0 before that.
+    /// The last group that was compared; 0 before the first comparison.
     pub through: u64,
-    /// How long ago it was found to be delivered as it was sent; none before that.
+    /// Time since the stream was last found delivered as sent; none before that.
     pub equal_us_ago: Option<u64>,
     /// Ranges of groups that were delivered otherwise than sent.
     pub ranges_different: u64,
     /// The first group of the last such range.
     pub different_first: Option<u64>,
-    /// And the last.
+    /// The last group of that range.
     pub different_last: Option<u64>,
 }
 
@@ -87,23 +87,23 @@ pub struct StreamDocument {
 pub struct AuditedDocument {
     /// Its name.
     pub object: String,
-    /// How long ago all of it had been found equal; none if nothing here is compared with anything.
+    /// Time since the whole object was found equal; none if there is no comparison.
     pub equal_us_ago: Option<u64>,
-    /// Where it differs.
+    /// The differences.
     pub differs: Vec<DifferenceDocument>,
 }
 
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DifferenceDocument {
-    /// In which packet loop of this host.
+    /// The packet loop of this host.
     pub instance: usize,
-    /// In which of the object's 256 parts.
+    /// The parts that differ, of the object's 256.
     pub parts: Vec<u8>,
 }
 
 impl AuditDocument {
-    /// What the state channel last said, in names.
+    /// The state channel's last report, with names.
     #[must_use]
     pub fn new(channel: &ChannelSnapshot, names: &Names) -> AuditDocument {
         let audit = &channel.audit;
@@ -164,7 +164,7 @@ impl AuditDocument {
     }
 }
 
-/// The numbers of the parts that these bits of a segment name.
+/// The numbers of the parts whose bits are set in a segment.
 #[must_use]
 pub fn parts_of(place: Place, leaves: u64) -> Vec<u8> {
     (0..SEGMENT_LEAVES)
@@ -176,7 +176,7 @@ pub fn parts_of(place: Place, leaves: u64) -> Vec<u8> {
 /// An object and some of its parts, as `--repair` names them.
 ///
 /// # Errors
-/// What is wrong with it, and what to write instead.
+/// The mistake, and the correct form.
 pub fn parse_parts(text: &str) -> Result<(String, Option<Vec<u8>>), String> {
     let Some((object, parts)) = text.split_once(':') else {
         return Ok((text.to_owned(), None));
@@ -185,7 +185,7 @@ pub fn parse_parts(text: &str) -> Result<(String, Option<Vec<u8>>), String> {
         let number = part.trim().parse::<u8>();
         number.map_err(|_| {
             format!(
-                "\"{part}\" is no part: parts are numbers from 0 to {}, as in `{object}:12,77`",
+                "\"{part}\" is not a part: parts are numbers from 0 to {}, as in `{object}:12,77`",
                 LEAVES - 1
             )
         })
@@ -202,13 +202,13 @@ pub fn audit(arguments: &AuditArguments, output: &mut Output<'_>) -> End {
                 output.say(&format!("{entries} entries were written again\n"));
                 match removal {
                     Some(RemovalDocument::Reported) => output.say(
-                        "The others remove what they have of these parts and this host had not, within seconds\n",
+                        "The other hosts remove the entries of these parts that this host lacked, within seconds\n",
                     ),
                     Some(RemovalDocument::NotOfThisObject) => output.say(
-                        "Nothing was removed: an object of this kind has nothing that one host alone could say is too much\n",
+                        "Nothing was removed: in an object of this kind, one host cannot tell that an entry of the others is surplus\n",
                     ),
                     Some(RemovalDocument::NothingWritten) => output.say(
-                        "Nothing was removed: nothing is known here of what anybody wrote\n",
+                        "Nothing was removed: this host knows of no writes\n",
                     ),
                     None => {}
                 }
@@ -247,30 +247,30 @@ fn ask_audit(
     Ok((status, repaired))
 }
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairDocument {
     /// Entries that were written again.
     pub entries: u64,
-    /// What became of the wish that others remove what they alone have; none if it was not asked for.
+    /// Whether the others were asked to remove surplus entries; none without `--remove`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<RemovalDocument>,
 }
 
-/// What became of the wish that others remove what they alone have.
+/// Whether the others were asked to remove the entries that this host lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RemovalDocument {
-    /// An object of this kind has nothing that one host alone could say is too much.
+    /// In an object of this kind, one host cannot tell that an entry of the others is surplus.
     NotOfThisObject,
-    /// Nobody has written anything yet that others could have.
+    /// No member has written anything yet that others could hold.
     NothingWritten,
-    /// They were reported.
+    /// The others were asked.
     Reported,
 }
 
 impl RemovalDocument {
-    /// Of what the instances of a host did, together.
+    /// The result over all instances of a host.
     #[must_use]
     pub fn of(removal: Removal) -> Option<RemovalDocument> {
         match removal {
@@ -286,9 +286,9 @@ impl RemovalDocument {
 #[must_use]
 pub fn audit_text(audit: &AuditDocument) -> String {
     let mut text = match &audit.reference {
-        None => "This host has not joined: it is not compared with any other.\n".to_owned(),
+        None => "This host has not joined: it is not compared with any other host.\n".to_owned(),
         Some(_) if audit.leads => {
-            "The other hosts compare themselves with this one: ask them what differs.\n".to_owned()
+            "This host is the reference: run `asterism audit` on the other hosts to see differences.\n".to_owned()
         }
         Some(reference) => format!("Compared with {reference}:\n"),
     };
@@ -297,7 +297,7 @@ pub fn audit_text(audit: &AuditDocument) -> String {
         let equal = match object.equal_us_ago {
             None => "nothing to compare".to_owned(),
             Some(ago) if ago > late && object.differs.is_empty() => format!(
-                "not compared as a whole for {:.1} s: it changes faster, or comparisons are lost",
+                "not compared as a whole for {:.1} s: the object changes too fast, or comparisons are lost",
                 ago as f64 / 1e6
             ),
             Some(ago) => format!("equal {:.1} s ago", ago as f64 / 1e6),
@@ -336,8 +336,8 @@ pub fn audit_text(audit: &AuditDocument) -> String {
         .any(|object| !object.differs.is_empty())
     {
         text.push_str(
-            "If only this host differs, repair from another one: asterism audit THAT-HOST --repair OBJECT:PARTS. Of what adds up, \
-             as counters and sketches, each host tells again only what it added itself: repair from every other one.\n",
+            "If only this host differs, repair from another host: asterism audit THAT-HOST --repair OBJECT:PARTS. Of counters and \
+             sketches, each host re-sends only its own additions: repair from every other host.\n",
         );
     }
     text

@@ -1,4 +1,4 @@
-//! `asterism backends`: a balancer's services, their backends, who of them lives and how many flows each has.
+//! `asterism backends`: a balancer's services and backends, with the health and the number of flows of each backend.
 
 use clap::Args;
 
@@ -10,7 +10,7 @@ use crate::output::{Output, Schema};
 use crate::run::backends::{BackendDocument, BackendsDocument};
 use crate::table::Table;
 
-/// What `asterism backends` is reported.
+/// The arguments of `asterism backends`.
 #[derive(Args, Clone, Debug)]
 pub struct BackendsArguments {
     /// Which host.
@@ -63,7 +63,7 @@ fn backends_text(document: &BackendsDocument) -> String {
     services.collect::<Vec<_>>().join("\n")
 }
 
-/// What a backend is, and who says so.
+/// A backend's state, and the votes behind it.
 fn is_text(backend: &BackendDocument) -> String {
     let mut text = match backend.state.as_str() {
         "dead" => "DEAD".to_owned(),
@@ -74,7 +74,7 @@ fn is_text(backend: &BackendDocument) -> String {
     }
     if let (Some(votes), Some(dead)) = (backend.votes, backend.votes_dead) {
         text.push_str(&match votes {
-            0 => ", no host says".to_owned(),
+            0 => ", no host reports".to_owned(),
             _ => format!(", {dead} of {votes} hosts without an answer"),
         });
     }
@@ -118,7 +118,7 @@ mod tests {
                 4,
                 "DEAD, drains, 2 of 3 hosts without an answer, 4 flows failed",
             ),
-            (5, "alive, no host says"),
+            (5, "alive, no host reports"),
         ] {
             assert!(text.lines().nth(place).unwrap().ends_with(line), "{text}");
         }

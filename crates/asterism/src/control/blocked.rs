@@ -1,4 +1,4 @@
-//! `asterism blocked`: the sources that a host's functions block, until when and what for.
+//! `asterism blocked`: the sources that a host's functions block, until when and why.
 
 use clap::Args;
 
@@ -9,7 +9,7 @@ use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::blocked::{BlockDocument, BlockedDocument};
 
-/// What `asterism blocked` is reported.
+/// The arguments of `asterism blocked`.
 #[derive(Args, Clone, Debug)]
 pub struct BlockedArguments {
     /// Which host.
@@ -42,13 +42,13 @@ pub fn blocked(arguments: &BlockedArguments, output: &mut Output<'_>) -> End {
 
 fn blocked_text(document: &BlockedDocument) -> String {
     if document.blocked.is_empty() {
-        return "nobody is blocked\n".to_owned();
+        return "no source is blocked\n".to_owned();
     }
     let blocked = document.blocked.iter();
     blocked.map(|block| line(block) + "\n").collect()
 }
 
-/// A block in a line.
+/// A block as a line.
 pub(super) fn line(block: &BlockDocument) -> String {
     let who = match (&block.source, &block.destination) {
         (Some(source), Some(destination)) => format!("{source} with {destination}"),
@@ -93,7 +93,7 @@ mod tests {
         let blocked = Vec::new();
         assert_eq!(
             blocked_text(&BlockedDocument { blocked }),
-            "nobody is blocked\n"
+            "no source is blocked\n"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! How the commands ask a running host.
+//! The client of the control socket: finds a running host's socket, sends a request and reads the answer.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,25 +13,25 @@ use super::{ANSWER_BYTES_MAX, Answer, Ask};
 use crate::config::functions::Functions;
 use crate::{check, run};
 
-/// Which running host is meant.
+/// The running host to ask.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Which {
     /// The configuration that the host runs with
     #[arg(long, value_name = "CONFIG")]
     pub config: Option<PathBuf>,
-    /// Which member of it
+    /// The member of that configuration
     #[arg(long, value_name = "NAME", requires = "config")]
     pub member: Option<String>,
-    /// The host's control socket, instead
+    /// The host's control socket, instead of a configuration
     #[arg(long, value_name = "SOCKET", conflicts_with = "config")]
     pub socket: Option<PathBuf>,
 }
 
 impl Which {
-    /// The control socket that is meant: as named, as the configuration says, or the only one of this machine.
+    /// The socket of the host: the one named, the configured one, or the only one on this machine.
     ///
     /// # Errors
-    /// There is none or more than one, in words.
+    /// There is no socket, or more than one.
     pub fn socket(&self, functions: Functions) -> Result<PathBuf, String> {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());
@@ -61,28 +61,30 @@ impl Which {
         match sockets.as_slice() {
             [only] => Ok(only.clone()),
             [] => Err(format!(
-                "no host runs here with its control socket in {FOLDER}: name one with --socket or --config"
+                "no host runs here with its control socket in {FOLDER}: name the host with --socket or --config"
             )),
             several => Err(format!(
-                "several hosts run here: name one with --socket, such as {}",
+                "several hosts run here: name the socket of one host with --socket, such as {}",
                 several[0].display()
             )),
         }
     }
 }
 
-/// Asks, and waits for the answer.
+/// Sends a request and waits for the answer.
 ///
 /// # Errors
-/// Nobody answers, or the host says why not; in words.
+/// No host answers, or the host refuses.
 pub fn ask<T: DeserializeOwned>(socket: &Path, ask: &Ask, within: Duration) -> Result<T, String> {
     let name = socket.display();
     let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-            format!("no host runs at {name}: start one with `asterism run`, or name another socket")
+            format!(
+                "no host runs at {name}: start the host with `asterism run`, or name another socket"
+            )
         }
         std::io::ErrorKind::PermissionDenied => {
-            format!("{name} is for the host's own user and root: use `sudo`")
+            format!("only the host's own user and root may open {name}: use `sudo`")
         }
         _ => format!("{name} cannot be reached: {error}"),
     })?;
@@ -101,6 +103,6 @@ pub fn ask<T: DeserializeOwned>(socket: &Path, ask: &Ask, within: Duration) -> R
         (_, Some(error)) => Err(error),
         (Some(result), None) => serde_json::from_value(result)
             .map_err(|error| format!("the host at {name} is of another version: {error}")),
-        (None, None) => Err(format!("the host at {name} said nothing")),
+        (None, None) => Err(format!("the host at {name} sent an empty answer")),
     }
 }

@@ -17,57 +17,57 @@ use crate::run::requests::FoundProvenance;
 use crate::view::{InstanceDocument, PortDocument, StatusDocument};
 use status::status_text;
 
-/// How long a host has to answer.
+/// Time limit for a host's answer.
 pub(crate) const WITHIN: Duration = Duration::from_secs(15);
 
-/// What `asterism status` is reported.
+/// The arguments of `asterism status`.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArguments {
     /// Which host.
     #[command(flatten)]
     pub which: Which,
-    /// With a digest of every object: equal on hosts that hold the same (reads every entry)
+    /// With a digest of every object, which is equal on hosts with equal state (reads every entry)
     #[arg(long)]
     pub digests: bool,
 }
 
-/// What `asterism top` is reported.
+/// The arguments of `asterism top`.
 #[derive(Args, Clone, Debug)]
 pub struct TopArguments {
     /// Which host.
     #[command(flatten)]
     pub which: Which,
-    /// Look once, over one interval, and end
+    /// Show the rates of one interval, and end
     #[arg(long)]
     pub once: bool,
-    /// Seconds between two looks
+    /// Seconds between two queries
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: u64,
 }
 
-/// What `asterism trace` is reported.
+/// The arguments of `asterism trace`.
 #[derive(Args, Clone, Debug)]
 pub struct TraceArguments {
     /// Which host.
     #[command(flatten)]
     pub which: Which,
-    /// How many packets
+    /// Number of packets
     #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub packets: u64,
-    /// Of which packet loop
+    /// The packet loop to trace
     #[arg(long, default_value_t = 0)]
     pub instance: usize,
-    /// Seconds to wait for them
+    /// Seconds to wait for the packets
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub within: u64,
 }
 
-/// What can be done with the state.
+/// Queries of the state.
 #[derive(Subcommand, Clone, Debug)]
 pub enum StateCommand {
     /// Show the entries with a key, such as an endpoint: `10.0.0.1:4000` or `10.0.0.1:4000/udp`
     Get {
-        /// The key, as `asterism trace` and this command show it, or a word of it
+        /// The key, as `asterism trace` and this command show it, or a word of the key
         #[arg(required_unless_present = "value")]
         key: Option<String>,
         /// A word of the value: `short` finds token buckets that are more than half empty
@@ -76,7 +76,7 @@ pub enum StateCommand {
         /// In this object only
         #[arg(long)]
         object: Option<String>,
-        /// Of which packet loop
+        /// The packet loop whose state is queried
         #[arg(long, default_value_t = 0)]
         instance: usize,
         /// Which host.
@@ -118,12 +118,12 @@ pub struct TraceDocument {
     pub packets: Vec<TracedDocument>,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StateDocument {
     /// The entries.
     pub entries: Vec<EntryDocument>,
-    /// Whether there were more.
+    /// Whether more entries match.
     pub more: bool,
 }
 
@@ -138,10 +138,10 @@ pub struct EntryDocument {
     pub provenance: Option<FoundProvenance>,
 }
 
-/// What was done.
+/// The result of a command.
 #[derive(Clone, Debug, Serialize)]
 pub struct DoneDocument {
-    /// In words.
+    /// A sentence.
     pub done: String,
 }
 
@@ -150,9 +150,9 @@ pub struct DoneDocument {
 pub struct TopDocument {
     /// The host.
     pub host: String,
-    /// Microseconds between the two looks.
+    /// Microseconds between the two queries.
     pub interval_us: u64,
-    /// Of each port, over all packet loops.
+    /// Rates of each port, over all packet loops.
     pub ports: Vec<RateDocument>,
     /// Packets dropped a second, for any reason.
     pub dropped_per_s: f64,
@@ -162,7 +162,7 @@ pub struct TopDocument {
     pub groups_applied_per_s: f64,
     /// Packets parked now.
     pub parked: u64,
-    /// Groups of others that are not applied here, of all members.
+    /// Operation groups of all other members that are not applied here.
     pub behind_groups: u64,
 }
 
@@ -220,7 +220,7 @@ pub fn top(arguments: &TopArguments, output: &mut Output<'_>) -> End {
         if output.json() {
             output.document(TOP, &rates);
         } else {
-            // On a terminal each look takes the place of the one before.
+            // On a terminal each query replaces the output of the query before.
             let clear = if arguments.once { "" } else { "\x1b[H\x1b[2J" };
             output.text(&format!("{clear}{}", top_text(&rates, &now)));
         }
@@ -249,7 +249,7 @@ pub fn trace(arguments: &TraceArguments, output: &mut Output<'_>) -> End {
             if output.json() {
                 output.document(TRACE, &TraceDocument { packets });
             } else if packets.is_empty() {
-                output.say("no packets came in that time\n");
+                output.say("no packets arrived in that time\n");
             } else {
                 packets
                     .iter()
@@ -298,7 +298,7 @@ pub fn state(command: &StateCommand, output: &mut Output<'_>) -> End {
                     .iter()
                     .for_each(|entry| output.text(&entry_text(entry)));
                 if found.more {
-                    output.say("there are more entries than are shown\n");
+                    output.say("more entries match than are shown\n");
                 }
             }
         },
@@ -327,7 +327,7 @@ pub fn tell(which: &Which, request: &Ask, output: &mut Output<'_>) -> End {
     })
 }
 
-/// Asks a host, and shows its answer.
+/// Sends a request to a host and shows the answer.
 pub(super) fn with_answer<T: serde::de::DeserializeOwned>(
     which: &Which,
     request: &Ask,
@@ -369,7 +369,10 @@ fn traced_text(packet: &TracedDocument) -> String {
         text.push_str(&format!(", {} emitted", packet.emitted));
     }
     if packet.logged_bytes > 0 {
-        text.push_str(&format!(", {} bytes for the others", packet.logged_bytes));
+        text.push_str(&format!(
+            ", {} bytes logged for the other members",
+            packet.logged_bytes
+        ));
     }
     text + "\n"
 }
@@ -408,9 +411,9 @@ fn span(us: u64) -> String {
     }
 }
 
-/// What happened between two looks, a second.
+/// The rates, per second, between two queries.
 fn rates(before: &StatusDocument, now: &StatusDocument) -> TopDocument {
-    // A host that was restarted between the looks has counted since its start.
+    // A host that was restarted between the queries has counted since its start.
     let same = before.incarnation == now.incarnation;
     let interval_us = if same {
         now.uptime_us - before.uptime_us.min(now.uptime_us)
@@ -500,7 +503,7 @@ fn top_text(top: &TopDocument, status: &StatusDocument) -> String {
                 .map_or_else(|| "unknown".to_owned(), span),
             span(peer.behind_us),
             peer.heard_with
-                .map_or_else(String::new, |id| format!(", heard with key {id}"))
+                .map_or_else(String::new, |id| format!(", received with key {id}"))
         ));
     }
     text

@@ -1,4 +1,4 @@
-//! `asterism digests`: what is known of web caches, and which of them hold an object.
+//! `asterism digests`: the known digests of web caches, and which caches hold an object.
 
 use clap::Args;
 
@@ -9,10 +9,10 @@ use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::caches::{CacheDocument, DigestsDocument};
 
-/// What `asterism digests` is reported.
+/// The arguments of `asterism digests`.
 #[derive(Args, Clone, Debug)]
 pub struct DigestsArguments {
-    /// Which caches hold what GET brings from this URL, as their digests say; the exit code is 0 only if one does
+    /// Show which caches hold this URL's object according to their digests; the exit code is 0 only if a cache holds it
     #[arg(value_name = "URL")]
     pub url: Option<String>,
     /// Which host.

@@ -12,42 +12,43 @@ use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::flows::{ENDS_MAX, FlowFilter, FlowsEndDocument, Network};
 
-/// How long a host has to answer: it tells its packet loop of eight flows at a time.
+/// Time limit for a host's answer: the host hands its packet loop eight flows at a time.
 const WITHIN: Duration = Duration::from_secs(120);
 
 /// The arguments of `asterism flows`.
 #[derive(Subcommand, Clone, Debug)]
 pub enum FlowsCommand {
-    /// End flows before their time, on all hosts: their next packets are for the rules that are in force now
+    /// End flows before they idle out, on all hosts; the rules now in force decide on their next packets
     ///
-    /// All that is said must hold for a flow; name at least one thing, or --all. Connections whose next packet begins none are
-    /// dropped as `no-connection`; a flow that the rules still allow begins again with its next packet that can begin one.
+    /// A flow must match every given option; give at least one, or --all. Later packets of an ended connection that do not begin a
+    /// connection are dropped as `no-connection`; a flow that the rules still allow begins again with the next packet that can
+    /// begin it.
     End(EndArguments),
 }
 
-/// Which flows are to end.
+/// The flows to end.
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 pub struct EndArguments {
-    /// One of its ends is this address, or in this network: 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32. Given twice, once for each end
+    /// An end of the flow has this address, or is in this network: 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32. Give twice for both ends
     #[arg(long = "address", value_name = "ADDRESS", value_parser = network)]
     pub addresses: Vec<Network>,
-    /// One of its ends has this port. Given twice, once for each end
+    /// An end of the flow has this port. Give twice for both ends
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
-    /// It is of this protocol: tcp, udp, icmp, icmpv6, or a number
+    /// The flow's protocol: tcp, udp, icmp, icmpv6, or a number
     #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
     pub protocol: Option<u8>,
-    /// It is on this VLAN: 10, or 10.20 of two tags, or none
+    /// The flow's VLAN: 10, 10.20 for two tags, or none
     #[arg(long, value_name = "VLAN", value_parser = vlan)]
     pub vlan: Option<(u16, u16)>,
-    /// The rules in force at the host that is asked would not let it begin
+    /// Flows that the rules in force at the queried host would not allow to begin
     #[arg(long)]
     pub denied: bool,
     /// Every flow
     #[arg(long, conflicts_with_all = ["addresses", "ports", "protocol", "vlan", "denied"])]
     pub all: bool,
-    /// At this firewall, a stage of a chain, alone; without it at each
+    /// Only at this firewall, a stage of a chain; without this option at each firewall
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
     /// At which host.
@@ -70,7 +71,7 @@ fn network(text: &str) -> Result<Network, String> {
     };
     let address: IpAddr = address
         .parse()
-        .map_err(|_| format!("this is no address: {instead}"))?;
+        .map_err(|_| format!("not an address: {instead}"))?;
     if let IpAddr::V6(mapped) = address
         && let Some(address) = mapped.to_ipv4_mapped()
     {
@@ -154,16 +155,17 @@ pub fn flows(command: &FlowsCommand, output: &mut Output<'_>) -> End {
 fn check(filter: &FlowFilter, all: bool) -> Result<(), String> {
     if *filter == FlowFilter::default() && !all {
         return Err(
-            "which flows are to end? name an --address, --port, --protocol or --vlan, or --denied; or --all".to_owned(),
+            "no flows are named: give --address, --port, --protocol, --vlan or --denied; or --all"
+                .to_owned(),
         );
     }
     if filter.addresses.len() > ENDS_MAX || filter.ports.len() > ENDS_MAX {
-        return Err("a flow has two ends: name two of them at most".to_owned());
+        return Err("a flow has two ends: give at most two".to_owned());
     }
     Ok(())
 }
 
-/// Some flow ended, and none that was meant is known.
+/// At least one flow ended, and no matching flow is still known.
 fn is_done(document: &FlowsEndDocument) -> bool {
     let FlowsEndDocument { ended, refused } = document;
     refused.is_empty()
@@ -183,7 +185,7 @@ fn text_of(document: &FlowsEndDocument) -> String {
         }
         text.push_str(&format!("{}: {} flows ended", one.function, one.ended));
         if one.left > 0 {
-            text.push_str(&format!(", {} are known still, or again", one.left));
+            text.push_str(&format!(", {} are still or again known", one.left));
         }
         text.push('\n');
     }
@@ -212,8 +214,8 @@ mod tests {
             ("10.0.0.0/33", "0 to 32"),
             ("::/129", "0 to 128"),
             ("10.0.0.0/", "0 to 32"),
-            ("10.0.0", "no address"),
-            ("", "no address"),
+            ("10.0.0", "not an address"),
+            ("", "not an address"),
             ("::ffff:10.0.0.7", "write 10.0.0.7"),
         ] {
             let why = network(text).unwrap_err();
@@ -259,7 +261,7 @@ mod tests {
         assert_eq!(
             text_of(&document),
             "udp 10.0.0.7:4000 and 192.0.2.1:53\nand 2 more\n\
-             guard: 2 flows ended, 1 are known still, or again\n\
+             guard: 2 flows ended, 1 are still or again known\n\
              other: which flows ended is not known: it stops\n"
         );
         assert!(!is_done(&document));

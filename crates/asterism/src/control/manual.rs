@@ -1,4 +1,4 @@
-//! `asterism block` and `asterism unblock`: an operator blocks a source manually, or lifts its block before its time.
+//! `asterism block` and `asterism unblock`: an operator blocks a source, or lifts a block early.
 
 use std::net::IpAddr;
 
@@ -16,16 +16,16 @@ use crate::config::value::{self, show_duration};
 use crate::output::{Output, Schema};
 use crate::run::manual::{BlockingDocument, RefusedDocument, UnblockingDocument};
 
-/// What `asterism block` is reported.
+/// The arguments of `asterism block`.
 #[derive(Args, Clone, Debug)]
 pub struct BlockArguments {
-    /// Whose packets are dropped, such as 192.0.2.7 or 2001:db8::7
+    /// The source whose packets are dropped, such as 192.0.2.7 or 2001:db8::7
     #[arg(value_parser = address)]
     pub address: IpAddr,
-    /// For how long: 1s to 7d, such as 10m or 2h
+    /// The block's duration: 1s to 7d, such as 10m or 2h
     #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
     pub seconds: u32,
-    /// By this function, or stage of a chain, alone; without it by each that blocks
+    /// Only at this function or stage of a chain; without this option at each that blocks
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
     /// At which host.
@@ -33,13 +33,13 @@ pub struct BlockArguments {
     pub which: Which,
 }
 
-/// What `asterism unblock` is reported.
+/// The arguments of `asterism unblock`.
 #[derive(Args, Clone, Debug)]
 pub struct UnblockArguments {
-    /// Whose packets are let through again, and whose connections
+    /// The address whose packets and connections are let through again
     #[arg(value_parser = address)]
     pub address: IpAddr,
-    /// By this function, or stage of a chain, alone; without it by each that blocks
+    /// Only at this function or stage of a chain; without this option at each that blocks
     #[arg(long, value_name = "NAME")]
     pub function: Option<String>,
     /// At which host.
@@ -62,7 +62,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
     let instead = "write an address such as 192.0.2.7 or 2001:db8::7";
     match text.parse::<IpAddr>() {
         Ok(address) if address.is_multicast() => {
-            Err(format!("no packet is from a multicast address: {instead}"))
+            Err(format!("a multicast address is never a source: {instead}"))
         }
         Ok(address) if address.to_canonical() != address => Err(format!(
             "no packet has an IPv4 address in this form: write {}",
@@ -77,7 +77,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
                 "all that an address sends is blocked, whatever its port: write {}",
                 endpoint.ip()
             )),
-            Err(_) => Err(format!("this is no address: {instead}")),
+            Err(_) => Err(format!("not an address: {instead}")),
         },
     }
 }
@@ -132,7 +132,7 @@ pub fn unblock(arguments: &UnblockArguments, output: &mut Output<'_>) -> End {
     reported(to, output, UNBLOCK, is_done, unblocking_text)
 }
 
-/// Tells a host, and shows what became of it.
+/// Sends the request to a host, and shows the result.
 fn reported<D: Serialize + DeserializeOwned>(
     (which, request): (&Which, &Ask),
     output: &mut Output<'_>,
@@ -161,7 +161,7 @@ fn blocking_text(document: &BlockingDocument) -> String {
         .map(|block| format!("blocked: {}\n", line(block)));
     let refused = |refused: &RefusedDocument| {
         format!(
-            "{} does not say that it blocks {}: {}\n",
+            "{} has not confirmed the block of {}: {}\n",
             refused.function, document.source, refused.why
         )
     };
@@ -174,7 +174,7 @@ fn unblocking_text(document: &UnblockingDocument) -> String {
     let lifted = document
         .lifted
         .iter()
-        .map(|block| format!("not blocked any more: {}\n", line(block)));
+        .map(|block| format!("no longer blocked: {}\n", line(block)));
     let left = document
         .left
         .iter()
@@ -190,7 +190,7 @@ fn unblocking_text(document: &UnblockingDocument) -> String {
         .chain(document.refused.iter().map(refused))
         .collect();
     match text.is_empty() {
-        true => format!("nobody blocks {}\n", document.source),
+        true => format!("no function blocks {}\n", document.source),
         false => text,
     }
 }
@@ -208,8 +208,8 @@ mod tests {
             ("192.0.2.0/24", "`drop any from 192.0.2.0/24`"),
             ("192.0.2.7:80", "whatever its port: write 192.0.2.7"),
             ("[::1]:80", "write ::1"),
-            ("192.0.2", "no address: write"),
-            ("", "no address: write"),
+            ("192.0.2", "not an address: write"),
+            ("", "not an address: write"),
             ("224.0.0.1", "multicast"),
             ("ff02::1", "multicast"),
             ("::ffff:192.0.2.7", "write 192.0.2.7"),
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(
             text,
             "blocked: 192.0.2.7 by guard, until 2024-12-31T23:59:59Z, 600 s more: manually\n\
-             scan does not say that it blocks 192.0.2.7: it has no room\n"
+             scan has not confirmed the block of 192.0.2.7: it has no room\n"
         );
         let document = UnblockingDocument {
             source,
@@ -277,7 +277,7 @@ mod tests {
         };
         assert_eq!(
             unblocking_text(&document),
-            "not blocked any more: 192.0.2.7 by guard, until 2024-12-31T23:59:59Z, 600 s more: line 3: block 10m tcp\n\
+            "no longer blocked: 192.0.2.7 by guard, until 2024-12-31T23:59:59Z, 600 s more: line 3: block 10m tcp\n\
              still blocked, or again: 192.0.2.7 by scan, until 2024-12-31T23:59:59Z, 600 s more: it scanned\n\
              whether 192.0.2.7 is blocked by scan is not known: it has no room\n"
         );
@@ -287,6 +287,6 @@ mod tests {
             refused: Vec::new(),
             ..document
         };
-        assert_eq!(unblocking_text(&nobody), "nobody blocks 192.0.2.7\n");
+        assert_eq!(unblocking_text(&nobody), "no function blocks 192.0.2.7\n");
     }
 }

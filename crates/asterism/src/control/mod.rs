@@ -29,31 +29,31 @@ use serde::{Deserialize, Serialize};
 use crate::run::flows::FlowFilter;
 use crate::run::traffic::Wanted;
 
-/// Bytes of a request at most, its end included.
+/// Maximum bytes of a request, its end included.
 pub const REQUEST_BYTES_MAX: usize = 4_096;
-/// The same of one that hands an epoch: in JSON each of its characters may take two.
+/// Maximum bytes of a request that hands an epoch: in JSON each of its characters may take two.
 pub const EPOCH_REQUEST_BYTES_MAX: usize = 2 * EPOCH_BYTES_MAX + 512;
-/// Bytes of an answer at most.
+/// Maximum bytes of an answer.
 pub const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// What a host can be asked.
+/// The requests to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// How it is.
+    /// The host's status.
     Status {
-        /// With a digest of every object, which costs a look at every entry.
+        /// With a digest of every object, which reads every entry.
         #[serde(default)]
         digests: bool,
     },
-    /// The next packets, one by one.
+    /// A trace of the next packets.
     Trace {
-        /// How many.
+        /// Number of packets.
         packets: usize,
-        /// Of which packet loop.
+        /// The packet loop.
         #[serde(default)]
         instance: usize,
-        /// How long to wait for them.
+        /// Time limit for the packets.
         within_ms: u64,
     },
     /// The entries with a key, or a value.
@@ -67,25 +67,25 @@ pub enum Ask {
         /// In this object only.
         #[serde(default)]
         object: Option<String>,
-        /// Of which packet loop.
+        /// The packet loop.
         #[serde(default)]
         instance: usize,
     },
-    /// What is known of web caches.
+    /// The digests of web caches.
     Digests {
-        /// And which hold the object of this URL.
+        /// With the caches that hold the object of this URL.
         #[serde(default)]
         url: Option<String>,
     },
-    /// A balancer's backends, who of them lives and how many flows each has.
+    /// A balancer's backends, with the health and number of flows of each.
     Backends,
-    /// Whom functions block.
+    /// The sources that functions block.
     Blocked,
     /// To block a source manually.
     Block {
         /// The source.
         source: IpAddr,
-        /// For how long.
+        /// The block's duration.
         seconds: u32,
         /// At this function or stage only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,38 +101,38 @@ pub enum Ask {
     },
     /// To end flows that a firewall knows.
     EndFlows {
-        /// Which.
+        /// The flows.
         filter: FlowFilter,
         /// At this function or stage only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         function: Option<String>,
     },
-    /// A firewall's rules, and how often each decided.
+    /// A firewall's rules, with the number of decisions of each.
     Rules,
-    /// What the hosts see of traffic.
+    /// The cluster's traffic.
     Traffic(Wanted),
-    /// To write what it has of an object again, for all others.
+    /// To write the host's copy of an object again, for all others.
     Repair {
         /// The object.
         object: String,
         /// These of its parts only.
         #[serde(default)]
         parts: Option<Vec<u8>>,
-        /// And to have all others remove what they have of these and this host has not.
+        /// With removal, by all others, of the entries that this host lacks.
         #[serde(default)]
         remove: bool,
     },
-    /// To go over to an epoch: [`asterism_orchestrator::epochs::Request`].
+    /// To change to an epoch: [`asterism_orchestrator::epochs::Request`].
     Epoch {
-        /// The cluster that it is for.
+        /// The epoch's cluster.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cluster: Option<String>,
-        /// The epoch, as its file has it.
+        /// The epoch, in the form of its file.
         text: String,
     },
     /// To read no more packets.
     Drain,
-    /// To read its configuration again.
+    /// To re-read the configuration.
     Reload,
     /// To stop as for SIGTERM.
     Stop,
@@ -141,13 +141,13 @@ pub enum Ask {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// What was asked for.
+    /// The result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<serde_json::Value>,
-    /// Why it is not there.
+    /// The error, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The same in a word, where a program may go by it.
+    /// The error as a word, where programs depend on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Refusal>,
 }

@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Where sockets are that the configuration does not name.
+/// The folder of sockets that the configuration does not name.
 pub const FOLDER: &str = "/run/asterism";
 
-/// How often a place is looked at that is about to be free, and how many times.
+/// Interval and number of checks of a place that is about to become free.
 const FREE_TRIED_EVERY: Duration = Duration::from_millis(5);
 const FREE_TRIES_MAX: u32 = 2_000;
 
-/// A place that this process holds until it ends, however it ends.
+/// A place that this process holds until the process ends, in whatever manner.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
-    /// Its lock goes with the process.
+    /// The lock ends with the process.
     _lock: File,
     listener: UnixListener,
 }
@@ -30,13 +30,13 @@ impl Place {
     /// Takes the place.
     ///
     /// # Errors
-    /// Another process holds it, or the file system refuses; in words. Nothing changed.
+    /// Another process holds the place, or the file system refuses. Nothing changed.
     pub fn take(path: &Path) -> Result<Place, String> {
         let name = path.display();
         if path.parent() == Some(Path::new(FOLDER)) {
             let made = DirBuilder::new().mode(0o700).recursive(true).create(FOLDER);
             made.map_err(|error| format!(
-                "the host was not started: {FOLDER} cannot be made: {error}; make it, or name another place with control in [host]"
+                "the host was not started: {FOLDER} cannot be made: {error}; make the folder, or name another place with control in [host]"
             ))?;
         }
         let mut lock_name = path.as_os_str().to_owned();
@@ -49,19 +49,19 @@ impl Place {
             .mode(0o600)
             .open(&lock_name)
             .map_err(|error| format!(
-                "the host was not started: {name}.lock cannot be made: {error}; name a place that it may write to with control in [host]"
+                "the host was not started: {name}.lock cannot be made: {error}; name a place that the host may write to with control in [host]"
             ))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut holder = String::new();
             let _ = (&mut lock).take(32).read_to_string(&mut holder);
             return Err(format!(
-                "the host was not started: another process ({}) runs as this member and holds {name}; stop it first, or start this one as another member",
+                "the host was not started: another process ({}) runs as this member and holds {name}; stop that process first, or start this host as another member",
                 holder.trim()
             ));
         }
         let _ = lock.set_len(0);
         let _ = write!(lock, "pid {}", std::process::id());
-        // Nobody holds it: what is there is left of a process that was killed.
+        // No process holds the place: an existing socket is left over from a killed process.
         let _ = fs::remove_file(path);
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let listener = UnixListener::bind(path);
@@ -76,7 +76,7 @@ impl Place {
         })
     }
 
-    /// Where it is.
+    /// The path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -91,8 +91,8 @@ impl Place {
     }
 }
 
-/// Waits until nobody holds the place, some ten seconds at most: a host that said that it stopped ends a moment later,
-/// and anyone who starts the next one must not come before.
+/// Waits until no process holds the place, some ten seconds at most: a host that reported its stop ends a moment later, and the
+/// next host must not start before.
 pub fn wait_until_free(path: &Path) {
     let mut lock_name = path.as_os_str().to_owned();
     lock_name.push(".lock");
@@ -142,7 +142,7 @@ mod tests {
         drop(place);
         waiting.join().unwrap();
         assert!(!path.exists());
-        // As a killed process leaves it.
+        // The state after a killed process.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let place = Place::take(&path).unwrap();

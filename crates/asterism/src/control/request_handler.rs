@@ -1,4 +1,4 @@
-//! What a request is answered with, and by which one: from what can be seen of the host, by an instance, or by the main thread.
+//! Answers requests: from the host's published statistics, by an instance, or by the main thread.
 
 use std::fmt;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -27,39 +27,39 @@ use crate::run::traffic;
 use crate::run::worker::TRACED_MAX;
 use crate::view::View;
 
-/// How long an instance may take to write a table again.
+/// Time limit for an instance to write a table again.
 const REPAIR_MAX: Duration = Duration::from_secs(50);
-/// Commands that wait for the main thread at most.
+/// Maximum number of commands that wait for the main thread.
 pub const COMMANDS_MAX: usize = 4;
-/// How long the main thread has for a command. A stop takes longer, and says at once that it begins.
+/// Time limit for the main thread's commands. A stop takes longer, and is acknowledged when it begins.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
-/// How long a trace may wait for packets.
+/// Maximum time that a trace waits for packets.
 const TRACE_MAX: Duration = Duration::from_secs(60);
-/// How often, and how many times, no matter who asks a host that starts looks whether it runs.
+/// Interval and number of checks whether a starting host runs, for each request.
 const STARTING_TRIED_EVERY: Duration = Duration::from_millis(10);
 const STARTING_TRIES_MAX: u32 = 200;
 
-/// What only the main thread can do.
+/// A command that only the main thread can carry out.
 #[derive(Debug)]
 pub struct Command {
     kind: CommandKind,
     reply: SyncSender<Result<Value, Refused>>,
 }
 
-/// What only the main thread can do.
+/// A command that only the main thread can carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandKind {
-    /// To go over to an epoch.
+    /// To change to an epoch.
     Hand(EpochFile),
     /// To read no more packets.
     Drain,
-    /// To read the configuration again.
+    /// To re-read the configuration.
     Reload,
     /// To stop.
     Stop,
 }
 
-/// Why something was not done: a sentence, and where a caller may go by it, a word.
+/// The reason of a refusal: a sentence and, where callers depend on the reason, a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     reason: Option<Refusal>,
@@ -88,10 +88,10 @@ impl fmt::Display for Refused {
     }
 }
 
-/// What was asked for, as the answer has it.
+/// The result in the form of an answer.
 ///
 /// # Errors
-/// It has no form in JSON.
+/// The result has no form in JSON.
 pub fn in_json(result: &impl Serialize) -> Result<Value, Refused> {
     serde_json::to_value(result).map_err(|error| error.to_string().into())
 }
@@ -103,25 +103,25 @@ impl Command {
         &self.kind
     }
 
-    /// Says how it went.
+    /// Reports the result.
     pub fn answer(self, result: Result<Value, Refused>) {
-        // Anyone who asked may have gone.
+        // The caller may have disconnected.
         let _ = self.reply.try_send(result);
     }
 }
 
-/// What requests are answered from.
+/// The sources of answers.
 #[derive(Debug)]
 pub struct RequestHandler {
-    /// The cluster that the host is of.
+    /// The host's cluster.
     cluster: Cluster,
-    /// The host, once its threads run, and where it is informed what is to be logged.
+    /// The host, once its threads run, and the channel for its log events.
     host: OnceLock<(Arc<View>, SyncSender<Event>)>,
     commands: SyncSender<Command>,
 }
 
 impl RequestHandler {
-    /// Before the host runs: it can be handed epochs, and be stopped.
+    /// The state before the host runs: the host accepts epochs, and can be stopped.
     #[must_use]
     pub fn new(cluster: Cluster, commands: SyncSender<Command>) -> RequestHandler {
         RequestHandler {
@@ -131,22 +131,22 @@ impl RequestHandler {
         }
     }
 
-    /// The host runs, and can be looked at. What others have it do is asked to `events`.
+    /// Called when the host runs: requests may now query it. Requests that change the host go to `events`.
     pub fn open(&self, view: Arc<View>, events: SyncSender<Event>) {
-        // It is said once.
+        // Called once.
         let _ = self.host.set((view, events));
     }
 
     /// Answers a request.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason of the refusal.
     pub fn answer(&self, ask: Ask) -> Result<Value, Refused> {
         match ask {
             Ask::Epoch { cluster, text } => self.hand(cluster.as_deref(), &text),
             Ask::Drain => self.command(CommandKind::Drain, COMMAND_MAX),
             Ask::Reload => self.command(CommandKind::Reload, COMMAND_MAX),
-            // As long as the longest `drain_max`, and what follows it.
+            // The longest `drain_max`, and the work that follows it.
             Ask::Stop => self.command(CommandKind::Stop, Duration::from_secs(700)),
             Ask::Status { digests } => in_json(&self.view()?.status(digests)),
             Ask::Trace {
@@ -203,12 +203,12 @@ impl RequestHandler {
         }
     }
 
-    /// What can be seen of the host.
+    /// The view of the host.
     fn view(&self) -> Result<&View, Refused> {
         Ok(self.host()?.0)
     }
 
-    /// The same, with where its events go. Its threads start within a moment; a host that waits to be named has none.
+    /// The view, with the channel of the host's events. Threads start within a moment; a host that awaits its epoch has none.
     fn host(&self) -> Result<(&View, &SyncSender<Event>), Refused> {
         for _ in 0..STARTING_TRIES_MAX {
             if let Some((view, events)) = self.host.get() {
@@ -217,7 +217,7 @@ impl RequestHandler {
             std::thread::park_timeout(STARTING_TRIED_EVERY);
         }
         Err(
-            "the host does not run yet: it starts, or waits to be named by an epoch; see its log"
+            "the host does not run yet: it starts, or waits for an epoch that names it; see its log"
                 .into(),
         )
     }
@@ -239,13 +239,15 @@ impl RequestHandler {
         result.map_err(|_| busy("the host has not answered; see its log"))?
     }
 
-    /// Reads an epoch that is handed in, as its file is read, and has the main thread take it.
+    /// Parses a handed epoch like its file, and passes it to the main thread.
     fn hand(&self, cluster: Option<&str>, text: &str) -> Result<Value, Refused> {
         let name = &self.cluster.name;
         if let Some(other) = cluster.filter(|other| other != name) {
             return Err(Refused::new(
                 Refusal::OtherCluster,
-                format!("the epoch is for the cluster \"{other}\", and this host is of \"{name}\""),
+                format!(
+                    "the epoch is for the cluster \"{other}\", but this host belongs to \"{name}\""
+                ),
             ));
         }
         if self.cluster.epochs.is_none() {
@@ -319,7 +321,7 @@ fn repair(
     let audited = view.channel().audit.objects.clone();
     if !audited.iter().any(|&(known, _)| known == object) {
         return Err(
-            "this object is not shared, or is of a kind that is not audited (pools, token buckets in escrow): there is nothing to repair".into(),
+            "this object cannot be repaired: it is not shared, or its kind is not audited (pools, token buckets in escrow)".into(),
         );
     }
     let leaves = parts.map_or(LeafSet::ALL, LeafSet::from_iter);

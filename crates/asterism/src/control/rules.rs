@@ -1,4 +1,4 @@
-//! `asterism rules`: a firewall's rules, and how often each decided.
+//! `asterism rules`: a firewall's rules, and the number of new flows that each decided.
 
 use clap::Args;
 
@@ -9,10 +9,10 @@ use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::rules::RulesDocument;
 
-/// What `asterism rules` is reported.
+/// The arguments of `asterism rules`.
 #[derive(Args, Clone, Debug)]
 pub struct RulesArguments {
-    /// Only rules that decided on nothing
+    /// Only rules that decided no flow
     #[arg(long)]
     pub unused: bool,
     /// Which host.

@@ -1,4 +1,4 @@
-//! Answers at the control socket: a thread that accepts, and one for each of a few connections.
+//! The server of the control socket: a thread that accepts, and a thread for each of a few connections.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ use super::{Answer, Ask, EPOCH_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
 
 /// Connections at a time. A new one takes the place of the oldest that waits for a request; if all are being answered it is closed.
 const CONNECTIONS_MAX: usize = 8;
-/// How long a connection may be silent, or not take its answer.
+/// Maximum time that a connection may be silent, or leave its answer unread.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Starts the thread that answers. It ends with the process.
+/// Starts the server's thread, which ends with the process.
 ///
 /// # Errors
-/// No thread or descriptor could be had.
+/// No thread or descriptor is available.
 pub fn start(place: &Place, request_handler: Arc<RequestHandler>) -> std::io::Result<()> {
     let listener = place.listener()?;
     let thread = std::thread::Builder::new().name("control".into());
@@ -43,7 +43,7 @@ fn refuse(mut stream: &UnixStream, error: &str) -> std::io::Result<()> {
     stream.write_all((serde_json::to_string(&answer)? + "\n").as_bytes())
 }
 
-/// Answers the requests of one connection until it ends, is silent too long, or says nonsense.
+/// Answers the requests of a connection until it ends, is silent too long, or sends a malformed request.
 fn serve(
     stream: &UnixStream,
     open: &Open,
@@ -54,7 +54,7 @@ fn serve(
     let mut input = BufReader::new(stream);
     loop {
         open.waits();
-        // An epoch may be long: its room is given back with it.
+        // An epoch may be long, so its memory is freed with it.
         let mut line = Vec::new();
         let mut bounded = (&mut input).take(EPOCH_REQUEST_BYTES_MAX as u64);
         match bounded.read_until(b'\n', &mut line) {
@@ -63,7 +63,7 @@ fn serve(
             Err(error) if error.kind() == ErrorKind::WouldBlock && !line.is_empty() => {
                 return refuse(
                     stream,
-                    &format!("the request was cut short: nothing came for {SILENCE_MAX:?}"),
+                    &format!("the request was cut short: nothing was received for {SILENCE_MAX:?}"),
                 );
             }
             Err(error) => return Err(error),
@@ -72,7 +72,7 @@ fn serve(
         if !is_whole && line.len() < EPOCH_REQUEST_BYTES_MAX {
             return refuse(
                 stream,
-                "the request was cut short: a request is one line, with its end",
+                "the request was cut short: a request is one line, with its end of line",
             );
         }
         if !is_whole {
@@ -90,18 +90,18 @@ fn serve(
     }
 }
 
-/// Reads a line. A long one can only be an epoch: of anything else no more than a beginning is made sense of.
+/// Reads a line. A long line can only be an epoch: of any other request only a bounded beginning is parsed.
 fn read_request(line: &[u8]) -> Result<Ask, Refused> {
     if line.len() > REQUEST_BYTES_MAX {
         let handed: Handed = serde_json::from_slice(line).map_err(|error| {
-            format!("a request of more than {REQUEST_BYTES_MAX} bytes hands an epoch, and this is none: {error}")
+            format!("a request of more than {REQUEST_BYTES_MAX} bytes hands an epoch, and this request does not: {error}")
         })?;
         return Ok(Ask::Epoch {
             cluster: handed.cluster,
             text: handed.text,
         });
     }
-    serde_json::from_slice(line).map_err(|error| format!("this is no request: {error}").into())
+    serde_json::from_slice(line).map_err(|error| format!("malformed request: {error}").into())
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
         assert!(read_request(br#"{"do":"epoch","text":"x","force":true}"#).is_err());
     }
 
-    /// Requests that are cut, turned and repeated: each is read or refused, and what is read as an epoch is one when it is written again.
+    /// Requests that are cut, changed and repeated: each is parsed or refused, and a parsed epoch survives being written again.
     #[test]
     fn damaged_requests_are_read_or_refused() {
         let text = "epoch = 3\n[members]\na = 1\n# \u{e9}\\\"\n";

@@ -1,4 +1,4 @@
-//! Traced packets as people and programs see them. Imports the engine's records and the packets' own way of showing a flow.
+//! Traced packets, as text and as documents.
 
 use asterism_engine::{TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
 use asterism_function::Reason;
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::view::{Names, Own};
 
-/// A packet that was looked at.
+/// A traced packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedDocument {
-    /// The port that it came by.
+    /// The port of arrival.
     pub port: String,
     /// Its length in bytes.
     pub length: usize,
-    /// What it was, in a line.
+    /// A line that describes the packet on arrival.
     pub packet: String,
-    /// What it was when it left; absent if it did not leave at once.
+    /// A line that describes the packet as it left; absent if it did not leave immediately.
     pub left_as: Option<String>,
-    /// What was asked and written, in order.
+    /// The reads and writes, in order.
     pub steps: Vec<String>,
-    /// What became of it.
+    /// The packet's end.
     pub end: String,
     /// Packets that the function emitted for it.
     pub emitted: u64,
-    /// Bytes of operations that the others will be reported.
+    /// Bytes of operations for the other members.
     pub logged_bytes: u64,
-    /// What the call cost in nanoseconds, tracing included.
+    /// The cost of the call in nanoseconds, tracing included.
     pub cost_ns: u64,
 }
 
@@ -102,7 +102,7 @@ fn stage_end(end: &TracedStageEnd, own: &Own) -> String {
     }
 }
 
-/// A packet in a line.
+/// A packet as a line.
 fn summary(bytes: &[u8]) -> String {
     let mut copy = bytes.to_vec();
     match Packet::parse(&mut copy) {

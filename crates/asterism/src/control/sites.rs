@@ -1,4 +1,4 @@
-//! The sites in `status`: who is each one's relay, and whether what is for all goes by it.
+//! The sites in `status`: the relay of each site, and whether datagrams for all members go through it.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::view::Names;
 
-/// The sites, as this host sees them.
+/// The sites, in this host's view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SitesDocument {
-    /// Each of them, in the order of their first members; none where members have no sites.
+    /// The sites in the order of their first members; none where members have no sites.
     pub sites: Vec<SiteDocument>,
-    /// Times that a relay, or a member behind one, was silent, so that this host passed it by.
+    /// Number of times that this host bypassed a relay because the relay, or a member behind it, was silent.
     pub relay_fallbacks: u64,
-    /// How many datagrams this host keeps as a relay, for members of its site that lack them.
+    /// Number of datagrams that this host keeps as a relay, for members of its site that lack them.
     #[serde(default)]
     pub relay_keeps: u64,
     /// Their bytes.
     #[serde(default)]
     pub relay_keeps_bytes: u64,
-    /// What was counted of relays.
+    /// Counters of relays.
     pub relay: BTreeMap<String, u64>,
 }
 
@@ -34,17 +34,17 @@ pub struct SiteDocument {
     pub own: bool,
     /// Its members that take part in the epoch.
     pub members: u64,
-    /// Its relay by the epoch; none if nobody of the site takes part.
+    /// Its relay by the epoch; none if no member of the site takes part.
     pub relay: Option<String>,
-    /// Whether what is for all goes there by the relay; of the own site, whether its relay carries this host's acknowledgements to the
-    /// others, or is this host.
+    /// Whether datagrams for all members go to the site through the relay; of the own site, whether the relay is this host, or
+    /// carries this host's acknowledgements to the other sites.
     pub relayed: bool,
-    /// Members that this host sends straight what is for all, because the relay or they are silent.
+    /// Members to which this host sends directly the datagrams for all, because they or the relay are silent.
     pub direct: u64,
 }
 
 impl SitesDocument {
-    /// Of a host's snapshot.
+    /// The document of a host's snapshot.
     #[must_use]
     pub fn new(channel: &ChannelSnapshot, names: &Names) -> SitesDocument {
         let name = |member: MemberId| {
@@ -77,13 +77,13 @@ impl SitesDocument {
     }
 }
 
-/// The sites in lines; nothing where there are none.
+/// The sites as lines; empty without sites.
 #[must_use]
 pub fn sites_text(document: &SitesDocument, host: &str) -> String {
     let mut text = String::new();
     for site in &document.sites {
         let way = match (&site.relay, site.own, site.relayed) {
-            (None, ..) => "nobody of it takes part".to_owned(),
+            (None, ..) => "no member takes part".to_owned(),
             (Some(relay), true, _) if relay == host => format!(
                 "this host is its relay and keeps {} datagrams ({} bytes)",
                 document.relay_keeps, document.relay_keeps_bytes
@@ -94,15 +94,15 @@ pub fn sites_text(document: &SitesDocument, host: &str) -> String {
                     "{relay} is its relay and silent: this host's acknowledgements cross one by one"
                 )
             }
-            (Some(relay), false, true) if site.direct == 0 => format!("by {relay}"),
+            (Some(relay), false, true) if site.direct == 0 => format!("through {relay}"),
             (Some(relay), false, true) => {
                 format!(
-                    "by {relay}, and straight to {} that hear nothing by it",
+                    "through {relay}, and directly to {} that receive nothing through it",
                     site.direct
                 )
             }
             (Some(relay), false, false) => {
-                format!("{relay} is silent: straight to each of {}", site.direct)
+                format!("{relay} is silent: directly to each of {}", site.direct)
             }
         };
         let own = if site.own { ", this host's" } else { "" };
@@ -144,10 +144,10 @@ mod tests {
             relay: BTreeMap::new(),
         };
         let expected = "site west, this host's, 3 members: this host is its relay and keeps 12 datagrams (3400 bytes)\n\
-            site east, 3 members: by d\n\
-            site north, 3 members: by g, and straight to 1 that hear nothing by it\n\
-            site south, 3 members: j is silent: straight to each of 3\n\
-            site moon, 3 members: nobody of it takes part\n";
+            site east, 3 members: through d\n\
+            site north, 3 members: through g, and directly to 1 that receive nothing through it\n\
+            site south, 3 members: j is silent: directly to each of 3\n\
+            site moon, 3 members: no member takes part\n";
         assert_eq!(sites_text(&document, "a"), expected);
         let other = sites_text(&document, "b");
         assert!(other.starts_with("site west, this host's, 3 members: a is its relay\n"));

@@ -1,4 +1,4 @@
-//! `asterism traffic`: what the hosts of a cluster see together, where the function is a monitor.
+//! `asterism traffic`: the traffic that all hosts of a cluster see together, where the function is a monitor.
 
 use std::net::IpAddr;
 
@@ -14,16 +14,16 @@ use crate::run::traffic::{
 };
 use crate::table::Table;
 
-/// What `asterism traffic` is reported.
+/// The arguments of `asterism traffic`.
 #[derive(Args, Clone, Debug)]
 pub struct TrafficArguments {
-    /// How many flows, hosts and edges of each kind
+    /// Number of flows, hosts and edges of each kind
     #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX as u64))]
     pub count: u64,
-    /// Only what this address takes part in
+    /// Only traffic of this address
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<IpAddr>,
-    /// The interval that goes on, instead of the last one that is over
+    /// The current interval, instead of the last complete interval
     #[arg(long)]
     pub now: bool,
     /// Which host.
@@ -87,7 +87,7 @@ fn traffic_text(traffic: &TrafficDocument) -> String {
     }
     if *unrecorded > 0 {
         text.push_str(&format!(
-            "there was no room for {unrecorded} packets' flows or edges since the start: some may be missing below\n"
+            "tables were full for the flows or edges of {unrecorded} packets since the start: some may be missing below\n"
         ));
     }
     let mut section = |title: &str, table: Option<Table>| {
@@ -138,7 +138,7 @@ fn traffic_text(traffic: &TrafficDocument) -> String {
         );
     }
     let title = format!(
-        "who sends to most others ({} hosts, {} edges)",
+        "hosts that send to most others ({} hosts, {} edges)",
         hosts.count, hosts.links
     );
     section(&title, hosts_table(&hosts.by_out_degree));
@@ -347,7 +347,7 @@ mod tests {
             "10.0.0.1 > 192.0.2.9   77 B",
             "ALARM since 2026-11-24T12:00:07Z: 10.0.0.1 sends to 250 others",
             "ALARM since 2026-11-24T12:00:07Z: 250 others send to 10.0.0.1",
-            "there was no room for 5 packets' flows or edges since the start: some may be missing below",
+            "tables were full for the flows or edges of 5 packets since the start: some may be missing below",
         ] {
             assert!(text.lines().any(|one| one == line), "{line:?} of:\n{text}");
         }

@@ -1,4 +1,4 @@
-//! `asterism epoch`: shows the file of epochs, or writes the next one into it, and hands it to hosts that run here.
+//! `asterism epoch`: shows the epoch file, writes the next epoch into it, and hands the epoch to hosts that run here.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::command_line::End;
 use crate::config::Config;
 use crate::output::{Output, Schema};
 
-/// What `asterism epoch` is reported.
+/// The arguments of `asterism epoch`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// The configuration file; `epochs` in its cluster section names the file
@@ -21,25 +21,25 @@ pub struct Arguments {
     /// Write the first epoch: all members, in their first incarnations
     #[arg(long, conflicts_with_all = ["without", "again", "founding"])]
     pub first: bool,
-    /// Write the next epoch, without this member: it has left, or is dead, or is to stop
+    /// Write the next epoch without this member, which has left, is dead, or shall stop
     #[arg(long, value_name = "NAME")]
     pub without: Vec<String>,
-    /// With --without: the processes of those members are known to have ended, so others may have their ports one idle time later
+    /// With --without: the processes of those members are known to have ended, so others get their ports one idle time later
     #[arg(long, requires = "without")]
     pub fenced: bool,
-    /// Write the next epoch, with a new incarnation of this member: it was restarted, or comes back
+    /// Write the next epoch with a new incarnation of this member, which was restarted or comes back
     #[arg(long, value_name = "NAME")]
     pub again: Vec<String>,
-    /// Write the next epoch, in which all restart with nothing but what they saved
+    /// Write the next epoch, in which all members restart with only their saved state
     #[arg(long)]
     pub founding: bool,
-    /// Hand the epoch to the hosts of CONFIG that run on this machine, over their control sockets, and say what each has in force
+    /// Hand the epoch to the hosts of CONFIG that run on this machine, over their control sockets, and show the epoch in force at each
     #[arg(long)]
     pub hand: bool,
-    /// With --hand: to this member's host only
+    /// With --hand: hand the epoch to this member's host only
     #[arg(long, value_name = "NAME", requires = "hand")]
     pub member: Option<String>,
-    /// With --hand: the epoch in this file, or - for standard input, instead of the file that CONFIG names
+    /// With --hand: hand the epoch in this file, or - for standard input, instead of the file that CONFIG names
     #[arg(long, value_name = "FILE", requires = "hand", conflicts_with_all = ["first", "without", "again", "founding"])]
     pub file: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ pub struct EpochDocument {
     /// The epoch.
     #[serde(flatten)]
     pub epoch: EpochFile,
-    /// The hosts that it was handed to; absent if it was handed to none.
+    /// The hosts that received the epoch; absent if it was not handed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<HostDocument>>,
 }
@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
     };
     let functions = output.functions();
     let handed = || -> Result<EpochDocument, String> {
-        // A name that is none is found before anything is written.
+        // An unknown name is found before anything is written.
         let members = hand::members(arguments, &config)?;
         let document = next(arguments, &config)?;
         let hosts = arguments.hand.then(|| {
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
             }
             let end = document.hosts.as_deref().map_or(End::Done, hand::end);
             if end == End::File {
-                output.say("error: no host of this configuration runs on this machine: the epoch was handed to nobody\n");
+                output.say("error: no host of this configuration runs on this machine: the epoch was not handed to any host\n");
             }
             output.end(end)
         }
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
 fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String> {
     let cluster = &config.cluster;
     let path = cluster.epochs.as_ref().ok_or(
-        "[cluster] epochs names no file: add epochs = \"epoch.toml\", on all hosts, and members can come and go",
+        "[cluster] epochs names no file: add epochs = \"epoch.toml\" on all hosts, so that members can join and leave",
     )?;
     let path = check::key_path(&arguments.config, path);
     if let Some(file) = &arguments.file {
@@ -122,7 +122,7 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
     let epoch = if arguments.first {
         if path.exists() {
             return Err(format!(
-                "{} exists and was left as it is: the first epoch comes once. See --founding",
+                "{} exists and was not changed: a first epoch is written only once. See --founding",
                 path.display()
             ));
         }
@@ -132,11 +132,11 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
         let gone = |name: &String| now.left.contains_key(name);
         let is_news = arguments.founding || !arguments.again.is_empty();
         if arguments.fenced && !is_news && arguments.without.iter().all(gone) {
-            // They have left already; that they are dead is what is new.
+            // The members have left already; their death is the new fact.
             now.next_fenced(cluster, &arguments.without)?
         } else if changes {
             let mut without = arguments.without.clone();
-            // That who left earlier is dead may be said with other news.
+            // The death of members that left earlier may be noted together with other changes.
             without.retain(|name| !arguments.fenced || !gone(name));
             let mut next = now.next(cluster, &without, &arguments.again, arguments.founding)?;
             if arguments.fenced {
@@ -171,7 +171,7 @@ fn describe(document: &EpochDocument) -> String {
     let epoch = &document.epoch;
     let mut text = format!("Epoch {}", epoch.epoch);
     if epoch.is_founding() {
-        text.push_str(", in which all start with nothing but what they saved");
+        text.push_str(", in which all start with only their saved state");
     }
     text.push('\n');
     for (name, incarnation) in &epoch.members {
@@ -191,15 +191,19 @@ fn describe(document: &EpochDocument) -> String {
         holders.sort_unstable();
         holders.dedup();
         text.push_str(&format!(
-            "  ports of {name} fall to {} since epoch {}\n",
+            "  ports of {name} are held by {} since epoch {}\n",
             holders.join(", "),
             held.since
         ));
     }
     if document.written {
         let then = match document.hosts {
-            Some(_) => "Hosts elsewhere need it too: copy it, or hand it to them there.",
-            None => "Copy it to every host: each puts it in force within a second.",
+            Some(_) => {
+                "Hosts elsewhere need this epoch too: copy the file, or hand the epoch to them there."
+            }
+            None => {
+                "Copy the file to every host: each host puts the epoch in force within a second."
+            }
         };
         text.push_str(&format!("Written to {}. {then}\n", document.file));
         if epoch
@@ -208,7 +212,7 @@ fn describe(document: &EpochDocument) -> String {
             .any(|name| !epoch.fenced.contains_key(name))
         {
             text.push_str(
-                "Ports of who left stay unused until it is known to be dead (--without NAME --fenced), or its lease has run out (port_lease).\n",
+                "Ports of a member that left stay unused until the member is known to be dead (--without NAME --fenced), or its lease has run out (port_lease).\n",
             );
         }
     }

@@ -1,4 +1,4 @@
-//! `asterism epoch CONFIG --hand`: an epoch to hosts that run on this machine, all at the same time, and what each says of it.
+//! `asterism epoch CONFIG --hand`: hands an epoch to the hosts on this machine simultaneously, and shows each host's answer.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::config::Config;
 use crate::config::functions::Functions;
 use crate::{check, run};
 
-/// How long a host has to have an epoch on its disk and in force.
+/// Time limit for a host to write an epoch to disk and put it in force.
 const WITHIN: Duration = Duration::from_secs(15);
 
-/// What became of handing an epoch to a host.
+/// The result of handing an epoch to a host.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostDocument {
     /// The member.
@@ -28,33 +28,33 @@ pub struct HostDocument {
     pub socket: Option<String>,
     /// `in-force`, `begins`, `waits`, `ends`, `refused`, `absent` or `unknown`.
     pub outcome: &'static str,
-    /// The epoch that it has then, if it says so.
+    /// The epoch of the host afterwards, if reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u32>,
-    /// Whether it was news to it.
+    /// Whether the epoch was new to the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
-    /// Microseconds from handing it until the host's answer.
+    /// Microseconds from the request to the host's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
-    /// Why it was refused, in a word.
+    /// The reason of a refusal, as a word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// What is to be said of it beside that.
+    /// A sentence with details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// The members to whose hosts it is to be handed, if they run here.
+/// The members whose hosts receive the epoch, if they run here.
 ///
 /// # Errors
-/// A member that is none.
+/// A name that is not a member.
 pub(super) fn members(arguments: &Arguments, config: &Config) -> Result<Vec<String>, String> {
     let cluster = &config.cluster;
     Ok(match &arguments.member {
         Some(name) if cluster.member(name).is_none() => {
             return Err(format!(
-                "{name} is no member: [cluster] members lists {}",
+                "{name} is not a member: [cluster] members lists {}",
                 cluster.members.join(", ")
             ));
         }
@@ -80,7 +80,7 @@ pub(super) fn hand(
             Ok((None, report)) => {
                 let mistakes = report.errors();
                 let why = format!(
-                    "the configuration is refused for it: {mistakes} mistakes; see `asterism check --member {member}`"
+                    "the member's configuration is refused: {mistakes} mistakes; see `asterism check --member {member}`"
                 );
                 return HostDocument::unknown(member, None, why);
             }
@@ -92,21 +92,22 @@ pub(super) fn hand(
         let took = clock.now().since(start);
         HostDocument::of(member, socket, said, took)
     };
-    // All at once: members of different epochs refuse each other until the last one is there.
+    // Simultaneously: members of different epochs refuse each other until the last member has the new epoch.
     std::thread::scope(|scope| {
         let threads: Vec<_> = members
             .iter()
             .map(|member| (member, scope.spawn(|| one(member))))
             .collect();
         let hosts = threads.into_iter().map(|(member, thread)| {
-            let failed = |_| HostDocument::unknown(member, None, "handing it failed".to_owned());
+            let failed =
+                |_| HostDocument::unknown(member, None, "the epoch could not be handed".to_owned());
             thread.join().unwrap_or_else(failed)
         });
         hosts.collect()
     })
 }
 
-/// How a command ends that handed an epoch to these.
+/// The exit code of a command that handed an epoch to these hosts.
 pub(super) fn end(hosts: &[HostDocument]) -> End {
     if hosts.iter().all(|host| host.outcome == "absent") {
         return End::File;
@@ -183,9 +184,12 @@ impl fmt::Display for HostDocument {
                 "epoch {epoch} is in force, {:.1} ms after it was handed",
                 self.took_us.unwrap_or_default() as f64 / 1e3
             )?,
-            "in-force" => write!(f, "epoch {epoch} is in force, and was before")?,
-            "begins" => write!(f, "it waited to be named, and begins with epoch {epoch}")?,
-            "waits" => write!(f, "it has epoch {epoch}, and waits to be named still")?,
+            "in-force" => write!(f, "epoch {epoch} was in force already")?,
+            "begins" => write!(f, "it begins with epoch {epoch}, which names it")?,
+            "waits" => write!(
+                f,
+                "it has epoch {epoch}, and still waits for an epoch that names it"
+            )?,
             "ends" => write!(f, "epoch {epoch} is on its disk, and it has stopped")?,
             "absent" => write!(f, "none runs here")?,
             "refused" => write!(f, "refused ({}): {why}", self.reason.unwrap_or_default())?,

@@ -3,7 +3,7 @@
 //! A host never guesses who is a member: it is reported, by a file that is the same on all hosts and that anyone who runs the cluster
 //! changes (`asterism epoch`). An incarnation is a number that a member is given for one start of its process; which one it used last
 //! is kept in a file of its own beside, so that none is used twice. `command.rs` is the command and `hand.rs` its way to hosts that
-//! run, `incarnation.rs` what a host that starts finds, `succession.rs` which epoch may follow which, where one is handed to it over the
+//! run, `start_decision.rs` the incarnation of a starting host, `succession.rs` which epoch may follow which, where one is handed to it over the
 //! control socket. Imports the placement's roster and the orchestrator's words for handing, and nothing of a running host.
 
 pub mod command;
@@ -27,40 +27,40 @@ use crate::config::Cluster;
 pub use start_decision::StartDecision;
 pub use succession::Step;
 
-/// What the file says of itself.
-const HEADING: &str = "# Who takes part in the cluster, and in which incarnation. Written by `asterism epoch`; the same on all hosts.\n";
+/// The file's first line.
+const HEADING: &str = "# The cluster's members and their incarnations. Written by `asterism epoch`; the same on all hosts.\n";
 
-/// An epoch as its file has it.
+/// An epoch in the form of its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EpochFile {
     /// Its number. Greater numbers are later.
     pub epoch: u32,
-    /// Whether all members restart, with nothing but what they saved.
+    /// Whether all members restart with only their saved state.
     #[serde(default)]
     pub founding: bool,
-    /// Who takes part, and in which incarnation.
+    /// The members that take part, and their incarnations.
     pub members: BTreeMap<String, u64>,
-    /// The last incarnation of who took part before.
+    /// The members that took part before, with their last incarnations.
     #[serde(default)]
     pub left: BTreeMap<String, u64>,
-    /// Of those, the incarnations whose processes are known to have ended.
+    /// The incarnations of those members whose processes are known to have ended.
     #[serde(default)]
     pub fenced: BTreeMap<String, u64>,
-    /// Who holds the ports of members that left at any time.
+    /// The holders of the ports of members that left at any time.
     #[serde(default)]
     pub ports: BTreeMap<String, HeldPorts>,
 }
 
-/// Who holds the ports that a member has by place.
+/// The holders of the ports that belong to a member by its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldPorts {
-    /// The epoch in which any of them changed hands last.
+    /// The epoch of the last change of holders.
     pub since: u32,
-    /// Who holds each of its partitions.
+    /// The holder of each partition.
     pub partitions: Vec<String>,
-    /// Who held any of them before.
+    /// Earlier holders of any partition.
     #[serde(default)]
     pub past: Vec<String>,
 }
@@ -69,22 +69,22 @@ impl EpochFile {
     /// Reads an epoch.
     ///
     /// # Errors
-    /// Why it is none, and what to do.
+    /// The mistake, and the cure.
     pub fn read(path: &Path, cluster: &Cluster) -> Result<EpochFile, String> {
         let name = path.display();
         let file = std::fs::File::open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(
-                "there is no file of epochs {name}: write the first with `asterism epoch CONFIG --first`, or copy that of the cluster"
+                "there is no epoch file {name}: write the first epoch with `asterism epoch CONFIG --first`, or copy the cluster's file"
             ),
-            _ => format!("cannot read the epochs in {name}: {error}"),
+            _ => format!("cannot read the epoch file {name}: {error}"),
         })?;
         EpochFile::read_from(file, &name.to_string(), cluster)
     }
 
-    /// Reads an epoch from what is not necessarily a file, with this name in what is said of it. Reads no more than an epoch may have.
+    /// Reads an epoch from a stream, which messages call `name`. Reads no more bytes than an epoch may have.
     ///
     /// # Errors
-    /// Why it is none, and what to do.
+    /// The mistake, and the cure.
     pub fn read_from(
         source: impl Read,
         name: &str,
@@ -94,19 +94,19 @@ impl EpochFile {
         source
             .take(EPOCH_BYTES_MAX as u64 + 1)
             .read_to_end(&mut bytes)
-            .map_err(|error| format!("cannot read the epochs in {name}: {error}"))?;
+            .map_err(|error| format!("cannot read the epoch file {name}: {error}"))?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-            format!("{name}:{line}: this is no text in UTF-8, so it is no epoch")
+            format!("{name}:{line}: an epoch is text in UTF-8, and this file is not")
         })?;
         EpochFile::parse(&text, name, cluster).map_err(|(_, why)| why)
     }
 
-    /// Reads an epoch's text, with this name in what is said of it.
+    /// Reads an epoch's text, which messages call `name`.
     ///
     /// # Errors
-    /// Why it is none, in a word and in a sentence.
+    /// The mistake, as a word and a sentence.
     pub fn parse(
         text: &str,
         name: &str,
@@ -115,7 +115,7 @@ impl EpochFile {
         let malformed = |why: String| (Refusal::Malformed, why);
         if text.len() > EPOCH_BYTES_MAX {
             return Err(malformed(format!(
-                "{name} is too long for an epoch, which has {EPOCH_BYTES_MAX} bytes at most"
+                "{name} is too long: an epoch has at most {EPOCH_BYTES_MAX} bytes"
             )));
         }
         let text = check::without_mark(text);
@@ -125,13 +125,13 @@ impl EpochFile {
                     .map_or(1, |before| before.matches('\n').count() + 1)
             });
             malformed(format!(
-                "{name}:{line}: {}; write epochs with `asterism epoch`, which keeps what the file must keep",
+                "{name}:{line}: {}; write epochs with `asterism epoch`, which keeps the required entries",
                 error.message()
             ))
         })?;
         if let Some(unknown) = file.names().find(|name| cluster.member(name).is_none()) {
             let why = format!(
-                "{name}: {unknown} is no member: [cluster] members lists {}",
+                "{name}: {unknown} is not a member: [cluster] members lists {}",
                 cluster.members.join(", ")
             );
             return Err((Refusal::OtherCluster, why));
@@ -141,7 +141,7 @@ impl EpochFile {
         Ok(file)
     }
 
-    /// The names of who takes part, and of who holds or held ports. Who left may have been taken from the configuration since.
+    /// The names of participants and of present and past holders of ports. A member that left may be gone from the configuration.
     fn names(&self) -> impl Iterator<Item = &String> {
         let ports = self.ports.iter();
         let holders = ports.flat_map(|(name, held)| {
@@ -161,21 +161,21 @@ impl EpochFile {
         for (name, incarnation) in &self.members {
             if *incarnation == 0 || self.left.get(name).is_some_and(|left| left >= incarnation) {
                 return Err(format!(
-                    "incarnation {incarnation} of {name} was used before: incarnations are counted from 1, and none twice"
+                    "incarnation {incarnation} of {name} was used before: incarnations are numbered from 1, and each is used once"
                 ));
             }
         }
         for (name, incarnation) in &self.fenced {
             if self.left.get(name) != Some(incarnation) {
                 return Err(format!(
-                    "incarnation {incarnation} of {name} is no last incarnation of a member that left: it cannot be fenced"
+                    "incarnation {incarnation} of {name} cannot be fenced: it is not the last incarnation of a member that left"
                 ));
             }
         }
         for (name, held) in &self.ports {
             if held.partitions.len() != PARTITIONS || held.since == 0 || held.since > self.epoch {
                 return Err(format!(
-                    "the ports of {name} lie in {PARTITIONS} partitions, which changed hands in an epoch up to this one"
+                    "the ports of {name} need {PARTITIONS} partitions, whose last change is in an epoch up to this one"
                 ));
             }
             if let Some(gone) = held
@@ -184,17 +184,19 @@ impl EpochFile {
                 .find(|holder| !self.members.contains_key(*holder))
             {
                 return Err(format!(
-                    "{gone} takes no part, and holds no ports of {name}: write epochs with `asterism epoch`, which deals them"
+                    "{gone} takes no part, so it cannot hold ports of {name}: write epochs with `asterism epoch`, which assigns ports"
                 ));
             }
             if !held.past.is_sorted() {
-                return Err(format!("who held ports of {name} before is not in order"));
+                return Err(format!(
+                    "the past holders of ports of {name} are not in order"
+                ));
             }
         }
         Ok(())
     }
 
-    /// Who holds what of pools.
+    /// The holders of the blocks of pools.
     #[must_use]
     pub fn assignment(&self, cluster: &Cluster) -> BlockAssignment {
         let member = |name: &String| cluster.member(name).map_or(0, |member| member.0);
@@ -219,7 +221,7 @@ impl EpochFile {
         assignment
     }
 
-    /// Deals ports as `change` says.
+    /// Assigns ports according to `change`.
     fn deal(&mut self, cluster: &Cluster, change: impl FnOnce(&mut BlockAssignment)) {
         let mut assignment = self.assignment(cluster);
         change(&mut assignment);
@@ -246,7 +248,7 @@ impl EpochFile {
     /// The epoch after this one, in which the processes of these members, which have left, are known to have ended.
     ///
     /// # Errors
-    /// A name of a member that takes part, or that is none.
+    /// A name of a member that takes part, or an unknown name.
     pub fn next_fenced(&self, cluster: &Cluster, names: &[String]) -> Result<EpochFile, String> {
         let mut next = EpochFile {
             epoch: self.number_after()?,
@@ -254,7 +256,7 @@ impl EpochFile {
             ..self.clone()
         };
         next.fence(names)?;
-        // What an earlier version left with them.
+        // Left by an earlier version.
         next.deal_to_members(cluster, names, &[]);
         Ok(next)
     }
@@ -262,7 +264,7 @@ impl EpochFile {
     /// Notes that the processes of these members, which have left, are known to have ended.
     ///
     /// # Errors
-    /// A name of a member that takes part, or that is none.
+    /// A name of a member that takes part, or an unknown name.
     pub fn fence(&mut self, names: &[String]) -> Result<(), String> {
         for name in names {
             let Some(&incarnation) = self.left.get(name) else {
@@ -275,13 +277,13 @@ impl EpochFile {
         Ok(())
     }
 
-    /// Whether everybody in it starts with nothing but what was saved.
+    /// Whether all its members start with only their saved state.
     #[must_use]
     pub fn is_founding(&self) -> bool {
         self.founding || self.epoch == 1
     }
 
-    /// What hosts put in force.
+    /// The epoch that hosts put in force.
     #[must_use]
     pub fn roster(&self, cluster: &Cluster) -> Roster {
         let members = self.members.iter().filter_map(|(name, incarnation)| {
@@ -309,10 +311,10 @@ impl EpochFile {
         }
     }
 
-    /// The epoch after this one, with these members gone, those in a new incarnation, or all in new lives with nothing.
+    /// The epoch after this one: without `without`, with new incarnations of `again`, or with new incarnations of all and no state.
     ///
     /// # Errors
-    /// A name that is none, or that is no member.
+    /// An unknown name, or a name that is not a member.
     pub fn next(
         &self,
         cluster: &Cluster,
@@ -335,7 +337,7 @@ impl EpochFile {
         for name in again {
             if cluster.member(name).is_none() {
                 return Err(format!(
-                    "{name} is no member: [cluster] members lists {}",
+                    "{name} is not a member: [cluster] members lists {}",
                     cluster.members.join(", ")
                 ));
             }
@@ -349,7 +351,7 @@ impl EpochFile {
             }
         } else if next.members.keys().all(|name| again.contains(name)) {
             return Err(
-                "nobody would be left who has the state: name at least one member that goes on, or start all again with --founding"
+                "no member with the state would be left: keep at least one member running, or restart all with --founding"
                     .to_owned(),
             );
         }
@@ -367,10 +369,10 @@ impl EpochFile {
         })
     }
 
-    /// Deals what those who left held to those who take part, and gives those who came back what is theirs by place.
+    /// Assigns the blocks of members that left to the participants, and returns to members that came back the blocks of their place.
     fn deal_to_members(&mut self, cluster: &Cluster, without: &[String], again: &[String]) {
         if self.is_founding() {
-            // All processes have ended, so everybody has what is its own by place.
+            // All processes have ended, so every member holds the blocks of its place.
             self.ports.clear();
             self.fenced.clear();
             return;
@@ -393,25 +395,25 @@ impl EpochFile {
         });
     }
 
-    /// Writes the epoch in place of the one before: a reader finds the one or the other, whole.
+    /// Replaces the file atomically: a reader finds the old epoch or the new one, complete.
     ///
     /// # Errors
-    /// Says why; the file is as it was.
+    /// The reason; the file is unchanged.
     pub fn write(&self, path: &Path) -> Result<(), String> {
         start_decision::write_synced(path, ".new", &self.text())?;
         start_decision::show_renamed(path);
         Ok(())
     }
 
-    /// As [`EpochFile::write`], by this member's host: beside others that have the same file, and its command.
+    /// As [`EpochFile::write`], by this member's host: safe beside other hosts with the same file, and beside the command.
     ///
     /// # Errors
-    /// As there.
+    /// As for `write`.
     pub fn write_as(&self, path: &Path, member: &str) -> Result<(), String> {
         start_decision::write_synced(path, &format!(".{member}.new"), &self.text())
     }
 
-    /// The file, as it is written.
+    /// The text of the file.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("{HEADING}epoch = {}\n", self.epoch);
@@ -549,7 +551,7 @@ mod tests {
         for (text, said) in [
             (file("[fenced]\na = 1\n"), "cannot be fenced"),
             (file("[fenced]\nc = 2\n"), "cannot be fenced"),
-            (ports(2, &partitions("d"), ""), "d is no member"),
+            (ports(2, &partitions("d"), ""), "d is not a member"),
             (ports(2, &partitions("c"), ""), "c takes no part"),
             (ports(2, "\"a\"", ""), "12 partitions"),
             (ports(4, &partitions("a"), ""), "up to this one"),
@@ -626,7 +628,7 @@ mod tests {
         file.write(&path).unwrap();
         assert_eq!(EpochFile::read(&path, &cluster), Ok(file));
         for (text, said) in [
-            ("epoch = 2\n[members]\nd = 1\n", "d is no member"),
+            ("epoch = 2\n[members]\nd = 1\n", "d is not a member"),
             ("epoch = 2\n[members]\n", "at least one"),
             ("epoch = 0\n[members]\na = 1\n", "from 1"),
             (

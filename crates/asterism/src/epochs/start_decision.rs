@@ -1,4 +1,4 @@
-//! Which incarnation a host is in: one that the epochs name and that it never was in before.
+//! The incarnation that a starting host begins: the one that the epoch names, if the host never used it before.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,34 +11,34 @@ use asterism_placement::Incarnation;
 use super::EpochFile;
 use crate::check;
 
-/// Milliseconds that the kernel's clock for files' times may stand still at most: its step is 10 ms or less.
+/// Maximum milliseconds that the kernel's clock for file times stands still: its step is 10 ms or less.
 const CLOCK_STEPS_MAX: usize = 20;
 
-/// What a host that starts finds in the file of epochs.
+/// The decision of a starting host, from the epoch file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartDecision {
-    /// It begins this incarnation. If it joins, others have what it does not.
+    /// The host begins this incarnation. If it joins, others have state that it lacks.
     Begins {
         /// The incarnation.
         incarnation: Incarnation,
         /// Whether others may run already.
         joins: bool,
     },
-    /// It is not named, or in an incarnation that has ended: it waits for a later epoch. Why, and what to do.
+    /// The epoch does not name the host, or names an ended incarnation: the host waits for a later epoch. Reason and cure.
     Waits(String),
 }
 
 impl StartDecision {
-    /// What the epoch means to this member. `used` is the last incarnation that it was in.
+    /// The decision of this member for the epoch. `used` is its last incarnation.
     #[must_use]
     pub fn of(file: &EpochFile, name: &str, used: u64) -> StartDecision {
         match file.members.get(name) {
             None => StartDecision::Waits(format!(
-                "epoch {} does not name {name}: let it in with `asterism epoch CONFIG --again {name}`, on all hosts",
+                "epoch {} does not name {name}: admit it with `asterism epoch CONFIG --again {name}`, on all hosts",
                 file.epoch
             )),
             Some(incarnation) if *incarnation <= used => StartDecision::Waits(format!(
-                "epoch {} names incarnation {incarnation} of {name}, which has ended: name the next with `asterism epoch CONFIG --again {name}`, on all hosts",
+                "epoch {} names incarnation {incarnation} of {name}, which has ended: name the next incarnation with `asterism epoch CONFIG --again {name}`, on all hosts",
                 file.epoch
             )),
             Some(incarnation) => StartDecision::Begins {
@@ -51,13 +51,13 @@ impl StartDecision {
     /// The last incarnation that a member used on this host; 0 before the first.
     ///
     /// # Errors
-    /// The file cannot be read, and says nothing: an incarnation might be used twice.
+    /// The file cannot be read or holds no number: an incarnation might be used twice.
     pub fn last_used(epochs: &Path, name: &str) -> Result<u64, String> {
         let path = place(epochs, name);
         match std::fs::read_to_string(&path) {
             Ok(text) => check::without_mark(&text).trim().parse().map_err(|_| {
                 format!(
-                    "{} does not hold the number of an incarnation: write the last incarnation of {name} into it, or 0 if it never ran",
+                    "{} does not hold the number of an incarnation: write the last incarnation of {name} into the file, or 0 if {name} never ran",
                     path.display()
                 )
             }),
@@ -66,10 +66,10 @@ impl StartDecision {
         }
     }
 
-    /// Notes that an incarnation is used from now on: on the disk when this returns.
+    /// Records an incarnation as used; the record is on disk when this returns.
     ///
     /// # Errors
-    /// It was not noted; the incarnation must not begin.
+    /// No record was written; the incarnation must not begin.
     pub fn note_used(epochs: &Path, name: &str, incarnation: Incarnation) -> Result<(), String> {
         write_synced(
             &place(epochs, name),
@@ -79,17 +79,17 @@ impl StartDecision {
     }
 }
 
-/// Where a member's last incarnation is noted.
+/// The file that records a member's last incarnation.
 fn place(epochs: &Path, name: &str) -> PathBuf {
     let mut place = epochs.as_os_str().to_owned();
     place.push(format!(".{name}.incarnation"));
     PathBuf::from(place)
 }
 
-/// Writes a file in place of the one before, with its mode, and has it on the disk. Until it is whole it lies beside, where no other
-/// process may write at the same time; `ending` says where.
+/// Replaces a file atomically, with its mode, and syncs it to disk. The incomplete file lies beside, under a name with `ending`, to
+/// which no other process may write.
 pub(super) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), String> {
-    // What a link leads to is replaced, not the link.
+    // The target of a link is replaced, not the link.
     let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut beside = place.as_os_str().to_owned();
     beside.push(ending);
@@ -114,9 +114,9 @@ pub(super) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), 
     write().map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Has a file that was renamed into its place show so by its times: changed later than written. Hosts that see that need not wait
-/// whether it is being copied. Where the kernel's clock for such times has not moved on meanwhile, nothing shows; that is a matter of
-/// milliseconds, and only speed depends on it.
+/// Marks a file as renamed into place by its times: changed later than written. Hosts that see the mark need not wait for a copy in
+/// progress. If the kernel's clock for file times has not moved on within some milliseconds, the mark is missing, which costs only
+/// speed.
 pub(super) fn show_renamed(path: &Path) {
     for _ in 0..CLOCK_STEPS_MAX {
         let Ok(file) = std::fs::metadata(path) else {
@@ -126,7 +126,7 @@ pub(super) fn show_renamed(path: &Path) {
             return;
         }
         std::thread::park_timeout(Duration::from_millis(1));
-        // The mode that it has: that changes nothing but the time.
+        // Setting the present mode changes only the time.
         if std::fs::set_permissions(path, file.permissions()).is_err() {
             return;
         }

@@ -1,26 +1,24 @@
-//! Which epoch may follow which, where one is handed to a host that knows another. A file is believed as it is, since anyone who can
-//! write it can write anything; what comes over an API may be of a caller that lost its state, or of two that do not know of
-//! each other.
+//! Which epoch may follow the known epoch when one is handed to a host. A file needs no such check, since a process that can write
+//! it can write anything; an API's caller may have lost its state, and two callers may not know of each other.
 
 use asterism_orchestrator::epochs::Refusal;
 
 use super::{EpochFile, HeldPorts};
 
-/// What a handed epoch is to a host, if it may have it.
+/// The relation of an accepted epoch to the known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is the one that the host knows.
+    /// The epoch that the host knows.
     Same,
-    /// It is later.
+    /// A later epoch.
     Later,
 }
 
 impl EpochFile {
-    /// Whether a host that knows this epoch may go over to another one, which was handed to it. Epochs between the two may have
-    /// passed it by.
+    /// Whether a host that knows this epoch may change to another, handed epoch. The host may have missed epochs in between.
     ///
     /// # Errors
-    /// Why not, in a word and in a sentence.
+    /// The reason, as a word and a sentence.
     pub fn step_to(&self, next: &EpochFile) -> Result<Step, (Refusal, String)> {
         let now = self.epoch;
         if next.epoch < now {
@@ -38,7 +36,7 @@ impl EpochFile {
                 Some(what) => Err((
                     Refusal::Contradicts,
                     format!(
-                        "another epoch {now} is known here, with other {what}: give a changed epoch the next number"
+                        "a different epoch {now} is known here, with other {what}: give a changed epoch the next number"
                     ),
                 )),
             };
@@ -47,15 +45,12 @@ impl EpochFile {
             None => Ok(Step::Later),
             Some(what) => Err((
                 Refusal::Forgets,
-                format!(
-                    "epoch {} forgets {what}, which epoch {now} says",
-                    next.epoch
-                ),
+                format!("epoch {} lacks {what}, which epoch {now} has", next.epoch),
             )),
         }
     }
 
-    /// What is not alike.
+    /// The difference between two epochs of one number.
     fn difference(&self, other: &EpochFile) -> Option<&'static str> {
         if self.members != other.members {
             Some("members or incarnations")
@@ -74,12 +69,12 @@ impl EpochFile {
         self.members.get(name).or(left).copied()
     }
 
-    /// What a later epoch does not say and must: no incarnation begins twice, and no port is granted by two.
+    /// The facts that a later epoch lacks: no incarnation may begin twice, and no two members may grant one port.
     fn forgotten_by(&self, next: &EpochFile) -> Option<String> {
         let known = self.members.keys().chain(self.left.keys());
         for name in known {
             let incarnation = self.last_incarnation(name).unwrap_or(0);
-            // Anyone who left comes back in another incarnation.
+            // A member that left comes back in another incarnation.
             let comes_back = !self.members.contains_key(name) && next.members.contains_key(name);
             let least = incarnation.saturating_add(u64::from(comes_back));
             if next.last_incarnation(name).is_none_or(|then| then < least) {
@@ -89,7 +84,7 @@ impl EpochFile {
         let goes_on =
             |(name, incarnation): (&String, &u64)| next.members.get(name) == Some(incarnation);
         if !self.members.iter().any(goes_on) {
-            // All began again: it may be that all had ended before, and everybody has what is its own by place.
+            // All members restarted: they may all have ended before, and each holds the blocks of its place.
             return None;
         }
         let kept = |name: &String, held: &HeldPorts| {
@@ -109,7 +104,7 @@ impl EpochFile {
         self.ports
             .iter()
             .find(|(name, held)| kept(name, held).is_none())
-            .map(|(name, _)| format!("who holds or held ports of {name}"))
+            .map(|(name, _)| format!("the present and past holders of ports of {name}"))
     }
 }
 
@@ -134,7 +129,7 @@ mod tests {
         before.step_to(next).unwrap_err().0
     }
 
-    /// A number below `most`, of a generator that is as good as it need be.
+    /// A number below `most`, of a simple generator.
     fn draw(state: &mut u64, most: u64) -> u64 {
         *state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -142,7 +137,7 @@ mod tests {
         (*state >> 33) % most
     }
 
-    /// Epochs as the command writes them, over any deaths and returns; each may follow each before it, and none goes back.
+    /// Epochs that the command writes over any deaths and returns: each may follow every earlier one, and none goes back.
     #[test]
     fn whatever_the_command_writes_may_follow_whatever_it_wrote_before() {
         let cluster = cluster();
@@ -164,7 +159,7 @@ mod tests {
                     1 => now.next_fenced(&cluster, &without),
                     _ => now.next(&cluster, &without, &again, false),
                 };
-                // Not every draw is one that the command takes.
+                // The command refuses some draws.
                 if let Ok(next) = next
                     && next.check().is_ok()
                 {

@@ -1,10 +1,10 @@
-//! Which settings two hosts have otherwise that they must share, by name.
+//! The settings that two hosts must share but have with different values.
 
 use asterism_placement::seal::Terms;
 
 use super::documents::DifferingSetting;
 
-/// What differs, each setting with both values. Where the text was cut before it differs, that is said.
+/// The differing settings, each with both values. A difference beyond the end of a cut text is listed as such.
 #[must_use]
 pub fn differing(ours: &Terms, theirs: &Terms) -> Vec<DifferingSetting> {
     let mut found = Vec::new();
@@ -47,7 +47,7 @@ fn note(found: &mut Vec<DifferingSetting>, name: &str, ours: String, theirs: Str
     }
 }
 
-/// The value of a setting, or that there is none.
+/// The value of a setting, or `none`.
 fn value(terms: &Terms, name: &str) -> String {
     let mut lines = terms
         .text()

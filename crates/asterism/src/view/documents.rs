@@ -1,4 +1,4 @@
-//! What `status` says, as documents.
+//! The documents of `asterism status`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,9 +23,9 @@ pub struct StatusDocument {
     pub host: String,
     /// Its number.
     pub member: u16,
-    /// This start of it.
+    /// Its incarnation.
     pub incarnation: String,
-    /// What hosts must have alike of the function, its settings and its objects, as a number: hosts of two shapes refuse each other.
+    /// The shape: a number for the function, settings and objects that all hosts must share. Hosts of two shapes refuse each other.
     pub shape: String,
     /// The version of the member list.
     pub epoch: u32,
@@ -33,7 +33,7 @@ pub struct StatusDocument {
     pub version: String,
     /// The network function.
     pub function: String,
-    /// What it does: `listening`, `running`, `draining` or `ended`.
+    /// Its phase: `listening`, `running`, `draining` or `ended`.
     pub phase: String,
     /// Microseconds since it was started.
     pub uptime_us: u64,
@@ -41,38 +41,38 @@ pub struct StatusDocument {
     pub instances: Vec<InstanceDocument>,
     /// Its state channel.
     pub channel: ChannelDocument,
-    /// The cluster's time; absent of older builds.
+    /// The cluster's time; absent from older builds.
     #[serde(default)]
     pub time: Option<TimeDocument>,
     /// The other members.
     pub peers: Vec<PeerDocument>,
-    /// What needs a look.
+    /// Faults that need the operator's attention.
     #[serde(default)]
     pub health: Vec<HealthDocument>,
     /// The sites, where members have some.
     pub sites: SitesDocument,
-    /// Whether its state is that of the others.
+    /// Whether its state equals that of the others.
     pub audit: AuditDocument,
-    /// Whether it holds what the others hold.
+    /// Whether it has joined: it holds the state of the others.
     pub joined: bool,
-    /// A later epoch that another member has in force; absent while there is none. Until this host has it too it grants no ports, and soon
-    /// reads no packets.
+    /// A later epoch that another member has in force; absent while there is none. Until this host has that epoch too, the host grants
+    /// no ports, and soon reads no packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub later_epoch: Option<u32>,
-    /// Incarnations of members that an epoch ended, and that not all members have alike yet.
+    /// Incarnations that an epoch ended and whose updates not all members hold yet.
     pub ended: Vec<EndedDocument>,
     /// Lines that its log left out because there were too many of their kind.
     pub log_lines_suppressed: u64,
-    /// What it exported to a collector; absent where nothing is exported.
+    /// Counts of exports to a collector; absent where nothing is exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exports: Option<ExportsDocument>,
-    /// What is known of outside ports; absent where the function is no NAT.
+    /// The accounting of outside ports; absent where the function is no NAT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nat_ports: Option<PortsDocument>,
     /// Alerts that it wrote as lines of JSON; absent where none are written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eve: Option<LinesDocument>,
-    /// What it fetched from web caches and served; absent where the function knows none.
+    /// Counts of web-cache digests fetched and served; absent where the function knows no caches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caches: Option<CachesDocument>,
 }
@@ -80,13 +80,13 @@ pub struct StatusDocument {
 /// An incarnation of a member that an epoch ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedDocument {
-    /// Whose.
+    /// The member.
     pub name: String,
-    /// Which.
+    /// The incarnation.
     pub incarnation: String,
-    /// Whether this host has all that anybody has of it.
+    /// Whether this host holds every update of the incarnation that any member holds.
     pub whole: bool,
-    /// A member that has not said what it has.
+    /// A member that has not reported which updates it holds.
     pub waits_for: Option<String>,
 }
 
@@ -95,7 +95,7 @@ pub struct EndedDocument {
 pub struct InstanceDocument {
     /// Its number.
     pub instance: usize,
-    /// What it counted.
+    /// Its counters.
     pub counts: BTreeMap<String, u64>,
     /// Packets dropped, by reason; those that occurred.
     pub dropped: BTreeMap<String, u64>,
@@ -109,7 +109,7 @@ pub struct InstanceDocument {
     pub frames_in_use: u64,
     /// Turns of its loop.
     pub turns: u64,
-    /// How often it slept.
+    /// Number of sleeps.
     pub sleeps: u64,
     /// Its ports.
     pub ports: Vec<PortDocument>,
@@ -129,7 +129,7 @@ pub struct InstanceDocument {
 pub struct PortDocument {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: String,
     /// Its interface or file.
     pub place: String,
@@ -151,29 +151,29 @@ pub struct ObjectDocument {
     pub name: String,
     /// Entries that can be found.
     pub live: u64,
-    /// Entries with those that ended and are not forgotten yet.
+    /// Entries including tombstones.
     pub held: u64,
     /// Entries at most; 0 if there is no such bound.
     pub capacity: u32,
-    /// Of a pool, items of members that left which the epoch has dealt to this instance and which it may not grant yet.
+    /// Of a pool, items of members that left, assigned to this instance by the epoch and still in quarantine.
     pub quarantined: u32,
     /// Of a pool, items of members that left which this instance may grant.
     pub reclaimed: u32,
-    /// What it counted of losers and all else that was not taken as it was meant; what occurred.
+    /// Counters of shadowed writes and other exceptions, without zero counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
-    /// A digest of its content, if asked for: equal on hosts that hold the same.
+    /// A digest of its content, on request: equal on hosts with equal content.
     pub digest: Option<String>,
 }
 
 /// The state channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelDocument {
-    /// Where it listens.
+    /// Its local address.
     pub address: String,
     /// The last group that this host wrote.
     pub head: u64,
-    /// Whether all that was written is applied everywhere.
+    /// Whether all members have applied all writes of this host.
     pub is_quiet: bool,
     /// Groups that the log has room for.
     pub log_groups_free: u64,
@@ -181,11 +181,11 @@ pub struct ChannelDocument {
     pub log_bytes_free: u64,
     /// Bytes that wait for slow instances.
     pub backlog_bytes: u64,
-    /// How long counters and sketches keep changes back at most now; 0 while no path is congested.
+    /// Present maximum delay of counter and sketch updates; 0 while no path is congested.
     pub coalescing_window_us: u64,
     /// Changes of their cells that were reported since the start.
     pub counter_changes: u64,
-    /// Totals with which they were reported: the fewer, the more was coalesced.
+    /// Totals that reported those changes: fewer totals mean more coalescing.
     pub counters_reported: u64,
     /// The narrowest path's MTU; 0 while none is known.
     pub path_mtu: u64,
@@ -201,7 +201,7 @@ pub struct ChannelDocument {
     pub speaks: u8,
     /// The wire versions that it understands.
     pub understands: VersionsDocument,
-    /// What the transport counted.
+    /// The transport's counters.
     pub transport: BTreeMap<String, u64>,
     /// Datagrams refused while sealed, by reason; those that occurred.
     pub refused: BTreeMap<String, u64>,
@@ -214,13 +214,13 @@ pub struct PeerDocument {
     pub name: String,
     /// Its number.
     pub member: u16,
-    /// Where it is.
+    /// Its address.
     pub address: Option<SocketAddr>,
     /// Whether its session is admitted here.
     pub admitted: bool,
     /// Whether it admitted this host.
     pub welcomes: bool,
-    /// Whether what is sent to it comes back.
+    /// Whether datagrams to it are returned as undeliverable.
     pub unreachable: bool,
     /// Whether it fell off the log.
     pub lagging: bool,
@@ -228,12 +228,12 @@ pub struct PeerDocument {
     pub lags_us: Option<u64>,
     /// Whether it is a member of the epoch.
     pub takes_part: bool,
-    /// When it was last heard.
+    /// Time since the last datagram received from it.
     pub heard_us_ago: Option<u64>,
-    /// How long ago this host sent the last message that it says it received.
+    /// Age of the last message of this host that it reports as received.
     #[serde(default)]
     pub receives_us_ago: Option<u64>,
-    /// The fault that there is with it; see [`StatusDocument::health`].
+    /// Its present fault; see [`StatusDocument::health`].
     #[serde(default)]
     pub fault: Option<String>,
     /// Its clocks; absent if it has not advertised them.
@@ -245,33 +245,33 @@ pub struct PeerDocument {
     pub congested: bool,
     /// Groups of it that are not applied here.
     pub behind_groups: u64,
-    /// For how long.
+    /// How long this host has been behind.
     pub behind_us: u64,
     /// Groups of this host that it has not acknowledged.
     pub unacknowledged_groups: u64,
-    /// The number of the cluster key under which it was last heard.
+    /// The number of the cluster key of the last datagram received from it.
     pub heard_with: Option<u8>,
-    /// The numbers of the cluster keys that it says it accepts; absent if it does not say.
+    /// The numbers of the cluster keys that it advertises as accepted; absent if it advertises none.
     pub accepts: Option<Vec<u8>>,
-    /// The wire versions that it says it understands; absent if it has not said.
+    /// The wire versions that it advertises as understood; absent before it does.
     pub understands: Option<VersionsDocument>,
-    /// The numbers under which it accepts another key than this host.
+    /// The numbers under which its key differs from this host's.
     pub differing_keys: Vec<u8>,
-    /// Settings that hosts must share and that it has otherwise, which is why it is not admitted: each with this host's value and its own.
+    /// Settings that hosts must share and that differ, so that it is not admitted: each with this host's value and its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differing_settings: Vec<DifferingSetting>,
-    /// What came in its name under keys that this host does not have; strangers can cause it too.
+    /// Datagrams in its name under keys that this host lacks; outsiders can cause them too.
     pub missing_key: Option<MissingKeyDocument>,
 }
 
 /// Clocks of another member, against those here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockDocument {
-    /// By how much its machine's date is ahead of the one here; negative if it is behind, absent if one of the two is not known.
+    /// Lead of its machine's date over the date here; negative if it is behind, absent if either date is unknown.
     pub date_ahead_us: Option<i64>,
-    /// By how much the cluster's time as it has it is ahead of the one here.
+    /// Lead of its cluster time over the cluster time here.
     pub cluster_ahead_us: i64,
-    /// How exact these are: half of the shortest round trip.
+    /// The error of both values: half of the shortest round trip.
     pub within_us: u64,
     /// Whether its messages are refused because the two times are too far apart.
     pub refused: bool,
@@ -284,13 +284,13 @@ pub struct TimeDocument {
     pub cluster_us: u64,
     /// Microseconds of this machine's date since 1970.
     pub date_us: u64,
-    /// Whether this host goes back to no earlier time, since it serves or has the time of a host that does.
+    /// Whether this host's time is final: the host serves, or has the time of a host that serves.
     pub settled: bool,
-    /// The member whose time it took over; absent if it began with its own date.
+    /// The member whose time this host took over; absent if it began with its own date.
     pub taken_from: Option<String>,
 }
 
-/// A setting that two hosts must share and have otherwise.
+/// A setting that two hosts must share but have with different values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DifferingSetting {
     /// Its name.
@@ -326,13 +326,13 @@ impl std::fmt::Display for VersionsDocument {
     }
 }
 
-/// Datagrams under a cluster key that a host does not have.
+/// Datagrams under a cluster key that a host lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingKeyDocument {
     /// The number that the last of them named.
     pub id: u8,
-    /// How many came.
+    /// Their number.
     pub datagrams: u64,
-    /// When the last came.
+    /// Time since the last of them.
     pub us_ago: u64,
 }

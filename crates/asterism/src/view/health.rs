@@ -1,4 +1,4 @@
-//! What needs a look on a host: health items of `status`, and the same sentences for the log. Imports the engine's faults.
+//! Health items of `status`: the faults of a host's peers with effect and cure, in sentences that the log shares.
 
 use asterism_engine::transport::{ChannelSnapshot, PeerFault};
 use asterism_placement::MemberId;
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::event_log::date;
 
-/// Something that needs a look.
+/// A fault that needs the operator's attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthDocument {
-    /// Which: the label of a fault with a member.
+    /// The label of the fault.
     pub item: String,
-    /// The member that it is about.
+    /// The member at fault.
     pub member: String,
-    /// For how long.
+    /// How long the fault has lasted.
     pub for_us: u64,
-    /// What is so.
+    /// The observed effect.
     pub effect: String,
-    /// What to do.
+    /// The cure.
     pub cure: String,
 }
 
-/// All that needs a look; `name` gives members' names.
+/// All present faults; `name` gives members' names.
 pub(super) fn items(
     channel: &ChannelSnapshot,
     name: &dyn Fn(MemberId) -> String,
@@ -41,7 +41,7 @@ pub(super) fn items(
     faults.collect()
 }
 
-/// Seconds by which a clock is ahead of another one, in words.
+/// Seconds by which a clock is ahead of another clock, as text.
 pub(crate) fn ahead_text(ahead_s: i64) -> String {
     let seconds = ahead_s.unsigned_abs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
@@ -54,75 +54,75 @@ pub(crate) fn ahead_text(ahead_s: i64) -> String {
     format!("{by} {}", if ahead_s < 0 { "behind" } else { "ahead of" })
 }
 
-/// What a fault with a member means, and what to do.
+/// Effect and cure of a fault with a member.
 pub(crate) fn words(
     fault: &PeerFault,
     member: &str,
     name: &dyn Fn(MemberId) -> String,
 ) -> (String, String) {
     let to_here = format!(
-        "see filters, routes and links on the way from {member} to this host; they must carry UDP"
+        "check filters, routes and links on the path from {member} to this host; they must carry UDP"
     );
     let from_here = format!(
-        "see filters, routes and links on the way from this host to {member}; they must carry UDP"
+        "check filters, routes and links on the path from this host to {member}; they must carry UDP"
     );
     match fault {
         PeerFault::Silent {
             was_heard,
             is_unreachable,
         } => {
-            let ever = if *was_heard { "is received of" } else { "was ever received of" };
+            let ever = if *was_heard { "is received from" } else { "was ever received from" };
             let more = match is_unreachable {
-                true => ": datagrams to it come back, so no process listens there or no route leads there",
-                false => ": it does not run, or what it sends is lost on the way to this host",
+                true => ": datagrams to it are returned as undeliverable, so no process listens there or no route leads there",
+                false => ": it does not run, or its datagrams are lost on the path to this host",
             };
             (
                 format!("nothing {ever} {member}{more}"),
-                format!("see that {member} runs; if it does, {to_here}"),
+                format!("check that {member} runs; if it does, {to_here}"),
             )
         }
         PeerFault::SilentHere { heard_by } => (
             format!(
-                "nothing of {member} is received here, while {} receives it: the path from {member} to this host is cut",
+                "nothing is received from {member} here, while {} receives it: the path from {member} to this host is cut",
                 name(*heard_by)
             ),
             to_here,
         ),
         PeerFault::Isolated => (
-            "nothing is received of any other member: this host is cut off, or all others are down".to_owned(),
-            "see this host's own link, filters and routes first".to_owned(),
+            "nothing is received from any other member: this host is cut off, or all others are down".to_owned(),
+            "check this host's own link, filters and routes first".to_owned(),
         ),
         PeerFault::Left => (
-            format!("{member} announced that it leaves, and is silent since"),
-            format!("start it again, or leave it out by an epoch (`asterism epoch CONFIG --without {member}`)"),
+            format!("{member} announced that it leaves, and has been silent since"),
+            format!("restart {member}, or leave it out by an epoch (`asterism epoch CONFIG --without {member}`)"),
         ),
         PeerFault::Refused => (
-            format!("datagrams of {member} arrive, and none is accepted"),
+            format!("datagrams from {member} arrive, and none is accepted"),
             "see `refused` in `asterism status`, and member-differs, key-missing and member-incarnation-mismatch in the log".to_owned(),
         ),
         PeerFault::HandshakeLost => (
-            format!("datagrams of {member} arrive, but it completes no handshake: it does not receive this host"),
+            format!("datagrams from {member} arrive, but it completes no handshake: it does not receive this host"),
             from_here,
         ),
         PeerFault::Deaf => (
             format!(
-                "{member} is received, and reports that it receives nothing of this host: short datagrams are lost too, so the path from here to {member} is cut"
+                "{member} is received, and reports that it receives nothing from this host: short datagrams are lost too, so the path from this host to {member} is cut"
             ),
             from_here,
         ),
         PeerFault::LongLost { datagram_bytes } => (
             format!(
-                "{member} receives short datagrams of this host, but not one of {datagram_bytes} bytes: a link on the way takes less and drops longer ones in silence"
+                "{member} receives short datagrams from this host, but none of {datagram_bytes} bytes: a link on the path has a smaller MTU and silently drops longer datagrams"
             ),
-            "compare the MTUs of all interfaces on the way, or set `mtu` of [cluster.channel] to what the narrowest takes".to_owned(),
+            "compare the MTUs of all interfaces on the path, or set `mtu` of [cluster.channel] to the smallest".to_owned(),
         ),
         PeerFault::GroupsLost => (
-            format!("{member} receives this host, but not a short message that was sent again and again"),
-            "see datagrams dropped there (`receive_buffer_drops`) and loss on the way".to_owned(),
+            format!("{member} receives this host, but not a short message that was sent repeatedly"),
+            "check the datagrams dropped there (`receive_buffer_drops`) and the loss on the path".to_owned(),
         ),
         PeerFault::NotApplied => (
-            format!("{member} receives what this host writes and applies nothing: its packet loops stand still"),
-            format!("see the load of {member}, and that its packet loops run"),
+            format!("{member} receives this host's updates and applies none: its packet loops stand still"),
+            format!("check the load of {member}, and that its packet loops run"),
         ),
         PeerFault::TimeApart { here_s, ahead_s } => (
             format!(
@@ -130,11 +130,11 @@ pub(crate) fn words(
                 date(*here_s),
                 date(here_s.saturating_add_signed(*ahead_s))
             ),
-            format!("set the dates of both machines, and start again the one of the two whose time is wrong: it takes over the other's time (`asterism status` of {member} shows the same)"),
+            format!("set the dates of both machines, and restart the host whose time is wrong: it takes over the other's time (`asterism status` of {member} shows the same)"),
         ),
         PeerFault::DatesApart { ahead_s } => (
             format!(
-                "the date of {member} is {} the one here: sessions idle by the cluster's time, which no date changes, but logs and exports of the two hosts do not fit together",
+                "the date of {member} is {} the date here: sessions idle by the cluster's time, which no date changes, but logs and exports of the two hosts do not match",
                 ahead_text(*ahead_s)
             ),
             "let both machines take their date from the same NTP servers (`chronyc tracking`, `timedatectl`)".to_owned(),
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn dates_that_differ_are_said_in_words() {
         let text = |ahead_s| said(PeerFault::DatesApart { ahead_s });
-        assert!(text(21_600).starts_with("the date of b is 6 h 0 min ahead of the one here: "));
-        assert!(text(-5).starts_with("the date of b is 5 s behind the one here: "));
+        assert!(text(21_600).starts_with("the date of b is 6 h 0 min ahead of the date here: "));
+        assert!(text(-5).starts_with("the date of b is 5 s behind the date here: "));
         assert_eq!(ahead_text(90), "1 min 30 s ahead of");
         assert_eq!(ahead_text(-753_315_200), "8718 days 22 h behind");
     }

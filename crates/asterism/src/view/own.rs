@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use asterism_function::{NetworkFunction, OwnMetric, OwnReason, Reason};
 
-/// What a function names itself.
+/// The names that a function defines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// Its reasons, by their numbers.
@@ -14,7 +14,7 @@ pub struct Own {
 }
 
 impl Own {
-    /// Of a function.
+    /// The names of a function.
     #[must_use]
     pub fn of<F: NetworkFunction>(function: &F) -> Own {
         Own {
@@ -23,7 +23,7 @@ impl Own {
         }
     }
 
-    /// A reason's name here.
+    /// The name of a reason.
     #[must_use]
     pub fn label(&self, reason: Reason) -> &'static str {
         reason
@@ -38,7 +38,7 @@ impl Own {
     ) -> impl Iterator<Item = (&'static str, u64)> + 'a {
         let all = Reason::ALL.iter().zip(counts);
         all.filter_map(|(reason, count)| {
-            // What is counted is shown, also where the function forgot to name it.
+            // A count is shown even if the function does not name its reason.
             let unnamed = (*count > 0).then(|| reason.label());
             Some((reason.label_among(&self.reasons).or(unnamed)?, *count))
         })

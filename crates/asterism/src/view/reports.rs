@@ -1,4 +1,4 @@
-//! What a function tells of its state, and what it is reported.
+//! A function's reports on its state, and the control frames sent to it.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -14,23 +14,23 @@ use crate::run::dates::Dates;
 use crate::run::requests::Request;
 use crate::run::worker::Phase;
 
-/// Parts of a report on their way at most.
+/// Maximum parts of a report in transit.
 const PARTS_MAX: usize = 16;
 
-/// Whose report is asked for: the function's, or that of a stage of it.
+/// The addressee of a question: the function, or a stage of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     stage: Option<usize>,
 }
 
 impl Asked {
-    /// The first that `is_it`, where the function is a chain one of its stages; `None`: there is none.
+    /// The function, or in a chain the first stage, for which `is_it` holds.
     pub(crate) fn first(settings: &Settings, is_it: impl Fn(&Settings) -> bool) -> Option<Asked> {
         let found = collector::find(settings, |settings| is_it(settings).then_some(()));
         found.map(|(stage, ())| Asked { stage })
     }
 
-    /// Each that `is_it`, with its name: of a chain those of its stages.
+    /// The function, or in a chain all stages, for which `is_it` holds, with the name of each.
     pub(crate) fn each(
         function: &Function,
         is_it: impl Fn(&Settings) -> bool,
@@ -51,41 +51,41 @@ impl Asked {
         }
     }
 
-    /// The question as it is put to the function.
+    /// The question in the form that the function gets.
     pub(crate) fn question(self, question: u32) -> u32 {
         self.stage
             .and_then(|stage| Chain::question(stage, question))
             .unwrap_or(question)
     }
 
-    /// By which port it is reported something.
+    /// The port of its control frames.
     pub(crate) fn control(self) -> PortNumber {
         self.stage.and_then(Chain::control).unwrap_or(CONTROL)
     }
 }
 
 impl View {
-    /// The cluster's common seconds. No date: [`Dates::date_s`] makes one of it.
+    /// The cluster's common seconds, which [`Dates::date_s`] converts to a date.
     #[must_use]
     pub fn tick(&self) -> Tick {
         self.dates().tick(self.clock.now())
     }
 
-    /// What the cluster's time and this machine's date have to do with each other now.
+    /// The present relation of the cluster's time to this machine's date.
     #[must_use]
     pub fn dates(&self) -> Dates {
         Dates::now(self.clock, &self.channel())
     }
 
-    /// Tells the function, or a stage of it, something by a frame, as the first instance has it.
+    /// Sends a control frame to the function, or a stage of it, at the first instance.
     ///
     /// # Errors
-    /// It was not called; in words.
+    /// The function was not called.
     pub fn tell(&self, asked: Asked, frame: Vec<u8>) -> Result<(), String> {
-        // What it wrote before it knows what others have would keep a saved state from being taken up.
+        // A write before the host has joined would prevent loading the saved state.
         if self.phase() == Phase::Listening {
             return Err(
-                "the host takes nothing up before it runs; see `asterism status`, and try again"
+                "the host accepts no changes before it runs; see `asterism status`, and try again"
                     .to_owned(),
             );
         }
@@ -98,7 +98,7 @@ impl View {
         match self.ask(0, Duration::ZERO, reported)? {
             true => Ok(()),
             false => Err(
-                "the host takes nothing up now: its log is full of what others have not heard, or it stops; see `asterism status`, and try again"
+                "the host accepts no changes now: its log is full of unacknowledged groups, or it stops; see `asterism status`, and try again"
                     .to_owned(),
             ),
         }
@@ -107,7 +107,7 @@ impl View {
     /// Calls `each` for all records of the answer to a question.
     ///
     /// # Errors
-    /// It does not answer in time, or with something else; in words.
+    /// The instance does not answer in time, or its answer is malformed.
     pub fn records<R: Record>(
         &self,
         asked: Asked,
@@ -120,14 +120,14 @@ impl View {
         })?;
         match is_right {
             true => Ok(()),
-            false => Err("the instance tells something else than was asked".to_owned()),
+            false => Err("the instance's answer does not match the question".to_owned()),
         }
     }
 
-    /// What the function tells of its state to a question, as the first instance has it: all parts of it, `bytes_max` bytes at most.
+    /// The function's full answer to a question, from the first instance; `bytes_max` bytes at most.
     ///
     /// # Errors
-    /// It does not answer in time, or tells more; in words.
+    /// The instance does not answer in time, or its answer is longer.
     pub fn report(&self, question: u32, bytes_max: usize) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
         let mut fits = true;
@@ -139,14 +139,14 @@ impl View {
         })?;
         match fits {
             true => Ok(bytes),
-            false => Err("the instance tells more than it can have".to_owned()),
+            false => Err("the instance's answer is longer than possible".to_owned()),
         }
     }
 
-    /// Calls `each` for all parts of it, as they come.
+    /// Calls `each` for all parts of an answer, as they arrive.
     ///
     /// # Errors
-    /// It does not answer in time; in words.
+    /// The instance does not answer in time.
     fn report_each(&self, question: u32, mut each: impl FnMut(&[u8])) -> Result<(), String> {
         let (parts, coming) = sync_channel(PARTS_MAX);
         let request = Request::Report { question, parts };

@@ -20,11 +20,11 @@ pub struct StageDocument {
     pub late: u64,
     /// Packets that went on although the stage had failed for them.
     pub bypassed: u64,
-    /// Copies that it got.
+    /// Copies that it received.
     pub mirrored: u64,
-    /// Copies for which there was no room.
+    /// Copies lost for lack of buffers.
     pub mirror_lost: u64,
-    /// Packets that it said to drop, by reason; those that occurred.
+    /// Packets that it dropped, by reason, without zero counts.
     pub dropped: BTreeMap<String, u64>,
 }
 

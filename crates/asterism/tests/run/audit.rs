@@ -40,7 +40,7 @@ fn hosts_find_each_other_equal_and_repair_from_one() {
         "{text}"
     );
     let (_, text) = a.command(&["audit"]);
-    assert!(text.contains("compare themselves with this one"), "{text}");
+    assert!(text.contains("This host is the reference"), "{text}");
     assert!(a.command(&["status"]).1.contains("Audit: "));
 
     // What one has is written again, and all have that.
@@ -50,7 +50,10 @@ fn hosts_find_each_other_equal_and_repair_from_one() {
     // And what b alone has would go there: nothing, here.
     let (code, text) = a.command(&["audit", "--repair", "sessions", "--remove"]);
     assert_eq!(code, End::Done, "{text}");
-    assert!(text.contains("The others remove what they have"), "{text}");
+    assert!(
+        text.contains("The other hosts remove the entries"),
+        "{text}"
+    );
     wait("b to have it", || {
         let digest = |host: &crate::host::Host| {
             let status = host.ask(&["status", "--digests"]);

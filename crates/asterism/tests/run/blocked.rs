@@ -34,7 +34,7 @@ fn is_by_the_rule(block: &Value, function: &str) {
 fn any_host_tells_which_all_of_them_block() {
     let (cluster, hosts) = Cluster::of_rules("", FIREWALL, &format!("\n{RULE}\n"));
     let (end, text) = hosts[1].command(&["blocked"]);
-    assert_eq!((end, text.as_str()), (End::Done, "nobody is blocked\n"));
+    assert_eq!((end, text.as_str()), (End::Done, "no source is blocked\n"));
     let mut inside = cluster.end("a", "inside");
     let _outside = cluster.end("a", "outside");
     inside.send(&outbound(4_000));
@@ -62,7 +62,7 @@ fn which_a_stage_of_a_chain_blocks_is_reported_by_its_name() {
     inside.send(&allowed);
     assert_eq!(outside.next().destination_port, 9);
     let (end, text) = hosts[1].command(&["blocked"]);
-    assert_eq!((end, text.as_str()), (End::Done, "nobody is blocked\n"));
+    assert_eq!((end, text.as_str()), (End::Done, "no source is blocked\n"));
     inside.send(&outbound(4_000));
     for block in blocks_of_all(&hosts) {
         is_by_the_rule(&block, "guard");

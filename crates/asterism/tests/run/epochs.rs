@@ -58,7 +58,11 @@ fn a_killed_member_is_started_again_while_the_others_run() {
     assert_eq!(early.ended(), Some(1));
     assert!(early.log().contains("--first"), "{}", early.log());
     written(&cluster, &["--first"]);
-    assert!(epoch(&cluster, &["--first"]).1.contains("comes once"));
+    assert!(
+        epoch(&cluster, &["--first"])
+            .1
+            .contains("written only once")
+    );
     let mut hosts = [0, 1, 2].map(|place| cluster.begin(place, &[]));
     hosts.iter_mut().for_each(|host| host.wait_for("READY=1"));
     let [a, b, c] = &mut hosts;
@@ -207,7 +211,7 @@ fn who_left_is_fenced_when_all_start_again() {
     let (end, text) = epoch(&cluster, &["--founding", "--without", "b", "--fenced"]);
     assert_eq!(end, End::Done, "{text}");
     assert!(
-        text.contains("Epoch 3, in which all start with nothing"),
+        text.contains("Epoch 3, in which all start with only their saved state"),
         "{text}"
     );
     assert!(text.contains("a            incarnation 2"), "{text}");
@@ -272,7 +276,7 @@ fn ports_of_the_dead_fall_to_the_others_and_anyone_who_is_alone_goes_on() {
     let text = epoch(&cluster, &[]).1;
     assert!(text.contains("known to have ended"), "{text}");
     assert!(
-        text.contains("ports of b fall to a since epoch 2"),
+        text.contains("ports of b are held by a since epoch 2"),
         "{text}"
     );
     agree(&[a], 3);

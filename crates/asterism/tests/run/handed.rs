@@ -94,7 +94,7 @@ fn a_member_dies_and_its_epoch_is_handed_to_the_survivors() {
     let (end, text) = epoch(&cluster, &["--hand"]);
     assert_eq!(end, End::Done, "{text}");
     assert!(
-        text.contains("Host a: epoch 2 is in force, and was before"),
+        text.contains("Host a: epoch 2 was in force already"),
         "{text}"
     );
     assert!(text.contains("Host c: none runs here"), "{text}");
@@ -144,7 +144,7 @@ fn a_member_dies_and_its_epoch_is_handed_to_the_survivors() {
     );
     let (end, text) = again.command(&["status"]);
     assert!(
-        end == End::File && text.contains("waits to be named"),
+        end == End::File && text.contains("waits for an epoch that names it"),
         "{text}"
     );
     assert_eq!(
@@ -154,7 +154,7 @@ fn a_member_dies_and_its_epoch_is_handed_to_the_survivors() {
     let (end, text) = epoch(&cluster, &["--again", "b", "--hand"]);
     assert_eq!(end, End::Done, "{text}");
     assert!(
-        text.contains("Host b: it waited to be named, and begins with epoch 13"),
+        text.contains("Host b: it begins with epoch 13, which names it"),
         "{text}"
     );
     again.wait_for("READY=1");
@@ -231,7 +231,7 @@ fn what_is_no_later_epoch_of_this_cluster_is_refused_and_changes_nothing() {
     assert!(why.contains(&format!("handed:{line}: ")), "{why}");
     let (reason, why) = refused(&a, &later.replace("a = 1", "z = 1"));
     assert!(
-        reason == Refusal::OtherCluster && why.contains("z is no member"),
+        reason == Refusal::OtherCluster && why.contains("z is not a member"),
         "{why}"
     );
     let elsewhere = hand(&a.socket, Some("elsewhere"), &later, WITHIN).unwrap_err();
@@ -254,11 +254,14 @@ fn what_is_no_later_epoch_of_this_cluster_is_refused_and_changes_nothing() {
     for (bytes, said) in [
         (vec![b'x'; 8 << 20], "at most"),
         (b"{\"do\":\"epoch\",\"text\":\"epoch".to_vec(), "cut short"),
-        (b"{\"do\":\"epoch\"}\n".to_vec(), "no request"),
-        (b"{\"do\":\"epoch\",\"text\":7}\n".to_vec(), "no request"),
+        (b"{\"do\":\"epoch\"}\n".to_vec(), "malformed request"),
+        (
+            b"{\"do\":\"epoch\",\"text\":7}\n".to_vec(),
+            "malformed request",
+        ),
         (
             b"{\"do\":\"epoch\",\"text\":\"\xFF\"}\n".to_vec(),
-            "no request",
+            "malformed request",
         ),
         (
             [vec![b'['; 5_000], b"\n".to_vec()].concat(),
@@ -296,10 +299,10 @@ fn what_is_no_later_epoch_of_this_cluster_is_refused_and_changes_nothing() {
     assert!(text.contains("Host a: refused (older): "), "{text}");
     let (end, text) = epoch(&cluster, &["--hand", "--member", "b"]);
     assert_eq!(end, End::File, "{text}");
-    assert!(text.contains("handed to nobody"), "{text}");
+    assert!(text.contains("not handed to any host"), "{text}");
     let (end, text) = epoch(&cluster, &["--without", "a", "--hand", "--member", "z"]);
     assert!(
-        end == End::File && text.contains("z is no member"),
+        end == End::File && text.contains("z is not a member"),
         "{text}"
     );
     assert_eq!(latest(&cluster), third, "nothing was written");

@@ -168,7 +168,7 @@ fn three_steps_under_load_lose_and_refuse_nothing() {
     });
     let (end, text) = key(&scene.cluster, "a", &["--use", "2"]);
     assert!(
-        end == End::File && text.contains("b, c would not hear a any more"),
+        end == End::File && text.contains("b, c would no longer accept a's datagrams"),
         "{text}"
     );
     scene.distribute(1, &[1, 2]);
@@ -211,10 +211,14 @@ fn three_steps_under_load_lose_and_refuse_nothing() {
         text.contains("sends with key 2, accepts 2") && text.contains("ago with key 2"),
         "{text}"
     );
-    assert!(a.command(&["top", "--once"]).1.contains("heard with key 2"));
+    assert!(
+        a.command(&["top", "--once"])
+            .1
+            .contains("received with key 2")
+    );
     let (end, text) = key(&scene.cluster, "a", &[]);
     assert!(
-        end == End::Done && text.contains("b            last heard with key 2"),
+        end == End::Done && text.contains("b            last received with key 2"),
         "{text}"
     );
     let (_, text) = key(&scene.cluster, "a", &["--format", "json"]);
@@ -263,7 +267,7 @@ fn a_host_without_the_key_is_reported_of_and_heals() {
     assert_eq!(status["peers"][0]["heard_with"], 1);
     let text = scene.hosts[1].command(&["status"]).1;
     assert!(
-        text.contains("under keys that are not here, the last under key 2"),
+        text.contains("under keys that this host lacks, the last under key 2"),
         "{text}"
     );
     // Packets go on meanwhile, and a hears b.
@@ -312,11 +316,14 @@ fn a_host_without_the_key_is_reported_of_and_heals() {
     });
     let (end, text) = key(&scene.cluster, "a", &["--use", "3"]);
     assert!(
-        end == End::File && text.contains("b would not hear a any more"),
+        end == End::File && text.contains("b would no longer accept a's datagrams"),
         "{text}"
     );
     let text = scene.hosts[0].command(&["status"]).1;
-    assert!(text.contains("has another key 3 than this host"), "{text}");
+    assert!(
+        text.contains("has a key 3 that differs from this host"),
+        "{text}"
+    );
     scene.cluster.copy_key("a.key", "b");
     scene.load_until("both to have the same", |scene| {
         scene.accepted_by_all(&[1, 2, 3])

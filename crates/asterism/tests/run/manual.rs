@@ -66,7 +66,7 @@ fn who_is_blocked_manual_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
         &["unblock", "10.0.0.2"],
         End::Done,
         &[
-            "not blocked any more: 10.0.0.2 by firewall, until 2",
+            "no longer blocked: 10.0.0.2 by firewall, until 2",
             ": manually\n",
         ],
     );
@@ -82,7 +82,7 @@ fn who_is_blocked_manual_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     hosts[0].says(
         &["unblock", "10.0.0.2"],
         End::DoesNotHold,
-        &["nobody blocks 10.0.0.2\n"],
+        &["no function blocks 10.0.0.2\n"],
     );
     // The rule's own block is lifted at the other host, and comes again with what the rule is for.
     for _ in 0..2 {
@@ -185,7 +185,7 @@ fn connections_of_a_source_are_lifted_with_it() {
     host.says(
         &["unblock", "198.51.100.99"],
         End::DoesNotHold,
-        &["nobody blocks 198.51.100.99"],
+        &["no function blocks 198.51.100.99"],
     );
     knows(&host, 10);
     let document = host.ask(&["unblock", "10.0.0.2"]);
@@ -203,7 +203,7 @@ fn connections_of_a_source_are_lifted_with_it() {
     assert_eq!(blocks[0]["by"], "a signature was found");
 }
 
-/// A table without room says so; so does a host that takes nothing up.
+/// A table without room says so; so does a host that accepts no changes.
 #[test]
 fn who_cannot_be_blocked_is_reported() {
     let tables = format!("{FIREWALL}[function.firewall.state.blocked]\ncapacity = 64\n");
@@ -218,7 +218,7 @@ fn who_cannot_be_blocked_is_reported() {
     host.says(
         &arguments,
         End::DoesNotHold,
-        &["firewall does not say that it blocks 2001:db8::7: it has no room for another block"],
+        &["firewall has not confirmed the block of 2001:db8::7: it has no room for another block"],
     );
     let document = host.ask(&arguments);
     assert_eq!(document["refused"][0]["function"], "firewall");
@@ -244,11 +244,11 @@ fn a_host_that_waits_for_the_others_takes_no_order() {
         let (end, text) = host.command(&["block", "10.0.0.2", "--for", "1m"]);
         (end == End::DoesNotHold).then_some(text)
     });
-    assert!(text.contains("takes nothing up before it runs"), "{text}");
+    assert!(text.contains("accepts no changes before it runs"), "{text}");
     host.says(
         &["unblock", "10.0.0.2"],
         End::DoesNotHold,
-        &["nobody blocks 10.0.0.2"],
+        &["no function blocks 10.0.0.2"],
     );
 }
 

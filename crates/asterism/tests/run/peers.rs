@@ -112,14 +112,14 @@ fn a_path_that_carries_one_direction_only_is_named_at_both_ends() {
             "b",
             "not-receiving",
             "member-not-receiving",
-            "reports that it receives nothing of this host",
+            "reports that it receives nothing from this host",
         ),
         (
             1,
             "a",
             "silent",
             "member-silent",
-            "nothing is received of a",
+            "nothing is received from a",
         ),
     ] {
         let host = &hosts[host];

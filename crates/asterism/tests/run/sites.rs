@@ -75,7 +75,7 @@ fn a_killed_relay_is_passed_by_and_the_next_epoch_names_another() {
 
     c.child.kill().unwrap();
     c.child.wait().unwrap();
-    wait_for_line(b, "east", "c is silent: straight to each of 2");
+    wait_for_line(b, "east", "c is silent: directly to each of 2");
     open(5_000..5_050);
     wait("the sessions at d", || {
         (d.live("sessions") == 100).then_some(())
@@ -83,7 +83,7 @@ fn a_killed_relay_is_passed_by_and_the_next_epoch_names_another() {
     assert!(b.ask(&["status"])["sites"]["relay_fallbacks"].as_u64() > Some(0));
 
     epoch(&cluster, &["--without", "c"]);
-    wait_for_line(b, "east", "by d");
+    wait_for_line(b, "east", "through d");
     wait_for_line(d, "east, this host's", "this host is its relay");
     open(6_000..6_050);
     for host in [&*a, &*d] {

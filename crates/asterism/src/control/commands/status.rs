@@ -1,4 +1,4 @@
-//! `asterism status` as text. Imports the documents.
+//! `asterism status` as text.
 
 use super::super::audit::audit_text;
 use super::super::sites::sites_text;
@@ -8,11 +8,11 @@ use crate::run::event_log::date;
 use crate::view::health::ahead_text;
 use crate::view::{PeerDocument, PortDocument, StageDocument, StatusDocument, TimeDocument};
 
-/// A member that fell off the log so long ago and has not caught up is informed of with what to do: an image takes seconds.
+/// A member that fell off the log this long ago and has not caught up is shown with a cure, since a snapshot takes seconds.
 const LAGS_LONG_US: u64 = 10_000_000;
-/// A date that is closer to the cluster's time is not shown beside it.
+/// A machine's date that differs less from the cluster's time is not shown.
 const DATE_DIFFERS_US: u64 = 2_000_000;
-/// From when on it is informed how many incarnations an instance distinguishes: three quarters of all.
+/// Number of incarnations from which `status` shows it: three quarters of the most that an instance distinguishes.
 const INCARNATIONS_TO_SAY: u64 = INCARNATIONS_MAX.div_ceil(4) * 3;
 const INCARNATIONS_MAX: u64 = asterism_state::ORIGINS_MAX as u64;
 
@@ -44,17 +44,17 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         ));
     }
     if !status.joined {
-        text.push_str("joins: it reads no packets before it has what the others have\n");
+        text.push_str("joins: this host reads no packets before it has the state of the others\n");
     }
     if let Some(later) = status.later_epoch {
         text.push_str(&format!(
-            "epoch {later} is in force elsewhere: until it is handed to this host, no ports are granted and no packets are read\n"
+            "epoch {later} is in force elsewhere: until this host receives it, the host grants no ports and reads no packets\n"
         ));
     }
     for incarnation in &status.ended {
         let waits = incarnation.waits_for.as_ref().map_or_else(
-            || "members take over what others have of it".to_owned(),
-            |name| format!("{name} has not said what it has of it"),
+            || "members take over its updates from each other".to_owned(),
+            |name| format!("{name} has not reported which updates of it are held there"),
         );
         text.push_str(&format!(
             "incarnation {} of {} has ended: {waits}\n",
@@ -69,7 +69,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     }
     if let Some(ports) = &status.nat_ports {
         text.push_str(&format!(
-            "subscribers {}: {} blocks used, {} quarantined; {} ports rest; {} events logged, {} lost\n",
+            "subscribers {}: {} blocks used, {} quarantined; {} ports quarantined; {} events logged, {} lost\n",
             ports.subscribers,
             ports.blocks_used,
             ports.blocks_quarantined,
@@ -89,7 +89,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     }
     if let Some(caches) = &status.caches {
         text.push_str(&format!(
-            "digests of web caches: {} fetched, {} served, {} asked for in vain\n",
+            "digests of web caches: {} fetched, {} served, {} requests not served\n",
             caches.fetched, caches.served, caches.not_served
         ));
         for (reason, count) in &caches.refused {
@@ -171,7 +171,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     ));
     if channel.counters_reported > 0 {
         text.push_str(&format!(
-            "  counters: window of {}, {:.1} changes for each total reported\n",
+            "  counters: window of {}, {:.1} changes per reported total\n",
             span(channel.coalescing_window_us),
             channel.counter_changes as f64 / channel.counters_reported as f64,
         ));
@@ -179,7 +179,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     for peer in &status.peers {
         let state = match peer {
             peer if !peer.takes_part => "takes no part",
-            // Dates that differ keep no host from its work, so that what else it is goes before.
+            // Differing dates keep no host from its work, so any other state takes precedence.
             PeerDocument {
                 fault: Some(fault), ..
             } if fault != "dates-apart" => fault,
@@ -191,7 +191,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         };
         let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);
         text.push_str(&format!(
-            "  {:12} {state}, heard {} ago{}, receives what was sent {} ago, round trip {}, date {}, behind {} groups ({}), {} unacknowledged\n",
+            "  {:12} {state}, heard {} ago{}, has received datagrams sent {} ago, round trip {}, date {}, behind {} groups ({}), {} unacknowledged\n",
             peer.name,
             time(peer.heard_us_ago),
             key_text(peer),
@@ -208,7 +208,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         }
         if !peer.differing_keys.is_empty() {
             text.push_str(&format!(
-                "    has another key {} than this host: copy one key file to both\n",
+                "    has a key {} that differs from this host's: copy one key file to both\n",
                 listed(&peer.differing_keys)
             ));
         }
@@ -220,7 +220,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         }
         if let Some(missing) = &peer.missing_key {
             text.push_str(&format!(
-                "    {} datagrams in its name under keys that are not here, the last under key {} {} ago\n",
+                "    {} datagrams in its name under keys that this host lacks, the last under key {} {} ago\n",
                 missing.datagrams,
                 missing.id,
                 span(missing.us_ago)
@@ -236,7 +236,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     text
 }
 
-/// The cluster's time, if this machine's date is another one.
+/// The cluster's time, if this machine's date differs.
 fn time_text(time: &TimeDocument) -> String {
     let ahead_us = time
         .date_us
@@ -256,7 +256,7 @@ fn time_text(time: &TimeDocument) -> String {
     )
 }
 
-/// By how much a member's date differs from the one here.
+/// Difference of a member's date from the date here.
 fn date_text(peer: &PeerDocument) -> String {
     let Some(ahead_us) = peer.clock.and_then(|clock| clock.date_ahead_us) else {
         return "unknown".to_owned();
@@ -265,18 +265,18 @@ fn date_text(peer: &PeerDocument) -> String {
     format!("{sign}{}", span(ahead_us.unsigned_abs()))
 }
 
-/// What to do of a member that has been silent, or a lagging, for long.
+/// The cure for a member that has been silent or lagging for long.
 fn lags_text(name: &str, heard_us_ago: Option<u64>, lags_us: Option<u64>) -> Option<String> {
     let long = |us: &u64| *us > LAGS_LONG_US;
     if let Some(silent_us) = heard_us_ago.filter(long) {
         return Some(format!(
-            "    silent for {}: what ended is kept until it knows, or an epoch leaves it out (`asterism epoch CONFIG --without {name}`)\n",
+            "    silent for {}: tombstones are kept until {name} acknowledges them, or an epoch leaves it out (`asterism epoch CONFIG --without {name}`)\n",
             span(silent_us),
         ));
     }
     let lags_us = lags_us.filter(long)?;
     Some(format!(
-        "    has not caught up for {}: its links or its cores take less than all write together; give it more, or leave it out (`asterism epoch CONFIG --without {name}`)\n",
+        "    has not caught up for {}: its links or cores are too slow for the writes of all members; give it more, or leave it out (`asterism epoch CONFIG --without {name}`)\n",
         span(lags_us),
     ))
 }
@@ -337,7 +337,7 @@ fn incarnations_text(incarnations: u64) -> String {
         return String::new();
     }
     format!(
-        "  tells {incarnations} incarnations of members apart, of {INCARNATIONS_MAX}: entries that never end refer to them; remove those, or restart this host\n"
+        "  distinguishes {incarnations} incarnations of members, of {INCARNATIONS_MAX}: entries that never end refer to them; remove those entries, or restart this host\n"
     )
 }
 
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn incarnations_are_reported_of_before_they_are_used_up() {
         assert_eq!(incarnations_text(49_151), "");
-        let expected = "  tells 49152 incarnations of members apart, of 65535: entries that never end refer to them; remove those, or restart this host\n";
+        let expected = "  distinguishes 49152 incarnations of members, of 65535: entries that never end refer to them; remove those entries, or restart this host\n";
         assert_eq!(incarnations_text(49_152), expected);
     }
 
