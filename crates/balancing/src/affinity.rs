@@ -1,5 +1,4 @@
-//! Which backend a client has, where a service keeps to it: so that all its flows find what the backend knows of it. Imports
-//! `asterism_function` alone.
+//! Client affinity: the backend that a client keeps, so that all its flows find the state that this backend holds.
 
 use core::net::Ipv4Addr;
 

@@ -1,6 +1,6 @@
-//! What a host found of a backend. Checks are made by a host's control side, which tells the function of a result by a frame on a
-//! port of its own ([`CONTROL`](asterism_function::CONTROL)), which no port of the outside world has: so results take the packets'
-//! path into the state. Imports `asterism_function` alone.
+//! The result of a host's health check. The host's control side sends it to the function as a frame on a port of its own
+//! ([`CONTROL`](asterism_function::CONTROL)), which no outside port reaches, so that results enter the state on the packets'
+//! path.
 
 use asterism_function::{Endpoint, Protocol};
 

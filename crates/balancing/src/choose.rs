@@ -1,4 +1,4 @@
-//! Who gets a new flow. Imports `asterism_function` and what lies beside it.
+//! Chooses the backend of a new flow.
 
 use asterism_function::objects::hash;
 use asterism_function::{Ask, At, Endpoint, Entry, Late, Paired, Single, State, Tick, Vector};

@@ -1,5 +1,4 @@
-//! Where a client's packet of a known flow goes: to the backend that the flow has, or to another one. Imports `asterism_forwarding`,
-//! `asterism_function`, `flow`, `pool`, `service` and `watch`.
+//! Where a client's packet of a known flow goes: to the flow's backend, or to another one.
 
 use asterism_forwarding::{Direction, Progress, Segment};
 use asterism_function::{At, Endpoint, Late, Protocol, TcpFlags, Tick};

@@ -1,5 +1,4 @@
-//! A flow: which backend a client's packets to a service go to, and what its packets become. Imports `asterism_forwarding`,
-//! `asterism_function` and `service`.
+//! The record of a flow: its backend, and how its packets are rewritten.
 
 use core::cmp::Ordering;
 use core::net::Ipv4Addr;

@@ -1,5 +1,5 @@
-//! What is said of a backend, all of which joins. By hosts: each checks all of them and has one vote for each. And by flows:
-//! clients that it refused or did not answer, and when it answered again. Imports `asterism_function` alone.
+//! Health votes on a backend, which join. Each host checks all backends and has one vote on each; flows vote by clients that
+//! the backend refused or did not answer, and by its next answer.
 
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Endpoint, Reader, Tick, Value, Wire, Writer, layout};

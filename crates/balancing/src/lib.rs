@@ -1,18 +1,22 @@
-//! Which backend a new flow gets, which backends live, and how packets get there and back: what functions share that spread flows
-//! over servers, whatever they do with a packet of each kind.
+//! Load balancing over servers: the backend of a new flow, the health of backends, and the path of packets to a backend and
+//! back.
 //!
-//! - [`Pools`] are the services of a function ([`Service`]s, its settings). [`Pools::of`] finds the pool of what is asked for, and
-//!   [`Pool::choose`] a backend of it for a new flow: that which is kept of the client, else by [`Maglev`] (Eisenbud et al., NSDI 2016,
-//!   section 3.4) or by the fewest flows. [`Pool::by_hash`] and [`Pool::by_usage`] do it by a key alone, without flows.
-//! - [`HealthVotes`] are what is said of a backend. Hosts say it by frames on the port [`CONTROL`](asterism_function::CONTROL)
-//!   ([`CheckResult`], [`Pools::reported`]), flows by what becomes of them ([`Pools::said`]: RFC 9293 §3.10.7.1). [`Pool::is_down`] asks them.
-//! - A [`Role`] is what a flow is beside a client's: one that waits to take the place of another, or that of a client on the backends'
-//!   own link. [`Pool::fate`] says where a client's packet of a known flow goes: where the flow went, or to another backend.
+//! - [`Pools`] are the services of a function ([`Service`]s, its settings). [`Pools::of`] finds the pool of a destination,
+//!   and [`Pool::choose`] a backend of it for a new flow: by the client's affinity, else by [`Maglev`] (Eisenbud et al., NSDI
+//!   2016, section 3.4) or by the fewest flows. [`Pool::by_hash`] and [`Pool::by_usage`] choose by a key alone, without
+//!   flows.
+//! - [`HealthVotes`] are the votes on a backend. Hosts vote by frames on the port [`CONTROL`](asterism_function::CONTROL)
+//!   ([`CheckResult`], [`Pools::reported`]), flows by their outcome ([`Pools::said`]: RFC 9293 §3.10.7.1). [`Pool::is_down`]
+//!   counts the votes.
+//! - A [`Role`] marks flows beside a client's ordinary flow: a rival that waits to replace another flow, or the flow of a
+//!   client on the backends' own link. [`Pool::fate`] decides where a client's packet of a known flow goes: to the flow's
+//!   backend, or to another.
 //! - A [`Flow`] is the record of a flow that has a backend, and [`Path`] how its packets leave by a
-//!   [`Router`](asterism_forwarding::Router): translated, handed to a station, or in a tunnel (RFC 2003). **Clients are on the router's
-//!   outside link, backends on its inside.**
+//!   [`Router`](asterism_forwarding::Router): translated, handed to a station, or in a tunnel (RFC 2003). **Clients are on
+//!   the router's outside link, backends on its inside.**
 //!
-//! A function that balances flows has four objects in its state, which [`tables`] builds. One that only spreads needs `health` at most:
+//! A function that balances flows has four objects in its state, which [`tables`] builds. A function that only spreads
+//! packets needs `health` at most:
 //!
 //! ```
 //! use asterism_balancing::{Backend, ControlAction, CheckResult, Health, HealthSource, Pools, Service, health};
@@ -89,8 +93,8 @@
 //! }
 //! ```
 //!
-//! Layer 3c, above `forwarding`; imports it, `asterism_function` and `asterism_mutant` alone. IPv4 only. Read first: `service.rs` and
-//! `flow.rs`, then `choose.rs` (who gets a flow) and `watch.rs` (who lives).
+//! Layer 3c, above `forwarding`. IPv4 only. Read first: `service.rs` and `flow.rs`, then `choose.rs` (the backend of a flow)
+//! and `watch.rs` (the health of backends).
 
 mod affinity;
 mod check_result;

@@ -1,10 +1,8 @@
-//! The lookup table of Maglev (Eisenbud et al., NSDI 2016, section 3.4), with weights. Imports `asterism_function` for its
-//! hash alone.
+//! The lookup table of Maglev (Eisenbud et al., NSDI 2016, section 3.4), with weights.
 //!
-//! Each backend has an order of preference over all places: a start and a step, drawn from its name. The backends take
-//! turns, each taking the place that it prefers among those that are free, until none is. With a weight, a backend
-//! takes its turn in that share of the rounds. The same backends give the same table on every host, in whatever order
-//! they are listed.
+//! Each backend orders all places by preference: a start and a step, drawn from its name. In turn, each backend takes its
+//! preferred free place, until no place is free. With a weight, a backend takes its turn in that share of the rounds. The
+//! same backends give the same table on every host, in whatever order they are listed.
 
 use asterism_function::objects::hash;
 

@@ -1,5 +1,4 @@
-//! How a packet gets to a backend, in each mode, and an answer back. Imports `asterism_forwarding`, `asterism_function`,
-//! `flow` and `service`.
+//! How a packet reaches a backend in each mode, and how the answer returns.
 
 use core::net::Ipv4Addr;
 

@@ -1,5 +1,4 @@
-//! The services of a function and their pools, with what follows from them once and for all. Imports `asterism_function` and
-//! what lies beside it.
+//! The services of a function, their pools, and tables that are computed once from them.
 
 use core::net::Ipv4Addr;
 

@@ -1,14 +1,15 @@
-//! What a flow is beside a client that asks a backend: a rival, which waits to take the place of another, or the flow of a client on the
-//! backends' own link, for which the balancer asks in its own name. Imports `asterism_forwarding`, `asterism_function` and `flow`.
+//! Flows beside a client's ordinary flow: a rival, which waits to replace another flow, or the flow of a client on the
+//! backends' own link, which the balancer masquerades.
 //!
-//! **Rivals.** A SYN with another number, on the ports of an established connection whose backend takes no new flows, opens a connection
-//! of its own at another backend. The SYN may be forged, by anybody who knows addresses and ports. So the connection stays, and the new
-//! one is its rival, until the client acknowledges with the number of its SYN: then it takes the other's place (RFC 5961 §4 has ends do
-//! the same among themselves). A rival that nobody acknowledges idles out as any half-open connection.
+//! **Rivals.** A SYN with another sequence number, on the ports of an established connection whose backend takes no new
+//! flows, opens a connection to another backend. Anyone who knows addresses and ports can forge that SYN. So the connection
+//! stays, with the new one as its rival, until the client acknowledges with the number of its SYN; then the rival replaces it
+//! (RFC 5961 §4 has ends do the same among themselves). A rival without an acknowledgement idles out as any half-open
+//! connection.
 //!
-//! **Masquerading.** A backend answers a client on its own link directly, by another way than it was asked. So such a client's packets
-//! come to the backend from the balancer's own address on the link, and from a port that follows from the ends of the flow: all
-//! instances find the same. Of two flows to one backend with the same port the later takes the next of
+//! **Masquerading.** A backend answers a client on its own link directly, past the balancer. So the backend gets such a
+//! client's packets from the balancer's own address on the link, and from a port computed from the flow's ends: all instances
+//! compute the same port. Of two flows to one backend with the same port, the later takes the next of
 //! [`MASQUERADES`](Role::MASQUERADES).
 
 use core::fmt;

@@ -1,6 +1,6 @@
-//! What clients ask for and who may answer: the settings of what this crate does. Imports `asterism_function` alone.
+//! Services and their backends: the settings of this library.
 //!
-//! Plain values; anyone who reads them from a file checks them.
+//! Plain values; the reader of the configuration checks them.
 
 use core::fmt;
 use core::net::Ipv4Addr;

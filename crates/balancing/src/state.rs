@@ -1,4 +1,4 @@
-//! What a function keeps that balances flows. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
+//! The state objects of a function that balances flows.
 
 use asterism_forwarding::{IdleTimes, Progress};
 use asterism_function::{Builder, Tick, Vector};

@@ -1,5 +1,4 @@
-//! Which backends count as dead, and what is to be written of them: what a host found, and what becomes of flows. Imports
-//! `asterism_forwarding`, `asterism_function` and what lies beside it.
+//! Which backends count as dead, and which health votes a host's checks and its flows cause.
 
 use asterism_forwarding::{Progress, Side, StationRequest};
 use asterism_function::objects::TableAct;

@@ -1,5 +1,4 @@
-//! Who is blocked, as functions that block tell it: a part of their `report`. For the control plane. And for how long blocks are held.
-//! Imports `asterism_function`.
+//! Blocked sources as functions report them to the control plane, and how long blocks are held.
 
 use asterism_function::notice::{self, End, read_option, read_text, write_option, write_text};
 use asterism_function::{BadBytes, Host, Reader, Tick, Wire, Writer};

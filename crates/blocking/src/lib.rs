@@ -1,7 +1,7 @@
-//! Who is blocked and for how long: what functions that block sources share, whatever each one's reason is.
+//! Blocked sources and the ends of their blocks, shared by all functions that block sources for whatever reason.
 //!
-//! A function keeps a map from sources to [`Block`]s, which join: the one that ends last, whole. It reports them as
-//! [`BlockedRecord`](blocked::BlockedRecord)s, and heeds what an operator says by frames on the port
+//! A function keeps a map from sources to [`Block`]s, which join: the block that ends last wins whole. The function reports
+//! them as [`BlockedRecord`](blocked::BlockedRecord)s, and accepts an operator's changes by frames on the port
 //! [`CONTROL`](asterism_function::CONTROL):
 //!
 //! ```
@@ -44,7 +44,7 @@
 //! }
 //! ```
 //!
-//! Layer 3c; imports `asterism_function` alone. Read first: `manual.rs`.
+//! Layer 3c. Read first: `manual.rs`.
 
 pub mod blocked;
 pub mod manual;

@@ -1,5 +1,5 @@
-//! Sources that an operator manual blocks, and whose block he lifts: how the control side tells a function that blocks, by frames on the
-//! port [`CONTROL`](asterism_function::CONTROL), and what becomes of its table. Imports `asterism_function`, `blocked`.
+//! Manual blocks: an operator blocks a source or lifts its block. The control side sends a frame on the port
+//! [`CONTROL`](asterism_function::CONTROL), and the function changes its table.
 
 use asterism_function::objects::TableAct;
 use asterism_function::{

@@ -1,7 +1,7 @@
-//! Sets of 64 bits: which bit stands for a host or a port, and how many of them a set holds. Imports `asterism_function`.
+//! Sets of 64 bits: the bit of a host or a port, and the estimated size of a set.
 //!
-//! A bit is chosen by the cluster's secret, alike on all instances, so that sets of different instances join by `or` and an outsider
-//! cannot pick elements that share one.
+//! A bit is chosen by the cluster's secret, alike on all instances, so that sets of different instances join by `or` and an
+//! outsider cannot pick elements that share a bit.
 
 use asterism_function::{Ask, Host, State};
 

@@ -1,13 +1,15 @@
-//! SYN floods: handshakes of a service that are begun and not completed, from few sources or many, over all instances. Imports
-//! `bits`, `observation`, `handshakes` and `asterism_function`.
+//! SYN floods: handshakes of a service that begin and do not complete, from few sources or many, over all instances. Read
+//! `handshakes.rs` first.
 //!
-//! In two stages, so that packets of connections pay nothing in ordinary times. First the SYNs of each service are counted, in a sketch whose
-//! size no number of services changes. A service that gets a part of the threshold is *looked at*: of its handshakes a sample, by a
-//! keyed hash of both ends, is remembered with what became of them (`handshakes.rs`). Only while some service is looked at are packets
-//! of connections read for what they complete, and most of those go no further than the hash.
+//! Detection has two stages, so that packets of connections cost nothing in ordinary times. First, a sketch counts the SYNs
+//! of each service, in a size that does not depend on the number of services. A service above a part of the threshold is
+//! *looked at*: a sample of its handshakes, by a keyed hash of both ends, is remembered with its outcome. Only while some
+//! service is looked at are packets of connections read for the handshakes that they complete, and most go no further than
+//! the hash.
 //!
-//! Nothing is dropped for it: sources of a flood are forged, and who floods few services has as many as he likes. Not distinguished from a
-//! flood: a service that fell silent under many clients. Not found: who sends forged ACKs after his SYNs.
+//! A flood causes no drops: its sources are forged, and an attacker on few services has as many sources as he likes. Not
+//! distinguished from a flood: a service that fell silent under many clients. Not found: an attacker who sends forged ACKs
+//! after his SYNs.
 
 use asterism_function::objects::{TableAct, WindowedCountMinAct};
 use asterism_function::{

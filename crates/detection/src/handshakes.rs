@@ -1,7 +1,7 @@
-//! What is remembered of a service's handshakes: sets that join. Imports `asterism_function`.
+//! Remembered handshakes of a service: sets that join.
 //!
-//! A handshake is a cell of a set, chosen by a keyed hash of both ends; how many are in a set is distinguished from the share of cells that
-//! are clear (linear counting, Whang et al. 1990). So a SYN that is sent again, or that two instances saw, counts once.
+//! A handshake is a cell of a set, chosen by a keyed hash of both ends; the share of clear cells estimates the number in a
+//! set (linear counting, Whang et al. 1990). So a SYN that is sent again, or that two instances saw, counts once.
 
 use asterism_function::{BadBytes, Host, Key, Reader, Tick, Value, Wire, Writer};
 

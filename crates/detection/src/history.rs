@@ -1,7 +1,8 @@
-//! What is known of one source's probes: small sketches that join. Imports `bits` and `asterism_function`.
+//! The history of one source's probes: small sketches that join.
 //!
-//! A history holds two windows of time, each a few sets of ports and hosts. A set is 64 bits (`bits.rs`). Sizes are estimated by linear
-//! counting (Whang et al. 1990): exact to one up to about ten, within a fifth up to a hundred, saturated beyond some two hundred.
+//! A history holds two windows of time, each a few sets of ports and hosts. A set is 64 bits (`bits.rs`). Sizes are estimated
+//! by linear counting (Whang et al. 1990): exact to one up to about ten, within a fifth up to a hundred, saturated beyond
+//! some two hundred.
 
 use asterism_function::{BadBytes, Host, Key, Reader, Value, Wire, Writer, layout};
 

@@ -1,9 +1,10 @@
-//! What detectors of scans and floods are made of: what packets say of who probes which one, gathered in small values that join.
+//! Building blocks of scan and flood detectors: observations of probes, gathered in small values that join.
 //!
-//! What a source probes may be seen by one instance, and the answers by another. So nothing here is a table of flows. Each source has a
-//! [`SourceHistory`], small sets of what it probed and what became of that; a packet is a [`Observation`] about one of them, and [`Scans`] says what it
-//! adds and whether the history is a scan then. [`Floods`] finds SYN floods (RFC 4987) by samples of a service's handshakes, from however
-//! many sources, and [`Traffic`] ports that get more than a [`VolumePolicy`] allows. What comes of it is the function's own:
+//! One instance may see a source's probes, and another the answers. So nothing here is a table of flows. Each source has a
+//! [`SourceHistory`]: small sets of its probes and their outcomes. An [`Observation`] is a packet's evidence about one
+//! source; [`Scans`] updates the history and decides whether it is a scan. [`Floods`] finds SYN floods (RFC 4987) by samples
+//! of a service's handshakes, from however many sources, and [`Traffic`] finds ports that get more than a [`VolumePolicy`]
+//! allows. The function decides what follows:
 //!
 //! ```
 //! use asterism_detection::{Observation, Scans, Thresholds, SourceHistories};
@@ -59,7 +60,7 @@
 //! assert_eq!(passed.count(), 6);
 //! ```
 //!
-//! Layer 3c; imports `asterism_function` alone. Read first: `history.rs`, then `observation.rs`, `sources.rs` and `scan.rs`; `handshakes.rs` before `flood.rs`.
+//! Layer 3c. Read first: `history.rs`, then `observation.rs`, `sources.rs` and `scan.rs`; `handshakes.rs` before `flood.rs`.
 
 pub mod flood;
 pub mod history;

@@ -1,4 +1,4 @@
-//! What one packet says about whose probes. Imports `history` and `asterism_function`; reads the packet, knows no state.
+//! The observation that one packet gives of a source's probes. Reads the packet, knows no state.
 
 use asterism_function::{Fragment, Host, IcmpKind, Network, Packet, TcpFlags, Transport};
 

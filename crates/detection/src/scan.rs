@@ -1,7 +1,6 @@
-//! Scans: what a packet teaches about a source's history, and whether the history is a scan then. Imports `bits`, `observation`, `history` and
-//! `asterism_function`.
+//! Scans: the update of a source's history by a packet, and whether the history is a scan then.
 //!
-//! Nobody needs to see both directions: the probe may teach one instance, and its answer another.
+//! No instance needs to see both directions: one may learn from the probe, and another from its answer.
 
 use asterism_function::objects::TableAct;
 use asterism_function::{Ask, Builder, Entry, Late, Map, Single, State, Tick};

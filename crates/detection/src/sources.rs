@@ -1,4 +1,4 @@
-//! What sources are one, and which leave no evidence. Imports `asterism_function`.
+//! Which addresses count as one source, and which sources leave no evidence.
 
 use core::net::Ipv6Addr;
 

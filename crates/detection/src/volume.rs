@@ -1,7 +1,7 @@
-//! Traffic by destination port, over all instances, and ports blocked for more than a policy allows. Imports `asterism_function`.
+//! Traffic by destination port, over all instances, and ports blocked for more than a policy allows.
 //!
-//! Totals are cumulative cells of each instance, which never go down and cannot be reset by one of them; so a window
-//! is measured from the total at which it began (Constellation §6.6 counts since the start).
+//! Totals are cumulative cells of each instance, which never go down and which no single instance can reset; so a window is
+//! measured from the total at its beginning (Constellation §6.6 counts since the start).
 
 use core::cmp::Ordering;
 

@@ -1,6 +1,5 @@
-//! Stations that are asked for before the first packet goes to them. The host's control side sends a frame for each on a port of its own
-//! ([`CONTROL`](asterism_function::CONTROL)): so the request takes the packets' path into the state. Imports `asterism_function` and what
-//! lies beside it.
+//! Address resolution before the first packet to a station. The host's control side sends a frame for each station on a port
+//! of its own ([`CONTROL`](asterism_function::CONTROL)), so that the request enters the state on the packets' path.
 
 use core::net::Ipv4Addr;
 

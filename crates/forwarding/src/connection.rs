@@ -1,9 +1,9 @@
-//! What was seen of a flow's packets by their control bits (RFC 9293 §3.3.2), by all instances together, and how long it may
-//! therefore be idle (RFC 5382, RFC 4787, RFC 5508).
+//! Control bits that all instances together saw in a flow's packets (RFC 9293 §3.3.2), and the idle time that follows (RFC
+//! 5382, RFC 4787, RFC 5508).
 //!
-//! Imports `asterism_function` alone. Every bit only ever becomes set within one incarnation of a session, so what two instances
-//! saw adds up (a SYN here and the SYN-ACK there are one handshake), whatever the order in which they tell each
-//! other. A connection that begins again between the same endpoints begins a new incarnation: see [`Connection::ended`].
+//! Within one incarnation of a session, bits only become set. So the observations of two instances add up in whatever order
+//! they are exchanged: a SYN here and the SYN-ACK there are one handshake. A connection that begins again between the same
+//! endpoints begins a new incarnation: see [`Connection::ended`].
 
 use asterism_function::{Endpoint, Protocol, TcpFlags, Tick, Value, Wire};
 

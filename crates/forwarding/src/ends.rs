@@ -1,4 +1,4 @@
-//! The key of a flow: its packets' ends as they stand in the header. Imports `asterism_function` alone.
+//! The key of a flow: its packets' ends as they stand in the header.
 
 use asterism_function::{Endpoint, Key, Plain4, Protocol, Wire, objects};
 

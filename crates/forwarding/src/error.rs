@@ -1,6 +1,6 @@
-//! ICMP errors of others: which flow they are about. Imports `asterism_function` alone.
+//! Received ICMP errors, and the flow that each is about.
 //!
-//! An error must neither open nor refresh nor end a flow (RFC 5508 REQ-4 to REQ-6): outsiders can forge them.
+//! An error must neither open nor refresh nor end a flow (RFC 5508 REQ-4 to REQ-6): outsiders can forge errors.
 
 use core::net::IpAddr;
 

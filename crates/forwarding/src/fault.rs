@@ -1,4 +1,4 @@
-//! What is wrong with a set-up, all of it at once. Imports nothing.
+//! The mistakes of a set-up, listed all at once.
 
 use core::fmt;
 

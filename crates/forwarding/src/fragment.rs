@@ -1,15 +1,16 @@
-//! Fragments: the first one has the ports and is handled like any packet; it leaves here what the later ones of its
-//! datagram need. Imports `asterism_function` and what lies beside it.
+//! Fragments: the first has the ports and is handled like any packet; it leaves a context here that the later fragments of
+//! its datagram need.
 //!
-//! Later fragments that overtake the first one wait for it, parked within the engine's bounds: 256 packets, of which the
-//! oldest is given up, so that no flood of these hurts those that come in order (RFC 4787 REQ-14a). Nothing is reassembled.
+//! Later fragments that overtake the first wait for it, parked within the engine's bounds: 256 packets, of which the oldest
+//! is dropped, so that no flood of later fragments hurts those that arrive in order (RFC 4787 REQ-14a). Nothing is
+//! reassembled.
 //!
-//! A flood of *first* fragments is another matter: each takes a place in the table until nothing of its datagram came for
-//! [`IDLE`] and what a table adds, three seconds at most, and then until all hosts know. So a table of 65,536 holds 21,845
-//! datagrams a second of the whole cluster, and each of eight instances 2,730; beyond that first fragments are dropped. What
-//! comes by the outside link is dropped once half of the table is taken: strangers who flood it by all instances take no place
-//! from those inside, whose datagrams go on. Those from outside do not, for as long as the flood lasts; nor do any at an
-//! instance that gets more of it than its share.
+//! A flood of *first* fragments takes table space: a place each, until nothing of the datagram came for [`IDLE`] and what a
+//! table adds, three seconds at most, and then until all hosts know. So a table of 65,536 holds 21,845 datagrams a second of
+//! the whole cluster, and each of eight instances 2,730; further first fragments are dropped. Packets from the outside link
+//! are dropped once half of the table is taken, so outsiders who flood it through all instances take no place from inside
+//! hosts. Datagrams from outside fail as long as the flood lasts; so do all at an instance that gets more of the flood than
+//! its share.
 
 use core::net::Ipv4Addr;
 

@@ -1,6 +1,6 @@
-//! What a function is informed of the links that it stands between. Imports `asterism_function` alone.
+//! The settings of the links that a function stands between.
 //!
-//! Plain values: reading them from a file is the binary's work.
+//! Plain values: the binary reads them from a file.
 
 use core::fmt;
 use core::net::Ipv4Addr;

@@ -1,11 +1,11 @@
-//! What network functions that forward IPv4 packets under addresses of their own have in common: a [`Router`] (RFC 1812)
-//! between two links, and keys and values of flows.
+//! A [`Router`] (RFC 1812) between two links for functions that forward IPv4 packets under addresses of their own, and keys
+//! and values of flows.
 //!
-//! A function has a [`Router`] among its settings and three tables in its state ([`Forwards`], by the macro
-//! [`forwards!`]). [`Router::admit`] takes a packet in: it answers ARP (RFC 826), leads later fragments after the first
-//! one, and says what the rest is. [`Router::forward`] sends a packet on: routes, next hops, time to live, fragmentation,
-//! tunnels (RFC 2003), and the ICMP errors that are due. What lies between the two is the function's own.
-//! [`Router::resolve_ahead`] asks for a station before the first packet to it, when the host's control side requests that.
+//! A function has a [`Router`] among its settings and three tables in its state ([`Forwards`], by the macro [`forwards!`]).
+//! [`Router::admit`] takes a packet in: it answers ARP (RFC 826), sends later fragments after the first, and classifies all
+//! other packets. [`Router::forward`] sends a packet on: routes, next hops, time to live, fragmentation, tunnels (RFC 2003),
+//! and the ICMP errors that are due. The function decides between the two. [`Router::resolve_ahead`] resolves a station's
+//! address before the first packet to it, when the host's control side requests that.
 //!
 //! ```
 //! use asterism_forwarding::{PacketClass, Errors, Fragmented, Fragments, Neighbours, Egress, Router, forwards, tables};
@@ -48,8 +48,8 @@
 //! }
 //! ```
 //!
-//! Layer 3c, above `function`; imports `asterism_function` alone, so it knows no port and no placement. IPv4 only, and two
-//! links. Read first: `router.rs`, then `link.rs`; `ends.rs` and `connection.rs` are what the tables of flows are made of.
+//! Layer 3c, above `function`; it knows no port and no placement. IPv4 only, and two links. Read first: `router.rs`, then
+//! `link.rs`; `ends.rs` and `connection.rs` are key and value of tables of flows.
 
 mod ahead;
 mod connection;

@@ -1,5 +1,4 @@
-//! Where packets leave: routes by longest prefix, and the Ethernet address of the next hop. Imports
-//! `asterism_function`, `interface`, `neighbour`.
+//! Egress: routes by longest prefix, and the Ethernet address of the next hop. Read `neighbour.rs` next.
 
 use core::net::Ipv4Addr;
 

@@ -1,9 +1,8 @@
-//! ARP (RFC 826): answering for our addresses, and learning the Ethernet addresses of next hops that are not
-//! configured. Imports `asterism_function` and what lies beside it.
+//! ARP (RFC 826): answers for our addresses, and learns the Ethernet addresses of next hops that are not configured.
 //!
-//! An address is learnt when it was asked for, or when its host asks for ours; nothing else adds an entry. A packet
-//! to a next hop that is not known asks for it and is dropped; `ahead.rs` asks before there is a packet. An entry in use is asked for
-//! again before it ends.
+//! An address is learnt from an answer to our request, or when its host asks for ours; nothing else adds an entry. A packet
+//! to an unknown next hop causes a request and is dropped; `ahead.rs` asks before there is a packet. An entry in use is
+//! refreshed before it ends.
 
 use core::net::Ipv4Addr;
 

@@ -1,12 +1,12 @@
-//! A connection with how far its ends got, which distinguishes forged segments from its own (RFC 5961). Imports `asterism_function`
-//! and `connection`.
+//! A connection with the positions of its ends, which distinguish forged segments from its own (RFC 5961). Read
+//! `connection.rs` first.
 //!
-//! A stranger may know the addresses and ports of a connection; its sequence numbers only its ends know, and the path between
-//! them. So a reset counts only if its number is near to where its sender is; so does a FIN where the other end is not seen, whose
-//! own FIN would have to come, too. All other segments pass unjudged: their receiver judges them.
+//! An outsider may know the addresses and ports of a connection; only its ends and the path between them know its sequence
+//! numbers. So a reset counts only if its number is near its sender's position; so does a FIN where the other end is not
+//! seen, whose own FIN would have to come, too. All other segments pass unjudged, since their receiver judges them.
 //!
-//! A position is kept in units of 64 KiB, so that it changes once in 45 full segments and not with each. A blind reset is therefore
-//! believed by chance once in some ten thousand times, as with the windows that most systems offer.
+//! A position is kept in units of 64 KiB, so that it changes once in 45 full segments instead of with each. A blind reset is
+//! therefore accepted by chance once in some ten thousand times, as with the windows that most systems offer.
 
 use core::ops::Deref;
 

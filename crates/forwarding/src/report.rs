@@ -1,4 +1,4 @@
-//! ICMP errors that a router sends, and echo replies of its own. Imports `asterism_function` and what lies beside it.
+//! ICMP errors that a router sends, and its echo replies.
 
 use core::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! A router between two links: what comes in, and how it leaves. Imports `asterism_function` and what lies beside it.
+//! A router between two links: admits packets and forwards them. Read `link.rs` next.
 
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! What a function's state must have so that it can forward. Imports `asterism_function` and what lies beside it.
+//! The state objects that a function needs to forward.
 
 use core::net::Ipv4Addr;
 

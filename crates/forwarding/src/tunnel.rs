@@ -1,9 +1,9 @@
-//! Tunnels of IPv4 in IPv4 (RFC 2003). Imports `asterism_function` alone.
+//! Tunnels of IPv4 in IPv4 (RFC 2003).
 //!
-//! The inner packet's time to live is decremented, as it is forwarded (section 3.1); "don't fragment" and the type of
-//! service are copied to the outer header. What is too long with the outer header is refused by "fragmentation needed" with
-//! what the tunnel leaves, or, where it may be cut, cut before it goes in, so that the far end need not put the outer packets
-//! together (section 5).
+//! The inner packet's time to live is decremented, as it is forwarded (section 3.1); "don't fragment" and the type of service
+//! are copied to the outer header. A packet that is too long with the outer header is refused by "fragmentation needed" with
+//! the MTU that the tunnel leaves. If it may be fragmented, it is fragmented before encapsulation, so that the far end need
+//! not reassemble outer packets (section 5).
 
 use core::net::Ipv4Addr;
 

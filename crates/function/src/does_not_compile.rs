@@ -1,5 +1,5 @@
-//! What the compiler refuses, each beside the nearest thing that it accepts, so that a refusal is never for
-//! another reason than the one claimed. Built only for `cargo test --doc`.
+//! Misuse that the compiler refuses, each beside the nearest accepted form, so that a refusal has no other reason than the
+//! claimed one. Built only for `cargo test --doc`.
 
 /// What all cases begin with.
 macro_rules! prelude {

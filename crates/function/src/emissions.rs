@@ -1,4 +1,4 @@
-//! Packets that a function sends besides the one it was called for.
+//! Packets that a function sends besides the packet that it was called for.
 
 use crate::function::PortNumber;
 

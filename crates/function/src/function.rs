@@ -1,4 +1,4 @@
-//! What a network function is.
+//! The trait of a network function.
 
 use std::rc::Rc;
 

@@ -1,12 +1,11 @@
-//! All that the author of a network function imports.
+//! Everything that the author of a network function imports.
 //!
-//! A function is called once for each packet. It first *asks*: reads its state and reserves what it may
-//! need, either of which may be late; then it *acts*: edits the packet and writes its state, which cannot
-//! wait and cannot fail. The engine batches, prefetches, parks late packets and carries the writes to
-//! other instances; where a piece of state lives is the configuration's business.
+//! A function is called once for each packet. It first *asks*: it reads its state and reserves items, either of which may be
+//! late; then it *acts*: it edits the packet and writes its state, which cannot wait and cannot fail. The engine batches,
+//! prefetches, parks late packets and carries the writes to other instances; the configuration places each piece of state.
 //!
-//! Layer 3a; imports `state` and `packet`, does no I/O. Read first: `function.rs`, then `ask.rs`, then
-//! `testkit.rs` for how a function is tested; `chain/mod.rs` puts several functions in a row.
+//! Layer 3a, without I/O. Read first: `function.rs`, then `ask.rs`, then `testkit.rs` for tests of a function; `chain/mod.rs`
+//! puts several functions in a row.
 
 mod ask;
 pub mod chain;

@@ -1,8 +1,8 @@
-//! What functions find, in one form, for anyone who writes it down. Imports `host`, `own`.
+//! Notices: the alerts of all functions in one form, for logs. Read `own.rs` first.
 //!
-//! A function that tells of events answers the question [`QUESTION`] of its `report` with [`Notice`]s, one for each entry of its table
-//! of alerts, however old, and names their kinds in [`NetworkFunction::events`](crate::NetworkFunction::events). Every instance has
-//! the same table, so each can answer; who keeps what was reported already knows what is new.
+//! A function with events answers the question [`QUESTION`] of its `report` with [`Notice`]s, one for each entry of its table
+//! of alerts, however old, and names their kinds in [`NetworkFunction::events`](crate::NetworkFunction::events). Every
+//! instance has the same table, so each can answer; the caller recognises new notices by those that it has already seen.
 
 use asterism_state::{BadBytes, Reader, Tick, Wire, Writer};
 

@@ -1,6 +1,6 @@
-//! What a function names itself: reasons to drop packets that the [one list](crate::Reason) does not have, values that it measures of
-//! its state, and events that it tells of. The first two stand in `status`, in traces and among the metrics beside the engine's, events
-//! in the host's log of alerts.
+//! Names that a function defines: reasons to drop packets that the [common list](crate::Reason) lacks, metrics of its state,
+//! and events. Reasons and metrics appear in `status`, in traces and among the metrics beside the engine's, events in the
+//! host's log of alerts.
 
 use crate::notice::{CATEGORY_BYTES_MAX, TEXT_BYTES_MAX};
 

@@ -1,5 +1,5 @@
-//! IP prefixes of either version, and sets of them. The two versions never meet: an IPv6 prefix holds no IPv4 address, although
-//! [`Host`] keeps IPv4 addresses in their mapped form. Read `host.rs` first.
+//! IP prefixes of either version, and sets of them. The two versions never meet: an IPv6 prefix holds no IPv4 address,
+//! although [`Host`] keeps IPv4 addresses in their mapped form. Read `host.rs` first.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! Records of a function's `report`, one after the other, as the control plane reads them. Imports `state`.
+//! Records of a function's `report`, concatenated, as the control plane reads them.
 
 use asterism_state::{Reader, Wire};
 

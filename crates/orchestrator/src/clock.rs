@@ -1,4 +1,4 @@
-//! The orchestrator's clock: drivers of the world outside measure how long it takes.
+//! The orchestrator's clock: drivers measure how long the outside world takes.
 #![expect(
     clippy::disallowed_methods,
     reason = "this file is the clock of drivers, which are I/O through and through"

@@ -1,11 +1,12 @@
-//! Epochs, handed to running hosts: who takes part in a cluster, and in which incarnation, is decided above the hosts and asked to each.
+//! Hands epochs to running hosts. Members and incarnations of a cluster are decided above the hosts, and each host receives
+//! them.
 //!
-//! [`hand`] gives a host the text of an epoch over its control socket, a Unix socket of mode 0600 on the host's own machine, and
-//! returns what is in force there afterwards. The host judges it as it judges its own file, has it on its disk before it is in
-//! force, and is at most as trusting as the file's permissions were: anyone who may connect may hand. To hand an epoch again is always
-//! right: after a lost answer, a restart, or to everybody because one did not answer.
+//! [`hand`] sends the text of an epoch over a host's control socket, a Unix socket of mode 0600 on the host's own machine,
+//! and returns the epoch in force there afterwards. The host checks it like its own file and writes it to disk before it is
+//! in force. The socket's permissions protect it as the file's do: any process that may connect may hand an epoch. Handing an
+//! epoch again is always safe: after a lost answer, after a restart, or to all hosts because one did not answer.
 //!
-//! The socket's host is in the binary, which uses these types too. Imports `clock`.
+//! The server side is in the binary, which uses these types too.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,9 +1,8 @@
-//! What stands above the hosts of a cluster. Today that is [`steering`]: what sends packets to instances, as one trait with
-//! one driver; and [`epochs`]: handing hosts who takes part, over their control sockets. It sees no packets, and nothing of a host
-//! waits for it.
+//! The orchestrator, above the hosts of a cluster: [`steering`] sends packets to instances, as one trait with one driver, and
+//! [`epochs`] hands epochs to hosts over their control sockets. The orchestrator sees no packets, and no host waits for it.
 //!
-//! May import what is below the binary but for the packets themselves; today it needs none of it. Read first:
-//! `steering/mod.rs`, then `epochs.rs`.
+//! May depend on everything below the binary except the packets; today it needs none of it. Read first: `steering/mod.rs`,
+//! then `epochs.rs`.
 
 mod clock;
 pub mod epochs;

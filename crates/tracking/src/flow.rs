@@ -1,5 +1,4 @@
-//! Which hosts talk to which others: the key that both directions of a flow share, and what of a packet belongs to which flow.
-//! Imports `asterism_function`.
+//! Flows: the key that both directions share, and the parts of a packet that give it.
 
 use core::net::IpAddr;
 

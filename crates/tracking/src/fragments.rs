@@ -1,8 +1,7 @@
-//! Fragments: the first one of a datagram has the ports and is judged, the later ones pass where it did, also on other instances. Imports
-//! `asterism_function`.
+//! Fragments: the first of a datagram has the ports and is judged; the later ones pass where it did, also on other instances.
 //!
-//! Nothing is put together (RFC 791 §3.2, RFC 8200 §4.5): who tracks flows lets parts pass that a receiver may refuse. Any function that
-//! judges packets by their ports can have a table of these; it needs no [`Track`](crate::Track).
+//! Nothing is reassembled (RFC 791 §3.2, RFC 8200 §4.5): a tracker passes fragments that a receiver may refuse. Any function
+//! that judges packets by their ports can use such a table without a [`Track`](crate::Track).
 
 use asterism_function::objects::TableAct;
 use asterism_function::{

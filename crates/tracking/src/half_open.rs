@@ -1,7 +1,8 @@
-//! Limits on half-open TCP connections: begun by a source, to a destination, and by a link. Imports `asterism_function`, `flow`, `track`.
+//! Limits on half-open TCP connections: by source, by destination, and by link.
 //!
-//! Each link counts by itself: sources outside can be forged as many as one likes, and what they begin must not take from those
-//! inside. Sources, destinations and links are counted in tables of their own: forged sources fill theirs, and the other limits hold on.
+//! Each link counts separately: outside sources can be forged in any number, and their connections must not use up the limit
+//! of inside hosts. Sources, destinations and links are counted in separate tables: forged sources fill theirs, and the other
+//! limits still hold.
 
 use asterism_function::objects::WindowedCountersAct;
 use asterism_function::{AllAnswers, Builder, Host, Key, Late, Tally, Window, WindowedCounters};

@@ -1,4 +1,4 @@
-//! For how long flows are known. Imports `asterism_function`.
+//! Idle times of flows.
 
 use asterism_function::Tick;
 

@@ -1,11 +1,12 @@
-//! Connection tracking (RFC 9293 for TCP; pseudo-connections of UDP, ICMP queries and other protocols; IPv4 and IPv6), for functions
-//! between two links that let packets pass because of what passed before.
+//! Connection tracking (RFC 9293 for TCP; pseudo-connections of UDP, ICMP queries and other protocols; IPv4 and IPv6), for
+//! functions between two links that let packets pass because of earlier packets.
 //!
 //! A function has a [`Tracker`] among its settings and two tables in its state ([`Tracks`], by the macro [`tracks!`]).
-//! [`Tracker::follow`] sees to a packet: what belongs to a flow passes, also where another instance saw how it began, and
-//! what fits none is dropped, once no other instance can have seen what would make it fit. Left to the function is the packet that would
-//! open a flow: it lets it ([`Tracker::open`]) or does not ([`Tracker::refuse`]). With three counters more in the state it also
-//! bounds half-open connections, by source, destination and link ([`Limits`]).
+//! [`Tracker::follow`] decides on a packet: packets of a known flow pass, also where another instance saw its beginning. A
+//! packet that fits no flow is dropped, once no other instance can have seen a packet that would make it fit. The function
+//! decides on a packet that would open a flow: it opens the flow ([`Tracker::open`]) or refuses it ([`Tracker::refuse`]).
+//! With three more counters in its state, the function also bounds half-open connections, by source, destination and link
+//! ([`Limits`]).
 //!
 //! ```
 //! use asterism_function::build::{self, Header4};
@@ -61,9 +62,8 @@
 //! assert_eq!(kit.packet(outside, &answer).verdict, Verdict::Forward(inside));
 //! ```
 //!
-//! Layer 3c; imports `asterism_function` and `asterism_mutant` alone. Read first: `track.rs`, which is the value that joins, then
-//! `tracker.rs`. `flow.rs` says which flow a packet is of, `segment.rs` what of TCP is read, `fragments.rs` and `half_open.rs` stand for
-//! themselves.
+//! Layer 3c. Read first: `track.rs`, the value that joins, then `tracker.rs`. `flow.rs` has the keys of flows, `segment.rs`
+//! the parts of TCP that are read; `fragments.rs` and `half_open.rs` stand for themselves.
 
 mod flow;
 mod fragments;

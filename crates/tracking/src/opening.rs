@@ -1,4 +1,4 @@
-//! Packets that would open a flow, and what it takes to let them. Imports `asterism_function` and what lies beside it.
+//! Packets that would open a flow, and the reservations needed to allow them.
 
 use asterism_function::{Act, Ask, Host, Late, PortNumber, Reason, Vacancy, Verdict};
 

@@ -1,4 +1,4 @@
-//! TCP segments, as far as a track reads them. Imports `asterism_function`.
+//! TCP segments, as far as a track reads them.
 
 use asterism_function::{Packet, TcpFlags};
 

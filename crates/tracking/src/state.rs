@@ -1,4 +1,4 @@
-//! What a function's state must have so that it can track. Imports `asterism_function` and what lies beside it.
+//! The state objects that a function needs to track.
 
 use asterism_function::{Builder, Map, Single, State, objects::TableAct};
 

@@ -1,12 +1,12 @@
-//! What all instances together saw of a flow, and which of its packets that allows.
+//! The track of a flow: what all instances together observed, and which packets that allows. Read `track/judge.rs` next
+//! (which packets pass), then `track/reopening.rs` (how a connection begins again).
 //!
-//! Imports `asterism_function`, `flow`, `segment`; `track/judge.rs` says which packets pass, `track/again.rs` how a connection begins
-//! again. A [`Track`] only ever grows within one incarnation of a flow: bits become set, numbers become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
-//! there are one handshake. A connection that begins again between the same ends begins a new incarnation.
+//! A [`Track`] only grows within one incarnation of a flow: bits become set, numbers become greater. So the observations of
+//! two instances add up, in whatever order they are exchanged: a SYN here and the SYN-ACK there are one handshake. A
+//! connection that begins again between the same ends begins a new incarnation.
 //!
-//! Sequence numbers would change with every packet, and so would have to travel with every packet. What is kept of
-//! a direction is therefore a *bound*: data up to it was let through. It is moved on in steps of half a window, so about
-//! twice in a round trip at full speed.
+//! Sequence numbers would change, and so travel, with every packet. So a track keeps a *bound* for each direction: data up to
+//! it was let through. The bound moves in steps of half a window, so about twice in a round trip at full speed.
 
 mod judge;
 mod reopening;

@@ -1,4 +1,4 @@
-//! What becomes of a packet: passes, is dropped, or would open a flow. Imports `asterism_function` and what lies beside it.
+//! Decides on a packet: it passes, is dropped, or would open a flow.
 
 use asterism_function::{
     Ask, At, Fragment, Late, Packet, PortNumber, Reason, Single, State, Verdict, Vlan,

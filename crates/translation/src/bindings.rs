@@ -1,5 +1,5 @@
-//! Which outside endpoint an inside endpoint has, and who is behind an outside endpoint (RFC 4787): sessions found, and what it takes to
-//! open one. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
+//! Bindings (RFC 4787): the outside endpoint of an inside endpoint, the reverse, and the reservations needed to open a
+//! session.
 //!
 //! A binding is the outside endpoint of any session of its inside endpoint; so it needs no record of its own (`session.rs`).
 

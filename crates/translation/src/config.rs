@@ -1,7 +1,6 @@
-//! How a NAT is set up, and what is wrong with a set-up, all of it at once. Imports `asterism_forwarding` and
-//! `asterism_function`.
+//! The settings of a NAT, and their mistakes, listed all at once.
 //!
-//! Plain values: reading them from a file is the binary's work.
+//! Plain values: the binary reads them from a file.
 
 use core::net::Ipv4Addr;
 

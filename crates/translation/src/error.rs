@@ -1,7 +1,6 @@
-//! ICMP errors, translated together with the packets inside them (RFC 5508 §4). Imports `asterism_forwarding`,
-//! `asterism_function` and what lies beside it.
+//! ICMP errors, translated together with the packets inside them (RFC 5508 §4).
 //!
-//! An error neither opens nor refreshes nor ends a session (RFC 5508 REQ-4 to REQ-6): outsiders can forge them.
+//! An error neither opens nor refreshes nor ends a session (RFC 5508 REQ-4 to REQ-6): outsiders can forge errors.
 
 use asterism_forwarding::{Egress, Ends, Side, portless};
 use asterism_function::{Ask, Endpoint, Flow4, Late, Reason, Verdict};

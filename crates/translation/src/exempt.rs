@@ -1,9 +1,8 @@
-//! Destinations whose packets are routed as they are (RFC 6888 REQ-6). Imports `asterism_forwarding`, `asterism_function` and what
-//! lies beside it.
+//! NAT exemption: destinations whose packets are routed without translation (RFC 6888 REQ-6).
 //!
-//! The packet alone tells whether it is one of these: no session is read or written, so every instance does the same with it, and
-//! none waits for another. No session is with such a destination either, because the list is part of the schema: it is asked
-//! before sessions are, but on the way of what the common path did not find.
+//! The packet alone decides whether it is exempt: no session is read or written, so every instance decides alike, and none
+//! waits for another. No session is with an exempt destination either, because the list is part of the schema. The list is
+//! consulted before sessions are, but only for packets that the common path did not find.
 
 use core::net::{IpAddr, Ipv4Addr};
 

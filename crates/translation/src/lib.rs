@@ -1,13 +1,12 @@
-//! Address and port translation (RFC 4787, RFC 5382, RFC 5508, RFC 6887, RFC 6888): what functions that translate have in common,
-//! whatever else each does.
+//! Address and port translation (RFC 4787, RFC 5382, RFC 5508, RFC 6887, RFC 6888), shared by all functions that translate.
 //!
-//! A function has a [`Translator`] among its settings, which is a [`Router`](asterism_forwarding::Router) too, and six objects in its
-//! state ([`Translates`], by the macro [`translates!`], beside the router's). [`Translator::way`] says which way a packet from inside
-//! goes, [`Translator::outward`] and [`Translator::inward`] what it takes to translate it; what they answer is written once it is sure that
-//! the packet leaves. Beside them: ICMP errors about translated packets ([`Translator::error_from_outside`],
-//! [`Translator::error_from_inside`]), destinations that are routed as they are ([`Translator::exempt`]), and what is the translator's
-//! own business ([`Translator::own`]), requests for mappings among it. Quotas of subscribers, blocks of ports and their log come with the
-//! outside ports, as [`NatConfig`] says.
+//! A function has a [`Translator`] among its settings, which is a [`Router`](asterism_forwarding::Router) too, and six
+//! objects in its state ([`Translates`], by the macro [`translates!`], beside the router's). [`Translator::way`] gives the
+//! forwarding decision for a packet from inside; [`Translator::outward`] and [`Translator::inward`] reserve what its
+//! translation needs, and their results are written once the packet is sure to leave. Beside them: ICMP errors about
+//! translated packets ([`Translator::error_from_outside`], [`Translator::error_from_inside`]), exempt destinations
+//! ([`Translator::exempt`]), and packets for the translator itself ([`Translator::own`]), such as requests for mappings.
+//! Quotas of subscribers, blocks of ports and their log come with the outside ports; see [`NatConfig`].
 //!
 //! ```
 //! use asterism_forwarding::{PacketClass, Errors, Fragmented, Fragments, Interface, Neighbours, Side, forwards, tables};
@@ -99,9 +98,9 @@
 //! assert_eq!(mail.verdict, Verdict::Drop(Reason::Filtered));
 //! ```
 //!
-//! Layer 3c, above `forwarding`; imports it and `asterism_function` alone. IPv4 only. Read first: `session.rs`, then `translator.rs` and
-//! `ways.rs`; `bindings.rs` has the rules of RFC 4787; for carriers `limits.rs` (what they set), `subscribers.rs` (ports within quotas,
-//! blocks and pools) and `accounting/` (who has which ports); `pcp/` is mappings that hosts ask for.
+//! Layer 3c, above `forwarding`. IPv4 only. Read first: `session.rs`, then `translator.rs` and `ways.rs`. `bindings.rs` has
+//! the rules of RFC 4787. For carriers: `limits.rs` (settings), `subscribers.rs` (ports within quotas, blocks and pools) and
+//! `accounting/` (owners of ports). `pcp/` has mappings that hosts request.
 
 mod accounting;
 mod bindings;

@@ -1,5 +1,5 @@
-//! What a carrier sets for its subscribers: pools of outside addresses, quotas, blocks of ports, rests (RFC 6888). Imports
-//! `asterism_forwarding`, `asterism_function`, `config`. Plain values, and what is wrong with them.
+//! A carrier's settings for its subscribers: pools of outside addresses, quotas, blocks of ports, quarantine (RFC 6888).
+//! Plain values, with the list of their mistakes.
 
 use core::net::Ipv4Addr;
 

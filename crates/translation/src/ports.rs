@@ -1,4 +1,4 @@
-//! The outside endpoints that the NAT hands out. Imports `asterism_function`, `config`.
+//! The outside endpoints that the NAT hands out.
 
 use core::net::Ipv4Addr;
 use std::rc::Rc;

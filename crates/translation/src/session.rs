@@ -1,8 +1,7 @@
 //! A session: one inside endpoint talking to one remote endpoint through one outside endpoint.
 //!
-//! Imports `asterism_forwarding` and `asterism_function`. A session pins its outside port for as long as it lives; the *binding* of an
-//! inside endpoint (RFC 4787 §4.1: endpoint-independent mapping) is the outside endpoint of any of its sessions,
-//! so it needs no record of its own and ends with the last of them.
+//! A session pins its outside port until it ends. The *binding* of an inside endpoint (RFC 4787 §4.1: endpoint-independent
+//! mapping) is the outside endpoint of any of its sessions, so it needs no record of its own and ends with the last of them.
 
 use core::cmp::Ordering;
 use core::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! What a function's state must have so that it can translate. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
+//! The state objects that a function needs to translate.
 
 use asterism_forwarding::{Forwards, Fragmented, Progress};
 use asterism_function::objects::{PoolAct, TableAct};

@@ -1,5 +1,5 @@
-//! Outside ports for subscribers: from the pool of their network, within their quota, in blocks where there are some (RFC 6888).
-//! Imports `asterism_function` and what lies beside it. Only for packets that open a session.
+//! Outside ports for subscribers: from the pool of their network, within their quota, in blocks where configured (RFC 6888).
+//! Only packets that open a session come here.
 
 use core::net::Ipv4Addr;
 

@@ -1,5 +1,4 @@
-//! A translator: the router that it is, its settings, and what it keeps in the state. Imports `asterism_forwarding`,
-//! `asterism_function` and what lies beside it.
+//! A translator: its router, its settings, and its state objects.
 
 use core::net::Ipv4Addr;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! Where a packet of the transport layer goes, translated: what an author asks for, and writes once it leaves. Imports
-//! `asterism_forwarding`, `asterism_function` and what lies beside it.
+//! Forwarding decisions for translated packets of the transport layer: the lookups that an author asks, and the edits once
+//! the packet leaves.
 
 use std::rc::Rc;
 

@@ -1,18 +1,16 @@
 //! A chain: several functions in a row, in one instance.
 //!
-//! Each stage has two sides: its port 0 faces the port 1 of the stage before it, its port 1 the port 0 of the one behind it; the
-//! outermost sides are the instance's ports 0 and 1. So packets outward pass the stages in order, those inward in reverse,
-//! and one that a stage turns round goes back. What a stage emits enters its neighbour likewise. A stage that drops or takes a
-//! packet ends it; ports from 2 on are the instance's own, whatever the stage.
+//! Each stage has two sides: its port 0 faces the port 1 of the stage before it, its port 1 the port 0 of the stage behind
+//! it; the outermost sides are the instance's ports 0 and 1. So outward packets pass the stages in order, inward packets in
+//! reverse, and a packet that a stage turns round goes back. Packets that a stage emits enter its neighbour likewise. A stage
+//! that drops or takes a packet ends it; ports from 2 on are the instance's own, whatever the stage.
 //!
-//! A stage's call is a transaction of its own: it asks, acts and is committed before the next stage is called, so a call that is
-//! late is repeated alone. The packet is parked at its place in the chain ([`Place`]), which is a port number.
+//! A stage's call is a transaction of its own: it asks, acts and is committed before the next stage is called, so a late call
+//! is repeated alone. The packet is parked at its place in the chain ([`Place`]), which is a port number. Control frames to a
+//! stage ([`Chain::control`]) end at that stage; no other stage sees them.
 //!
-//! What the host's control side tells a stage ([`Chain::control`]) ends at that stage: no other one sees it.
-//!
-//! This file holds the chain and the scan; `stage.rs` what one stage is, `place.rs` where packets are, `names.rs` what
-//! objects are called. Costs a call by address
-//! and what surrounds it, some 110 instructions a stage.
+//! This file holds the chain and the pass through it; `stage.rs` one stage, `place.rs` the places of packets, `names.rs` the
+//! names of objects. A stage costs a call by address and some 110 instructions around it.
 
 mod names;
 mod place;

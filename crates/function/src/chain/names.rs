@@ -1,5 +1,5 @@
-//! Names of a chain's objects, put together when it is made and needed for as long as the process lives. A host that reloads its
-//! configuration makes its chain again, so each is kept once a thread.
+//! Names of a chain's objects, made with the chain and needed as long as the process lives. A host that reloads its
+//! configuration makes its chain again, so each name is kept once per thread.
 
 use core::cell::RefCell;
 use std::collections::BTreeSet;

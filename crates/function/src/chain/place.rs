@@ -1,4 +1,4 @@
-//! Where in a chain a packet is, as a port number: what a parked packet or an emitted one keeps anyway. Imports `function.rs`.
+//! A packet's place in a chain, encoded as a port number, which parked and emitted packets keep anyway.
 
 use crate::function::PortNumber;
 

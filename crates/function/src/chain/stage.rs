@@ -1,4 +1,4 @@
-//! One stage of a chain: a function with its state, of whatever type, and what is done when it fails. Imports `function.rs`.
+//! One stage of a chain: a function with its state, of whatever type, and the handling of its failures.
 
 use core::any::Any;
 use core::net::Ipv4Addr;

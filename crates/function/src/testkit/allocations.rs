@@ -1,4 +1,5 @@
-//! An allocator that counts what a thread takes from the heap, so that a test can hold a function to taking nothing for a packet.
+//! An allocator that counts a thread's heap allocations, so that a test can show that a function allocates nothing for a
+//! packet.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,4 +1,5 @@
-//! Testing a function that runs on several instances: each has a replica, and the test says who hears what from which one, and when.
+//! Testing a function on several instances: each has a replica, and the test decides which updates each instance receives,
+//! and when.
 
 use std::cell::Cell;
 use std::rc::Rc;

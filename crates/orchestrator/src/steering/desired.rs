@@ -1,4 +1,4 @@
-//! What steering is reported: which targets there are and what each is to get. Imports the standard library.
+//! The input of steering: the targets, and the share of each.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What may go wrong when steering, and what is in force then. Imports `desired`.
+//! Errors of steering, each with the state that is in force afterwards.
 
 use std::fmt;
 use std::time::Duration;

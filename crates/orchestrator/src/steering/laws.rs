@@ -1,5 +1,4 @@
-//! What every driver must keep, as a function that a driver's tests call: with a world in memory and with the real one.
-//! Imports this folder.
+//! Laws of every driver, as a function that a driver's tests call with a world in memory and with the real one.
 
 use super::{Desired, Generation, Standing, Steering, SteeringError, Target};
 

@@ -1,12 +1,12 @@
-//! Steering: what sends packets to instances.
+//! Steering: sends packets to instances.
 //!
-//! A driver ([`Steering`]) makes the world as a [`Desired`] state says: which targets there are, how much each is to get, and
-//! which of them takes part. What decides that (health, load, membership) is above and calls [`Steering::apply`]; what it takes to
-//! bring it about (routes, OpenFlow rules) is below, in the driver. There is no command to add or remove one target: the whole
-//! state is handed over each time, so a lost answer, a restart or a change by somebody else is cured by saying it again.
+//! A driver ([`Steering`]) realises a [`Desired`] state: the targets, the share of each, and which of them take part. The
+//! decision (health, load, membership) is above and calls [`Steering::apply`]; its realisation (routes, OpenFlow rules) is
+//! below, in the driver. No command adds or removes one target: each call carries the whole state, so that another call
+//! repairs a lost answer, a restart or a foreign change.
 //!
-//! `desired.rs` is what is said, `error.rs` what may go wrong, `laws.rs` what every driver must keep, `ecmp/` the one driver
-//! that is built: routes of a Linux router with several next hops. Imports `clock`.
+//! Read `desired.rs` (the input), `error.rs` (the errors), `laws.rs` (the laws of every driver), then `ecmp/`, the one driver
+//! that is built: routes of a Linux router with several next hops.
 
 mod desired;
 pub mod ecmp;

@@ -1,7 +1,7 @@
-//! Which packets of a flow pass, by what was seen of it. Imports what `track.rs` has.
+//! Which packets of a flow pass, by its track.
 //!
-//! Segments are judged with one window of tolerance on either side, which is what the other instances can have let through within a
-//! round trip (RFC 9293 §3.4: a sender has at most a window in flight).
+//! Segments are judged with one window of tolerance on either side, which is the most that other instances can have let
+//! through within a round trip (RFC 9293 §3.4: a sender has at most a window in flight).
 
 use asterism_function::{Packet, Reason, TcpFlags};
 

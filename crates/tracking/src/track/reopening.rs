@@ -1,4 +1,4 @@
-//! Connections that begin again in the place of one that is established: which SYN-ACK does that. Imports what `track.rs` has.
+//! Connections that begin again in the place of an established one: which SYN-ACK replaces the track.
 
 use super::{ACK, ON_OUTSIDE, OPENED, SYN, SYN_ACK, Track, extended, scale_of};
 use crate::flow::{Direction, Link};

@@ -1,4 +1,4 @@
-//! What each subscriber has, in a table of fixed size: nothing is allocated for a packet. Imports `asterism_function`.
+//! The account of each subscriber, in a table of fixed size, so that no packet allocates.
 
 use asterism_function::objects::hash;
 

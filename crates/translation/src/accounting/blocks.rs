@@ -1,8 +1,9 @@
-//! Whose each block of outside ports is. Imports nothing but addresses and ticks.
+//! The owner of each block of outside ports.
 //!
-//! A block is its ports in use, as a binding is its sessions (`docs/src/architecture/functions.md`): nothing about it travels. It is a subscriber's from
-//! its first port on; when the last one was forgotten by everybody it rests, still the subscriber's, and then is free. Anyone who
-//! gives out free blocks is said by the leases of ports (`accounting/mod.rs`), so two instances never give one to two subscribers.
+//! A block is its ports in use, as a binding is its sessions (`docs/src/architecture/functions.md`): nothing about blocks
+//! travels. A block belongs to a subscriber from its first port on. When all instances forgot its last port, the block is in
+//! quarantine, still the subscriber's, and then free. The leases of ports decide which instance gives out a free block
+//! (`accounting/mod.rs`), so two instances never give one block to two subscribers.
 
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;

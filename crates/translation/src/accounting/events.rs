@@ -1,8 +1,8 @@
-//! What the log of a NAT is made of: which block of ports, or which single port, a subscriber has had from when to when. Imports
-//! `asterism_function`.
+//! Events for a NAT's log: the block of ports, or the single port, that a subscriber held, with begin and end.
 //!
-//! A ring of fixed size between the packet loop, which notes what happened, and the control plane, which takes it a few times a
-//! second ([`NetworkFunction::report`](asterism_function::NetworkFunction::report)). Destinations are never noted (RFC 6888 REQ-12).
+//! A ring of fixed size lies between the packet loop, which records events, and the control plane, which takes them a few
+//! times a second ([`NetworkFunction::report`](asterism_function::NetworkFunction::report)). Destinations are never recorded
+//! (RFC 6888 REQ-12).
 
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;

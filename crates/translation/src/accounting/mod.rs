@@ -1,15 +1,15 @@
-//! Which outside ports are in use and whose they are, over all instances, as this one knows it: quotas, blocks and rests follow
-//! from it, and the log is written from it (RFC 6888).
+//! Port accounting (RFC 6888): the outside ports in use over all instances and their owners, in this instance's view. Quotas,
+//! blocks and quarantine follow from it, and the log is written from it.
 //!
-//! Imports `asterism_function`, and `config`, `ports`, `session` beside it. Nothing here travels: every instance hears of every
-//! session, and counts. `accounts.rs` is what a subscriber has, `blocks.rs` whose each block is, `events.rs` what the log is reported.
-//! All of it changes when a session is opened, comes to live or is forgotten, never for a packet of a known session; all memory is
-//! taken at the start.
+//! Nothing here travels: every instance receives every session, and counts. The accounts change when a session is opened,
+//! received or forgotten, never for a packet of a known session; all memory is allocated at the start. Read `accounts.rs` (a
+//! subscriber's account), `blocks.rs` (the owner of each block), then `events.rs` (the log's events).
 //!
-//! Two instances never give one block to two subscribers. A free block is given out by who leases one certain port of it. An
-//! instance opens ports in a used block of a subscriber only while it knows a live session through it. A session is forgotten when
-//! all know that it ended, and anyone who says so has reported before what it opened until then; so when the last one through a block is
-//! forgotten at the lease's holder, no session through the block is on its way, and none can be opened.
+//! Two instances never give one block to two subscribers. The instance that leases one certain port of a free block gives it
+//! out. An instance opens ports in a subscriber's used block only while it knows a live session through the block. A session
+//! is forgotten when all instances know that it ended, and each first reports the sessions that it opened until then. So when
+//! the lease's holder forgets the last session through a block, no session through the block is in transit, and none can be
+//! opened.
 
 mod accounts;
 mod blocks;

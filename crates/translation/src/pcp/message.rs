@@ -1,4 +1,4 @@
-//! Messages of the Port Control Protocol (RFC 6887 §7, §11.1, §13.2). Imports `asterism_function` alone.
+//! Messages of the Port Control Protocol (RFC 6887 §7, §11.1, §13.2).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

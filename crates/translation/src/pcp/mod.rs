@@ -1,10 +1,11 @@
-//! Mappings that inside hosts ask for, by the Port Control Protocol (RFC 6887; RFC 6888 REQ-9). Imports `asterism_function` and what
-//! lies beside it; `message.rs` is what is on the wire.
+//! Mappings that inside hosts request by the Port Control Protocol (RFC 6887; RFC 6888 REQ-9). `message.rs` has the wire
+//! format.
 //!
-//! A mapping is a session with nobody: it holds the outside port as every session does, is found as the binding of its inside
-//! endpoint, ends when nobody prolonged it for its lifetime, and lives on every instance. So whichever instance is asked next, and
-//! whichever died, the mapping is there. What the asker must know to change it lies in a table of its own, beside when the first
-//! request of all came: if that is gone, so is every mapping, and hosts are reported by an epoch that begins again (§8.5).
+//! A mapping is a session without a remote endpoint: it holds the outside port as every session does, is found as the binding
+//! of its inside endpoint, ends if it is not renewed within its lifetime, and exists on every instance. So whichever instance
+//! gets the next request, and whichever died, the mapping is there. A separate table holds the data that the client needs to
+//! change a mapping, and the time of the first request of all. If that table is lost, so is every mapping; hosts learn this
+//! from an epoch that begins again (§8.5).
 
 mod message;
 

@@ -1,7 +1,7 @@
-//! The contract that every function meets, as tests: [`contract!`](crate::contract) writes one for each clause.
+//! The contract that every function meets, as tests: [`contract!`](crate::contract) writes a test for each clause.
 //!
-//! `reported.rs` has the clauses of what a function tells people: names, events, its page; `shared.rs` those of where its state lives:
-//! placements, and hosts that leave. The others are here.
+//! `reported.rs` has the clauses on names, events and the function's page; `shared.rs` those on placements and on hosts that
+//! leave. The others are here.
 
 mod reported;
 mod shared;

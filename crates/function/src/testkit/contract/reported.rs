@@ -1,4 +1,4 @@
-//! Clauses of what a function tells people: names, events, and the page that explains them.
+//! Contract clauses on a function's names and events, and on the page that explains them.
 
 use std::collections::BTreeSet;
 

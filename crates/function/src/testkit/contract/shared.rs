@@ -1,4 +1,4 @@
-//! Clauses of where a function's state lives: it is blind to that, and goes on at others when a host is drained.
+//! Contract clauses on shared state: a function does not depend on its placement, and continues on other hosts after a drain.
 
 use asterism_state::{ObjectSettings, State};
 

@@ -1,11 +1,11 @@
 //! Routes of a Linux router with several next hops (ECMP), by the program `ip`.
 //!
-//! One driver writes the routes of one router, or of one network namespace: the same next hops for each of its destinations. A
-//! cluster has two, inside and outside. The kernel chooses a next hop by a hash of each packet's addresses and ports
-//! (`net.ipv4.fib_multipath_hash_policy` must be 1, which the driver leaves to anyone who owns the router), so it knows no flows:
-//! who drains gets nothing. A route is replaced in one step; no packet is without one in between.
+//! One driver writes the routes of one router, or of one network namespace: the same next hops for each of its destinations.
+//! A cluster has two, inside and outside. The kernel chooses a next hop by a hash of each packet's addresses and ports
+//! (`net.ipv4.fib_multipath_hash_policy` must be 1, which the router's owner sets), so it knows no flows: a target that
+//! drains gets nothing. A route is replaced in one step; no packet is without a route in between.
 //!
-//! `plan.rs` is what follows from what, without I/O; `table.rs` reads and writes the kernel's routes. IPv4 only.
+//! `plan.rs` computes without I/O; `table.rs` reads and writes the kernel's routes. IPv4 only.
 
 mod plan;
 mod table;

@@ -1,5 +1,4 @@
-//! What follows from what: slots from takers, lines for `ip` from slots, and how much of the flow space moves. No I/O.
-//! Imports the types of this folder.
+//! Computes slots from takers, lines for `ip` from slots, and the share of the flow space that moves. No I/O.
 
 use std::fmt::Write;
 

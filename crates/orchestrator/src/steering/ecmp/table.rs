@@ -1,5 +1,4 @@
-//! The kernel's routes, read and written by the program `ip`, in a network namespace if need be. Imports `clock` and the types
-//! of this folder.
+//! The kernel's routes, read and written by the program `ip`, in a network namespace if need be.
 
 use std::fs::File;
 use std::io::{Read, Write};

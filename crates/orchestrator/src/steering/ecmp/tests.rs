@@ -1,4 +1,4 @@
-//! The driver on a table in memory, which understands the lines that it gets.
+//! Tests of the driver on a table in memory, which understands the lines for `ip`.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
