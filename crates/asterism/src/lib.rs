@@ -1,6 +1,6 @@
 //! The one binary: command line, configuration, wiring.
 //!
-//! Layer 6; may import every layer below. `main.rs` only calls [`command_line::run`]; everything is here so that tests reach
+//! Layer 6, above every other layer. `main.rs` only calls [`command_line::run`]; the code is a library so that tests reach
 //! it, and so that programs around functions of other crates (`program.rs`) have the same command line. Read first:
 //! `command_line.rs`, then `config/mod.rs`, then `fleet.rs`.
 

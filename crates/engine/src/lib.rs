@@ -1,4 +1,5 @@
-//! The packet loop, ports and links.
+//! The packet loop, ports and links. Read first: `instance.rs` (the loop), then `port/mod.rs`, `channel.rs` (the state
+//! channel) and `transport/mod.rs`.
 
 pub mod branch;
 mod channel;

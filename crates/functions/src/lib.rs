@@ -1,9 +1,8 @@
-//! The library of network functions: a folder or file each, with its state, its settings, and what it does with a packet of each kind.
-//! What it does not have to itself is in the rooms below (`asterism_forwarding`, `asterism_translation`, `asterism_tracking`,
+//! The network functions: a folder or file each, with its state, its settings, and the handling of each kind of packet.
+//! Shared parts are in the building blocks below (`asterism_forwarding`, `asterism_translation`, `asterism_tracking`,
 //! `asterism_balancing`, `asterism_detection`, `asterism_blocking`).
 //!
-//! Layer 4; imports `asterism_function` and rooms, so it knows no port and no placement. Read first: `span.rs`, which is the shortest, then
-//! `nat/mod.rs`.
+//! Layer 4; functions know no port and no placement. Read first: `span.rs`, the shortest, then `nat/mod.rs`.
 
 pub mod balancer;
 pub mod cache_digests;

@@ -1,12 +1,13 @@
 //! A laboratory for tests and users: real programs in network namespaces, with links that delay, lose and limit.
 //!
-//! A [`Lab`] holds [`Node`]s (network namespaces) joined by cables, bridges and [`Wire`]s; a [`Wire`] is a user-space
-//! switch whose paths have the conditions of `asterism_engine::link` and that records how late it was itself. Programs run
-//! inside by [`Node::program`]; [`nat::NatLab`] is a whole laboratory for a NAT cluster. Nothing has a name outside the laboratory's own process: when that ends, by whatever
-//! signal, programs, namespaces, interfaces and files go with it. Needs root and `ip` (iproute2).
+//! A [`Lab`] holds [`Node`]s (network namespaces) joined by cables, bridges and [`Wire`]s. A [`Wire`] is a user-space switch
+//! whose paths have the conditions of `asterism_engine::link`, and which records its own lateness. Programs run inside by
+//! [`Node::program`]; [`nat::NatLab`] is a whole laboratory for a NAT cluster. No part has a name outside the laboratory's
+//! own process: when that process ends, by whatever signal, programs, namespaces, interfaces and files end with it. Needs
+//! root and `ip` (iproute2).
 //!
-//! Not a layer of the product: tests, measures and the command `asterism lab` use it. May import `link` of
-//! `asterism-engine` and the `Time` of `asterism-placement`. Read first: `lab.rs`, `node.rs`, then `wire/mod.rs`.
+//! Not a layer of the product: tests, measures and the command `asterism lab` use it. Read first: `lab.rs`, `node.rs`, then
+//! `wire/mod.rs`.
 
 mod clock;
 mod error;

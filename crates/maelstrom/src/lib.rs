@@ -1,13 +1,12 @@
-//! A node of Maelstrom (<https://github.com/jepsen-io/maelstrom>): what is tested here is judged by rules that are not ours.
+//! A node of Maelstrom (<https://github.com/jepsen-io/maelstrom>), which judges the cluster by rules that are not ours.
 //!
-//! Maelstrom starts a program once for each node, hands it one JSON message a line on standard input, takes such lines from
-//! its standard output, loses and delays what nodes say to each other, and then looks whether what clients were reported can
-//! be true. A [`Node`] is one host of a cluster, an instance and its state channel as they are shipped; its sealed datagrams
-//! travel as base64 in messages of the type `asterism`. No rule of a protocol is written twice.
+//! Maelstrom starts a program once for each node and exchanges JSON messages with it, one a line, over standard input and
+//! output. It loses and delays messages between nodes, and then checks whether the answers to clients can be true. A [`Node`]
+//! is one host of a cluster: an instance and its state channel as they are shipped; its sealed datagrams travel as base64 in
+//! messages of the type `asterism`. No rule of a protocol is written twice.
 //!
-//! It may import all layers below the program; it opens no socket and reads no clock: `main.rs` does. Read first:
-//! `node.rs` (lines in, lines out), then `host.rs` (what a host is made of), `keeper.rs` (the network function whose state
-//! the workloads use) and `message.rs` (messages and errors).
+//! Only `main.rs` reads a clock or does I/O. Read first: `node.rs` (lines in, lines out), then `host.rs` (the parts of a
+//! host), `keeper.rs` (the network function whose state the workloads use) and `message.rs` (messages and errors).
 
 mod host;
 mod keeper;

@@ -1,11 +1,11 @@
-//! Planted bugs, for measuring the tests: a test that finds none proves nothing. A crate with planted bugs names them once, by
-//! [`planted!`], and asks [`active`](example::active) where each one acts. Only a build with `--cfg asterism_mutants` has them; in
-//! every other build the answer is the constant `false`, and the branches vanish.
+//! Planted bugs, which measure the tests: tests that find none of them prove nothing. A crate names its bugs once, by
+//! [`planted!`], and asks [`active`](example::active) at the place of each. Only a build with `--cfg asterism_mutants` has
+//! them; in every other build the answer is the constant `false`, and the branches vanish.
 //!
 //! The selection is per thread, so that a program tries several at a time.
 //!
-//! The same builds count how often each branch was taken that a crate names by [`branches!`]: a planted bug in a branch that no
-//! run takes is found by none.
+//! The same builds count the runs of branches that a crate names by [`branches!`]: no test finds a planted bug in a branch
+//! that never runs.
 #![forbid(unsafe_code)]
 
 /// Names the planted bugs of a crate, each with its effect and its failure in the field: an enumeration `Mutant`, `Mutant::ALL`, and the

@@ -1,12 +1,12 @@
-//! The NAT judged by Linux: what nftables sent for the same packets, compared field by field with what our NAT sends.
+//! The NAT judged by Linux: packets that nftables sent for the same input, compared field by field with the packets of our
+//! NAT.
 //!
-//! A [`Recording`] holds what reached a Linux NAT and what left it, with the ruleset and the box around it. [`compare`]
-//! feeds the same packets to our NAT and pairs what leaves. A difference counts unless one of five [`Rule`]s, each with
-//! its clause, explains it. [`live`] makes recordings again: namespaces, nftables, and scripts that play both sides.
+//! A [`Recording`] holds the input and output of a Linux NAT, with the ruleset and the box around it. [`compare`] feeds the
+//! same packets to our NAT and pairs the output. A difference counts unless one of five [`Rule`]s, each with its clause,
+//! explains it. [`live`] repeats recordings: namespaces, nftables, and scripts that play both sides.
 //!
-//! Beside the product: imports `engine`, `function`, `functions`, `placement`, `state`, and `lab` for live runs; nothing that ships needs it.
-//! Packets are read here by code of its own (`wire.rs`), so that a fault of `asterism-packet` cannot hide itself.
-//! Read first: `recording.rs`, then `compare.rs` and `rules.rs`.
+//! Beside the product: nothing that ships needs it. Packets are read here by separate code (`wire.rs`), so that a fault of
+//! `asterism-packet` cannot hide itself. Read first: `recording.rs`, then `compare.rs` and `rules.rs`.
 
 mod compare;
 mod fields;

@@ -1,13 +1,12 @@
 //! Checked views and in-place edits of packets, checksums and flow keys: layer 0 of Asterism.
 //!
-//! A frame is parsed once into a [`Layout`], eight bytes that say where its headers are. A [`Packet`] is a frame
-//! together with its layout: every accessor and every edit is a method of it, none of them can fail on bytes that have
-//! changed since the parse, and none allocates. [`build`] writes whole frames into a caller's buffer.
+//! A frame is parsed once into a [`Layout`], eight bytes with the places of its headers. A [`Packet`] is a frame together
+//! with its layout: every accessor and every edit is a method of it, none of them can fail on bytes that have changed since
+//! the parse, and none allocates. [`build`] writes whole frames into a caller's buffer. Any bytes are safe to parse: a
+//! malformed packet is a [`Malformed`] reason, never a panic.
 //!
-//! This crate may import nothing but `core`. It does no I/O and reads no clock. Read `layout.rs` first, then
-//! `packet.rs` and `edit.rs`; `checksum.rs` holds the arithmetic that the edits share.
-//!
-//! Any bytes are safe to parse: what is not a well-formed packet is a [`Malformed`] reason, never a panic.
+//! This crate depends only on `core`; it does no I/O and reads no clock. Read `layout.rs` first, then `packet.rs` and
+//! `edit.rs`; `checksum.rs` holds the arithmetic that the edits share.
 #![no_std]
 #![forbid(unsafe_code)]
 

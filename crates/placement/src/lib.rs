@@ -1,9 +1,7 @@
-//! The placement protocols, sans I/O: in come messages and `now`, out come messages and deadlines.
+//! The placement protocols, sans I/O: messages and `now` go in, messages and deadlines come out.
 //!
-//! Nothing here opens a socket, reads a clock, spawns, locks, or draws randomness that was not handed in. May import
-//! `asterism-state` and `asterism-packet`; today it needs neither, because operation groups are opaque bytes here.
-//!
-//! Read first: [`replicated`].
+//! Nothing here opens a socket, reads a clock, spawns, locks, or draws randomness of its own. Operation groups are opaque
+//! bytes here. Read first: [`replicated`].
 
 pub mod branch;
 mod member;

@@ -1,11 +1,10 @@
 //! The deterministic simulator and its checkers.
 //!
-//! A seed decides a cluster, its bounds, its load and its faults ([`Scenario`]); a run of it links the
-//! shipped cores, codec and sealing (no rule of a protocol exists twice) on virtual time, and judges them
-//! by an oracle that they do not tell anything ([`oracle`], [`witness`], [`checks`]). After a safety phase
-//! with faults comes a heal phase that must end.
+//! A seed decides a cluster, its bounds, its load and its faults ([`Scenario`]). A run links the shipped cores, codec and
+//! sealing (no rule of a protocol exists twice) on virtual time, and an independent oracle judges them ([`oracle`],
+//! [`witness`], [`checks`]). A safety phase with faults is followed by a heal phase that must end.
 //!
-//! May import every crate below the binary. Read first: `scenario.rs`, `world.rs`, `checks.rs`.
+//! Read first: `scenario.rs`, `world.rs`, `checks.rs`.
 
 mod audits;
 pub mod branches;

@@ -1,8 +1,8 @@
-//! What the author of a network function need not write: the attribute `#[state]`, which makes a struct of state objects usable
-//! by a function, and the derives of [`Wire`](macro@Wire), [`Key`](macro@Key) and [`Value`](macro@Value) for what is in them.
+//! Macros for authors of network functions: the attribute `#[state]`, which makes a struct of state objects usable by a
+//! function, and the derives of [`Wire`](macro@Wire), [`Key`](macro@Key) and [`Value`](macro@Value) for its contents.
 //!
-//! `state.rs` has the attribute; `shape.rs` what the derives see of a type, `wire.rs`, `key.rs` and `value.rs` one of them each.
-//! Each macro is there twice: functions import one crate, `asterism_function`, and what lies below it another.
+//! `state.rs` has the attribute; `shape.rs` the derives' view of a type, `wire.rs`, `key.rs` and `value.rs` one derive each.
+//! Each macro exists twice: functions import one crate, `asterism_function`, and the layers below it another.
 
 mod key;
 mod shape;

@@ -1,12 +1,12 @@
-//! State objects: what network functions share, whatever placement carries it.
+//! State objects: the data that network functions share, under any placement.
 //!
-//! Layer 1. Knows packets' keys at most, nothing of sockets, clocks or how operations travel: every
-//! change is applied here at once and logged as an operation; operations of other instances come in
-//! through [`State::apply`], whole states through [`State::apply_snapshot`].
+//! Layer 1. Knows packets' keys at most, no sockets, clocks or transports of operations: every change is applied here
+//! immediately and logged as an operation; operations of other instances come in through [`State::apply`], whole states
+//! through [`State::apply_image`].
 //!
-//! Read first: `object.rs` (what an object can do), `builder.rs` (how a state's objects are made), then `table/mod.rs`
-//! (the table behind maps and sets), `graph/mod.rs` (which hosts talk to which others), `accumulator/mod.rs` (sums and sketches),
-//! `pool.rs` (what can run out), `context.rs` (what one instance's objects share).
+//! Read first: `object.rs` (the trait of an object), `builder.rs` (builds a state's objects), then `table/mod.rs` (the table
+//! behind maps and sets), `graph/mod.rs` (which hosts talk to which others), `accumulator/mod.rs` (sums and sketches),
+//! `pool/mod.rs` (items that can run out), `context.rs` (shared by one instance's objects).
 
 mod accumulator;
 mod answer;

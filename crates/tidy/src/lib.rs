@@ -1,7 +1,6 @@
-//! Tests of the tree itself, as TigerBeetle's: layers, bans, lengths of files, dependencies, documents and the code in
-//! them. Imports the standard library.
+//! Tests of the tree itself, as TigerBeetle's: layers, bans, lengths of files, dependencies, documents and the code in them.
 //!
-//! Here is only how the tests find files. `tests/tree` lints the sources, `tests/documents` the pages;
+//! This file only finds files for the tests. `tests/tree` lints the sources, `tests/documents` the pages;
 //! `tests/tutorial.rs`, `tests/objects` and `tests/readme.rs` are the code that the pages show, compiled and run.
 
 pub mod words;

@@ -1,8 +1,8 @@
 //! The configuration: one TOML file, read with every mistake at once.
 //!
-//! `fields.rs` and `functions/` hold the one definition of every table and field; `section.rs` and `kind.rs` read a table by it;
-//! `cluster.rs`, `functions/` and `objects.rs` say what contradicts and build the typed settings; `diagnostic.rs` shows what is
-//! wrong. Read first: [`Config::read`]. Opens no file.
+//! `fields.rs` and `functions/` hold the one definition of every table and field; `section.rs` and `kind.rs` read a table by
+//! it; `cluster.rs`, `functions/` and `objects.rs` find contradictions and build the typed settings; `diagnostic.rs` shows
+//! mistakes. Opens no file. Read first: [`Config::read`].
 
 mod chain;
 mod cluster;

@@ -1,9 +1,11 @@
-//! The control socket: a Unix socket of mode 0600 on which a running host is asked and reported.
+//! The control socket: a Unix socket of mode 0600 for requests to a running host.
 //!
-//! A request is one line of JSON, and so is its answer. All are short but the one that hands an epoch, which the orchestrator's crate
-//! describes (`epochs.rs`) and sends by itself. `place.rs` is the socket's place in the file system, which one process
-//! holds at a time; `server.rs` listens and `request_handler.rs` answers; `client.rs` is how the commands ask, and `commands.rs` those commands. Lines, times
-//! and connections are bounded: what comes over the socket is believed no more than what comes over a network.
+//! A request is one line of JSON, and so is its answer. All are short except the request that hands an epoch, which the
+//! orchestrator's crate defines (`epochs.rs`) and sends itself. Lines, times and connections are bounded: bytes from the
+//! socket are trusted no more than bytes from a network.
+//!
+//! Read first: `place.rs` (the socket's place in the file system, which one process holds at a time), then `server.rs`
+//! (listens), `request_handler.rs` (answers), `client.rs` (asks) and `commands.rs` (the commands).
 
 pub mod audit;
 pub mod backends;

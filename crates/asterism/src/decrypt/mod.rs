@@ -1,9 +1,9 @@
 //! `asterism decrypt`: opens the sealed datagrams of a capture, for the Wireshark dissector in `tools/wireshark`.
 //!
-//! Every packet is written as it was read, but that in a datagram which opened the text stands in place of the ciphertext and
-//! [`OPENED_MARK`](asterism_placement::seal::OPENED_MARK) in place of the tag: lengths, addresses and times stay. `frame.rs`
-//! finds datagrams in frames; `report.rs` says what came of them. The capture is read twice: what came before a session's
-//! first handshake opens too.
+//! Every packet is written as it was read, except that in an opened datagram the text replaces the ciphertext and
+//! [`OPENED_MARK`](asterism_placement::seal::OPENED_MARK) replaces the tag: lengths, addresses and times stay. The capture is
+//! read twice, so that datagrams before a session's first handshake open too. `frame.rs` finds datagrams in frames;
+//! `report.rs` counts the results.
 
 mod frame;
 mod report;

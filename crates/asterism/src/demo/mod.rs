@@ -1,8 +1,8 @@
 //! `asterism demo`: three NAT hosts that share their state over an emulated WAN, an IDPS in front of them, and conversations
-//! whose packets go through different hosts. Needs nothing but this binary; ends within half a minute.
+//! whose packets go through different hosts. Needs only this binary; ends within half a minute.
 //!
-//! `traffic.rs` makes the conversations, `cluster.rs` runs them, `report.rs` says what came of them and whether it holds,
-//! `view.rs` shows it meanwhile. Time is virtual: the same seed gives the same run.
+//! `traffic.rs` makes the conversations, `cluster.rs` runs them, `view.rs` shows their progress, `report.rs` checks and shows
+//! the result. Time is virtual: the same seed gives the same run.
 
 mod cluster;
 mod report;

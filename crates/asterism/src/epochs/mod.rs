@@ -1,10 +1,11 @@
-//! Epochs by a file: who takes part in the cluster, and in which incarnation.
+//! Epochs by a file: the cluster's members, and the incarnation of each.
 //!
-//! A host never guesses who is a member: it is reported, by a file that is the same on all hosts and that anyone who runs the cluster
-//! changes (`asterism epoch`). An incarnation is a number that a member is given for one start of its process; which one it used last
-//! is kept in a file of its own beside, so that none is used twice. `command.rs` is the command and `hand.rs` its way to hosts that
-//! run, `start_decision.rs` the incarnation of a starting host, `succession.rs` which epoch may follow which, where one is handed to it over the
-//! control socket. Imports the placement's roster and the orchestrator's words for handing, and nothing of a running host.
+//! A host never guesses the members: it reads them from a file that is the same on all hosts and that the operator changes
+//! (`asterism epoch`). An incarnation is a number that a member gets for one start of its process. Each host keeps its last
+//! incarnation in a file of its own, so that no incarnation is used twice.
+//!
+//! `command.rs` is the command, `hand.rs` hands an epoch to running hosts, `start_decision.rs` chooses a starting host's
+//! incarnation, `succession.rs` checks which epoch may follow which when a host gets one over the control socket.
 
 pub mod command;
 mod hand;

@@ -1,7 +1,7 @@
 //! `asterism lab`: laboratories in network namespaces, for trying hosts with real programs. Needs root.
 //!
-//! `up.rs` builds one and keeps it, `demo.rs` downloads through one and says what it saw, `plan.rs` reads a laboratory of the
-//! user's own from a file. What they are made of is the crate `asterism-lab`.
+//! `up.rs` builds and keeps a laboratory, `demo.rs` downloads through one and reports, `plan.rs` reads the user's own
+//! laboratory from a file. The crate `asterism-lab` has the parts.
 
 mod demo;
 mod plan;

@@ -1,4 +1,4 @@
-//! What a host counts, for Prometheus: `exposition.rs` writes it, `server.rs` hands it out over HTTP.
+//! A host's counters for Prometheus: `exposition.rs` writes them, `server.rs` serves them over HTTP.
 
 pub mod exposition;
 pub mod server;

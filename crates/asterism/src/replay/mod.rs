@@ -1,7 +1,7 @@
-//! `asterism replay`: a capture through a function, on virtual time; what leaves goes to another capture.
+//! `asterism replay`: a capture through a function, on virtual time; the packets that leave go to another capture.
 //!
-//! `direction.rs` says on which side of the function a packet of the capture belongs, `clock.rs` when it came; `report.rs` what came
-//! of it. A program made by `asterism new` calls [`run`] with its own function.
+//! `direction.rs` finds the side of the function on which a packet arrives, `clock.rs` its time of arrival; `report.rs`
+//! counts the results. A program made by `asterism new` calls [`run`] with its own function.
 
 mod clock;
 mod direction;

@@ -1,11 +1,14 @@
 //! `asterism run`: a host as a service.
 //!
-//! One thread for each instance (`worker.rs`), one for the state channel (the engine's), one for the control socket and one for
-//! metrics; the main thread (`service.rs`) starts them, listens for signals, writes the log (`event_log.rs`) and ends them in
-//! order. `statistics.rs` is what instances show of themselves, `saved.rs` the state's file, `notify.rs` the service manager,
-//! `reload.rs` what can change while the host runs, `health.rs` what it checks, `caches/` how it fetches and serves digests of web
-//! caches, `traffic.rs` what it tells of the traffic that a monitor watches, `rules.rs` of a firewall's rules, `blocked.rs` of which one functions block, `manual.rs` how somebody is blocked and unblocked manually, `flows.rs` how flows end before their time, `backends.rs` of a
-//! balancer's backends, `epochs.rs` how it learns of epochs, `keys.rs` of keys, `environment.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
+//! One thread runs each instance (`worker.rs`), one the state channel (the engine's), one the control socket and one metrics.
+//! The main thread (`service.rs`, read it first) starts them, handles signals, writes the log (`event_log.rs`) and ends them
+//! in order.
+//!
+//! - The host itself: `statistics.rs` (published by instances), `saved.rs` (the state's file), `notify.rs` (the service
+//!   manager), `reload.rs` (changes while the host runs), `epochs.rs`, `keys.rs`, `environment.rs` (signals, cores, clocks,
+//!   addresses).
+//! - Functions: `health.rs` (checks of backends), `backends.rs`, `caches/` (digests of web caches), `traffic.rs` (the
+//!   monitor), `rules.rs`, `blocked.rs` and `manual.rs` (blocks), `flows.rs` (ends flows early).
 
 pub mod backends;
 pub mod blocked;

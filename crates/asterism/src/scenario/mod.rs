@@ -1,8 +1,8 @@
-//! `asterism test`: scenario files, each a configuration, packets, and what must come of them, on virtual time and without root.
+//! `asterism test`: scenario files, each a configuration, packets and expected results, on virtual time and without root.
 //!
-//! A file is TOML, as the program reads it, a line `---`, and steps, one a line. `step.rs` reads the steps, `words.rs` their words,
-//! `pattern.rs`, `part.rs` and `frame.rs` packets; `world.rs` and `hosts.rs` do the steps on the hosts that `replay` and `demo` run on, too;
-//! `report.rs` says what came of it. Read first: [`STEPS`]. Imports the configuration and `fleet.rs`.
+//! A file is TOML, as the program reads it, a line `---`, and steps, one a line. `step.rs` reads the steps, `words.rs` their
+//! words, `pattern.rs`, `part.rs` and `frame.rs` packets; `world.rs` and `hosts.rs` carry out the steps on the hosts that
+//! `replay` and `demo` use, too; `report.rs` shows the results. Read first: [`STEPS`].
 
 #![allow(
     clippy::result_large_err,

@@ -1,11 +1,10 @@
-//! Ports: where packets come from and go to.
+//! Ports: sources and sinks of packets.
 //!
-//! A [`Port`] moves bursts of frames between the outside and the instance's [`FramePool`]. Ports to read first:
-//! [`MemoryPort`] (benches and tests) and [`CapturePort`] (capture files). [`CapturingPort`], [`LossyPort`],
-//! [`DelayedPort`] and [`SendingPort`] wrap another port. On real interfaces: [`AfPacketPort`]; what ports of the kernel share is in `interface.rs`
-//! (the interface under a port), `offload` (checksums and segments left to do) and `system.rs` (system calls). Ports read no
-//! clock and draw no randomness that was not handed in. May import `frame`, `pages`, `ring`, `link`, `asterism-packet` and
-//! the `Time` of `asterism-placement`.
+//! A [`Port`] moves bursts of frames between the outside and the instance's [`FramePool`]. Ports read no clock and draw no
+//! randomness of their own. Read first: [`MemoryPort`] (benches and tests) and [`CapturePort`] (capture files).
+//! [`CapturingPort`], [`LossyPort`], [`DelayedPort`] and [`SendingPort`] wrap another port. On real interfaces:
+//! [`AfPacketPort`]; ports of the kernel share `interface.rs` (the interface under a port), `offload` (outstanding checksums
+//! and segmentation) and `system` (system calls).
 
 mod af_packet;
 mod af_xdp;

@@ -1,10 +1,9 @@
-//! Rings of bytes with a single writer: how instances of a host pass operations to each other.
+//! Rings of bytes with a single writer: instances of a host pass operations to each other through them.
 //!
-//! One thread writes variable-length records, each reader has a cursor of its own and can live on another
-//! thread. Nobody waits: a full ring refuses the record, an empty one has none. There is no lock and no atomic
-//! read-modify-write; the writer publishes in batches with one release store, a reader gives space back with one.
-//! [`ByteRing`] has one reader, [`Broadcast`] several (the slowest bounds the writer). Imports `pages` only;
-//! the whole protocol between the threads is in `record.rs`.
+//! One thread writes variable-length records; each reader has a cursor of its own and can run on another thread. No side
+//! waits: a full ring refuses the record, an empty ring has none. There is no lock and no atomic read-modify-write; the
+//! writer publishes in batches with one release store, a reader gives space back with one. [`ByteRing`] has one reader,
+//! [`Broadcast`] several (the slowest bounds the writer). `record.rs` has the whole protocol between the threads.
 
 mod record;
 

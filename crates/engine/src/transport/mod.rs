@@ -1,11 +1,10 @@
 //! The state channel over UDP: sockets, batches, and the thread that drives a host's [`StateChannel`].
 //!
-//! What travels is sealed before it comes here and opened after it leaves: a transport believes nothing that it
-//! receives, and keeps nothing that grows with what strangers send.
+//! Datagrams are sealed before they come here and opened after they leave: a transport trusts no received bytes, and keeps
+//! nothing that grows with datagrams of outsiders.
 //!
-//! Imports `asterism-placement`, `libc`, `arc-swap` and this crate's state channel and clock. Read first: `run`
-//! ([`spawn`] and how to use it), then `udp` ([`UdpTransport`]), `outbound` (packing), `kernel` (system calls,
-//! all the `unsafe`); `config` says what can be set, `statistics` what is counted.
+//! Read first: `run` ([`spawn`] and its use), then `udp` ([`UdpTransport`]), `outbound` (packing), `kernel` (system calls,
+//! all the `unsafe`), `config` (settings) and `statistics` (counters).
 //!
 //! [`StateChannel`]: crate::StateChannel
 

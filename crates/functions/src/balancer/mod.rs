@@ -1,15 +1,12 @@
 //! A load balancer of the transport layer: flows to virtual services go to the backends of their pools (the published
-//! algorithm of Maglev, NSDI 2016, for new flows; RFC 2003 for tunnels).
+//! algorithm of Maglev, NSDI 2016, for new flows; RFC 2003 for tunnels). IPv4 only: IPv6 is dropped and counted.
 //!
-//! A flow keeps its backend in a replicated table, so it lives through deaths of instances and changes of its pool, and
-//! its packets may take any instance. Only a new flow looks at the pool.
+//! A flow keeps its backend in a replicated table, so it survives deaths of instances and changes of its pool, and its
+//! packets may take any instance. Only a new flow reads the pool.
 //!
-//! Imports `asterism_function`, of `asterism_forwarding` all that makes it a router, and of `asterism_balancing` who gets a flow, who
-//! incarnations, and how packets get there. This file holds the state, and the path of a translated packet whose flow is known. Beside it:
-//! `open.rs` (all other packets of flows), `query.rs` (what people see of backends), `metrics.rs` (what programs see).
-//! Read first: `config.rs`, and `flow.rs` of `balancing`.
-//!
-//! IPv4 only: IPv6 is dropped and counted.
+//! This file holds the state, and the path of a translated packet of a known flow. `open.rs` has all other packets of flows,
+//! `look.rs` the operator's view of backends, `metrics.rs` the metrics. Read first: `config.rs`, and `flow.rs` of
+//! `balancing`.
 
 mod config;
 mod metrics;

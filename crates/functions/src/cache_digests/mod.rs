@@ -1,14 +1,15 @@
-//! Web-cache digests: which cache of a group holds which object, known by every instance (Constellation, table 2: web-cache digests
-//! in counting Bloom filters). Imports `asterism_function` alone.
+//! Web-cache digests: which cache of a group holds which object, known by every instance (Constellation, table 2: web-cache
+//! digests in counting Bloom filters).
 //!
-//! A cache's digest is a Bloom filter in Squid's own geometry, so that it can be handed to Squid again. A cache that *reports* what
-//! it stores and lets go has a counting filter: a sum for each place, which all instances add to. One that makes a digest itself is
-//! asked for it by the control side now and then, and its bits are kept as they came, in blocks of a table (`docs/src/architecture/functions.md` says why).
+//! A cache's digest is a Bloom filter in Squid's own geometry, so that Squid can read it. A cache that *reports* stored and
+//! released objects has a counting filter: a sum for each place, which all instances add to. A cache that makes its digest
+//! itself is asked for it by the control side now and then; the bits are kept unchanged, in blocks of a table
+//! (`docs/src/architecture/functions.md` says why).
 //!
-//! Packets go from one port to the other. On the way a query of the Internet Cache Protocol to a cache is answered in the cache's
-//! name, where its digest is known; and reports of caches are taken note of. `squid.rs` is the format and the hash functions,
-//! `icp.rs` and `store_log.rs` what packets hold, `control.rs` how the control side writes digests, `report.rs` how it reads them.
-//! Read first: [`CacheDigestsState`], then `query.rs`.
+//! Packets go from one port to the other. A query of the Internet Cache Protocol to a cache with a known digest is answered
+//! in the cache's name; reports of caches are recorded. `squid.rs` has the format and the hash functions, `icp.rs` and
+//! `store_log.rs` the packets' content, `control.rs` the control side's writes, `report.rs` its reads. Read first:
+//! [`CacheDigestsState`], then `look.rs`.
 
 mod config;
 mod control;

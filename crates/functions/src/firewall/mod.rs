@@ -1,11 +1,10 @@
-//! A stateful firewall between two links: new flows pass by rules, what belongs to them passes because it does
-//! (RFC 9293 for TCP; pseudo-connections of UDP, ICMP queries and other protocols; IPv4 and IPv6). Imports
-//! `asterism_function`, `asterism_forwarding`, `asterism_tracking`, `asterism_blocking`.
+//! A stateful firewall between two links: rules decide on new flows, and packets of allowed flows pass (RFC 9293 for TCP;
+//! pseudo-connections of UDP, ICMP queries and other protocols; IPv4 and IPv6).
 //!
-//! Packets leave by the other port as they came in. What belongs to a flow is the [`Tracker`]'s to know (`asterism_tracking`, read it
-//! first), and so are the limits against floods. This file holds the state and the order in which a packet is asked; `open.rs` has new
-//! flows, `reject.rs` answers to those that are rejected, `note.rs` what is written of them; `rules.rs` and `text.rs` are the rules,
-//! `hits.rs` tells how often each decided, `ends.rs` ends flows before their time, `metrics.rs` is what programs see.
+//! Packets leave by the other port unchanged. The [`Tracker`] (`asterism_tracking`, read it first) decides which packets
+//! belong to a flow, and has the limits against floods. This file holds the state and the order of checks; `open.rs` new
+//! flows, `reject.rs` answers to rejected flows, `note.rs` the records written about them; `rules.rs` and `text/` the rules,
+//! `hits.rs` the decisions of each rule, `ends.rs` early ends of flows, `metrics.rs` the metrics.
 
 mod config;
 mod ends;

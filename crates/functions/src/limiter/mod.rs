@@ -1,9 +1,8 @@
-//! Limits how much sources, destinations, services and tenants may send, over all instances together. Imports
-//! `asterism_function` alone.
+//! Limits the traffic of sources, destinations, services and tenants, over all instances together.
 //!
-//! Each limit is a token bucket for each key, which all instances spend from. A packet passes if every bucket that it belongs to
-//! has the tokens that it costs, and then spends from all of them; else it is dropped and spends from none. `tenant.rs` says whose
-//! a packet is, `metrics.rs` what programs see of it all; what the instances may spend together is said at [`Spending`].
+//! Each limit is a token bucket for each key, from which all instances spend. A packet passes if all its buckets have the
+//! tokens that it costs, and then spends from all of them; else it is dropped and spends from none. [`Spending`] gives the
+//! bound on the instances' joint spending; `tenant.rs` finds a packet's tenant, `metrics.rs` has the metrics.
 
 mod metrics;
 mod tenant;

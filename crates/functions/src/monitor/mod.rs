@@ -1,14 +1,14 @@
-//! Watches traffic for all instances together and changes none of it: which hosts talk to which others, the heaviest flows, how large flows are,
-//! what each protocol carries, and records of all flows for a collector. Imports `asterism_function` alone.
+//! Watches traffic for all instances together and changes none of it: which hosts talk to which others, the heaviest flows,
+//! flow sizes, volumes by protocol, and records of all flows for a collector.
 //!
-//! Everything is a sum that instances add to, so a flow whose packets come to several of them is one flow. `flow.rs` is what is
-//! counted, `alarm.rs` what is made of the dispersion graph; for the control plane `sizes.rs` reads the sketch of flow sizes,
-//! `election.rs` says which host exports an interval, and `ipfix.rs` how; `query.rs` is what people see of it all, `metrics.rs` what
-//! other programs do. Read first: [`MonitorState`].
+//! All values are sums that instances add to, so a flow whose packets come to several instances is one flow. `flow.rs` has
+//! the counted values, `alarm.rs` alarms of the dispersion graph; for the control plane `sizes.rs` reads the sketch of flow
+//! sizes, `election.rs` elects the host that exports an interval, `ipfix.rs` writes the export, `look.rs` has the operator's
+//! view and `metrics.rs` the metrics. Read first: [`MonitorState`].
 //!
 //! Flows are counted by *intervals* of the cluster's common seconds, as an exporter with an active timeout does: a flow that
-//! lasts is reported once for each interval. When a table is full the packet passes and is counted as unrecorded; the heaviest
-//! flows, the volumes and the sizes go on, since they do not grow with flows.
+//! lasts is reported once for each interval. When a table is full the packet passes and is counted as unrecorded; the
+//! heaviest flows, the volumes and the sizes go on, since they do not grow with flows.
 
 mod alarm;
 mod config;

@@ -1,12 +1,11 @@
-//! NAT44 that routes: address and port translation between an inside and an outside link (RFC 4787, RFC 5382,
-//! RFC 5508, RFC 6887, RFC 6888, RFC 7857; `clauses.rs` says which clause is met how).
+//! NAT44 that routes: address and port translation between an inside and an outside link (RFC 4787, RFC 5382, RFC 5508, RFC
+//! 6887, RFC 6888, RFC 7857; `clauses.rs` says how each clause is met).
 //!
-//! Imports `asterism_function`, of `asterism_forwarding` what makes it a router, and of `asterism_translation` what makes that router
-//! a translator. This file holds the state, the path of a packet whose session is known (one probe, then edits), and what is done
-//! with packets of every other kind; `export.rs` is what it logs as IPFIX. Read first: `session.rs` of `asterism_translation`.
+//! This file holds the state, the path of a packet of a known session (one probe, then edits), and the handling of all other
+//! packets; `export.rs` has the log as IPFIX. Read first: `session.rs` of `asterism_translation`.
 //!
-//! Only inside hosts open sessions. A packet from outside that its binding lets in, but that belongs to no session,
-//! is translated by the binding and leaves no trace: outsiders cannot fill the table.
+//! Only inside hosts open sessions. A packet from outside that its binding lets in, but that belongs to no session, is
+//! translated by the binding and leaves no trace: outsiders cannot fill the table.
 
 pub mod clauses;
 pub mod export;

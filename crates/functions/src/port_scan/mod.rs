@@ -1,14 +1,13 @@
-//! Finds port scans, sweeps and SYN floods, tells every instance, and blocks who scans; may also block a destination port whose
-//! traffic passes a volume (the IDPS of Constellation §3.1 and §6.6). Imports `asterism_function`, `asterism_detection` and `asterism_blocking`.
+//! Finds port scans, sweeps and SYN floods, reports them to every instance, and blocks scanners; may also block a destination
+//! port whose traffic exceeds a volume (the IDPS of Constellation §3.1 and §6.6).
 //!
-//! What a source probes may be seen by one instance, and the answers by another. So nothing here is a flow table: how probes, floods
-//! and volumes are found is `asterism_detection`'s (read it first). Of this function are what comes of a scan, which every instance
-//! knows after the lag (`learn.rs`: an alert and a block), in which order a packet is asked about (this file), and what is reported
-//! of it all (`alert.rs`, `metrics.rs`).
+//! `asterism_detection` finds probes, floods and volumes (read it first); one instance may see a source's probes and another
+//! the answers, so nothing here is a flow table. This function adds the consequences of a scan, an alert and a block that
+//! every instance knows after the lag (`learn.rs`), the order of checks (this file), and the reports (`alert.rs`,
+//! `metrics.rs`).
 //!
-//! Not seen: probes slower than a window allows; ACK probes
-//! whose source port is below the probed one; probes of as many ports as hosts, one each, which look like a
-//! peer-to-peer client's (see `PortScanConfig::ports` and `hosts`).
+//! Not seen: probes slower than a window allows; ACK probes whose source port is below the probed port; probes of as many
+//! ports as hosts, one each, which look like a peer-to-peer client's (see `PortScanConfig::ports` and `hosts`).
 
 mod alert;
 mod config;

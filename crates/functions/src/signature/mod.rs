@@ -1,19 +1,18 @@
 //! Finds byte signatures in packets and in TCP streams, also where a signature is split over segments that go through
-//! different instances (the IDPS of Constellation §3.1, whose flows take several paths). Imports `asterism_function`, and
-//! `aho_corasick` to find many signatures at once.
+//! different instances (the IDPS of Constellation §3.1, whose flows take several paths).
 //!
-//! No stream is put together and no segment is kept. An instance looks at each payload by itself. What it finds whole is
-//! an alert; what may be a piece of a signature at a payload's edges is recorded by sequence number, in sets that join
-//! (`pieces.rs`, read it first), which every instance knows after the lag. Anyone who sees a piece, or any later segment
-//! near by, puts the recorded ones together (`finder.rs`). So order, retransmission, overlap, and which segment went
-//! where do not matter.
+//! No stream is reassembled and no segment is kept. An instance searches each payload by itself. A whole signature is an
+//! alert. A possible piece of a signature at a payload's edge is recorded by sequence number, in sets that join (`pieces.rs`,
+//! read it first), which every instance knows after the lag. An instance that sees a piece, or any later segment near by,
+//! joins the recorded pieces (`finder.rs`). So order, retransmission, overlap, and the instance of each segment do not
+//! matter.
 //!
-//! Hosts may look for different signatures while a list changes: pieces of a list are found by those who have it alone
-//! (`flow.rs`), and alerts name a signature by its identifier, which the operator gives and keeps.
+//! Hosts may search for different signatures while a list changes: only hosts with a list find its pieces (`flow.rs`), and
+//! alerts name a signature by its identifier, which the operator gives and keeps.
 //!
-//! Not seen: signatures split so that a part in the middle has fewer than `min_piece` bytes; those split within IP
-//! fragments or over UDP datagrams; what a receiver takes otherwise than the instances, as segments with a wrong checksum
-//! or two that disagree about the same bytes; parts of one signature that were seen under different lists.
+//! Not seen: signatures split so that a part in the middle has fewer than `min_piece` bytes; those split within IP fragments
+//! or over UDP datagrams; bytes that a receiver takes otherwise than the instances, as segments with a wrong checksum or two
+//! that disagree about the same bytes; parts of one signature that were seen under different lists.
 
 mod alert;
 mod config;

@@ -1,5 +1,5 @@
-//! Downloads by HTTP, many at once and compared byte by byte, and a server for laboratories that have none installed.
-//! The TCP is the kernel's on both ends. Imports `clock`, `error`, `node`.
+//! Downloads by HTTP, many in parallel and compared byte by byte, and a server for laboratories that have none installed.
+//! Both ends use the kernel's TCP.
 
 mod client;
 mod server;

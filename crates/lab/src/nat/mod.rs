@@ -1,4 +1,4 @@
-//! The laboratory of a NAT cluster: a client, so many NAT hosts, a server, and the state channel between the hosts.
+//! The laboratory of a NAT cluster: a client, NAT hosts, a server, and the state channel between the hosts.
 //!
 //! ```text
 //!                    ┌─ nat1 ── in [nat-1] out ── nat1 ─┐
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The hosts are one box: the same addresses and Ethernet addresses on each, 10.77.0.1 inside, 198.51.100.1 outside, and
-//! 203.0.113.1 for what they translate. Client and server are routers with a port to each host and choose one by their
-//! routes, each on its own: so requests and replies may go through different hosts. The state channel is a
-//! [`Wire`] (192.168.77.0/24), which delays and loses. Imports `error`, `lab`, `node`, `program`, `wire`.
+//! 203.0.113.1 for translated flows. Client and server are routers with a port to each host, and each chooses a host by its
+//! own routes: so requests and replies may go through different hosts. The state channel is a [`Wire`] (192.168.77.0/24),
+//! which delays and loses.
 
 mod configuration;
 mod kernel;

@@ -1,10 +1,9 @@
 //! A wire: a switch in user space between interfaces of nodes, whose paths delay, jitter, lose, duplicate, reorder and limit,
-//! because the kernels that tests run on have no `netem`.
+//! because the kernels that tests run on have no `netem`. Read next: `schedule.rs`, then `pump.rs`.
 //!
 //! One thread serves all ports: it sleeps until the next frame arrives or is nearly due, and spins for the rest. The delay
-//! counts from the kernel's time stamp of the arrival, so a thread that was late to look is not late to send. What it could
-//! not help is recorded ([`Lateness`]); a run whose link was late counts for nothing ([`WireReport::sound`]).
-//! Imports `clock`, `error`, `interface`, `node` and `link` of the engine. Read next: `schedule.rs`, then `pump.rs`.
+//! counts from the kernel's time stamp of the arrival, so that a thread that reads late does not send late. Remaining
+//! lateness is recorded ([`Lateness`]); a run with a late link counts for nothing ([`WireReport::sound`]).
 
 mod lateness;
 mod pump;

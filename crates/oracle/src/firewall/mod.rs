@@ -1,8 +1,8 @@
-//! The firewall judged by Linux: the same packets through connection tracking and through ours, verdict by verdict.
+//! The firewall judged by Linux: the same packets through connection tracking and through ours, verdict by verdict. Needs
+//! root. Read first: `judges.rs`.
 //!
-//! [`Judges`] has both side by side. A packet that one lets through and the other does not counts as a difference, unless one
-//! of the [`Rule`]s, each with its clause, explains it, whose condition must hold for that packet. Imports `functions`,
-//! `function`, `lab`. Needs root. Read first: `judges.rs`.
+//! [`Judges`] has both side by side. A packet with two different verdicts counts as a difference, unless a [`Rule`] with its
+//! clause explains it, whose condition must hold for that packet.
 
 mod judges;
 mod linux;

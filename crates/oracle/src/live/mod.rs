@@ -1,6 +1,7 @@
-//! Recordings made again: a Linux NAT in a namespace, and scripts that play the hosts on both sides of it.
+//! Repeats recordings: a Linux NAT in a namespace, and scripts that play the hosts on both sides of it.
 //!
-//! Needs root, `ip` (iproute2) and `nft` (nftables). Built in a laboratory (`asterism-lab`), so nothing is left behind. Read first: `hosts.rs`, what a script can say; then `scenarios/`.
+//! Needs root, `ip` (iproute2) and `nft` (nftables). Built in a laboratory (`asterism-lab`), so nothing is left behind. Read
+//! first: `hosts.rs` (the language of scripts); then `scenarios/`.
 
 mod hosts;
 mod network;

@@ -2,19 +2,21 @@
 //!
 //! A [`Replicator`] is one host's end of it, sans I/O, single-threaded and deterministic: five verbs (`handle`,
 //! `poll_transmit`, `poll_timeout`, `handle_timeout`, `poll_event`) and `submit` for the host's own operation groups, which
-//! are opaque bytes here. It imports nothing but the standard library and this crate's names.
+//! are opaque bytes here.
 //!
 //! One turn of a driver's loop, in this order, so that `covered_until` is honest:
 //!
 //! 1. read the clock: `now`;
-//! 2. `handle` what arrived; apply what was delivered; report it with `applied`;
+//! 2. `handle` arrived datagrams; apply delivered groups; report them with `applied`;
 //! 3. `submit` every group that the host's instances have committed;
 //! 4. `handle_timeout(now)`, then `poll_transmit(now, ..)` until `None`; `poll_event` until `None`;
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
-//! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
-//! `sent` (the own stream), `inbound` (the others'), `peer`, `pending_acknowledgements` (rule 14), `lagging` and `snapshot` (rule 15). `roster` says who
-//! takes part, `sites` how what is for all crosses a wide-area network, `membership` what follows from a new one (rules 23 and 25), `stream_closing` how an incarnation ends; `coalescing` when accumulators wait for a congested path.
+//! Read first: [`Replicator`], then `wire` (the messages), `transmit` and `handle`. Below them: `log` and `sent` (the own
+//! stream), `inbound` (the others' streams), `peer`, `pending_acknowledgements` (rule 14), `lagging` and `image` (rule 15).
+//! `roster` has the participants, `sites` the path of datagrams for all members across a wide-area network, `membership` the
+//! change to a new roster (rules 23 and 25), `stream_closing` the end of an incarnation, `coalescing` the delay of
+//! accumulators on a congested path.
 
 pub mod audit;
 mod cluster_time;

@@ -1,36 +1,36 @@
-//! Sealed datagrams: what leaves a host is encrypted and authenticated, and what arrives is believed only after both held.
+//! Sealed datagrams: a datagram that leaves a host is encrypted and authenticated, and a received one is trusted only after
+//! both held.
 //!
-//! Sans I/O: no clock, no socket, no randomness that was not handed in. Imports the names and the time of this crate and
-//! the cryptography crates, nothing else.
+//! Sans I/O: no clock, no socket, no randomness of its own.
 //!
 //! # Keys
 //!
-//! All hosts of a cluster share a [`ClusterKey`]. Each start of a host draws a 128-bit salt; its session key is
-//! HKDF-SHA256 (RFC 5869) of the cluster key, the key's number, cluster, member, incarnation and salt. The nonce is a
-//! counter. A salt is fresh per start, so a host restored from an older disk snapshot and two hosts configured with one
-//! identity seal under different keys and never repeat a (key, nonce) pair. One datagram can be opened by every peer:
-//! keys belong to the sender, not to a pair.
+//! All hosts of a cluster share a [`ClusterKey`]. Each start of a host draws a 128-bit salt; its session key is HKDF-SHA256
+//! (RFC 5869) of the cluster key, the key's number, cluster, member, incarnation and salt. The nonce is a counter. A salt is
+//! fresh per start, so a host restored from an older disk image and two hosts configured with one identity seal under
+//! different keys and never repeat a (key, nonce) pair. Every peer can open a datagram: keys belong to the sender, not to a
+//! pair.
 //!
-//! The cluster key changes while hosts run ([`SecureChannel::set_keys`]): salt, counter and replay window go on, so that no
-//! session is made again, no (key, nonce) pair repeats, and what was opened under one key does not open again under
-//! another.
+//! The cluster key changes while hosts run ([`SecureChannel::set_keys`]): salt, counter and replay window go on. So no
+//! session is made again, no (key, nonce) pair repeats, and a datagram that was opened under one key does not open again
+//! under another.
 //!
-//! The AEAD is AES-256-GCM of the `ring` crate: AES and carry-less multiplication instructions where the processor has
-//! them (found at run time), constant-time software where not.
+//! The AEAD is AES-256-GCM of the `ring` crate: AES and carry-less multiplication instructions where the processor has them
+//! (found at run time), constant-time software where not.
 //!
 //! # What it does not do
 //!
-//! Outsiders are kept out; a compromised member is not contained: anyone who holds the cluster key can read everything and
-//! speak as anyone. There is no forward secrecy. A virtual machine that is resumed twice from one *memory* snapshot
-//! continues with the same salt and counter: resume by restarting the process. An outsider who floods neither fakes an
-//! admission nor disturbs a session that is admitted, and delays one by a round trip: budgets are by source address, and a
-//! cookie proves an address (`retry`). Who can read what a member sends may still replay it, and so delay its admission.
+//! Outsiders are kept out; a compromised member is not contained: with the cluster key, an attacker can read everything and
+//! impersonate every member. There is no forward secrecy. A virtual machine that is resumed twice from one *memory* snapshot
+//! continues with the same salt and counter: resume by restarting the process. A flooding outsider neither fakes an admission
+//! nor disturbs an admitted session, and delays an admission by a round trip: budgets are by source address, and a cookie
+//! proves an address (`retry`). An eavesdropper on a member's datagrams may still replay them, and so delay its admission.
 //!
 //! # Reading order
 //!
-//! `header` (the 32 clear bytes), `key`, `key_ring` (those of a host at one time), `sealer` (out), `opener` and `window` (in), `handshake`,
-//! `admission` (who is admitted), `retry` (budgets and cookies under a flood), `channel` ([`SecureChannel`] joins all of it), `refusal` (the one list of reasons);
-//! `recorded` opens captures.
+//! `header` (the 32 clear bytes), `key`, `key_ring` (a host's keys at one time), `sealer` (out), `opener` and `window` (in),
+//! `handshake`, `admission` (admits sessions), `retry` (budgets and cookies under a flood), `channel` ([`SecureChannel`]
+//! joins all of it), `refusal` (the one list of reasons); `recorded` opens captures.
 
 mod admission;
 mod channel;

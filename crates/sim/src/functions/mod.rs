@@ -1,10 +1,10 @@
-//! Network functions on whole hosts: the shipped packet loop and state channel, each function with its configuration, and traffic
-//! around them that takes any way it likes, while a host dies and its next incarnation joins.
+//! Network functions on whole hosts: the shipped packet loop and state channel, each function with its configuration, and
+//! traffic around them on any path, while a host dies and its next incarnation joins.
 //!
-//! What comes out is judged against one box: what it gave to a flow, what may pass, what it counted, what it found. A cluster may
-//! differ from that only by what an instance could not know yet, or what only the dead host knew; each check says how it tells.
+//! The output is judged against one box: the bindings of flows, passed packets, counts, findings. A cluster may differ only
+//! by updates that an instance could not know yet, or that only the dead host knew; each check decides which.
 //!
-//! Read first: `plan.rs` (what a seed decides), `drive.rs` (a run), `bindings.rs` (what lag allows).
+//! Read first: `plan.rs` (a seed's decisions), `drive.rs` (a run), `bindings.rs` (the differences that lag allows).
 
 mod asked;
 mod bindings;

@@ -1,16 +1,16 @@
-//! What all instances add to, exact once the adding stops.
+//! Accumulators: sums that all instances add to, exact once the adding stops.
 //!
-//! An accumulator never logs an operation per packet. Each instance keeps its own totals (*cells*) and
-//! now and then logs those that changed; a newer total of a cell replaces an older one, so that
-//! duplicates and reordering do no harm. What travels is bounded by what changed, not by traffic. Memory
-//! is instances × cells.
+//! An accumulator never logs an operation per packet. Each instance keeps its own totals (*cells*) and now and then logs the
+//! changed ones; a newer total of a cell replaces an older one, so that duplicates and reordering do no harm. Traffic of
+//! operations is bounded by changed cells, not by packets. Memory is instances × cells.
 //!
-//! `counter.rs` is a single sum. `writer_counters.rs` is what those with many cells are made of: `counters.rs` (by key), `vector.rs` (by
+//! `counter.rs` is a single sum. `cells.rs` is the base of objects with many cells: `counters.rs` (by key), `vector.rs` (by
 //! place), and by places that keys share (`sketch.rs`, `grid.rs`) `count_min.rs` and `counting_bloom.rs`. `bloom.rs` needs no
-//! totals: bits only grow. Those that forget have a cell for each bucket of time (`timed.rs`, of the ring in `window.rs`):
-//! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` tells what was
-//! spent that way; `level.rs` is how full a bucket is, `rates.rs` at what rate it fills. `top_k.rs` tells the places of a summary
-//! (`summary.rs`), and `ranking.rs` puts those of all instances together. What hosts compare of all these is in `announced.rs`, and for those that forget in `rolling.rs`.
+//! totals: bits only grow. Objects that forget have a cell for each bucket of time (`timed.rs`, of the ring in `window.rs`):
+//! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` accounts for
+//! spending that way; `level.rs` is the level of a bucket, `rates.rs` its fill rate. `top_k.rs` shares the places of a
+//! summary (`summary.rs`), and `ranking.rs` merges those of all instances. `announced.rs` has the digests that hosts compare,
+//! `rolling.rs` those of objects that forget.
 
 mod announced;
 mod bloom;

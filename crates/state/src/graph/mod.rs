@@ -1,9 +1,10 @@
-//! Which hosts talk to which others: directed edges with weights that all instances add to, and the degree of every node.
+//! The dispersion graph: which hosts talk to which others, as directed edges with weights that all instances add to, and the
+//! degree of every node.
 //!
-//! A graph is a table whose rows are *sightings*: an edge and the instance that sees it. Each instance writes its own alone, so
-//! that no two writes ever race; the weight of an edge is the sum over its live sightings, and the edge is there as long as one
-//! incarnations. Merging, idling out, leases of the capacity and snapshots are the table's. `sighting.rs` is the row and its lanes,
-//! `nodes.rs` counts degrees, which are not reported but follow from the edges.
+//! A graph is a table whose rows are *sightings*: an edge and the instance that sees it. Each instance writes only its own
+//! rows, so that no two writes ever race. The weight of an edge is the sum over its live sightings, and the edge exists as
+//! long as one of them lives. The table provides merging, idling out, leases of the capacity and snapshots. `sighting.rs` has
+//! the row and its keys; `nodes.rs` counts degrees, which are not reported but follow from the edges.
 
 mod nodes;
 mod sighting;

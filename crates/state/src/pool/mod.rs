@@ -1,14 +1,13 @@
-//! Things that can run out (outside ports), dealt so that two members never hand out the same one.
+//! Pools of items that can run out (outside ports), leased so that two members never hand out the same item.
 //!
-//! The items of a pool lie on *ranges* (an address and a protocol) of equal length. BlockAllocator are cut into
-//! blocks of 64 items, and blocks are leased to instances by their place in the configured member list. An
-//! instance grants only from its own blocks, so a grant needs nobody's consent and never collides.
-//! What is in use is seen in the tables that use it, and an item returns
-//! when its last user was forgotten by everybody ([`Table::on_forget`](crate::Table::on_forget)).
+//! The items of a pool lie on *ranges* (an address and a protocol) of equal length. Ranges are cut into blocks of 64 items,
+//! and blocks are leased to instances by their place in the configured member list. An instance grants only from its own
+//! blocks, so a grant needs no consent and never collides. The tables that use items show which are in use, and an item
+//! returns when all members forgot its last user ([`Table::on_forget`](crate::Table::on_forget)).
 //!
-//! An epoch may deal the blocks of the dead to others ([`BlockAssignment`](crate::BlockAssignment)); `leases.rs` says when these may grant from
-//! them. So every instance knows of every item whether it is used, not of its own alone: a bit each. All that travels about a
-//! pool is which epoch an instance has in force, once an epoch deals anything.
+//! An epoch may assign the blocks of dead members to others ([`BlockAssignment`](crate::BlockAssignment)); `leases.rs`
+//! decides when these may grant from them. So every instance tracks the use of every item, not only of its own: a bit each.
+//! The only message about a pool is the epoch that an instance has in force, once an epoch assigns any blocks.
 
 mod block_allocator;
 

@@ -1,10 +1,10 @@
-//! The table behind maps, two-way maps and sets: rows found by up to four keys, each row with a value,
-//! a stamp and an incarnation of its own.
+//! The table behind maps, two-way maps and sets: rows found by up to four keys, each row with a value, a stamp and an
+//! incarnation of its own.
 //!
-//! Merging is a join. What travels is always an entry's whole state (generation, value, last seen,
-//! expired), so that one function, [`Table::merge`], serves log, snapshot and retry alike, and the order of
-//! arrival does not matter. Read `record.rs` for what an entry is, `lanes.rs` for how it is found,
-//! `merge.rs` for how two copies of it become one, `incarnation.rs` for how it ends, and `totals.rs` for what objects made of tables need.
+//! Merging is a join. An operation always carries an entry's whole state (generation, value, last seen, expired), so that one
+//! function, [`Table::merge`], serves log, snapshot and retry alike, and the order of arrival does not matter. Read
+//! `record.rs` (an entry), `lanes.rs` (its index), `merge.rs` (joins two copies), `entry_end.rs` (its end), and `totals.rs`
+//! (totals for objects made of tables).
 
 mod audited;
 mod entry_end;

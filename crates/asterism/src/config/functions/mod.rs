@@ -1,7 +1,8 @@
 //! The network functions that a configuration can name: their settings, their state objects, and the choices for each object.
 //!
-//! A function is a file here and a line in the list `functions!`; one of another crate is an [`OutsideFunction`] (`outside.rs`). The file has its fields, and what is made of them
-//! ([`FunctionSettings`]); code for functions of any kind implements [`WithFunction`].
+//! A function is a file here and a line in the list `functions!`; a function of another crate is an [`OutsideFunction`]
+//! (`outside.rs`). The file has its fields and makes the function ([`FunctionSettings`]); code that needs a function of any
+//! kind passes a [`WithFunction`].
 
 mod balancer;
 mod cache_digests;

@@ -1,6 +1,6 @@
-//! Digests of web caches, beside the packets: one host fetches each from its cache (`fetch.rs`), every host serves them to caches
-//! (`serve.rs`), and tells which caches hold an object. What is fetched goes to the first instance, whose state carries it to all
-//! others.
+//! Digests of web caches, beside the packets: one host fetches each digest from its cache (`fetch.rs`), and every host serves
+//! them to caches (`serve.rs`) and answers which caches hold an object. Fetched digests go to the first instance, whose state
+//! carries them to all others.
 
 mod fetch;
 pub(crate) mod serve;

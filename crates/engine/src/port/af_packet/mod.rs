@@ -1,10 +1,9 @@
 //! Packets of a network interface by a packet socket (`packet(7)`, `Documentation/networking/packet_mmap.rst`): the port that
 //! works on every interface and kernel.
 //!
-//! Two modes. *Ring* reads a ring that the kernel fills (`ring.rs`) and is the fastest for packets as they are on the wire.
-//! *Bulk* reads and writes packets of up to 64 KiB with their offload headers (`bulk.rs`), so that interfaces keep their
-//! offloads and TCP its speed. Both send bursts by one system call (`transmit.rs`). Imports `frame`, `interface`, `offload`,
-//! `statistics`, `system`.
+//! *Ring* mode reads a ring that the kernel fills (`ring.rs`) and is the fastest for packets as they are on the wire. *Bulk*
+//! mode reads and writes packets of up to 64 KiB with their offload headers (`bulk.rs`), so that interfaces keep their
+//! offloads and TCP its speed. Both send bursts by one system call (`transmit.rs`).
 
 mod bulk;
 mod ring;

@@ -2,7 +2,7 @@
 //! alone: `rings.rs` has the shared memory, `system/bpf.rs` the program that hands packets to the socket.
 //!
 //! Packets are copied between the socket's memory and the frame pool, so that a pool serves ports of every kind
-//! (`docs/src/architecture/packet-path.md`). Imports `frame`, `interface`, `offload`, `statistics`, `system`.
+//! (`docs/src/architecture/packet-path.md`).
 
 mod rings;
 

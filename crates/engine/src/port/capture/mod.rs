@@ -1,9 +1,9 @@
-//! Capture files: pcap and pcapng read, pcap written.
+//! Capture files: pcap and pcapng read, pcap written. Read [`CaptureReader`] first.
 //!
-//! A capture is hostile input: any bytes give packets or one clear error with the file's name, the offset and a cure; memory
+//! A capture is hostile input: any bytes give packets or one clear error with the file's name, the offset and a cure. Memory
 //! is bounded by [`PACKET_BYTES_MAX`] whatever a length field says, and nothing is allocated per packet once the caller's
-//! buffer has grown. Only Ethernet is read, because functions see Ethernet frames only. Formats:
-//! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Read [`CaptureReader`] first.
+//! buffer has grown. Only Ethernet is read, because functions see only Ethernet frames. Formats: draft-ietf-opsawg-pcap and
+//! draft-ietf-opsawg-pcapng.
 
 mod file_port;
 mod pcapng;

@@ -1,10 +1,9 @@
-//! What a packet lacks before it may go on a wire: its checksum, or being cut into segments.
+//! Outstanding work on a packet before it may go on a wire: its checksum, or segmentation.
 //!
-//! Interfaces with offloads hand over packets of up to 64 KiB without checksums, and say in a `struct virtio_net_hdr` what
-//! the hardware was to do. Ports that speak it note that in the frame's buffer, beside the packet ([`Offload::note`]); network
-//! functions do not know of it. What a function changes in the checksum field does not matter: the sending port writes it
-//! again. A port to a medium that cannot take such packets lets [`plainly`] finish them. Imports `frame`, `statistics`,
-//! `system` and `asterism-packet`.
+//! Interfaces with offloads hand over packets of up to 64 KiB without checksums, with the hardware's outstanding work in a
+//! `struct virtio_net_hdr`. Ports that support this header note it in the frame's buffer, beside the packet
+//! ([`Offload::note`]); network functions do not know of it. A function's changes to the checksum field do not matter: the
+//! sending port writes it again. A port to a medium that cannot take such packets lets [`plainly`] finish them.
 
 mod checksum;
 mod merge;

@@ -1,8 +1,8 @@
-//! A link to another process on the same machine by memory that both share: no system call for a packet while both are busy,
-//! which makes it some forty times as fast as any interface.
+//! A link to another process on the same machine by shared memory: no system call for a packet while both are busy, which
+//! makes it some forty times as fast as any interface.
 //!
-//! `ring.rs` has the memory, `greeting.rs` how it comes to be shared. The other process may end, stop reading or write
-//! anything: that costs the link, or packets, each counted. Imports `frame`, `offload`, `statistics`, `system`.
+//! `ring.rs` has the memory, `greeting.rs` the set-up. The other process may end, stop reading or write anything: that costs
+//! the link, or packets, each counted.
 
 mod greeting;
 mod ring;

@@ -1,7 +1,8 @@
-//! System calls of the ports on real interfaces, wrapped so that the ports themselves need no `unsafe`.
+//! System calls of the ports on real interfaces, wrapped so that the ports themselves need no `unsafe`. Each wrapper fails
+//! with the kernel's error.
 //!
-//! Here: sockets, options, `ioctl`. Beside it: `bpf.rs`, `mapping.rs` (memory shared with the kernel or another process) and
-//! `messages.rs` (bursts of frames through a socket). Imports `frame` and `libc`. Each wrapper fails with the kernel's error.
+//! This file has sockets, options and `ioctl`; beside it are `bpf.rs`, `mapping.rs` (memory shared with the kernel or another
+//! process) and `messages.rs` (bursts of frames through a socket).
 
 pub(crate) mod bpf;
 mod mapping;

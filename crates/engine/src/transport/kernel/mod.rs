@@ -1,7 +1,8 @@
-//! The kernel's side of the transport: sockets, their options, batches of datagrams in and out, the error
-//! queue, the thread. All the `unsafe` of the transport is in this folder. Imports `libc` and the standard
-//! library alone. Here are sockets; `send` has what leaves them, `receive` what arrives, `thread` what a thread asks
-//! for, `address` the kernel's form of addresses.
+//! The kernel's side of the transport, with all its `unsafe`: sockets, their options, batches of datagrams in and out, the
+//! error queue, the thread.
+//!
+//! This file has the sockets; `send` sends, `receive` receives, `thread` sets up a thread, `address` has the kernel's form of
+//! addresses.
 
 mod address;
 mod receive;

@@ -1,6 +1,6 @@
-//! [`UdpTransport`]: a host's sockets. Datagrams go out by [`UdpTransport::buffer`], [`UdpTransport::queue`]
-//! and [`UdpTransport::flush`], and come in by [`UdpTransport::receive`]; nothing here waits. `sockets` opens
-//! them, `path` finds out how long datagrams may be.
+//! [`UdpTransport`]: a host's sockets. Datagrams go out by [`UdpTransport::buffer`], [`UdpTransport::queue`] and
+//! [`UdpTransport::flush`], and come in by [`UdpTransport::receive`]; no call waits. `sockets` opens the sockets, `path`
+//! finds the path MTU.
 
 mod path;
 mod sockets;

@@ -1,4 +1,4 @@
-//! The rule file: one rule a line, the first that matches a new flow decides. Imports `asterism_function`, `note`, `rules`.
+//! The rule file: one rule a line; the first that matches a new flow decides.
 //!
 //! ```text
 //! set office = 10.0.0.0/8, 2001:db8::/32     # a named set of networks
@@ -10,9 +10,9 @@
 //! default drop
 //! ```
 //!
-//! Reading never stops at the first mistake: all are reported, each with its place and what to write instead. It stops where a bound is
-//! passed: sets may name sets, so a line may stand for twice as much as the one above it. `rule.rs` reads what a rule says, `items.rs`
-//! networks, ports and times, `hints.rs` has what to write instead of other programs' words.
+//! Reading never stops at the first mistake: all are reported, each with its place and the correct form. It stops at a bound:
+//! sets may name sets, so a line may stand for twice as much as the line above it. `rule.rs` reads rules, `items.rs`
+//! networks, ports and times; `hints.rs` translates words of other firewalls.
 
 use core::ops::Range;
 use std::collections::BTreeMap;

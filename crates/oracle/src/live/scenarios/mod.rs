@@ -1,4 +1,4 @@
-//! The scenarios, each the script of one recording. Imports `hosts`.
+//! The scenarios, each the script of one recording.
 
 mod errors;
 mod fragments;

@@ -1,22 +1,22 @@
-//! Whether replicas that say they hold the same do: digests of parts of their tables, compared while both go on changing
-//! (rule 27).
+//! The audit: compares digests of parts of the replicas' tables while the tables go on changing (rule 27).
 //!
-//! Every instance keeps a digest of each of [`LEAVES`] parts of each object, changed with every entry. One member, the first
+//! Every instance keeps a digest of each of [`LEAVES`] parts of each object, updated with every entry. One member, the first
 //! by name that has joined, is the *reference*. It reads its digests in *rounds*, a segment each: twice, a short while apart.
-//! It sends all the first reading, with what it has at the most of each stream; and of the second which leaves have changed
-//! since, with what it has at the least. Who compares reads its own in between: once it has all that the first reading can contain, it reads, and notes what
-//! it has itself at the most; that counts once the second reading has all of it. So three readings enclose each other,
+//! Of the first reading it sends all digests, with an upper bound of its holdings of each stream; of the second, the leaves
+//! that have changed since, with a lower bound. A comparing member reads in between: once it holds all that the first reading
+//! can contain, it reads, and notes an upper bound of its own holdings. Its reading counts once the second reading contains
+//! all of it. So three readings enclose each other,
 //!
 //! ```text
 //! reference, first  ⊆  own  ⊆  reference, second
 //! ```
 //!
-//! and of a leaf that has not changed at the reference meanwhile, the own one must be equal to it.
-//! If it is not, no group on its way can explain that. What changes faster than two readings follow each other is left for a
-//! later round, and counted. Nobody waits for anything, and a lost reading costs its round.
+//! and a leaf that has not changed at the reference meanwhile must be equal in the own reading. If it is not, no group in
+//! transit can explain the difference. A leaf that changes faster than two readings follow each other is left for a later
+//! round, and counted. No member waits, and a lost reading costs its round.
 //!
-//! What a member *has* is known by sequences only while nothing beyond its streams' prefixes reached it: not while parts of
-//! snapshots are here that reach further than its streams do, nor while an incarnation that ended is not closed. Then it does not read.
+//! A member's holdings are known by sequences only while it holds nothing beyond its streams' prefixes: no parts of snapshots
+//! that reach further than its streams do, and no ended incarnation that is not closed. Otherwise the member does not read.
 
 mod holds;
 mod reading;

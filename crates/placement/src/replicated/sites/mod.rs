@@ -1,19 +1,19 @@
-//! Sites: members that are near each other, and what crosses the wide-area network between them.
+//! Sites: members that are near each other, and the traffic between sites over the wide-area network.
 //!
-//! Inside a site what is for all goes by multicast. Of each other site one member is the *relay*: the first by name that the
-//! epoch names, so that all who have the epoch agree on it without a word. An origin sends a site's relay one copy, in a
-//! [`Frame`] that asks to hand it on; the relay opens it, and what opened it hands on inside its site as it came. Datagrams
-//! stay sealed by their origin: nobody but the origin can change one, and an acknowledgement is only ever the end member's
-//! own (rule 26).
+//! Inside a site, datagrams for all members go by multicast. One member of each other site is the *relay*: the first by name
+//! that the epoch names, so that all members with the epoch agree without a message. An origin sends a site's relay one copy,
+//! in a [`Frame`] that asks to hand it on; the relay opens the datagram, and hands it on unchanged inside its site. Datagrams
+//! stay sealed by their origin: only the origin can change one, and an acknowledgement is only ever the end member's own
+//! (rule 26).
 //!
-//! A member that has nothing but acknowledgements to say marks them as *light*; its own relay carries the latest of each member
-//! of its site to the other sites in one datagram.
+//! A member that has only acknowledgements to send marks them as *light*; its own relay carries the latest of each member of
+//! its site to the other sites in one datagram.
 //!
-//! A relay keeps the last datagrams that it handed on (`cache`), and a member of its site that lacks one asks it first (`asks`). What is
-//! for one member goes straight there, as ever. So relays can only lose, and what they lose is repaired between the two
-//! ends. A relay that does not prove that it hears, by echoing what was sent, is passed by: `routes` says when.
+//! A relay keeps the last datagrams that it handed on (`cache`), and a member of its site that lacks one asks it first
+//! (`asks`). Datagrams for one member go straight there. So relays can only lose, and their losses are repaired between the
+//! two ends. A relay that does not prove its reception, by echoing timestamps, is bypassed (`routes`).
 //!
-//! Read first: `routes` (the recipients of a datagram), then `frame` (what it is wrapped in), `relay` (what a relay holds), `asks`.
+//! Read first: `routes` (the recipients of a datagram), then `frame` (its envelope), `relay` (the state of a relay), `asks`.
 
 mod asks;
 mod cache;

@@ -1,5 +1,5 @@
-//! What travels in a state message: a header, then length-delimited frames. Integers are LEB128 (7 bits per byte, least
-//! first, at most ten bytes) unless a width is given; fixed widths are little endian.
+//! The format of a state message: a header, then length-delimited frames. Integers are LEB128 (7 bits per byte, least first,
+//! at most ten bytes) unless a width is given; fixed widths are little endian.
 //!
 //! ```text
 //! message     := header frame*
@@ -20,9 +20,8 @@
 //! snapshots; joining, leaving and closing                see `snapshot` and `membership`
 //! ```
 //!
-//! The length before every body is what a decoder trusts to find the next frame, so a body that it does not understand
-//! cannot shift what follows. A kind with bit 7 set may be skipped by a build that does not know it; any other unknown kind
-//! makes it refuse the whole message.
+//! A decoder trusts the length before every body to find the next frame, so an unknown body cannot shift the frames behind
+//! it. A build may skip an unknown kind with bit 7 set; any other unknown kind makes it refuse the whole message.
 
 mod acknowledge;
 mod ask;

@@ -1,5 +1,6 @@
-//! Tests of sealing as a whole: `datagrams` (one sealer, one opener), `golden` (against the public vectors), `admission` (hosts in memory under a virtual
-//! clock, by `hosts`), `rotation` (their keys change), `versions` (they are upgraded), `recorded` (captures), `hostile` (floods, replays, bytes of any kind).
+//! Tests of sealing as a whole: `datagrams` (one sealer, one opener), `golden` (against the public vectors), `admission`
+//! (hosts in memory under a virtual clock, by `hosts`), `rotation` (changes of keys), `versions` (upgrades), `recorded`
+//! (captures), `hostile` (floods, replays, bytes of any kind).
 
 mod admission;
 mod datagrams;

@@ -1,7 +1,9 @@
-//! Web caches whose digests all hosts know: of one that reports what it stores and lets go, and of one whose digest a host fetches
-//! now and then. Anyone who is asked answers as one box would, as far as it can know; nobody takes away what was not there.
+//! Web caches whose digests all hosts know: one cache reports stored and released objects, and a host fetches the digest of
+//! another now and then. Every host answers as one box would, as far as it can know; no host removes an object that was not
+//! there.
 //!
-//! Objects have bits of their own in both filters, so that one box knows each by itself, and an answer is right or wrong.
+//! Objects have bits of their own in both filters, so that a box knows each object separately, and an answer is right or
+//! wrong.
 
 mod frames;
 

@@ -1,5 +1,5 @@
-//! The settings of the balancer: their contradictions, and the values made of them. The fields are in `fields.rs`, the balancer
-//! made of them in `made.rs`.
+//! The settings of the balancer, and contradictions among them. `fields.rs` has the fields, `made.rs` the balancer made of
+//! them.
 
 mod fields;
 mod made;

@@ -1,4 +1,4 @@
-//! The settings of the rate limiter. Its fields are in `fields.rs`.
+//! The settings of the rate limiter. `fields.rs` has the fields.
 
 mod fields;
 

@@ -1,5 +1,5 @@
-//! The settings of the NAT: their contradictions, and the values made of them. The fields are in `fields.rs`, the NAT made of them
-//! in `made.rs`, the settings of carriers in `carrier.rs`.
+//! The settings of the NAT, and contradictions among them. `fields.rs` has the fields, `made.rs` the NAT made of them,
+//! `carrier.rs` the settings of carriers.
 
 mod carrier;
 mod exempt;

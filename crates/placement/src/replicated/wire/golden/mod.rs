@@ -1,5 +1,4 @@
-//! The public vectors of `docs/src/vectors`, both ways: what is read from the bytes is what the fields say, and what is
-//! written from the fields is the bytes.
+//! The public vectors of `docs/src/vectors`, both ways: the bytes decode to the fields, and the fields encode to the bytes.
 
 mod membership;
 
