@@ -26,9 +26,9 @@ struct MarksState {
 }
 
 /// Forwards a client's packet by the port that says which backend its flow has, and ends what backends say.
-struct Marks(Pools);
+struct Classes(Pools);
 
-impl NetworkFunction for Marks {
+impl NetworkFunction for Classes {
     type State = MarksState;
 
     fn state(&self, builder: &Builder) -> MarksState {
@@ -131,8 +131,8 @@ fn service(count: u8) -> Service {
     }
 }
 
-fn marks(service: Service) -> Testkit<Marks> {
-    Testkit::new(Marks(Pools::new(&[service], BACKENDS_MAX).unwrap()))
+fn marks(service: Service) -> Testkit<Classes> {
+    Testkit::new(Classes(Pools::new(&[service], BACKENDS_MAX).unwrap()))
 }
 
 fn frame(from: Endpoint, to: Endpoint, flags: TcpFlags) -> Vec<u8> {
@@ -145,7 +145,7 @@ fn frame(from: Endpoint, to: Endpoint, flags: TcpFlags) -> Vec<u8> {
 }
 
 /// Who gets a client's SYN.
-fn opened(kit: &mut Testkit<Marks>, client: Endpoint) -> Option<u8> {
+fn opened(kit: &mut Testkit<Classes>, client: Endpoint) -> Option<u8> {
     match kit
         .packet(CLIENTS, &frame(client, asked(), TcpFlags::SYN))
         .verdict
@@ -158,7 +158,7 @@ fn opened(kit: &mut Testkit<Marks>, client: Endpoint) -> Option<u8> {
     }
 }
 
-fn tell(kit: &mut Testkit<Marks>, backend: Endpoint, is_down: bool) -> Verdict {
+fn tell(kit: &mut Testkit<Classes>, backend: Endpoint, is_down: bool) -> Verdict {
     let finding = CheckResult {
         member: 0,
         backend,
@@ -232,7 +232,7 @@ fn a_client_keeps_its_backend_until_that_dies_and_then_the_next() {
 #[test]
 fn what_hosts_say_is_written_when_it_is_news() {
     let mut kit = marks(service(BACKENDS_MAX as u8));
-    let votes = |kit: &Testkit<Marks>| kit.state().health.len();
+    let votes = |kit: &Testkit<Classes>| kit.state().health.len();
     assert_eq!(tell(&mut kit, end(1, 99, 8_080), true), Verdict::Consumed);
     assert_eq!(votes(&kit), 0, "nobody checks that");
     let damaged = kit.packet(CONTROL, &[0; 60]).verdict;
@@ -267,7 +267,7 @@ fn flows_that_fail_tell_of_their_backend_until_it_answers() {
     let silent = opened(&mut kit, client(0)).unwrap();
     // It is asked again, and some time later counts as dead.
     assert_eq!(opened(&mut kit, client(0)), Some(silent));
-    let avoids = |kit: &mut Testkit<Marks>, clients: core::ops::Range<u16>| {
+    let avoids = |kit: &mut Testkit<Classes>, clients: core::ops::Range<u16>| {
         let mut chosen = clients.map(|number| opened(kit, client(number)));
         chosen.all(|chosen| chosen != Some(silent))
     };
@@ -300,7 +300,7 @@ fn it_is_the_same_when_answers_are_late() {
         passive: 1,
         ..service(3)
     };
-    let function = || Marks(Pools::new(&[persistent()], BACKENDS_MAX).unwrap());
+    let function = || Classes(Pools::new(&[persistent()], BACKENDS_MAX).unwrap());
     let finding = CheckResult {
         member: 0,
         backend: backend(0),

@@ -215,7 +215,7 @@ impl Floods {
         Some((level, ask.choose(hash ^ 1 << 63, CELLS)))
     }
 
-    /// What a observation says of handshakes. SYNs of clients that are exempt count for nothing, as do those to groups.
+    /// What an observation says of handshakes. SYNs of clients that are exempt count for nothing, as do those to groups.
     pub fn step<S: SeesFloods>(
         &self,
         ask: &Ask<'_, S>,

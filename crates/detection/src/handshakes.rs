@@ -7,9 +7,9 @@ use asterism_function::{BadBytes, Host, Key, Reader, Tick, Value, Wire, Writer};
 
 /// Words of a set.
 const WORDS: usize = 5;
-/// Cells of a set: as many as fit into one operation with four sets of them.
+/// Words64 of a set: as many as fit into one operation with four sets of them.
 pub(crate) const CELLS: u32 = 64 * WORDS as u32;
-/// Cells that no completed handshake has, at least, and open ones among them: with fewer nothing is said.
+/// Words64 that no completed handshake has, at least, and open ones among them: with fewer nothing is said.
 const USABLE_LEAST: u32 = 16;
 const OPEN_LEAST: u32 = 8;
 /// Open handshakes are a flood if they are more than one in so many of all that were begun: of a very busy service some always fail.
@@ -68,14 +68,14 @@ pub struct Flood {
 }
 
 /// A set of handshakes.
-type Cells = [u64; WORDS];
+type Words64 = [u64; WORDS];
 
 /// What was seen of a sample in one window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Seen {
-    begun: Cells,
+    begun: Words64,
     /// Handshakes that somebody completed or refused, whenever they were begun.
-    done: Cells,
+    done: Words64,
     /// Sources of those that were begun, in 64 cells of their own.
     sources: u64,
 }
@@ -159,7 +159,7 @@ impl Handshakes {
     /// How many handshakes of the window before `epoch` are open and how many sources were seen, if that is a flood; with half of
     /// `limit` if there was one lately. Handshakes of the current window may yet be completed.
     ///
-    /// Cells of completed handshakes are left out and the others stand for all, so it makes no difference whether an instance hears
+    /// Words64 of completed handshakes are left out and the others stand for all, so it makes no difference whether an instance hears
     /// of a completion before the beginning, nor do connections of old hide a flood.
     #[inline]
     pub(crate) fn judge(&self, epoch: u32, full: Limit, half: Limit) -> Option<(f32, u64)> {

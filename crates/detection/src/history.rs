@@ -147,12 +147,12 @@ impl Class {
 
 /// The bits to be set in the current window, one word for each set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Marks {
+pub(crate) struct WindowBits {
     pub(crate) sets: [u64; SETS],
     pub(crate) methods: Methods,
 }
 
-impl Marks {
+impl WindowBits {
     /// None yet, of a way of probing.
     #[inline(always)]
     pub(crate) const fn by(methods: Methods) -> Self {
@@ -258,7 +258,7 @@ impl SourceHistory {
     /// With the marks in window `epoch`, or in the current one if the history is in a later one (another member's
     /// clock is ahead: evidence is not dropped for that).
     #[inline]
-    pub(crate) fn marked(mut self, epoch: u32, marks: &Marks) -> Self {
+    pub(crate) fn marked(mut self, epoch: u32, marks: &WindowBits) -> Self {
         self.advance(epoch);
         for (set, bits) in self.windows[0].iter_mut().zip(&marks.sets) {
             *set |= bits;
@@ -269,7 +269,7 @@ impl SourceHistory {
 
     /// Whether [`SourceHistory::marked`] would change nothing.
     #[inline(always)]
-    pub(crate) fn holds(&self, epoch: u32, marks: &Marks) -> bool {
+    pub(crate) fn holds(&self, epoch: u32, marks: &WindowBits) -> bool {
         self.epoch >= epoch
             && self.methods.contains(marks.methods)
             && self.windows[0]
@@ -561,7 +561,7 @@ mod tests {
 
     #[test]
     fn evidence_of_the_last_window_counts_and_of_the_one_before_not() {
-        let marks = Marks::default()
+        let marks = WindowBits::default()
             .with(Set::PortsProbed, 0xfff)
             .with(Set::HostsProbed, 1);
         let history = SourceHistory::default().marked(10, &marks);
@@ -573,8 +573,8 @@ mod tests {
 
     #[test]
     fn a_late_clock_adds_to_the_current_window() {
-        let early = Marks::default().with(Set::PortsProbed, 1);
-        let late = Marks::default().with(Set::PortsProbed, 2);
+        let early = WindowBits::default().with(Set::PortsProbed, 1);
+        let late = WindowBits::default().with(Set::PortsProbed, 2);
         let history = SourceHistory::default().marked(10, &early).marked(7, &late);
         assert_eq!((history.epoch, history.set(Set::PortsProbed)), (10, 3));
         assert!(history.holds(7, &late));

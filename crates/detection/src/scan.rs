@@ -7,7 +7,7 @@ use asterism_function::{Ask, Builder, Entry, Late, Map, Single, State, Tick};
 
 use crate::bits::{host_bit, port_bit};
 use crate::history::{
-    Class, DetectedScan, Marks, Methods, Scanner, Set, SourceHistory, Thresholds,
+    Class, DetectedScan, Methods, Scanner, Set, SourceHistory, Thresholds, WindowBits,
 };
 use crate::mutant::{self, Mutant};
 use crate::observation::{Observation, What};
@@ -58,7 +58,7 @@ impl Scans {
         &self.sources
     }
 
-    /// Whose history a observation is about.
+    /// Whose history an observation is about.
     #[inline(always)]
     fn scanner(&self, observation: &Observation) -> Scanner {
         Scanner {
@@ -88,7 +88,7 @@ impl Scans {
         ask.now() / self.window_s
     }
 
-    /// Whether a observation may add to what is known, so that [`Scans::learn`] is due. Looks at the words that it needs where they lie and
+    /// Whether an observation may add to what is known, so that [`Scans::learn`] is due. Looks at the words that it needs where they lie and
     /// reserves nothing: all that a quiet flow costs.
     #[inline(always)]
     pub fn teaches<S: State>(
@@ -166,7 +166,7 @@ impl Scans {
         }
     }
 
-    /// What a observation adds to its history, and what the history amounts to then.
+    /// What an observation adds to its history, and what the history amounts to then.
     pub fn learn<S: State>(
         &self,
         ask: &Ask<'_, S>,
@@ -191,7 +191,7 @@ impl Scans {
                         if converses(&at.value, epoch, host)
                             && self.scanner(&answer) != self.scanner(observation) =>
                     {
-                        let marks = Marks::default().with(Set::HostsAccepted, host);
+                        let marks = WindowBits::default().with(Set::HostsAccepted, host);
                         let history = at.value.marked(epoch, &marks);
                         let room = histories.entry_at(other, self.scanner(&answer))?;
                         converses_too = Some((room, history));
@@ -289,12 +289,12 @@ fn exempt_marks<S: State>(
     epoch: u32,
     observation: &Observation,
     known: Option<&SourceHistory>,
-) -> Option<Marks> {
+) -> Option<WindowBits> {
     if observation.what != What::Datagram {
         return None;
     }
     let host = host_bit(ask, observation.target);
-    let marks = Marks::default()
+    let marks = WindowBits::default()
         .with(Set::HostsProbed, host)
         .with(Set::HostsAccepted, host)
         .with(Set::PORTS_USED, port_bit(ask, observation.from));
@@ -302,13 +302,13 @@ fn exempt_marks<S: State>(
     is_news.then_some(marks)
 }
 
-/// The sets that a observation adds to; `None` if it adds nothing to what is known.
+/// The sets that an observation adds to; `None` if it adds nothing to what is known.
 fn marks<S: State>(
     ask: &Ask<'_, S>,
     epoch: u32,
     observation: &Observation,
     known: Option<&SourceHistory>,
-) -> Option<Marks> {
+) -> Option<WindowBits> {
     let inserts = match observation.what {
         What::Probe(_) | What::Datagram | What::Named | What::Flagged(_) => true,
         // The SYN may have gone through another instance, and its history not be here yet.
@@ -327,18 +327,18 @@ fn marks<S: State>(
     let probed = |host| knows(Set::HostsProbed, host);
     let marks = match observation.what {
         What::Probe(methods) => {
-            let marks = Marks::by(methods).with(Set::HostsProbed, host);
+            let marks = WindowBits::by(methods).with(Set::HostsProbed, host);
             match observation.class {
                 Class::Icmp => marks,
                 _ => marks.with(Set::PortsProbed, port),
             }
         }
-        What::Named => Marks::default()
+        What::Named => WindowBits::default()
             .with(Set::HostsProbed, host)
             .with(Set::PortsNamed, port),
-        What::Flagged(methods) => Marks::by(methods | Methods::FRAGMENTS),
+        What::Flagged(methods) => WindowBits::by(methods | Methods::FRAGMENTS),
         What::Datagram => {
-            let marks = Marks::by(match observation.class {
+            let marks = WindowBits::by(match observation.class {
                 Class::Ip => Methods::PROTOCOLS,
                 _ => Methods::UDP,
             });
@@ -354,7 +354,7 @@ fn marks<S: State>(
                 .fold(marks, |marks, (set, bits)| marks.with(set, bits))
         }
         What::Accepted => {
-            let marks = Marks::default()
+            let marks = WindowBits::default()
                 .with(Set::HostsAccepted, host)
                 .with(Set::PortsAnswered, port);
             let used = port_bit(ask, observation.from);
@@ -372,7 +372,7 @@ fn marks<S: State>(
             }
         }
         // Each datagram of such a search has a port of its own.
-        What::Expired if knows(Set::PortsProbed, port) => Marks::default()
+        What::Expired if knows(Set::PortsProbed, port) => WindowBits::default()
             .with(Set::HostsAccepted, host)
             .with(Set::PortsAnswered, port),
         What::Expired => return None,
@@ -382,7 +382,7 @@ fn marks<S: State>(
             if !asked || !(knows(Set::PortsProbed, port) || knows(Set::PortsNamed, port)) {
                 return None;
             }
-            Marks::default()
+            WindowBits::default()
                 .with(Set::HostsEngaged, host)
                 .with(Set::PortsAnswered, port)
         }
@@ -395,17 +395,17 @@ fn marks<S: State>(
             if !probed(refusing) {
                 return None;
             }
-            let marks = Marks::default().with(Set::HostsRefused, refusing);
+            let marks = WindowBits::default().with(Set::HostsRefused, refusing);
             match observation.class.is_of_datagrams() && knows(Set::PortsProbed, port) {
                 true => marks.with(Set::PORTS_REFUSED, port),
                 false => marks,
             }
         }
         What::Reset { answers_ack } => {
-            let marks = Marks::default().with(Set::HostsReset, host);
+            let marks = WindowBits::default().with(Set::HostsReset, host);
             match (probed(host), answers_ack) {
                 (true, _) => marks,
-                (false, true) => Marks {
+                (false, true) => WindowBits {
                     methods: Methods::ACK,
                     ..marks
                 }

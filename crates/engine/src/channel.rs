@@ -13,7 +13,7 @@ mod progress;
 mod scans;
 mod sites;
 
-use asterism_placement::replicated::audit::{Auditor, Finding, StreamFault};
+use asterism_placement::replicated::audit::{AuditResult, Auditor, StreamFault};
 use asterism_placement::replicated::{
     AcceptedKeys, Destination as ReplicaDestination, Event, Replicator, Standing, SubmitError,
 };
@@ -68,7 +68,7 @@ pub enum ChannelEvent {
     /// This host has joined.
     Ready,
     /// Parts of the tables differ from the reference's, or are equal again.
-    Audit(Finding),
+    Audit(AuditResult),
     /// Groups of a member were not delivered as they were sent.
     Stream(StreamFault),
 }

@@ -10,7 +10,7 @@ asterism_mutant::planted! {
     /// Received groups are reported to instances as stable (Akka ORMap: removed entries return).
     StableWhenReceived,
     /// A snapshot part without room is dropped (opnsense#3932: long flows never resync).
-    ImagePartDropped,
+    SnapshotPartDropped,
     /// The grants of a late packet return to the pool while it is parked, and stay its own (a NAT port given twice).
     GrantReturnedAtPark,
     /// The frame of a packet that was given up is never released (buffers leak until the port starves).

@@ -47,13 +47,13 @@ pub struct Tally {
     /// Cell totals in which these changes were logged.
     pub counters_reported: u64,
     /// Snapshot parts written for other members.
-    pub image_parts_written: u64,
+    pub snapshot_parts_written: u64,
     /// Places of tables scanned for snapshots, used or not.
-    pub image_places: u64,
-    /// The most places scanned in a turn, at most [`IMAGE_PLACES_PER_TURN`](crate::IMAGE_PLACES_PER_TURN).
-    pub image_places_most: u64,
+    pub snapshot_places: u64,
+    /// The most places scanned in a turn, at most [`SNAPSHOT_PLACES_PER_TURN`](crate::SNAPSHOT_PLACES_PER_TURN).
+    pub snapshot_places_most: u64,
     /// Parts of remote snapshots that were joined; also counted in `groups_applied`.
-    pub image_parts_applied: u64,
+    pub snapshot_parts_applied: u64,
     dropped: [u64; Reason::ALL.len()],
 }
 

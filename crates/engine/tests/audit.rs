@@ -17,7 +17,7 @@ use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_state::audit::LeafSet;
 use asterism_state::{ObjectSettings, OriginName, Wire, Writer};
 
-/// How often each source was seen, as the last one who saw it says, and by how much it talks to which one.
+/// How often each source was seen, as the last one who saw it says, and how much it sends to each destination.
 struct Counting;
 
 #[state]

@@ -5,12 +5,12 @@
 //! is dropped, so that no flood of later fragments hurts those that arrive in order (RFC 4787 REQ-14a). Nothing is
 //! reassembled.
 //!
-//! A flood of *first* fragments takes table space: a place each, until nothing of the datagram came for [`IDLE`] and what a
-//! table adds, three seconds at most, and then until all hosts know. So a table of 65,536 holds 21,845 datagrams a second of
-//! the whole cluster, and each of eight instances 2,730; further first fragments are dropped. Packets from the outside link
-//! are dropped once half of the table is taken, so outsiders who flood it through all instances take no place from inside
-//! hosts. Datagrams from outside fail as long as the flood lasts; so do all at an instance that gets more of the flood than
-//! its share.
+//! A flood of *first* fragments takes table space: each takes a place until the datagram is idle for [`IDLE`] plus the
+//! table's own delay, three seconds at most, and then until all hosts know. So a table of 65,536 holds 21,845 datagrams a
+//! second of the whole cluster, and each of eight instances 2,730; further first fragments are dropped. Packets from the
+//! outside link are dropped once half of the table is taken, so outsiders who flood it through all instances take no place
+//! from inside hosts. Datagrams from outside fail as long as the flood lasts; so do all at an instance that gets more of the
+//! flood than its share.
 
 use core::net::Ipv4Addr;
 

@@ -479,7 +479,7 @@ fn fields_join_by_their_laws() {
     );
     assert!(
         chosen(1, 9, 2).order(&chosen(2, 1, 2)).is_lt(),
-        "then by which one"
+        "then by the backend"
     );
     assert!(
         chosen(1, 9, 2).order(&chosen(1, 1, 2)).is_eq(),

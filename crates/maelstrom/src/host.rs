@@ -12,7 +12,7 @@ use asterism_function::{Late, PortNumber};
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 
-use crate::keeper::{Command, Keeper, Kept};
+use crate::keeper::{Backlog, Command, Keeper};
 use crate::workload::Workload;
 
 /// The cluster's name as a number, the same in every test.
@@ -117,7 +117,7 @@ impl Host {
         self.state().sum()
     }
 
-    fn state(&self) -> &Kept {
+    fn state(&self) -> &Backlog {
         self.instance.state()
     }
 
@@ -165,7 +165,7 @@ impl Host {
     }
 }
 
-/// Whom a datagram is for.
+/// The recipient of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recipients {
     /// All other hosts.

@@ -12,7 +12,7 @@ pub const ELEMENTS_MAX: u32 = 1 << 18;
 
 /// What the nodes share.
 #[state]
-pub(crate) struct Kept {
+pub(crate) struct Backlog {
     /// Elements of the set, or messages that were broadcast: the bits of signed numbers.
     pub(crate) elements: Set<u64>,
     /// The sum of what only grows.
@@ -21,7 +21,7 @@ pub(crate) struct Kept {
     pub(crate) level: Vector,
 }
 
-impl Kept {
+impl Backlog {
     /// The elements, in their order.
     pub(crate) fn elements(&self) -> Vec<i64> {
         let mut elements = Vec::with_capacity(self.elements.len());
@@ -95,17 +95,17 @@ impl Command {
 pub(crate) struct Keeper;
 
 impl NetworkFunction for Keeper {
-    type State = Kept;
+    type State = Backlog;
 
-    fn state(&self, builder: &Builder) -> Kept {
-        Kept {
+    fn state(&self, builder: &Builder) -> Backlog {
+        Backlog {
             elements: builder.table("elements", ELEMENTS_MAX, &[]),
             total: builder.counter("total"),
             level: builder.vector("level", 1),
         }
     }
 
-    fn packet(&self, ask: Ask<'_, Kept>) -> Result<Verdict, Late> {
+    fn packet(&self, ask: Ask<'_, Backlog>) -> Result<Verdict, Late> {
         match Command::read(ask.packet().payload()) {
             Some(Command::Insert(element)) => {
                 let element = element.cast_unsigned();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 /// What a program said to a script.
-struct Said {
+struct Reply {
     /// Messages to clients, in order.
     answers: Vec<Value>,
     /// Messages to other nodes.
@@ -15,7 +15,7 @@ struct Said {
 }
 
 /// Runs the program for a workload, gives it the lines and ends its input.
-fn run(workload: &str, lines: &[String]) -> Said {
+fn run(workload: &str, lines: &[String]) -> Reply {
     let mut program = Command::new(env!("CARGO_BIN_EXE_asterism-maelstrom"))
         .args(["--workload", workload])
         .stdin(Stdio::piped())
@@ -36,7 +36,7 @@ fn run(workload: &str, lines: &[String]) -> Said {
     let messages = said.lines().map(|line| serde_json::from_str(line).unwrap());
     let (answers, datagrams) =
         messages.partition(|message: &Value| message["dest"].as_str().unwrap().starts_with('c'));
-    Said {
+    Reply {
         answers,
         datagrams,
         log,

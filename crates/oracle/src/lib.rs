@@ -24,7 +24,7 @@ mod wire;
 
 pub use compare::{Difference, Report, compare};
 pub use normalise::Normalised;
-pub use recording::{Frame, Recording, Way};
+pub use recording::{Direction, Frame, Recording};
 pub use rules::Rule;
 pub use setup::Setup;
 

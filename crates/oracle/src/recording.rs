@@ -25,7 +25,7 @@ pub struct Frame {
 
 /// Which way a frame went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Direction {
     /// To the box.
     Arrived,
     /// From the box.
@@ -57,7 +57,7 @@ impl Recording {
         let (frames, normalised) = normalise(frames, &setup)?;
         let (sent, arrived) = frames
             .into_iter()
-            .partition(|frame| way(&frame.bytes, &setup, frame.side) == Way::Sent);
+            .partition(|frame| way(&frame.bytes, &setup, frame.side) == Direction::Sent);
         Ok(Self {
             name: name.to_owned(),
             setup,
@@ -151,11 +151,11 @@ pub(crate) fn frames(path: &Path, side: Side) -> Result<Vec<Frame>, String> {
     Ok(frames)
 }
 
-fn way(frame: &[u8], setup: &Setup, side: Side) -> Way {
+fn way(frame: &[u8], setup: &Setup, side: Side) -> Direction {
     if frame.get(6..12) == Some(&setup.mac(side).0[..]) {
-        Way::Sent
+        Direction::Sent
     } else {
-        Way::Arrived
+        Direction::Arrived
     }
 }
 

@@ -125,7 +125,7 @@ impl fmt::Debug for Endpoint {
 pub struct Flow4 {
     /// Who sent the packet.
     pub source: Ipv4Addr,
-    /// Whom it is for.
+    /// Its recipient.
     pub destination: Ipv4Addr,
     /// The sender's port, or the ICMP identifier.
     pub source_port: u16,

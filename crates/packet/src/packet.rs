@@ -134,7 +134,7 @@ impl<'a> Packet<'a> {
         MacAddress(self.array::<6>(6).copied().unwrap_or_default())
     }
 
-    /// Whom the frame is for; zero when the frame is shorter than an Ethernet header.
+    /// The recipient of the frame; zero when the frame is shorter than an Ethernet header.
     #[inline]
     #[must_use]
     pub fn ethernet_destination(&self) -> MacAddress {

@@ -92,7 +92,7 @@ impl Plain4<'_> {
 pub enum End {
     /// Who sent it.
     Source,
-    /// Whom it is for.
+    /// Its recipient.
     Destination,
 }
 

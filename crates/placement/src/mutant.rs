@@ -29,9 +29,9 @@ asterism_mutant::planted! {
     AnyIncarnation,
     /// The snapshot's end carries the vector of the end of the scan, not of its beginning (DPVS, opnsense#3932: long flows never
     /// resync).
-    ImageVectorAtEnd,
+    SnapshotVectorAtEnd,
     /// The log for a lagging replica is not kept during its snapshot scan (opnsense#3932).
-    LogNotKeptDuringWalk,
+    LogNotKeptDuringScan,
     /// A full log drops its oldest groups instead of serving the lagging replica from the tables (HAProxy, VPP, joold: drop).
     FullLogDropsOldest,
     /// A message of another epoch is accepted (chitchat#161: the dead gossiped forever).
@@ -57,7 +57,7 @@ asterism_mutant::planted! {
     /// For the engine: `applied` is reported when the host's first instance has applied, not the last.
     AppliedByFirstInstance,
     /// For the engine: a snapshot scan begins at the bucket where the last scan stopped.
-    WalkNotRestarted,
+    ScanNotRestarted,
     /// A participant closes an ended incarnation with its own groups, without asking the others (groups that one of two
     /// participants had of the dead member are lost to the other for good).
     ClosesAlone,
@@ -78,16 +78,16 @@ asterism_mutant::planted! {
     /// Reports on a member's stream before its restart count for the stream after it.
     MarksOutliveIncarnations,
     /// Parts of a snapshot whose server died before the end are kept, and not reported.
-    HalfImageForgotten,
+    HalfSnapshotForgotten,
     /// A member that was silent and is served from the log again does not get the rest of its snapshot of an ended incarnation
     /// (opnsense#3932: a resync that is broken off and never done).
-    OwedImageForgotten,
+    OwedSnapshotForgotten,
     /// The record of whose holdings a snapshot contains counts in a later epoch too, in which the same members hold more: two
     /// replicas claim equality and differ.
     OldHoldingsCount,
     /// Entries of a dying member that a whole snapshot brought, beyond its stream, are passed on by no member once the snapshot's
     /// server has died too.
-    JoinedImageForgotten,
+    JoinedSnapshotForgotten,
     /// A member left out by an epoch no longer counts for stability, although others may still deliver its writes (RULES 14: the
     /// removed returns).
     StableWithoutTheDead,
@@ -98,7 +98,7 @@ asterism_mutant::planted! {
     /// A part with its earlier value counts as unchanged, although an entry was added and removed meanwhile.
     ChangesIgnored,
     /// An auditor reads although a snapshot brought it more than its streams state.
-    ReadsHalfAnImage,
+    ReadsHalfASnapshot,
     /// An acknowledgement does not close the coalescing window: each window lasts the longest allowed time.
     WindowIgnoresAcknowledgement,
     /// The coalescing window has no end of its own: a member that does not acknowledge delays all others (one slow member stops

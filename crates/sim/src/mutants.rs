@@ -367,7 +367,7 @@ fn complaint(name: &str) -> &'static str {
         "CutBeforeConfirmed" | "NewcomerAcknowledges" => {
             "a standby that joins under load misses what was written meanwhile"
         }
-        "ReadsTooEarly" | "SecondReadingTooEarly" | "ChangesIgnored" | "ReadsHalfAnSnapshot" => {
+        "ReadsTooEarly" | "SecondReadingTooEarly" | "ChangesIgnored" | "ReadsHalfASnapshot" => {
             "an alarm that may mean nothing is heeded by nobody"
         }
         "WindowIgnoresAcknowledgement" => "a window of coalescing lasts though all have everything",
@@ -384,7 +384,7 @@ fn complaint(name: &str) -> &'static str {
         "EarlierIncarnationWins" => "totals fall back after a restart",
         "RemovedForAll" => "an object that two caches hold is found in none after one dropped it",
         "HeldChangesForgotten" => "a counter's last additions are never reported",
-        "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInSnapshots" => {
+        "CellNotAudited" | "EarlyGroupNotSummed" | "UnreportedInSnapshots" => {
             "an alarm that means nothing is heeded by nobody"
         }
         "RepairRemovesNews" | "RepairMarkedLate" => {

@@ -1,4 +1,4 @@
-//! What token buckets promise, judged by what was spent from them, by which one and when.
+//! What token buckets promise, judged by each spending: its amount, instance and time.
 //!
 //! An instance knows at least what it spent itself, and what all had spent when all was at rest last. What is missing in a bucket
 //! by that is the least that is missing in its own view of it, whatever was lost or late since: if it spends more than such a bucket

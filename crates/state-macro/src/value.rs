@@ -30,7 +30,7 @@ struct Join {
 
 /// What `#[value(..)]` says.
 #[derive(Default)]
-struct Said {
+struct Attributes {
     /// The fields that decide which of two wins; none: all, by `Ord`.
     order: Option<(Vec<Ident>, Span)>,
     idle_class: Option<Path>,
@@ -107,8 +107,8 @@ struct Joins {
     body: TokenStream,
 }
 
-fn said(input: &DeriveInput) -> Result<Said> {
-    let mut said = Said::default();
+fn said(input: &DeriveInput) -> Result<Attributes> {
+    let mut said = Attributes::default();
     let of_value = |attribute: &&Attribute| attribute.path().is_ident("value");
     for attribute in input.attrs.iter().filter(of_value) {
         attribute.parse_nested_meta(|meta| {

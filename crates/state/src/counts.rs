@@ -34,9 +34,9 @@ macro_rules! counts {
 }
 
 counts! {
-    Dominated "dominated" "Entries that another entry with the same unique key shadows.";
+    Shadowed "shadowed" "Entries that another entry with the same unique key shadows.";
     LostWrites "lost_writes" "Writes of this host or others that lost to a concurrent write of the same generation.";
-    Revived "revived" "Ended entries that a later use restored.";
+    Resurrected "resurrected" "Ended entries that a later use restored.";
     RemovedByRepair "removed_by_repair" "Entries that a repair removed because its source host did not have them.";
     Forgotten "forgotten" "Entries that ended by idleness or removal, and whose tombstones were discarded.";
     RefusedFull "refused_full" "Remote entries that found no room, which leases should make impossible.";
@@ -44,7 +44,7 @@ counts! {
     Expired "expired" "Totals of a window that were received, or added here, after their bucket was dropped.";
     Ahead "ahead" "Totals of a window from members whose clocks are more than 4 seconds ahead of this host's.";
     SetBack "set_back" "Times that this host's clock was set back by more than 4 seconds, so that the window began again empty.";
-    Forgiven "forgiven" "Tokens of other instances that are written off because they were spent too long ago.";
+    WrittenOff "written_off" "Tokens of other instances that are written off because they were spent too long ago.";
 }
 
 const _: () = assert!(SKEW_SECONDS_MAX == 4, "as `Ahead` and `SetBack` say");

@@ -2,7 +2,7 @@
 //!
 //! Layer 1. Knows packets' keys at most, no sockets, clocks or transports of operations: every change is applied here
 //! immediately and logged as an operation; operations of other instances come in through [`State::apply`], whole states
-//! through [`State::apply_image`].
+//! through [`State::apply_snapshot`].
 //!
 //! Read first: `object.rs` (the trait of an object), `builder.rs` (builds a state's objects), then `table/mod.rs` (the table
 //! behind maps and sets), `graph/mod.rs` (which hosts talk to which others), `accumulator/mod.rs` (sums and sketches),

@@ -11,7 +11,7 @@ asterism_mutant::planted! {
     /// other than themselves").
     RemoteEntryNotLogged,
     /// A field of an ended entry is not read from a snapshot, and the following fields are read askew (haproxy#1497).
-    ImageFieldSkipped,
+    SnapshotFieldSkipped,
     /// Blocks are assigned by range alone, so that all members own the same blocks (Jool's `pool4` shared by two instances;
     /// dpservice's port ranges).
     BlocksAssignedByRange,
@@ -55,7 +55,7 @@ asterism_mutant::planted! {
     /// is to fill).
     RepairRemovesNews,
     /// A snapshot contains a value of an edge's weight that was not reported yet (an auditor that alarms without cause).
-    UntoldInImages,
+    UnreportedInSnapshots,
     /// A flush reports a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).
     TotalReportedShort,
     /// A dead member's holdings are granted without proof that its process has ended (a NAT port given to two flows, by a host

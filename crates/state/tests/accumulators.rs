@@ -298,7 +298,7 @@ fn what_names_no_place_is_refused() {
 }
 
 #[test]
-fn an_snapshot_of_other_sizes_or_of_another_cluster_is_refused() {
+fn a_snapshot_of_other_sizes_or_of_another_cluster_is_refused() {
     let mut writer = member(0, 5, ObjectSettings::REPLICATED);
     writer.add_some();
     groups(&mut writer.state, &writer.context);

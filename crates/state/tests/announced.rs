@@ -215,7 +215,7 @@ fn equal_groups_give_equal_digests_whatever_their_order() {
     for seed in 0..40 {
         let mut chance = Chance(seed);
         let mut members: Vec<Member> = (0..3).map(member).collect();
-        // What is on its way: to which one, of which one, number, bytes.
+        // What is on its way: recipient, writer, number, bytes.
         let mut under_way: Vec<(usize, OriginName, u64, Vec<u8>)> = Vec::new();
         let mut tick = 1_000;
         for step in 0..400 {

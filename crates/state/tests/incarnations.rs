@@ -193,7 +193,7 @@ fn nothing_waits_for_a_place_that_was_never_known() {
 }
 
 #[test]
-fn an_snapshot_names_who_used_an_entry_last() {
+fn a_snapshot_names_who_used_an_entry_last() {
     let (mut writer, mut user, mut newcomer) =
         (host(name(1, 1)), host(name(0, 1)), host(name(0, 2)));
     assert!((0..4).all(|key| writer.put(key)));
@@ -224,7 +224,7 @@ fn an_snapshot_names_who_used_an_entry_last() {
 /// One writes, two others remove: the writing stands, and anyone who removed it last has used it last. Where the same is known by an
 /// snapshot in which it is still ended, with the other removal's stamp, that snapshot must name the user.
 #[test]
-fn an_snapshot_names_who_used_an_ended_entry_last() {
+fn a_snapshot_names_who_used_an_ended_entry_last() {
     let ended = (1..=8).map(|key| {
         let [mut writer, mut early, mut gone] = [name(0, 1), name(1, 2), name(1, 1)].map(host);
         assert!(writer.put(key));
@@ -252,7 +252,7 @@ fn an_snapshot_names_who_used_an_ended_entry_last() {
             host.context.set_living(living.into_iter());
             host.live_after(LONG + 10)
         });
-        // Its own three are ended by which one they are used by.
+        // Its own three are ended by the host that uses them.
         assert_eq!(left[0] + left[1], 3 + 1, "ended by one: {left:?}");
         left[0] == 3
     });
@@ -270,7 +270,7 @@ fn the_planted_bug_is_found() {
     use asterism_state::mutant::{self, Mutant};
 
     mutant::select(Some(Mutant::LastUserOfTheEndedUnnamed));
-    let found = std::panic::catch_unwind(an_snapshot_names_who_used_an_ended_entry_last);
+    let found = std::panic::catch_unwind(a_snapshot_names_who_used_an_ended_entry_last);
     mutant::select(None);
     assert!(found.is_err());
 }

@@ -497,7 +497,7 @@ fn what_fills_a_vacancy_is_found_by_both_keys_and_reported_as_what_is_inserted()
 /// A part of a snapshot may be on its way for so long that its receiver has applied a removal of what is in it, and forgotten
 /// that when it was stable, though the write that it removed is not: anyone who removed it had it by a snapshot.
 #[test]
-fn a_late_part_of_an_snapshot_brings_nothing_back() {
+fn a_late_part_of_a_snapshot_brings_nothing_back() {
     let mut writer = member(0, ObjectSettings::REPLICATED);
     let mut remover = member(3, ObjectSettings::REPLICATED);
     let mut reader = member(1, ObjectSettings::REPLICATED);

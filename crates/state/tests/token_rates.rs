@@ -200,7 +200,7 @@ impl Instance {
     }
 }
 
-/// A flush that an instance owes, or what one hears: when, of which one, and what.
+/// A flush that an instance owes, or receives: the time, the writer and the bytes.
 enum Event {
     /// Patiently, or not.
     Flush(usize, bool),

@@ -18,9 +18,9 @@ pub const RETIRED: &[&str] = &[
     "dealing",
     "dealt",
     "desk",
-    "dominated",
+    "shadowed",
     "duty",
-    "forgiven",
+    "written_off",
     "foresight",
     "hearsay",
     "heeded",
@@ -51,7 +51,6 @@ pub const RETIRED: &[&str] = &[
 pub const RETIRED_ALONE: &[&str] = &[
     "Board", "Came", "Cells", "Closing", "Finding", "Heard", "Journal", "Kept", "Lane", "Lead",
     "Look", "Loose", "Manner", "Marks", "News", "Rest", "Room", "Said", "Visit", "Votes", "Way",
-    "Word", "Words",
 ];
 
 /// Where a retired word means something else: a file and the name.

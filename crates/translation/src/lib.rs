@@ -15,7 +15,7 @@
 //!     Ask, Builder, Endpoint, Flow4, Late, MacAddress, Map, NetworkFunction, Packet, Pool, PortNumber, Reason, Table, Verdict,
 //!     build, state,
 //! };
-//! use asterism_translation::{Asked, NatConfig, OutsidePorts, Session, Translator, Way, translates};
+//! use asterism_translation::{Asked, NatConfig, OutsidePorts, Session, Translator, ForwardingPath, translates};
 //! use core::ops::ControlFlow;
 //!
 //! #[state]
@@ -58,7 +58,7 @@
 //!             };
 //!         }
 //!         let may_leave = [53, 80, 443].contains(&destination.port);
-//!         if !may_leave || self.0.way(source, destination) != Way::Out {
+//!         if !may_leave || self.0.way(source, destination) != ForwardingPath::Out {
 //!             return Ok(Verdict::Drop(Reason::Filtered));
 //!         }
 //!         match self.0.outward(&ask, (source, destination), false, false)? {
@@ -98,7 +98,7 @@
 //! assert_eq!(mail.verdict, Verdict::Drop(Reason::Filtered));
 //! ```
 //!
-//! Layer 3c, above `forwarding`. IPv4 only. Read first: `session.rs`, then `translator.rs` and `ways.rs`. `bindings.rs` has
+//! Layer 3c, above `forwarding`. IPv4 only. Read first: `session.rs`, then `translator.rs` and `paths.rs`. `bindings.rs` has
 //! the rules of RFC 4787. For carriers: `limits.rs` (settings), `subscribers.rs` (ports within quotas, blocks and pools) and
 //! `accounting/` (owners of ports). `pcp/` has mappings that hosts request.
 
@@ -109,13 +109,13 @@ mod error;
 mod exempt;
 mod limits;
 pub mod mutant;
+mod paths;
 pub mod pcp;
 mod ports;
 mod session;
 mod state;
 mod subscribers;
 mod translator;
-mod ways;
 
 pub use accounting::{EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatReportPart, NatUse};
 pub use config::{Filtering, Forward, NatConfig, ONE_TO_ONE_MAX, OUTSIDE_ADDRESSES_MAX, OneToOne};
@@ -124,9 +124,9 @@ pub use limits::{
     AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, POOL_NETWORKS_MAX,
     POOLS_MAX, PortBlocks, PortQuarantine, SUBSCRIBERS_MAX, SubscriberLimits,
 };
+pub use paths::{ForwardingPath, Inward, Outward, Refused};
 pub use pcp::{Asked, PortControl};
 pub use ports::OutsidePorts;
 pub use session::{BY_INSIDE, BY_OUTSIDE, Session};
 pub use state::{Translates, TranslationWrites, Translations};
 pub use translator::Translator;
-pub use ways::{Inward, Outward, Refused, Way};

@@ -15,8 +15,8 @@ use asterism_function::{
     PortNumber, Protocol, Reason, Table, TcpFlags, Verdict, state,
 };
 use asterism_translation::{
-    Asked, Filtering, Forward, NatConfig, NatExemption, OutsidePorts, Refused, Session,
-    SubscriberLimits, Translator, Way, translates,
+    Asked, Filtering, Forward, ForwardingPath, NatConfig, NatExemption, OutsidePorts, Refused,
+    Session, SubscriberLimits, Translator, translates,
 };
 
 #[state]
@@ -38,8 +38,11 @@ impl Gateway {
         let ends = (flow.source(), flow.destination());
         let way = self.0.way(ends.0, ends.1);
         match way {
-            Way::Out | Way::Hairpin => {
-                match self.0.outward(&ask, ends, way == Way::Hairpin, false)? {
+            ForwardingPath::Out | ForwardingPath::Hairpin => {
+                match self
+                    .0
+                    .outward(&ask, ends, way == ForwardingPath::Hairpin, false)?
+                {
                     Ok(outward) => {
                         let egress = outward.egress();
                         self.0.router.forward(ask, egress, |act| outward.write(act))
@@ -50,10 +53,10 @@ impl Gateway {
                     Err(Refused::Silently(reason)) => Ok(Verdict::Drop(reason)),
                 }
             }
-            Way::Inside => self.0.between_insides(ask),
-            Way::Own => self.0.own(ask),
-            Way::Unrouted => Ok(Verdict::Drop(Reason::NoRoute)),
-            Way::Refused(reason) => Ok(Verdict::Drop(reason)),
+            ForwardingPath::Inside => self.0.between_insides(ask),
+            ForwardingPath::Own => self.0.own(ask),
+            ForwardingPath::Unrouted => Ok(Verdict::Drop(Reason::NoRoute)),
+            ForwardingPath::Refused(reason) => Ok(Verdict::Drop(reason)),
         }
     }
 }
@@ -190,25 +193,29 @@ fn ways_of_packets_from_inside() {
         ..endpoint
     };
     for (from, to, way) in [
-        (from, server(7, 53), Way::Out),
-        (from, udp(OURS, 2_500), Way::Hairpin),
-        (from, host(6, 53), Way::Inside),
-        (from, udp([10, 0, 0, 1], 53), Way::Own),
+        (from, server(7, 53), ForwardingPath::Out),
+        (from, udp(OURS, 2_500), ForwardingPath::Hairpin),
+        (from, host(6, 53), ForwardingPath::Inside),
+        (from, udp([10, 0, 0, 1], 53), ForwardingPath::Own),
         // Its own outside address answers for itself.
-        (icmp(from), icmp(udp(OURS, 0)), Way::Own),
-        (from, udp([192, 0, 2, 7], 53), Way::Unrouted),
-        (from, udp([224, 0, 0, 1], 53), Way::Refused(Reason::NoRoute)),
+        (icmp(from), icmp(udp(OURS, 0)), ForwardingPath::Own),
+        (from, udp([192, 0, 2, 7], 53), ForwardingPath::Unrouted),
+        (
+            from,
+            udp([224, 0, 0, 1], 53),
+            ForwardingPath::Refused(Reason::NoRoute),
+        ),
         (
             server(7, 53),
             server(8, 53),
-            Way::Refused(Reason::SpoofedSource),
+            ForwardingPath::Refused(Reason::SpoofedSource),
         ),
     ] {
         assert_eq!(translator.way(from, to), way, "{from} to {to}");
     }
     let translator = gateway(|config| config.hairpinning = false).0;
     let to_ourselves = translator.way(from, udp(OURS, 2_500));
-    assert_eq!(to_ourselves, Way::Refused(Reason::Filtered));
+    assert_eq!(to_ourselves, ForwardingPath::Refused(Reason::Filtered));
 }
 
 #[test]

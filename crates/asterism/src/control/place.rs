@@ -1,5 +1,5 @@
-//! The control socket's place in the file system. Anyone who holds the lock beside it holds the member: a second process is
-//! refused, and a socket that a killed process left is cleaned away. Imports `rustix`.
+//! The control socket's place in the file system. The process that holds the lock beside the socket holds the member: a
+//! second process is refused, and the socket of a killed process is removed.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};

@@ -196,7 +196,7 @@ fn hosts_table(hosts: &[HostDocument]) -> Option<Table> {
             host.in_degree.to_string(),
         ]
     });
-    table(&["host", "sends to", "hears from"], rows)
+    table(&["host", "sends to", "receives from"], rows)
 }
 
 fn bytes(bytes: u64) -> String {
@@ -343,7 +343,7 @@ mod tests {
             "tcp over IPv4    1.5 k  2.00 GB",
             "heaviest flows since the start by bytes, off by 40 B at most",
             "tcp 10.0.0.1:5000 > 192.0.2.9:443  100 B      90 B    110 B",
-            "10.0.0.1       250           3",
+            "10.0.0.1       250              3",
             "10.0.0.1 > 192.0.2.9   77 B",
             "ALARM since 2026-11-24T12:00:07Z: 10.0.0.1 sends to 250 others",
             "ALARM since 2026-11-24T12:00:07Z: 250 others send to 10.0.0.1",

@@ -48,7 +48,7 @@ const ANSWER_LEAST: Duration = Duration::from_millis(2);
 pub(super) struct Conversation {
     /// Who began it; no other conversation has this endpoint.
     pub(super) inside: Endpoint,
-    /// Whom it talks to; no other conversation has this endpoint.
+    /// The peer; no other conversation has this endpoint.
     pub(super) remote: Endpoint,
     /// When its first packet goes.
     pub(super) start: Duration,

@@ -49,7 +49,7 @@ pub(crate) fn blocks(settings: &Settings) -> bool {
     )
 }
 
-/// Whom the functions of a host block.
+/// The sources that the functions of a host block.
 ///
 /// # Errors
 /// None of them blocks, or the instance does not tell; in words.

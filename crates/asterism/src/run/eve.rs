@@ -45,7 +45,7 @@ pub struct Eve {
     pending: Option<Sink>,
     author: Author,
     ledger: Ledger,
-    /// Whom to ask what: the instance, the stage and its question.
+    /// The next question: the instance, the stage and its question.
     asks: Vec<(usize, usize, u32)>,
     /// The next of them, while they are asked; behind the last: all were.
     next: usize,

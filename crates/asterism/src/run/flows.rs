@@ -20,7 +20,7 @@ use crate::config::{Function, Settings};
 use crate::view::{Asked, View};
 
 /// How often, and how many times, an order goes to an instance that takes nothing up now.
-const TOLD_EVERY: Duration = Duration::from_millis(10);
+const REPORTED_EVERY: Duration = Duration::from_millis(10);
 const TELLS_MAX: u32 = 200;
 /// How many times it is looked whether the flows have ended.
 const LOOKS_MAX: u32 = 10;
@@ -252,7 +252,7 @@ fn end_at(
     // Those that begin at once again are known, however often one looks.
     for look in 0..LOOKS_MAX {
         if look > 0 {
-            std::thread::park_timeout(TOLD_EVERY);
+            std::thread::park_timeout(REPORTED_EVERY);
         }
         left = 0;
         if !reported.is_empty() {
@@ -281,7 +281,7 @@ fn tell(view: &View, asked: Asked, frame: &[u8]) -> Result<(), String> {
     let mut tells = 1;
     loop {
         match view.tell(asked, frame.to_vec()) {
-            Err(_) if tells < TELLS_MAX => std::thread::park_timeout(TOLD_EVERY),
+            Err(_) if tells < TELLS_MAX => std::thread::park_timeout(REPORTED_EVERY),
             result => return result,
         }
         tells += 1;

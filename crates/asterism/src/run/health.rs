@@ -34,7 +34,7 @@ struct Target {
     backend: Endpoint,
     /// Where it is checked.
     at: SocketAddrV4,
-    /// The page that is asked for, and of which one.
+    /// The page that is asked for, and its server.
     page: Option<(String, SocketAddrV4)>,
     /// The last finding, and how many checks in a row said otherwise.
     is_down: Option<bool>,

@@ -10,7 +10,7 @@ use crate::config::functions::{FunctionSettings, Outside, WithFunction};
 use crate::config::{Cluster, Config, ObjectChoice, Settings};
 
 /// What to do instead. A host that is restarted alone is refused by those that knew its earlier incarnation.
-const ALL_ANEW: &str = "stop all hosts, then start them with it";
+const RESTART_ALL: &str = "stop all hosts, then start them with it";
 
 /// A configuration with the text that it was read from.
 #[derive(Clone, Copy, Debug)]
@@ -69,28 +69,28 @@ impl Refusals<'_> {
         let (Settings::Chain(chain), Settings::Chain(then)) = (&a.settings, &b.settings) else {
             let is_chain = |settings: &Settings| matches!(settings, Settings::Chain(_));
             if is_chain(&a.settings) || is_chain(&b.settings) {
-                return self.unless(false, &["chain"], &[], ALL_ANEW);
+                return self.unless(false, &["chain"], &[], RESTART_ALL);
             }
             let path = ["function", b.name];
             let but = match a.name == b.name {
                 true => a.settings.changeable(),
                 false => &[],
             };
-            return self.unless(same, &path, but, ALL_ANEW);
+            return self.unless(same, &path, but, RESTART_ALL);
         };
         let kinds = |chain: &crate::config::functions::ChainSettings| -> Vec<_> {
             let stages = chain.stages.iter();
             stages.map(|stage| (stage.name, stage.function)).collect()
         };
         if kinds(chain) != kinds(then) {
-            return self.unless(false, &["chain"], &[], ALL_ANEW);
+            return self.unless(false, &["chain"], &[], RESTART_ALL);
         }
         for (now, wanted) in chain.stages.iter().zip(&then.stages) {
             let name = now.name;
             let takes_up = now.settings.change_to(&wanted.settings, name).is_some();
             let same = takes_up && now.objects == wanted.objects;
             let but = now.settings.changeable();
-            self.unless(same, &["function", name], but, ALL_ANEW);
+            self.unless(same, &["function", name], but, RESTART_ALL);
         }
     }
 }
@@ -123,28 +123,32 @@ pub fn changes(
         sites: _,
         channel: _,
     } = a;
-    refuse(a.name == b.name, &["cluster", "name"], ALL_ANEW);
-    refuse(a.key == b.key, &["cluster", "key"], ALL_ANEW);
-    refuse(a.epochs == b.epochs, &["cluster", "epochs"], ALL_ANEW);
+    refuse(a.name == b.name, &["cluster", "name"], RESTART_ALL);
+    refuse(a.key == b.key, &["cluster", "key"], RESTART_ALL);
+    refuse(a.epochs == b.epochs, &["cluster", "epochs"], RESTART_ALL);
     refuse(
         a.members == b.members,
         &["cluster", "members"],
         "leases are dealt by place in the list; stop all hosts, then start them with it",
     );
     let same = a.addresses == b.addresses && a.sites == b.sites;
-    refuse(same, &["cluster", "member"], ALL_ANEW);
+    refuse(same, &["cluster", "member"], RESTART_ALL);
     let same = a.port_lease == b.port_lease;
-    refuse(same, &["cluster", "port_lease"], ALL_ANEW);
-    refuse(a.channel == b.channel, &["cluster", "channel"], ALL_ANEW);
+    refuse(same, &["cluster", "port_lease"], RESTART_ALL);
+    refuse(a.channel == b.channel, &["cluster", "channel"], RESTART_ALL);
     let (a, b) = (&now.host, &wanted.host);
-    refuse(a.name == b.name, &["host", "name"], ALL_ANEW);
-    refuse(a.instances == b.instances, &["host", "instances"], ALL_ANEW);
-    refuse(a.cores == b.cores, &["host", "cores"], ALL_ANEW);
+    refuse(a.name == b.name, &["host", "name"], RESTART_ALL);
+    refuse(
+        a.instances == b.instances,
+        &["host", "instances"],
+        RESTART_ALL,
+    );
+    refuse(a.cores == b.cores, &["host", "cores"], RESTART_ALL);
     let same = a.channel_idle == b.channel_idle;
-    refuse(same, &["host", "channel_idle"], ALL_ANEW);
-    refuse(a.control == b.control, &["host", "control"], ALL_ANEW);
-    refuse(a.metrics == b.metrics, &["host", "metrics"], ALL_ANEW);
-    refuse(now.ports == wanted.ports, &["port"], ALL_ANEW);
+    refuse(same, &["host", "channel_idle"], RESTART_ALL);
+    refuse(a.control == b.control, &["host", "control"], RESTART_ALL);
+    refuse(a.metrics == b.metrics, &["host", "metrics"], RESTART_ALL);
+    refuse(now.ports == wanted.ports, &["port"], RESTART_ALL);
     refusals.of_function(now, wanted);
     if !refusals.sentences.is_empty() {
         return Err(refusals.sentences);

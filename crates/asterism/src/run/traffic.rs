@@ -183,7 +183,7 @@ pub struct HostsDocument {
     pub links: u64,
     /// Those that send to most others.
     pub by_out_degree: Vec<HostDocument>,
-    /// Those to which one most others send.
+    /// Hosts to which most others send.
     pub by_in_degree: Vec<HostDocument>,
     /// The heaviest edges.
     pub by_bytes: Vec<LinkDocument>,

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The address that inside hosts appear as.
 pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
-/// Whom they talk to.
+/// Their peer.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
 /// Asks again until there is an answer.

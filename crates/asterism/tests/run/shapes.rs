@@ -1,4 +1,4 @@
-//! Hosts that would misread each other refuse each other, and one that is informed what it cannot read stops and says of which one it was.
+//! Hosts that would misread each other refuse each other, and one that receives bytes that it cannot read stops and names their sender.
 
 use std::sync::Arc;
 

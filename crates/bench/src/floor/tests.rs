@@ -4,13 +4,13 @@ use super::*;
 use crate::traffic::frames::{checksums_are_right, frame_between};
 use crate::traffic::{Buffers, FRAME_BYTES, Flows, Protocol, Random, SmallFrame, Templates};
 
-struct Desk<const TWO_WAY: bool> {
+struct Rig<const TWO_WAY: bool> {
     nat: Nat<TWO_WAY>,
     flows: Flows,
     buffers: Buffers,
 }
 
-impl<const TWO_WAY: bool> Desk<TWO_WAY> {
+impl<const TWO_WAY: bool> Rig<TWO_WAY> {
     fn new(flows: Flows) -> Self {
         let mut nat = Nat::new(flows.count());
         for (index, session) in (0..).zip(flows.sessions()) {
@@ -63,7 +63,7 @@ fn expected(
 
 #[test]
 fn both_directions_leave_as_frames_built_again() {
-    let mut desk = Desk::<true>::new(Flows::of_both(2_000, 21));
+    let mut desk = Rig::<true>::new(Flows::of_both(2_000, 21));
     for index in 0..desk.flows.count() {
         let session = desk.flows.sessions()[index as usize];
         let outside = desk.flows.outside(index);
@@ -90,7 +90,7 @@ fn both_directions_leave_as_frames_built_again() {
 
 #[test]
 fn the_one_way_floor_rewrites_the_source_alone() {
-    let mut desk = Desk::<false>::new(Flows::of(Protocol::Udp, 2_000, 21));
+    let mut desk = Rig::<false>::new(Flows::of(Protocol::Udp, 2_000, 21));
     for index in 0..desk.flows.count() {
         let session = desk.flows.sessions()[index as usize];
         let (verdict, left) = desk.send(&frame_between(
@@ -108,7 +108,7 @@ fn the_one_way_floor_rewrites_the_source_alone() {
 
 #[test]
 fn what_must_not_pass_is_dropped_and_left_as_it_was() {
-    let mut desk = Desk::<true>::new(Flows::of_both(10, 21));
+    let mut desk = Rig::<true>::new(Flows::of_both(10, 21));
     let session = desk.flows.sessions()[0];
     let fine = frame_between(session.protocol, session.inside, session.remote);
     // (offset, byte, whether the header's checksum is to be made right again)
@@ -150,7 +150,7 @@ fn what_must_not_pass_is_dropped_and_left_as_it_was() {
 
 #[test]
 fn any_bytes_are_handled() {
-    let mut desk = Desk::<true>::new(Flows::of_both(10, 21));
+    let mut desk = Rig::<true>::new(Flows::of_both(10, 21));
     let mut random = Random::new(2);
     for _ in 0..20_000 {
         let frame: SmallFrame = std::array::from_fn(|_| random.bits() as u8);
@@ -160,7 +160,7 @@ fn any_bytes_are_handled() {
 
 #[test]
 fn a_datagram_without_a_checksum_stays_without() {
-    let mut desk = Desk::<true>::new(Flows::of(Protocol::Udp, 10, 21));
+    let mut desk = Rig::<true>::new(Flows::of(Protocol::Udp, 10, 21));
     let session = desk.flows.sessions()[0];
     let mut frame = frame_between(Protocol::Udp, session.inside, session.remote);
     frame[40..42].fill(0);
@@ -170,7 +170,7 @@ fn a_datagram_without_a_checksum_stays_without() {
 
 #[test]
 fn the_other_direction_learns_that_a_connection_opens_and_closes() {
-    let mut desk = Desk::<true>::new(Flows::of(Protocol::Tcp, 10, 21));
+    let mut desk = Rig::<true>::new(Flows::of(Protocol::Tcp, 10, 21));
     let session = desk.flows.sessions()[0];
     let outbound = frame_between(Protocol::Tcp, session.inside, session.remote);
     let inbound = frame_between(Protocol::Tcp, session.remote, desk.flows.outside(0));
@@ -204,7 +204,7 @@ fn the_other_direction_learns_that_a_connection_opens_and_closes() {
 
 #[test]
 fn idle_time_is_refreshed_once_in_a_while() {
-    let mut desk = Desk::<true>::new(Flows::of(Protocol::Udp, 10, 21));
+    let mut desk = Rig::<true>::new(Flows::of(Protocol::Udp, 10, 21));
     let session = desk.flows.sessions()[0];
     let frame = frame_between(Protocol::Udp, session.inside, session.remote);
     for (now, seen) in [
@@ -223,7 +223,7 @@ fn idle_time_is_refreshed_once_in_a_while() {
 fn a_pass_over_random_bursts_sends_every_packet_on() {
     let flows = Flows::of_both(5_000, 3);
     let templates = Templates::both_ways(&flows, |index| flows.outside(index));
-    let mut desk = Desk::<true>::new(flows);
+    let mut desk = Rig::<true>::new(flows);
     let mut buffers = Buffers::new(1_001);
     buffers.fill(&templates, &mut Random::new(8));
     let (all, lengths) = buffers.all();

@@ -248,7 +248,7 @@ impl Hosts {
     }
 }
 
-/// Whom a packet that left outside is from.
+/// The sender of a packet that left outside.
 fn sender_outside((port, bytes): &mut (PortNumber, Vec<u8>)) -> Option<Endpoint> {
     let packet = Packet::parse(bytes).ok().filter(|_| *port == OUTSIDE)?;
     packet.flow4().map(|flow| flow.source())

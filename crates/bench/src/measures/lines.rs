@@ -301,7 +301,7 @@ const TRANSLATION: &[Source] = &[
         Beyond,
         ["all", "check_exempt", "write_exempt"]
     ),
-    source!("translation/src/", "ways.rs", Path),
+    source!("translation/src/", "paths.rs", Path),
 ];
 
 /// What firewalls are made of.

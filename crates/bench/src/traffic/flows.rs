@@ -37,7 +37,7 @@ pub struct Session {
     pub protocol: Protocol,
     /// Who began it; no other session of the set has this endpoint.
     pub inside: Endpoint,
-    /// Whom it talks to.
+    /// The peer.
     pub remote: Endpoint,
 }
 

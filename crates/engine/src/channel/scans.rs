@@ -37,7 +37,7 @@ impl StateChannel {
                         known.parts.pop_front();
                     }
                     Err(SnapshotError::Busy) => break,
-                    // Whom it was for is silent, or its incarnation ended: nobody takes more of it.
+                    // Its recipient is silent, or its incarnation ended: nobody takes more of it.
                     Err(_) => {
                         self.outlet.push(&Down::StopScan { member, scan });
                         over = true;

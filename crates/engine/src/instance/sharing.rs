@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_an_snapshot_leave_time_for_packets_unless_none_are_read() {
+    fn parts_of_a_snapshot_leave_time_for_packets_unless_none_are_read() {
         for (joins, in_a_turn) in [(false, 11), (true, 64)] {
             let (up, _reader) = ByteRing::new(1 << 20).expect("memory for a ring");
             let (mut writer, down) = ByteRing::new(1 << 20).expect("memory for a ring");

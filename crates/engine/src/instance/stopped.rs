@@ -1,7 +1,7 @@
 //! Why an instance stops by itself: what others wrote does not decode, so it cannot have what they have (`docs/src/architecture/replication.md`).
 //!
 //! It is the fail-stop of what comes from others, as the panic after `act` is that of a packet. A word rather than a panic, so
-//! that the host can say of which one the group was.
+//! that the host can name the member that wrote the group.
 
 use core::fmt;
 

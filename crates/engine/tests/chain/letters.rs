@@ -16,7 +16,7 @@ use asterism_state::ObjectSettings;
 
 /// Offset of the payload in the packets here.
 const PAYLOAD: usize = 42;
-/// Where letters begin in the payload: after the number, what is to be done, and by which one.
+/// Where letters begin in the payload: after the number, the action, and the stage that takes it.
 const LETTERS: usize = PAYLOAD + 4;
 
 /// Leaves its letter in a packet, counts it, remembers its source, and does once what the packet says.

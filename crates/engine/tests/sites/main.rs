@@ -505,7 +505,7 @@ fn a_site_that_was_cut_off_catches_up_and_goes_by_its_relay_again() {
     network.set_partitioned(&there, &here, true);
     write(&mut cluster, 0, 0, 300);
     write(&mut cluster, 4, 1_000, 300);
-    // Three bounds and more: to which one is silent goes only what keeps alive.
+    // Three bounds and more: a silent member gets keep-alives only.
     run(&mut cluster, Duration::from_secs(3));
     let crossed = shape.crossed(&cluster);
     write(&mut cluster, 0, 400, 100);

@@ -83,7 +83,7 @@ impl Relay {
                 if from == to {
                     continue;
                 }
-                let way = Way {
+                let way = Direction {
                     from,
                     to,
                     input: copy(input),
@@ -143,7 +143,7 @@ impl Drop for Relay {
 }
 
 /// One direction between two hosts.
-struct Way {
+struct Direction {
     from: usize,
     to: usize,
     input: UdpSocket,
@@ -157,7 +157,7 @@ struct Way {
     cut: Arc<AtomicBool>,
 }
 
-impl Way {
+impl Direction {
     fn run(mut self) {
         let mut buffer = vec![0; 1 << 16];
         let mut waiting: Vec<(u64, Vec<u8>)> = Vec::new();

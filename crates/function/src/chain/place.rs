@@ -12,7 +12,7 @@ impl Place {
     /// The packet is a copy that ends at the stage.
     const COPY: u16 = 0x4000;
     /// The packet is what the host's control side tells the stage, and ends there.
-    const TOLD: u16 = 0x2000;
+    const CONTROL: u16 = 0x2000;
 
     /// The place that a port number says, if it says one.
     #[inline(always)]
@@ -47,7 +47,7 @@ impl Place {
     /// The stage.
     #[inline(always)]
     pub(super) fn stage(self) -> usize {
-        usize::from((self.0 & !Self::WITHIN & !Self::COPY & !Self::TOLD) >> 1)
+        usize::from((self.0 & !Self::WITHIN & !Self::COPY & !Self::CONTROL) >> 1)
     }
 
     /// The stage's port by which the packet comes.
@@ -66,12 +66,12 @@ impl Place {
     /// Whether the packet is what the control side tells the stage.
     #[inline(always)]
     pub(super) fn is_reported(self) -> bool {
-        self.0 & Self::TOLD != 0
+        self.0 & Self::CONTROL != 0
     }
 
     /// Where the control side speaks to a stage.
     pub(super) fn reported(stage: usize) -> Self {
-        Self(Self::at(stage, 0).0 | Self::TOLD)
+        Self(Self::at(stage, 0).0 | Self::CONTROL)
     }
 
     pub(super) fn copy(self) -> Self {

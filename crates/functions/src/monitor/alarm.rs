@@ -65,9 +65,9 @@ impl Alarm {
 }
 
 /// What becomes of a host's alarm with a packet: it is the first, or the degree has doubled; mostly nothing.
-pub(super) struct News(Option<(Entry<Suspect, Alarm>, Alarm)>);
+pub(super) struct AlarmUpdate(Option<(Entry<Suspect, Alarm>, Alarm)>);
 
-impl News {
+impl AlarmUpdate {
     /// Of a host with a degree, of which `most` is too high; 0: none is.
     #[inline(always)]
     pub(super) fn of(

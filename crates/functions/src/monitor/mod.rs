@@ -38,7 +38,7 @@ pub use query::{
 };
 pub use sizes::FlowSizes;
 
-use alarm::News;
+use alarm::AlarmUpdate;
 
 /// What the instances of a monitor share.
 #[state]
@@ -251,8 +251,8 @@ impl NetworkFunction for Monitor {
             suspect(flow.destination, Degree::In),
         );
         let (spreads, gathers) = ask.all((
-            News::of(&ask, source, out_degree, self.config.out_degree),
-            News::of(&ask, destination, in_degree, self.config.in_degree),
+            AlarmUpdate::of(&ask, source, out_degree, self.config.out_degree),
+            AlarmUpdate::of(&ask, destination, in_degree, self.config.in_degree),
         ))?;
         let out = forward(&ask);
         let mut act = ask.act()?;

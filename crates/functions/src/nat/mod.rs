@@ -20,7 +20,7 @@ use asterism_function::{
     Ask, Builder, End, Endpoint, Flow4, Late, Map, NetworkFunction, Pool, Reason, Table, TcpFlags,
     Verdict, state,
 };
-use asterism_translation::{Refused, Translator, Way, translates};
+use asterism_translation::{ForwardingPath, Refused, Translator, translates};
 
 pub use asterism_forwarding::{
     ConfigFault, Connection, Direction, Ends, ErrorsSent, FragmentKey, Fragmented, IdleTimes,
@@ -278,12 +278,12 @@ impl Nat {
         // What is read below comes while the packet is judged, where it was not asked for ahead.
         translator.prefetch_first(&ask, inside);
         let (report, reason) = match translator.way(inside, remote) {
-            Way::Own => return translator.own(ask),
-            Way::Inside => return translator.between_insides(ask),
-            Way::Refused(reason) => return Ok(Verdict::Drop(reason)),
-            Way::Unrouted => (Report::NetworkUnreachable, Reason::NoRoute),
-            way @ (Way::Out | Way::Hairpin) => {
-                let hairpins = way == Way::Hairpin;
+            ForwardingPath::Own => return translator.own(ask),
+            ForwardingPath::Inside => return translator.between_insides(ask),
+            ForwardingPath::Refused(reason) => return Ok(Verdict::Drop(reason)),
+            ForwardingPath::Unrouted => (Report::NetworkUnreachable, Reason::NoRoute),
+            way @ (ForwardingPath::Out | ForwardingPath::Hairpin) => {
+                let hairpins = way == ForwardingPath::Hairpin;
                 match translator.outward(&ask, (inside, remote), hairpins, is_first)? {
                     Ok(outward) => {
                         let egress = outward.egress();

@@ -8,7 +8,7 @@ use asterism_function::{Ask, Entry, Host, Late, Reason, Tick, Verdict};
 use super::{Alert, Block, PortScan, PortScanState, Response, Subject, forward};
 
 impl PortScan {
-    /// Learns from a observation what there is to learn, and draws the consequence.
+    /// Learns from an observation what there is to learn, and draws the consequence.
     #[inline(never)]
     pub(super) fn learn(
         &self,

@@ -12,7 +12,7 @@ use asterism_blocking::manual::{self, BY_HAND, Change, Order};
 /// What an alert is about: there is one for each stream and signature.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub struct Subject {
-    /// Who sent it to which one.
+    /// The stream.
     pub stream: Stream,
     /// The signature's identifier; 0: the stream was cut into more pieces than are kept.
     #[wire(varint)]

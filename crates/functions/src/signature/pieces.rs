@@ -83,7 +83,7 @@ impl Default for Pieces {
 }
 
 impl Pieces {
-    /// More than fit: which ones is not known any more.
+    /// More than fit: the rest is not known any more.
     pub const OVERFULL: Self = Self {
         count: TOO_MANY,
         held: [Piece {

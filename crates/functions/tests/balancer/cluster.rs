@@ -31,7 +31,7 @@ fn goes_to(three: &mut Three, member: usize, from: Endpoint, flags: TcpFlags) ->
     ends_of(&outcome.packet).destination()
 }
 
-/// Whom a client sees when a backend's packet comes to an instance, if that knows by now.
+/// The sender that a client sees when a backend's packet comes to an instance, if that knows by now.
 fn answers(
     three: &mut Three,
     member: usize,

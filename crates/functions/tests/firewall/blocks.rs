@@ -65,7 +65,7 @@ fn a_full_table_blocks_nobody_else_says_so_and_is_free_again_soon() {
     assert_eq!(measured(&kit, "events_without_room_total"), 2);
 }
 
-/// Whom it blocks is reported with the rule that did, as this host has it.
+/// A blocked source is reported with the rule that did, as this host has it.
 #[test]
 fn which_rules_block_is_reported() {
     let mut kit = Testkit::new(firewall());

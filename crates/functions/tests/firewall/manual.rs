@@ -120,7 +120,7 @@ fn who_was_blocked_manual_is_reported_and_the_later_end_holds() {
     assert_eq!(reported(&kit)[0].by, BY_HAND);
 }
 
-/// A wrong block is lifted at every instance, no matter who knows it from which one, and no late copy of it brings it back; what the rule finds
+/// A wrong block is lifted at every instance, no matter which instance sent it to which, and no late copy of it brings it back; what the rule finds
 /// afterwards blocks again.
 #[test]
 fn a_block_that_is_lifted_does_not_come_back() {

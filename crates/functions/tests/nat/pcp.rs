@@ -76,7 +76,7 @@ impl Asks {
 
 /// What an answer says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Said {
+struct Answer {
     code: u8,
     lifetime: u32,
     epoch: u32,
@@ -112,7 +112,7 @@ pub(crate) fn answer_of(outcome: &Outcome, client: [u8; 4]) -> Option<Vec<u8>> {
     Some(packet.payload().to_vec())
 }
 
-fn read(answer: &[u8]) -> Said {
+fn read(answer: &[u8]) -> Answer {
     assert!(answer.len() >= 24 && answer.len().is_multiple_of(4));
     assert_eq!((answer[0], answer[1] & 0x80, answer[2]), (2, 0x80, 0));
     let word = |at: usize| u32::from_be_bytes(answer[at..at + 4].try_into().unwrap());
@@ -122,7 +122,7 @@ fn read(answer: &[u8]) -> Said {
         let port = u16::from_be_bytes([map[18], map[19]]);
         Endpoint::new(address.into(), port, Protocol(map[12]))
     });
-    Said {
+    Answer {
         code: answer[3],
         lifetime: word(4),
         epoch: word(8),
@@ -130,7 +130,7 @@ fn read(answer: &[u8]) -> Said {
     }
 }
 
-fn ask(kit: &mut Kit, asks: Asks) -> Said {
+fn ask(kit: &mut Kit, asks: Asks) -> Answer {
     let request = asks.bytes();
     let out = kit.packet(INSIDE, &datagram(asks.client, &request));
     let answer = answer_of(&out, asks.client).expect("an answer");
@@ -285,7 +285,7 @@ fn it_ends_unless_it_is_prolonged_and_its_port_comes_back() {
     assert_eq!(mapped(&mut kit, wish), outside);
 }
 
-/// Nor does anybody who says to be nobody, by the name of which one a mapping is kept.
+/// Nor does a sender with the address of no host, under which the NAT keeps mappings.
 #[test]
 fn packets_from_nobody_neither_shorten_nor_prolong_a_mapping() {
     let nobody = [0; 4];

@@ -231,7 +231,7 @@ fn late_reads_change_nothing() {
     assert_eq!(kit.state().alerts(), []);
 }
 
-/// Whom it blocks is reported: a connection with both ends, or a source.
+/// A block is reported: a connection with both ends, or a source.
 #[test]
 fn which_signatures_block_is_reported() {
     for response in [

@@ -166,7 +166,7 @@ impl Downloads<'_> {
 
     fn download(&self, start: Instant, progress: &Progress) -> Download {
         let began = start.elapsed();
-        let mut news = News {
+        let mut news = Shared {
             start,
             last: began,
             stall: Stall::default(),
@@ -190,7 +190,7 @@ impl Downloads<'_> {
     fn attempt(
         &self,
         connect: &mut Option<Duration>,
-        news: &mut News,
+        news: &mut Shared,
         progress: &Progress,
     ) -> std::io::Result<()> {
         let wrong = |said: String| Err(std::io::Error::other(said));
@@ -250,13 +250,13 @@ impl Downloads<'_> {
 }
 
 /// When there was news last, and the longest time without.
-struct News {
+struct Shared {
     start: Instant,
     last: Duration,
     stall: Stall,
 }
 
-impl News {
+impl Shared {
     fn came(&mut self) {
         let now = self.start.elapsed();
         let lasted = now.saturating_sub(self.last);

@@ -8,7 +8,7 @@ use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
 
 use super::linux::Linux;
 use super::rules::{self, Rule};
-use super::{Policy, Step, Way};
+use super::{Direction, Policy, Step};
 
 /// A packet on which the two disagree.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,8 +88,8 @@ impl Judges {
         let mut story = rules::Story::default();
         for (place, step) in steps.iter().enumerate() {
             let port = match step.way {
-                Way::Out => PortNumber(0),
-                Way::In => PortNumber(1),
+                Direction::Out => PortNumber(0),
+                Direction::In => PortNumber(1),
             };
             let left = self.linux.send(step.way, &step.frame)?;
             let linux = left.contains(&step.frame);

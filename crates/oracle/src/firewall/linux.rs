@@ -6,7 +6,7 @@
 
 use asterism_lab::{Cable, Lab, Node};
 
-use super::{MAC_INSIDE, MAC_OUTSIDE, Policy, Way};
+use super::{Direction, MAC_INSIDE, MAC_OUTSIDE, Policy};
 use crate::live::{Socket, wait};
 
 /// Kernel settings, where the kernel has them.
@@ -127,17 +127,17 @@ impl Linux {
     }
 
     /// Sends a frame to one link; what leaves by the other because of it.
-    pub(super) fn send(&mut self, way: Way, frame: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    pub(super) fn send(&mut self, way: Direction, frame: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let (from, to) = match way {
-            Way::Out => (0, 1),
-            Way::In => (1, 0),
+            Direction::Out => (0, 1),
+            Direction::In => (1, 0),
         };
         self.sockets[from]
             .send(frame)
             .map_err(|error| format!("sending {} bytes: {error}", frame.len()))?;
         let own = match way {
-            Way::Out => MAC_INSIDE,
-            Way::In => MAC_OUTSIDE,
+            Direction::Out => MAC_INSIDE,
+            Direction::In => MAC_OUTSIDE,
         };
         let mut left = Vec::new();
         self.collect(to, own, &mut left);

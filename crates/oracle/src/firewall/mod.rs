@@ -22,7 +22,7 @@ const MAC_OUTSIDE: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Direction {
     /// From inside.
     Out,
     /// From outside.

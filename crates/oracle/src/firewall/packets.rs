@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use asterism_engine::port::CaptureReader;
 use asterism_function::{Layout, Network};
 
-use super::{MAC_INSIDE, MAC_OUTSIDE, Way};
+use super::{Direction, MAC_INSIDE, MAC_OUTSIDE};
 
 /// A frame and the link that it comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
     /// The link.
-    pub way: Way,
+    pub way: Direction,
     /// The frame: Ethernet without tags, then IPv4 or IPv6.
     pub frame: Vec<u8>,
 }
@@ -84,15 +84,19 @@ fn step(bytes: &[u8]) -> Option<Step> {
         (true, true) | (false, false) => source < destination,
         (is_inside, _) => is_inside,
     };
-    let way = if is_inside { Way::Out } else { Way::In };
+    let way = if is_inside {
+        Direction::Out
+    } else {
+        Direction::In
+    };
     Some(framed(way, version, packet))
 }
 
 /// A packet in a frame of its link.
-pub(super) fn framed(way: Way, version: u8, packet: &[u8]) -> Step {
+pub(super) fn framed(way: Direction, version: u8, packet: &[u8]) -> Step {
     let (from, to) = match way {
-        Way::Out => (MAC_INSIDE, MAC_OUTSIDE),
-        Way::In => (MAC_OUTSIDE, MAC_INSIDE),
+        Direction::Out => (MAC_INSIDE, MAC_OUTSIDE),
+        Direction::In => (MAC_OUTSIDE, MAC_INSIDE),
     };
     let kind: [u8; 2] = if version == 4 { [8, 0] } else { [0x86, 0xdd] };
     Step {

@@ -4,7 +4,7 @@ use asterism_function::TcpFlags;
 use asterism_function::build::{self, Header4, Segment};
 
 use super::packets::framed;
-use super::{Step, Way};
+use super::{Direction, Step};
 
 /// Packets of one script.
 const PACKETS: usize = 250;
@@ -30,8 +30,12 @@ pub fn script(seed: u64) -> Vec<Step> {
     let mut progress = [0; TALKS as usize];
     while steps.len() < PACKETS {
         let talk = next(TALKS) as usize;
-        let mut way = if next(2) == 0 { Way::Out } else { Way::In };
-        let mut from = usize::from(way == Way::In);
+        let mut way = if next(2) == 0 {
+            Direction::Out
+        } else {
+            Direction::In
+        };
+        let mut from = usize::from(way == Direction::In);
         let server_port = [22u16, 80, 9_999, 53][talk % 4];
         let ends = [
             ([10, 0, 0, 1 + talk as u8 % 3], 40_000 + talk as u16),
@@ -66,7 +70,7 @@ pub fn script(seed: u64) -> Vec<Step> {
                     continue;
                 };
                 way = turn;
-                from = usize::from(way == Way::In);
+                from = usize::from(way == Direction::In);
                 let (source, target) = (ends[from], ends[1 - from]);
                 let header = Header4::between(source.0.into(), target.0.into());
                 let segment = Segment {
@@ -93,11 +97,11 @@ pub fn script(seed: u64) -> Vec<Step> {
 
 /// The segment at a place of a connection: who sends it, control bits, and bytes of data. Every third connection is begun from
 /// outside, every fourth is reset and not finished.
-fn turn(place: usize, talk: usize) -> Option<(Way, TcpFlags, usize)> {
+fn turn(place: usize, talk: usize) -> Option<(Direction, TcpFlags, usize)> {
     let (client, server) = if talk % 3 == 2 {
-        (Way::In, Way::Out)
+        (Direction::In, Direction::Out)
     } else {
-        (Way::Out, Way::In)
+        (Direction::Out, Direction::In)
     };
     let finish = TcpFlags::FIN | TcpFlags::ACK;
     Some(match place {
@@ -158,7 +162,7 @@ pub fn lost_servers() -> Vec<Step> {
                 let payload = &[7; DATA as usize][..data as usize];
                 let ports = (port(from), port(1 - from));
                 let length = build::tcp4(&header, ports.0, ports.1, &segment, payload, &mut bytes);
-                let way = [Way::Out, Way::In][from];
+                let way = [Direction::Out, Direction::In][from];
                 steps.extend(length.map(|length| framed(way, 4, &bytes[14..length])));
             }
         }

@@ -59,7 +59,7 @@ counters! {
     /// Groups dropped because too many wait to be applied; they are sent again.
     groups_beyond_unapplied,
     /// Groups never delivered because a snapshot covered them.
-    groups_covered_by_image,
+    groups_covered_by_snapshot,
     /// Retransmissions because a later message was echoed (fast).
     retransmits_by_echo,
     /// Retransmissions because a timer ran out.
@@ -75,17 +75,17 @@ counters! {
     /// Times a member was dropped from the log.
     lagging_replicas,
     /// Snapshot scans begun for members dropped from the log.
-    walks_begun,
+    scans_begun,
     /// Snapshot chunks submitted.
-    image_chunks_submitted,
+    snapshot_chunks_submitted,
     /// Snapshot chunks sent again.
-    image_chunks_retransmitted,
+    snapshot_chunks_retransmitted,
     /// Snapshot chunks delivered.
-    image_chunks_delivered,
+    snapshot_chunks_delivered,
     /// Snapshot chunks dropped because they were duplicate, late or early.
-    image_chunks_dropped,
+    snapshot_chunks_dropped,
     /// Remote snapshots joined into the own prefixes.
-    images_joined,
+    snapshots_joined,
     /// Rosters installed: epochs that this member took part in, without the first.
     rosters_installed,
     /// Incarnations of other members that an epoch ended.
@@ -113,7 +113,7 @@ counters! {
     gaps_unanswered,
     /// Requests of own-site members for runs of groups that this member lacks, left unanswered for want of room: to
     /// the requester this member was silent.
-    lacks_unsaid,
+    naks_suppressed,
     /// Times that accumulators began to hold back changes because the path was congested.
     coalescing_begun,
     /// Coalescing windows that an acknowledgement closed.

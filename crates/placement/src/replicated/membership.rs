@@ -6,7 +6,7 @@
 //! the newcomer, and has all of the incarnations that ended, it scans its tables. So the snapshot and the streams leave no gap
 //! between them, and the newcomer applies what follows at once: a snapshot is joined by stamp. Until it has the snapshot it
 //! acknowledges nothing as applied, and nothing counts as stable to it. The snapshot is no moment's: entries are written while it
-//! is. So the newcomer has joined only once it has every stream up to what could be in it, and every group whole. Whom an epoch
+//! is. So the newcomer has joined only once it has every stream up to what could be in it, and every group whole. A member that an epoch
 //! names alone waits for nobody. One whose earlier incarnation is not closed yet waits, for a while, for those that an earlier epoch named
 //! and that join too: what they alone heard of that incarnation they can say only once they have joined.
 

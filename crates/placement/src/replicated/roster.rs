@@ -11,7 +11,7 @@ pub struct Roster {
     /// Its number. Greater numbers are later.
     pub epoch: Epoch,
     /// Who takes part, each once, in any order. An unnamed incarnation is the first that is heard: only
-    /// right while nobody is ended which ones some member never heard.
+    /// right while every incarnation that ended was received by all members.
     pub members: Vec<(MemberId, Option<Incarnation>)>,
     /// Who holds what of pools, as the state's objects write it down; empty: everybody what is its own by place. Handed through
     /// to those who grant: opaque here.

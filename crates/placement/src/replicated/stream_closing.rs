@@ -61,7 +61,7 @@ pub(super) struct StreamClosing {
     unnamed: bool,
 }
 
-/// A member of the epoch, while it is judged who has to scan for which one.
+/// A member of the epoch, while the members that scan, and those that they scan for, are chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Participant {
     pub(super) index: usize,
@@ -282,7 +282,7 @@ mod tests {
             .collect()
     }
 
-    /// Some participants, played through until nothing changes: who scans for which one.
+    /// Some participants, played through until nothing changes: each pair of a scanning member and the member that it scans for.
     fn play(holdings: &[Holding]) -> (Vec<(usize, usize)>, Vec<StreamClosing>) {
         let count = holdings.len();
         let mut closings: Vec<StreamClosing> = holdings

@@ -1,4 +1,4 @@
-//! Writing state messages: what is due, to which one, in which order.
+//! Writing state messages: what is due, to which member, in which order.
 
 use core::time::Duration;
 
@@ -30,7 +30,7 @@ pub const KEYS_INTERVAL: Duration = Duration::from_secs(1);
 const KEEP_ALIVE_BYTES: usize = 3;
 
 impl Replicator {
-    /// Writes the next state message into `buffer` (cleared first) and says to which one it goes; `None` when there is nothing
+    /// Writes the next state message into `buffer` (cleared first) and returns its recipient; `None` when there is nothing
     /// to send now. `now` must have been read before the last groups were submitted: the message claims that they are all
     /// that was committed by then.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
@@ -349,7 +349,7 @@ impl Replicator {
         self.sent.part_went(last);
     }
 
-    /// The next run that is to go again, and to which one, by peer_index.
+    /// The next run to retransmit, and its recipient by `peer_index`.
     fn next_again(&mut self) -> Option<(u64, u64)> {
         while let Some(number) = self.sent.peek_again() {
             let run = *self.sent.run(number);

@@ -69,7 +69,7 @@ pub(super) enum Kind {
     Welcome = 4,
 }
 
-/// Whom a message is for: one incarnation of one member.
+/// The addressee of a message: one incarnation of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Addressee {
     pub(super) member: MemberId,
@@ -227,7 +227,7 @@ impl Challenger {
 mod tests {
     use super::*;
 
-    const WHOM: Addressee = Addressee {
+    const ADDRESSEE: Addressee = Addressee {
         member: MemberId(1),
         session: 0x0203_0405,
         incarnation: Incarnation(6),
@@ -237,7 +237,7 @@ mod tests {
     fn message_golden_bytes() {
         let message = Message {
             kind: Kind::Echo,
-            to: WHOM,
+            to: ADDRESSEE,
             nonce: [0xab; 16],
         };
         let mut golden = [0xab; MESSAGE_BYTES];
@@ -270,24 +270,32 @@ mod tests {
     fn a_nonce_is_for_one_session_one_time_and_one_generation() {
         let challenger = Challenger::new(&[1; 32], &Salt([2; 16]));
         let at = Time::from_micros(10_500_000);
-        let nonce = challenger.nonce(at, &WHOM, 3);
-        assert!(challenger.knows(at, &WHOM, 3, &nonce));
-        assert!(challenger.knows(Time::from_micros(12_500_000), &WHOM, 3, &nonce));
+        let nonce = challenger.nonce(at, &ADDRESSEE, 3);
+        assert!(challenger.knows(at, &ADDRESSEE, 3, &nonce));
+        assert!(challenger.knows(Time::from_micros(12_500_000), &ADDRESSEE, 3, &nonce));
         assert!(
-            !challenger.knows(Time::from_micros(14_500_000), &WHOM, 3, &nonce),
+            !challenger.knows(Time::from_micros(14_500_000), &ADDRESSEE, 3, &nonce),
             "late"
         );
         assert!(
-            !challenger.knows(Time::from_micros(9_500_000), &WHOM, 3, &nonce),
+            !challenger.knows(Time::from_micros(9_500_000), &ADDRESSEE, 3, &nonce),
             "early"
         );
-        assert!(!challenger.knows(at, &WHOM, 4, &nonce));
-        assert!(!challenger.knows(at, &Addressee { session: 1, ..WHOM }, 3, &nonce));
+        assert!(!challenger.knows(at, &ADDRESSEE, 4, &nonce));
+        assert!(!challenger.knows(
+            at,
+            &Addressee {
+                session: 1,
+                ..ADDRESSEE
+            },
+            3,
+            &nonce
+        ));
         assert!(!challenger.knows(
             at,
             &Addressee {
                 member: MemberId(2),
-                ..WHOM
+                ..ADDRESSEE
             },
             3,
             &nonce
@@ -296,7 +304,7 @@ mod tests {
             at,
             &Addressee {
                 incarnation: Incarnation(7),
-                ..WHOM
+                ..ADDRESSEE
             },
             3,
             &nonce
@@ -305,7 +313,7 @@ mod tests {
             Challenger::new(&[1; 32], &Salt([3; 16])),
             Challenger::new(&[2; 32], &Salt([2; 16])),
         ] {
-            assert!(!other.knows(at, &WHOM, 3, &nonce));
+            assert!(!other.knows(at, &ADDRESSEE, 3, &nonce));
         }
     }
 }

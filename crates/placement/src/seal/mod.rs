@@ -7,7 +7,7 @@
 //!
 //! All hosts of a cluster share a [`ClusterKey`]. Each start of a host draws a 128-bit salt; its session key is HKDF-SHA256
 //! (RFC 5869) of the cluster key, the key's number, cluster, member, incarnation and salt. The nonce is a counter. A salt is
-//! fresh per start, so a host restored from an older disk image and two hosts configured with one identity seal under
+//! fresh per start, so a host restored from an older disk snapshot and two hosts configured with one identity seal under
 //! different keys and never repeat a (key, nonce) pair. Every peer can open a datagram: keys belong to the sender, not to a
 //! pair.
 //!

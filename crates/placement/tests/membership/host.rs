@@ -11,28 +11,28 @@ use asterism_placement::replicated::{
 use asterism_placement::{Incarnation, MemberId, Time};
 
 /// One incarnation of one member: whose stream a group is of.
-pub(crate) type MemberIncarnation = (MemberId, Incarnation);
+pub(crate) type Origin = (MemberId, Incarnation);
 /// A group by its incarnation and number.
-pub(crate) type Group = (MemberIncarnation, u64);
+pub(crate) type Group = (Origin, u64);
 /// What a host knows.
 pub(crate) type Known = BTreeSet<Group>;
 
 const KEYS: u64 = 600;
 
 /// A stamped entry: the greater stamp (sequence, then incarnation) wins, so that merging is a join.
-pub(crate) type Stamp = (u64, MemberIncarnation);
+pub(crate) type Stamp = (u64, Origin);
 
-fn key((member, incarnation): MemberIncarnation, sequence: u64) -> u64 {
+fn key((member, incarnation): Origin, sequence: u64) -> u64 {
     (sequence.wrapping_mul(2_654_435_761) ^ u64::from(member.0) << 7 ^ incarnation.0) % KEYS
 }
 
 /// A group writes two entries, far from each other in the order of scans.
-fn keys(incarnation: MemberIncarnation, sequence: u64) -> [u64; 2] {
+fn keys(incarnation: Origin, sequence: u64) -> [u64; 2] {
     let first = key(incarnation, sequence);
     [first, (first + KEYS / 2) % KEYS]
 }
 
-pub(crate) fn group((member, incarnation): MemberIncarnation, sequence: u64) -> Vec<u8> {
+pub(crate) fn group((member, incarnation): Origin, sequence: u64) -> Vec<u8> {
     let mut bytes = Vec::from(member.0.to_le_bytes());
     bytes.extend(incarnation.0.to_le_bytes());
     bytes.extend(sequence.to_le_bytes());
@@ -40,21 +40,21 @@ pub(crate) fn group((member, incarnation): MemberIncarnation, sequence: u64) -> 
 }
 
 enum Item {
-    Group(MemberIncarnation, u64),
+    Group(Origin, u64),
     Chunk(Vec<u8>),
     SnapshotEnd {
         from: MemberId,
         scan: u32,
     },
     /// All that was delivered of an ended incarnation came before.
-    Barrier(MemberIncarnation),
+    Barrier(Origin),
 }
 
 #[derive(Default)]
 pub(crate) struct Inbox {
     items: VecDeque<Item>,
     seen: Known,
-    last: BTreeMap<MemberIncarnation, u64>,
+    last: BTreeMap<Origin, u64>,
     ordered: bool,
     pub(crate) fault: Option<String>,
 }
@@ -93,7 +93,7 @@ struct SnapshotScan {
 pub(crate) type SnapshotScans = BTreeMap<(MemberId, u32), Rc<Known>>;
 
 pub(crate) struct Host {
-    pub(crate) incarnation: MemberIncarnation,
+    pub(crate) incarnation: Origin,
     pub(crate) replicator: Replicator,
     pub(crate) inbox: Inbox,
     pub(crate) table: BTreeMap<u64, Stamp>,
@@ -101,23 +101,23 @@ pub(crate) struct Host {
     /// The own head when a group came to be known here.
     pub(crate) head_when_known: BTreeMap<Group, u64>,
     /// For each incarnation up to where its groups are known without a gap.
-    prefixes: BTreeMap<MemberIncarnation, u64>,
+    prefixes: BTreeMap<Origin, u64>,
     pub(crate) head: u64,
     /// What was stable when the roster in force was installed.
-    pub(crate) stable_at_install: BTreeMap<MemberIncarnation, u64>,
+    pub(crate) stable_at_install: BTreeMap<Origin, u64>,
     /// Up to where it was judged what it calls stable.
-    pub(crate) stable_checked: BTreeMap<MemberIncarnation, u64>,
+    pub(crate) stable_checked: BTreeMap<Origin, u64>,
     /// Incarnations that were closed since the last look.
-    pub(crate) closed: BTreeSet<MemberIncarnation>,
+    pub(crate) closed: BTreeSet<Origin>,
     /// It has what the others have, since the last look.
     pub(crate) has_joined: bool,
     /// It commits nothing more, and goes once all have what it wrote.
     pub(crate) leaves: bool,
     /// Incarnations of others that said that they leave.
-    pub(crate) reported_of: BTreeSet<MemberIncarnation>,
+    pub(crate) reported_of: BTreeSet<Origin>,
     scans: BTreeMap<MemberId, SnapshotScan>,
     /// How far each incarnation's stream is applied, without a gap or by a snapshot.
-    applied: BTreeMap<MemberIncarnation, u64>,
+    applied: BTreeMap<Origin, u64>,
     pub(crate) scans_begun: u64,
 }
 
@@ -181,7 +181,7 @@ impl Host {
             && others.all(|other| other.acknowledged >= self.head)
     }
 
-    fn write(&mut self, incarnation: MemberIncarnation, sequence: u64) {
+    fn write(&mut self, incarnation: Origin, sequence: u64) {
         let stamp = (sequence, incarnation);
         for key in keys(incarnation, sequence) {
             let entry = self.table.entry(key).or_insert(stamp);
@@ -200,11 +200,11 @@ impl Host {
     }
 
     /// Up to where the groups of an incarnation are known without a gap.
-    pub(crate) fn prefix(&self, incarnation: MemberIncarnation) -> u64 {
+    pub(crate) fn prefix(&self, incarnation: Origin) -> u64 {
         self.prefixes.get(&incarnation).copied().unwrap_or(0)
     }
 
-    fn current(&self, incarnation: MemberIncarnation) -> bool {
+    fn current(&self, incarnation: Origin) -> bool {
         let progress = self.replicator.progress().member(incarnation.0);
         progress.is_some_and(|progress| progress.incarnation == Some(incarnation.1))
     }
@@ -236,8 +236,7 @@ impl Host {
                     known.iter().for_each(|&group| self.learn(group));
                     self.replicator
                         .snapshot_applied(now, from, scan, &mut self.inbox);
-                    let incarnations: Vec<MemberIncarnation> =
-                        self.applied.keys().copied().collect();
+                    let incarnations: Vec<Origin> = self.applied.keys().copied().collect();
                     incarnations
                         .into_iter()
                         .for_each(|incarnation| self.advance(now, incarnation));
@@ -251,7 +250,7 @@ impl Host {
     }
 
     /// Reports how far a stream is applied. What a newcomer's stream begins after counts as applied: its snapshot is to come.
-    fn advance(&mut self, now: Time, incarnation: MemberIncarnation) {
+    fn advance(&mut self, now: Time, incarnation: Origin) {
         let prefix = self.applied.entry(incarnation).or_default();
         if let Some(progress) = self.replicator.progress().member(incarnation.0)
             && progress.incarnation == Some(incarnation.1)
@@ -351,7 +350,7 @@ impl Host {
     }
 
     /// Whether the table has both of a group's entries, or later ones.
-    fn has_whole(&self, incarnation: MemberIncarnation, sequence: u64) -> bool {
+    fn has_whole(&self, incarnation: Origin, sequence: u64) -> bool {
         let has = |key| self.table.get(&key) >= Some(&(sequence, incarnation));
         keys(incarnation, sequence).into_iter().all(has)
     }
@@ -378,4 +377,12 @@ impl Host {
         }
         Ok(())
     }
+}
+
+/// The groups of one incarnation.
+pub(crate) fn groups_of(known: &Known, incarnation: Origin) -> Vec<u64> {
+    known
+        .range((incarnation, 0)..=(incarnation, u64::MAX))
+        .map(|&(_, sequence)| sequence)
+        .collect()
 }

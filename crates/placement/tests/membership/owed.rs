@@ -93,7 +93,7 @@ impl Cluster {
         }
     }
 
-    /// Everybody sends; what `passes`, from which one to which one, arrives.
+    /// Everybody sends; a message arrives if `passes` accepts its sender and recipient.
     fn exchange(&mut self, passes: impl Fn(u16, u16, Destination) -> bool) {
         let now = self.now;
         let mut message = Vec::new();
@@ -248,14 +248,14 @@ pub(crate) fn an_owed_snapshot_goes_on_when_its_member_is_heard_again() {
 }
 
 #[test]
-fn an_snapshot_that_is_owed_goes_on_when_its_member_is_heard_again() {
+fn a_snapshot_that_is_owed_goes_on_when_its_member_is_heard_again() {
     an_owed_snapshot_goes_on_when_its_member_is_heard_again();
 }
 
 /// Two have something loose of the dead and scan for all. The snapshot of the first of them joins the second after the second began to
 /// scan for the third, and the first dies: what that scan contains is not what the second holds by then. Also the test of the
 /// planted bug `OldHoldingsCount`.
-pub(crate) fn what_an_snapshot_contains_is_of_the_epoch_in_which_it_began() {
+pub(crate) fn what_a_snapshot_contains_is_of_the_epoch_in_which_it_began() {
     const DEAD: u16 = 1;
     const DYING: u16 = 2;
     const SERVER: u16 = 3;
@@ -297,13 +297,13 @@ pub(crate) fn what_an_snapshot_contains_is_of_the_epoch_in_which_it_began() {
 }
 
 #[test]
-fn what_an_snapshot_contains_counts_in_the_epoch_in_which_it_began() {
-    what_an_snapshot_contains_is_of_the_epoch_in_which_it_began();
+fn what_a_snapshot_contains_counts_in_the_epoch_in_which_it_began() {
+    what_a_snapshot_contains_is_of_the_epoch_in_which_it_began();
 }
 
 /// One that fell off another's log was served by a snapshot, which also brought what a third wrote after it began. The server and the
 /// third die before that is heard of the third itself. Also the test of the planted bug `JoinedSnapshotForgotten`.
-pub(crate) fn what_an_snapshot_brought_of_the_dead_is_passed_on() {
+pub(crate) fn what_a_snapshot_brought_of_the_dead_is_passed_on() {
     const WRITER: u16 = 1;
     const SERVER: u16 = 2;
     const SERVED: u16 = 3;
@@ -337,13 +337,13 @@ pub(crate) fn what_an_snapshot_brought_of_the_dead_is_passed_on() {
 }
 
 #[test]
-fn what_an_snapshot_brought_of_the_dead_comes_to_all_survivors() {
-    what_an_snapshot_brought_of_the_dead_is_passed_on();
+fn what_a_snapshot_brought_of_the_dead_comes_to_all_survivors() {
+    what_a_snapshot_brought_of_the_dead_is_passed_on();
 }
 
 /// The same, where a snapshot that began in an epoch before is joined in this one, and its server dies in the next.
 #[test]
-fn what_an_snapshot_of_an_earlier_epoch_brought_comes_to_all_survivors() {
+fn what_a_snapshot_of_an_earlier_epoch_brought_comes_to_all_survivors() {
     const DEAD: u16 = 1;
     const SERVER: u16 = 2;
     const SERVED: u16 = 3;
@@ -402,6 +402,6 @@ pub(crate) fn a_part_of_an_owed_snapshot_is_passed_on() {
 }
 
 #[test]
-fn a_part_of_an_snapshot_of_the_dead_comes_to_all_survivors() {
+fn a_part_of_a_snapshot_of_the_dead_comes_to_all_survivors() {
     a_part_of_an_owed_snapshot_is_passed_on();
 }

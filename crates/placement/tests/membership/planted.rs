@@ -37,11 +37,11 @@ fn every_planted_bug_is_found() {
                     Ok(())
                 }
                 Mutant::OldHoldingsCount => {
-                    owed::what_an_snapshot_contains_is_of_the_epoch_in_which_it_began();
+                    owed::what_a_snapshot_contains_is_of_the_epoch_in_which_it_began();
                     Ok(())
                 }
                 Mutant::JoinedSnapshotForgotten => {
-                    owed::what_an_snapshot_brought_of_the_dead_is_passed_on();
+                    owed::what_a_snapshot_brought_of_the_dead_is_passed_on();
                     Ok(())
                 }
                 _ => World::new(seed).run().map(|_| ()),

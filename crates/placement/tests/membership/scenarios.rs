@@ -21,7 +21,7 @@ fn replicator(member: MemberId) -> Replicator {
     Replicator::new(config, Time::ZERO).expect("a good configuration")
 }
 
-/// What a member sends now, to which one.
+/// What a member sends now, and the recipients.
 fn sends(from: &mut Replicator, now: Time) -> Vec<(Destination, Vec<u8>)> {
     from.handle_timeout(now);
     let mut message = Vec::new();
@@ -46,7 +46,7 @@ fn all_arrives(from: &mut Replicator, to: &mut Replicator, now: Time) {
 /// One member fell off the log of another, got the first part of its snapshot, and that one died: what is in the part may be
 /// known to nobody else, so anyone who got it scans for the third.
 #[test]
-fn a_part_of_an_snapshot_is_passed_on() {
+fn a_part_of_a_snapshot_is_passed_on() {
     let [mut dying, mut served, mut third] = MEMBERS.map(replicator);
     let mut now = Time(1_000);
     all_arrives(&mut served, &mut dying, now);

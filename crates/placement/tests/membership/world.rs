@@ -9,7 +9,7 @@ use asterism_placement::replicated::{
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
-use crate::host::{Host, Known, MemberIncarnation, SnapshotScans};
+use crate::host::{Host, Origin, SnapshotScans, groups_of};
 use crate::random::Random;
 
 mod leaving;
@@ -23,7 +23,7 @@ const STORM_US: u64 = 1_500_000;
 
 enum Happening {
     Arrive {
-        from: MemberIncarnation,
+        from: Origin,
         to: usize,
         bytes: Vec<u8>,
     },
@@ -38,7 +38,7 @@ enum Happening {
     /// A host starts in a new incarnation.
     Start(usize),
     /// The next epoch leaves out who left, or names its next incarnation.
-    LeaveOut(MemberIncarnation),
+    LeaveOut(Origin),
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub(crate) struct World {
     /// Hosts that died or were evicted, as they were.
     dead: Vec<Host>,
     /// Incarnations that left gracefully, with all that they wrote.
-    left: Vec<(MemberIncarnation, u64)>,
+    left: Vec<(Origin, u64)>,
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     happenings: BTreeMap<u64, Happening>,
     order: u64,
@@ -489,18 +489,20 @@ impl World {
     }
 
     /// What a host calls closed is the same at all.
-    fn check_closed(&self, host: &Host, closed: BTreeSet<MemberIncarnation>) -> Result<(), String> {
+    fn check_closed(&self, host: &Host, closed: BTreeSet<Origin>) -> Result<(), String> {
         for incarnation in closed {
-            let own = of(&host.known, incarnation);
+            let own = groups_of(&host.known, incarnation);
             if host.replicator.epoch() == self.roster.epoch {
                 for witness in self.living(host) {
                     // Who joins now is brought it by its snapshot.
-                    if witness.replicator.is_ready() && of(&witness.known, incarnation) != own {
+                    if witness.replicator.is_ready()
+                        && groups_of(&witness.known, incarnation) != own
+                    {
                         return Err(format!(
                             "{:?} calls {incarnation:?} closed; {:?} has other groups of it: {:?}",
                             host.incarnation,
                             witness.incarnation,
-                            difference(&own, &of(&witness.known, incarnation)),
+                            difference(&own, &groups_of(&witness.known, incarnation)),
                         ));
                     }
                 }
@@ -512,8 +514,7 @@ impl World {
     /// Who has joined has all that anybody has of its own earlier incarnations: it goes on from there.
     fn check_predecessors(&self, host: &Host) -> Result<(), String> {
         let (member, incarnation) = host.incarnation;
-        let earlier =
-            |group: &&(MemberIncarnation, u64)| group.0.0 == member && group.0.1 < incarnation;
+        let earlier = |group: &&(Origin, u64)| group.0.0 == member && group.0.1 < incarnation;
         for witness in self.living(host) {
             let mut groups = witness.known.iter().filter(earlier);
             if let Some(missing) = groups.find(|group| !host.known.contains(group)) {
@@ -537,12 +538,7 @@ impl World {
         })
     }
 
-    fn check_stable(
-        &self,
-        host: &Host,
-        incarnation: MemberIncarnation,
-        stable: u64,
-    ) -> Result<(), String> {
+    fn check_stable(&self, host: &Host, incarnation: Origin, stable: u64) -> Result<(), String> {
         if host.stable_checked.get(&incarnation).copied().unwrap_or(0) >= stable {
             return Ok(());
         }
@@ -689,14 +685,6 @@ impl World {
         }
         text
     }
-}
-
-/// The groups of one incarnation.
-fn of(known: &Known, incarnation: MemberIncarnation) -> Vec<u64> {
-    known
-        .range((incarnation, 0)..=(incarnation, u64::MAX))
-        .map(|&(_, sequence)| sequence)
-        .collect()
 }
 
 /// What one has and the other has not, either way.

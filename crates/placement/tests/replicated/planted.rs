@@ -31,7 +31,7 @@ const ELSEWHERE: [Mutant; 35] = [
     Mutant::ReadsTooEarly,
     Mutant::SecondReadingTooEarly,
     Mutant::ChangesIgnored,
-    Mutant::ReadsHalfAnSnapshot,
+    Mutant::ReadsHalfASnapshot,
     Mutant::EarlyGroupNotSummed,
     Mutant::TimerRestarts,
     Mutant::SpeaksTooEarly,

@@ -1,4 +1,4 @@
-//! Behaviours that a schedule of random faults would not show: what is sent when, to which one, and what it costs.
+//! Behaviours that a schedule of random faults would not show: what is sent when, to which member, and what it costs.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) struct Few {
     pub(crate) nodes: Vec<Replicator>,
     pub(crate) delivered: Vec<Count>,
     flying: Vec<(Time, MemberId, MemberId, Vec<u8>)>,
-    /// Every message: when, from which one, to which one, its length.
+    /// Every message: its time, sender, recipient and length.
     sent: Vec<(Time, MemberId, Destination, usize)>,
     pub(crate) delay: Duration,
     /// Whose instances apply nothing of what comes.

@@ -26,7 +26,7 @@ use super::granted::{Block, Era, Given};
 use super::hosts::{Arrival, Hosts, Left, PORTS, Place};
 use super::plan::Plan;
 use super::services::nat_of;
-use super::talks::{Said, frame};
+use super::talks::{Message, frame};
 use crate::report::Failure;
 use crate::scenario::Draws;
 
@@ -215,7 +215,7 @@ impl Carrier {
         (spent - makes_up(passed)).max(0.0)
     }
 
-    fn comes(&mut self, said: &Said, at: Place, hosts: &Hosts<Nat>) {
+    fn comes(&mut self, said: &Message, at: Place, hosts: &Hosts<Nat>) {
         let (number, now) = (said.number, hosts.now());
         self.bindings.arrives(number.into(), at, hosts);
         if self.known_ports(number, at, hosts) < QUOTA {
@@ -233,7 +233,7 @@ impl Carrier {
     }
 
     /// A packet left for outside.
-    fn goes_out(&mut self, said: &Said, at: Place, now: Time) -> Result<(), Failure> {
+    fn goes_out(&mut self, said: &Message, at: Place, now: Time) -> Result<(), Failure> {
         let (number, outside) = (said.number, said.source);
         let subscriber = self.flows[usize::from(number)].subscriber;
         self.judge_block(outside, subscriber, at, now)?;
@@ -340,7 +340,7 @@ impl Carrier {
     }
 
     /// An answer came in.
-    fn comes_in(&mut self, said: &Said, at: Place) -> Result<(), Failure> {
+    fn comes_in(&mut self, said: &Message, at: Place) -> Result<(), Failure> {
         let flow = &mut self.flows[usize::from(said.number)];
         if said.destination != flow.inside {
             return Err(Failure::new(
@@ -448,7 +448,7 @@ impl World for Carrier {
 
     fn arrives(&mut self, arrival: &Arrival, at: Place, hosts: &Hosts<Nat>) {
         if arrival.port == PORTS[0]
-            && let Some(said) = Said::of(&arrival.frame)
+            && let Some(said) = Message::of(&arrival.frame)
         {
             self.comes(&said, at, hosts);
         }
@@ -456,7 +456,7 @@ impl World for Carrier {
 
     fn leaves(&mut self, left: Left, hosts: &Hosts<Nat>) -> Result<(), Failure> {
         // By ICMP a subscriber is informed of what was refused.
-        let said = Said::of(&left.frame).filter(|said| said.source.protocol == Protocol::UDP);
+        let said = Message::of(&left.frame).filter(|said| said.source.protocol == Protocol::UDP);
         let Some(said) = said else {
             return Ok(());
         };

@@ -106,7 +106,7 @@ impl Scanned {
         Ipv4Addr::new(10, 8, 0, number as u8 + 1)
     }
 
-    /// Whom a connection of one who scans nobody is to.
+    /// The destination of a connection of a host that does not scan.
     fn asked(number: usize, connection: u16) -> Endpoint {
         let address = Ipv4Addr::new(198, 51, 100, number as u8 + 1);
         tcp(address, 100 + connection)

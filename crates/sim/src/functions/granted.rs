@@ -10,7 +10,7 @@ use asterism_placement::Time;
 use super::hosts::{Hosts, Place};
 use crate::report::Failure;
 
-/// What was given, by which one, when, and what instances showed that they know of it.
+/// Each grant: the item, the instance and the time; and what instances showed that they know of it.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     pub(super) subscriber: usize,

@@ -121,7 +121,7 @@ pub(crate) struct Hosts<F: NetworkFunction> {
     draws: Draws,
     /// Whether everybody is known to know everything.
     pub(crate) settled: bool,
-    /// Rosters to be handed out: when, to which one.
+    /// Rosters to be handed out: the time and the recipient.
     handings: VecDeque<(Time, usize, Roster)>,
     /// The longest that some host's word took to reach another one.
     pub(crate) lag_most: Duration,

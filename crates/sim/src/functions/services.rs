@@ -35,7 +35,7 @@ pub(crate) fn client(draws: &mut Draws, addresses: u64) -> (Ipv4Addr, u16, Proto
     (address, draws.within(2_000, 2_002) as u16, protocol)
 }
 
-/// Whom a conversation is with.
+/// The peer of a conversation.
 pub(crate) fn server(number: u16, protocol: Protocol) -> Endpoint {
     let address = Ipv4Addr::new(198, 51, 100, number as u8 + 1);
     Endpoint::new(address, 80, protocol)

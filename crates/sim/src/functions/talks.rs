@@ -157,7 +157,7 @@ pub(crate) fn frame(ends: (Endpoint, Endpoint), segment: &Segment, payload: &[u8
 }
 
 /// What a packet says of itself.
-pub(crate) struct Said {
+pub(crate) struct Message {
     pub(crate) source: Endpoint,
     pub(crate) destination: Endpoint,
     pub(crate) number: u16,
@@ -167,7 +167,7 @@ pub(crate) struct Said {
     pub(crate) payload: Vec<u8>,
 }
 
-impl Said {
+impl Message {
     /// `None` of what is no packet of a conversation.
     pub(crate) fn of(frame: &[u8]) -> Option<Self> {
         let mut frame = frame.to_vec();
@@ -306,7 +306,7 @@ impl<S: Service> Talks<S> {
     }
 
     /// A packet came out on the servers' side.
-    fn reaches_server(&mut self, said: &Said, at: Place, now: Time) -> Result<(), Failure> {
+    fn reaches_server(&mut self, said: &Message, at: Place, now: Time) -> Result<(), Failure> {
         if said.number == BLIND && said.flags == TcpFlags::RST {
             let passed = "blind resets that passed";
             *self.judged.entry(passed).or_default() += 1;
@@ -371,7 +371,7 @@ impl<S: Service> Talks<S> {
     }
 
     /// A packet came out on the clients' side.
-    fn reaches_client(&mut self, said: &Said, at: Place, now: Time) -> Result<(), Failure> {
+    fn reaches_client(&mut self, said: &Message, at: Place, now: Time) -> Result<(), Failure> {
         let calm = self.calm_since.is_some();
         let Some(talk) = self.talks.get_mut(usize::from(said.number)) else {
             return Err(Failure::new(
@@ -492,7 +492,7 @@ impl<S: Service> World for Talks<S> {
     }
 
     fn arrives(&mut self, arrival: &Arrival, at: Place, hosts: &Hosts<S::Function>) {
-        let Some(said) = Said::of(&arrival.frame) else {
+        let Some(said) = Message::of(&arrival.frame) else {
             return;
         };
         let Some(talk) = self.talks.get_mut(usize::from(said.number)) else {
@@ -508,7 +508,7 @@ impl<S: Service> World for Talks<S> {
     }
 
     fn leaves(&mut self, left: Left, hosts: &Hosts<S::Function>) -> Result<(), Failure> {
-        let Some(said) = Said::of(&left.frame) else {
+        let Some(said) = Message::of(&left.frame) else {
             return Ok(());
         };
         let now = hosts.now();

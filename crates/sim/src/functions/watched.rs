@@ -23,7 +23,7 @@ use super::drive::World;
 use super::hosts::{Arrival, Hosts, Left, PORTS, Place};
 use super::plan::Plan;
 use super::services::{backend_of, balancer};
-use super::talks::{SYN_ACK, Said, frame};
+use super::talks::{Message, SYN_ACK, frame};
 use crate::report::Failure;
 use crate::scenario::Draws;
 
@@ -65,7 +65,7 @@ struct Connection {
     repeats: u32,
     due: Time,
     is_known: bool,
-    /// Backends that got its SYN, by which one and when.
+    /// Backends that got its SYN, each with its client and time.
     given: Vec<(u8, Place, Time)>,
     /// Who answered it, by which instance and when the answer left.
     answered: Option<(u8, Place, Time)>,
@@ -221,7 +221,7 @@ impl Watched {
     }
 
     /// What a backend says to a packet of a client.
-    fn answer(&self, said: &Said, backend: u8) -> Vec<u8> {
+    fn answer(&self, said: &Message, backend: u8) -> Vec<u8> {
         let begin = Self::base(said.number) + BACKEND + u32::from(backend) * STEP;
         let is_its = (begin..begin + STEP).contains(&said.acknowledgement);
         let (flags, sequence, takes) = if said.flags.contains(TcpFlags::SYN) {
@@ -302,7 +302,7 @@ impl Watched {
 
     fn reaches_backend(
         &mut self,
-        said: &Said,
+        said: &Message,
         at: Place,
         hosts: &Hosts<Balancer>,
     ) -> Result<(), Failure> {
@@ -358,7 +358,7 @@ impl Watched {
         Ok(())
     }
 
-    fn reaches_client(&mut self, said: &Said, at: Place, now: Time) -> Result<(), Failure> {
+    fn reaches_client(&mut self, said: &Message, at: Place, now: Time) -> Result<(), Failure> {
         let service = self.service();
         let number = said.number;
         let Some(connection) = self.connections.get_mut(usize::from(number)) else {
@@ -507,7 +507,7 @@ fn second(at: Time) -> u64 {
     at.as_micros() / 1_000_000
 }
 
-fn stray(said: &Said, at: Place) -> Failure {
+fn stray(said: &Message, at: Place) -> Failure {
     Failure::new(
         "only what may pass does",
         format!(
@@ -566,7 +566,7 @@ impl World for Watched {
     }
 
     fn arrives(&mut self, arrival: &Arrival, at: Place, hosts: &Hosts<Balancer>) {
-        let Some(said) = Said::of(&arrival.frame) else {
+        let Some(said) = Message::of(&arrival.frame) else {
             return;
         };
         self.living = hosts.living().collect();
@@ -580,7 +580,7 @@ impl World for Watched {
     }
 
     fn leaves(&mut self, left: Left, hosts: &Hosts<Balancer>) -> Result<(), Failure> {
-        let Some(said) = Said::of(&left.frame) else {
+        let Some(said) = Message::of(&left.frame) else {
             return Ok(());
         };
         match left.port == PORTS[BACKENDS] {

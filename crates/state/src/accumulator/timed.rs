@@ -185,7 +185,7 @@ impl TimedWriterCounters {
         Ok(Some(writing))
     }
 
-    /// A writer of which one nothing is kept any more.
+    /// A writer of which nothing is kept any more.
     #[cold]
     fn forgotten(&self) -> Option<usize> {
         let keeps = |known: &Known| known.total > 0 && self.ring.keeps(known.bucket);

@@ -43,12 +43,12 @@ pub struct TopK<K: Key> {
     joined: bool,
     /// Places that this incarnation reported something of.
     reported: Region<bool>,
-    announced: Option<Announced<Said<K>>>,
+    announced: Option<Announced<LastReport<K>>>,
 }
 
 zeroed! {
     /// A place of another instance's summary.
-    struct Said<K: Key> {
+    struct LastReport<K: Key> {
         count: u64,
         error: u64,
         key: Slot<K>,
@@ -61,7 +61,7 @@ zeroed! {
 #[derive(Debug)]
 struct Others<K: Key> {
     seat: WriterPlace,
-    places: Region<Said<K>>,
+    places: Region<LastReport<K>>,
     index: Index,
     total: u64,
 }
@@ -184,7 +184,7 @@ impl<K: Key> TopK<K> {
         let seat = match Party::of(&self.context, writing) {
             Party::Own => return Ok(()),
             Party::Before if self.joined => {
-                self.go_on_from(place, Said::of(said, origin));
+                self.go_on_from(place, LastReport::of(said, origin));
                 return Ok(());
             }
             Party::Before => WriterPlace::own(&self.context),
@@ -200,15 +200,15 @@ impl<K: Key> TopK<K> {
             }
         };
         let before = self.others[of].places[place as usize];
-        if self.others[of].learn(&self.context, place, Said::of(said, origin)) {
-            self.audit(place, seat.lane, before, Said::of(said, origin));
+        if self.others[of].learn(&self.context, place, LastReport::of(said, origin)) {
+            self.audit(place, seat.lane, before, LastReport::of(said, origin));
         }
         Ok(())
     }
 
     /// An earlier incarnation of this host reported something of a place after this instance went on from what it knew of it.
     #[cold]
-    fn go_on_from(&mut self, place: u32, said: Said<K>) {
+    fn go_on_from(&mut self, place: u32, said: LastReport<K>) {
         let (seat, places) = (WriterPlace::own(&self.context), self.places());
         let before = self.before.get_or_insert_with(|| Others::new(seat, places));
         let known = before.places[place as usize];
@@ -235,7 +235,7 @@ impl<K: Key> TopK<K> {
     }
 
     /// What a writer is known to have reported a place changed.
-    fn audit(&mut self, place: u32, lane: u16, before: Said<K>, after: Said<K>) {
+    fn audit(&mut self, place: u32, lane: u16, before: LastReport<K>, after: LastReport<K>) {
         let digests = (
             self.digest_of(place, lane, before),
             self.digest_of(place, lane, after),
@@ -246,7 +246,7 @@ impl<K: Key> TopK<K> {
     }
 
     /// A place's part of the digests that hosts compare; nothing if nobody reported anything of it.
-    fn digest_of(&self, place: u32, lane: u16, said: Said<K>) -> u64 {
+    fn digest_of(&self, place: u32, lane: u16, said: LastReport<K>) -> u64 {
         let origin = said.origin;
         said.get().map_or(0, |held| {
             let writer = writer(&self.context, Writing { origin, lane });
@@ -264,13 +264,13 @@ impl<K: Key> TopK<K> {
     }
 
     /// What an instance reported a place: this one in this incarnation, or before it.
-    fn reported(&self, writer: u32, place: u32) -> Said<K> {
+    fn reported(&self, writer: u32, place: u32) -> LastReport<K> {
         let at = place as usize;
         match writer.checked_sub(1) {
             None if !self.reported[at] => self
                 .before
                 .as_ref()
-                .map_or(Said::NOTHING, |before| before.places[at]),
+                .map_or(LastReport::NOTHING, |before| before.places[at]),
             None => match &self.announced {
                 Some(announced) => announced.own[at],
                 None => self.said(place),
@@ -278,14 +278,16 @@ impl<K: Key> TopK<K> {
             Some(other) => self
                 .others
                 .get(other as usize)
-                .map_or(Said::NOTHING, |others| others.places[at]),
+                .map_or(LastReport::NOTHING, |others| others.places[at]),
         }
     }
 
     /// What this instance has in a place.
-    fn said(&self, place: u32) -> Said<K> {
+    fn said(&self, place: u32) -> LastReport<K> {
         let held = self.own.get(place);
-        held.map_or(Said::NOTHING, |held| Said::of(held, Origins::OWN))
+        held.map_or(LastReport::NOTHING, |held| {
+            LastReport::of(held, Origins::OWN)
+        })
     }
 
     /// What is known of an instance's place.
@@ -297,7 +299,7 @@ impl<K: Key> TopK<K> {
     }
 }
 
-impl<K: Key> Said<K> {
+impl<K: Key> LastReport<K> {
     const NOTHING: Self = Self {
         count: 0,
         error: 0,
@@ -350,7 +352,7 @@ impl<K: Key> Others<K> {
 
     /// A place's count only grows, so that of two copies the greater is the newer one; but for another incarnation's, where the later one's
     /// is. Whether this one is.
-    fn learn(&mut self, context: &Context, place: u32, said: Said<K>) -> bool {
+    fn learn(&mut self, context: &Context, place: u32, said: LastReport<K>) -> bool {
         let before = self.places[place as usize];
         let (known, Some(held)) = (before.get(), said.get()) else {
             return false;
@@ -435,7 +437,7 @@ impl<K: Key> Object for TopK<K> {
                 out.varint(held.count);
             });
             *bytes = bytes.saturating_sub(length);
-            let (before, after) = (self.reported(0, place), Said::of(held, Origins::OWN));
+            let (before, after) = (self.reported(0, place), LastReport::of(held, Origins::OWN));
             let digests = (
                 self.digest_of(place, lane, before),
                 self.digest_of(place, lane, after),

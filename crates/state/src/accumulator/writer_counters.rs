@@ -43,14 +43,14 @@ pub(super) enum Totals {
 
 zeroed! {
     /// A total that was announced: in which group of which incarnation. No group: none was.
-    struct Said {
+    struct LastReport {
         total: u64,
         sequence: u64,
         origin: u16,
     }
 }
 
-impl Said {
+impl LastReport {
     const NOTHING: Self = Self {
         total: 0,
         sequence: 0,
@@ -62,7 +62,7 @@ impl Said {
 #[derive(Debug)]
 struct Others {
     seat: WriterPlace,
-    writer_counters: Region<Said>,
+    writer_counters: Region<LastReport>,
 }
 
 /// Which totals a writer's are.
@@ -93,7 +93,7 @@ pub(super) struct WriterCounters<T: Copy> {
     others: Vec<Others>,
     /// What instances in the place of this one announced in earlier incarnations of the host, by place. It is part of `own`, and what is reported
     /// of a place until this incarnation announced something of it.
-    before: Option<Region<Said>>,
+    before: Option<Region<LastReport>>,
     /// The last announced total of each own cell is in it too.
     announced: Option<Announced<u64>>,
 }
@@ -195,7 +195,7 @@ impl<T: Copy> WriterCounters<T> {
         (place, name): (u32, u64),
         (total, sequence): (u64, u64),
     ) {
-        let said = |Origin(origin)| Said {
+        let said = |Origin(origin)| LastReport {
             total,
             sequence,
             origin,
@@ -232,7 +232,7 @@ impl<T: Copy> WriterCounters<T> {
     /// An earlier incarnation of this host announced a total, which is this instance's from now on. One that comes once this incarnation has
     /// announced a total of its own had better be reported: the others took that one, and have this one nowhere.
     #[cold]
-    fn go_on_from(&mut self, (place, name): (u32, u64), said: Said) {
+    fn go_on_from(&mut self, (place, name): (u32, u64), said: LastReport) {
         let room = self.writer_counters.len();
         let before = self.before.get_or_insert_with(|| Region::made_late(room));
         let known = before[place as usize];
@@ -278,7 +278,7 @@ impl<T: Copy> WriterCounters<T> {
     }
 
     /// Whether what was said of a total is newer than what is known of it.
-    fn replaces(&self, said: Said, known: Said) -> bool {
+    fn replaces(&self, said: LastReport, known: LastReport) -> bool {
         if mutant::active(Mutant::FallIgnored) {
             return said.total > known.total;
         }
@@ -296,8 +296,8 @@ impl<T: Copy> WriterCounters<T> {
     }
 
     /// What a total is among the digests; nothing if none was announced.
-    fn digest_of(&self, name: u64, lane: u16, said: Said) -> u64 {
-        let Said {
+    fn digest_of(&self, name: u64, lane: u16, said: LastReport) -> u64 {
+        let LastReport {
             total,
             sequence,
             origin,
@@ -311,9 +311,9 @@ impl<T: Copy> WriterCounters<T> {
     }
 
     /// What an earlier incarnation of this host announced of a place.
-    fn before(&self, place: u32) -> Said {
+    fn before(&self, place: u32) -> LastReport {
         let before = self.before.as_ref();
-        before.map_or(Said::NOTHING, |before| before[place as usize])
+        before.map_or(LastReport::NOTHING, |before| before[place as usize])
     }
 
     /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`WriterCounters::learn`].
@@ -507,7 +507,7 @@ impl<T: Copy> WriterCounters<T> {
                 (others.seat.lane, others.writer_counters[place as usize])
             }
         };
-        let Said {
+        let LastReport {
             total,
             sequence,
             origin,

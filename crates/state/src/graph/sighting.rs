@@ -184,7 +184,7 @@ impl Volume {
 impl Wire for Volume {
     const LAYOUT: u64 = layout::manual("Volume", 0);
     fn encode(&self, out: &mut Writer<'_>) {
-        let unreported = mutant::active(Mutant::UntoldInSnapshots);
+        let unreported = mutant::active(Mutant::UnreportedInSnapshots);
         out.varint(if unreported {
             self.total
         } else {

@@ -25,7 +25,7 @@ pub struct Sums {
 
 const MEMBERS: usize = 3;
 
-/// A group on its way: to which incarnation of which one, from which incarnation of which one.
+/// A group on its way: the recipient and the sender, each with its incarnation.
 #[derive(Clone)]
 struct Message {
     to: OriginName,

@@ -275,12 +275,12 @@ fn bounds() -> String {
         ),
         (
             "parts of snapshots written in one turn",
-            IMAGE_PARTS_PER_TURN.to_string(),
+            SNAPSHOT_PARTS_PER_TURN.to_string(),
             "the scan goes on in the next turns",
         ),
         (
             "places of tables scanned for snapshots in one turn",
-            IMAGE_PLACES_PER_TURN.to_string(),
+            SNAPSHOT_PLACES_PER_TURN.to_string(),
             "the scan goes on in the next turns",
         ),
         (

@@ -36,7 +36,7 @@ pub struct SignatureSettings {
     pub strict: bool,
 }
 
-/// Whom a signature that was found blocks.
+/// What a signature that was found blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
     /// The connection.

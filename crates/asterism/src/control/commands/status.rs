@@ -191,7 +191,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         };
         let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);
         text.push_str(&format!(
-            "  {:12} {state}, heard {} ago{}, has received datagrams sent {} ago, round trip {}, date {}, behind {} groups ({}), {} unacknowledged\n",
+            "  {:12} {state}, received {} ago{}, has received datagrams sent {} ago, round trip {}, date {}, behind {} groups ({}), {} unacknowledged\n",
             peer.name,
             time(peer.heard_us_ago),
             key_text(peer),

@@ -58,7 +58,7 @@ impl PinnedTombstones {
     }
 }
 
-/// Members of the epoch for which one what ended is kept, and for how long each has not been heard, or has not caught up.
+/// Members of the epoch for which tombstones are kept, and for how long each has been silent or behind.
 fn waited_for(snapshot: &ChannelSnapshot) -> Vec<(MemberId, Duration)> {
     let age = |since: Time| snapshot.at.since(since);
     let silent_for = |member: &MemberSnapshot| {

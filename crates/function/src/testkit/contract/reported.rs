@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use asterism_state::State;
 
-use super::shared::{Dealt, MEMBERS};
+use super::shared::{MEMBERS, Spread};
 use super::{Contract, Reached, must_be_empty};
 use crate::function::NetworkFunction;
 use crate::notice::{Notice, questions};
@@ -123,7 +123,7 @@ impl<F: NetworkFunction> Contract<F> {
         }
         must_be_empty(&faults);
 
-        let mut dealt = Dealt::over(self, MEMBERS);
+        let mut dealt = Spread::over(self, MEMBERS);
         dealt.all();
         let of = |member| {
             let mut reported =

@@ -12,12 +12,12 @@ pub(super) const MEMBERS: u16 = 3;
 const PACKETS_PER_EXCHANGE: usize = 5;
 
 /// Packets that are dealt to a cluster's instances, at one moment: entries of a cluster end when all agree.
-pub(super) struct Dealt<F: NetworkFunction> {
+pub(super) struct Spread<F: NetworkFunction> {
     pub(super) cluster: ClusterKit<F>,
     steps: Vec<Step>,
 }
 
-impl<F: NetworkFunction> Dealt<F> {
+impl<F: NetworkFunction> Spread<F> {
     /// The steps of a contract, and damaged ones, for so many instances.
     pub(super) fn over(contract: &Contract<F>, members: u16) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl<F: NetworkFunction> Contract<F> {
                 assert_equal(&still, &alone, &outcomes, &with);
             }
         }
-        Dealt::over(self, MEMBERS).all();
+        Spread::over(self, MEMBERS).all();
     }
 
     /// Drain: a host reads no more packets, tells all that it wrote, and leaves. What it knew of flows goes on at another one, packet by

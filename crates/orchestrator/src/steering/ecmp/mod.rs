@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::plan::Way;
+use self::plan::NextHop;
 use self::table::{Ip, Present, Table};
 use super::{
     Abilities, Counts, Desired, InForce, Observed, ObservedTarget, Steering, SteeringError,
@@ -207,8 +207,8 @@ impl EcmpSteering {
     }
 
     /// The next hops of a route as it is: those of targets by their place, others as none.
-    fn ways_of(&self, present: &Present) -> Vec<Way> {
-        let ways = present.hops.iter().map(|one| Way {
+    fn ways_of(&self, present: &Present) -> Vec<NextHop> {
+        let ways = present.hops.iter().map(|one| NextHop {
             hop: self
                 .hops
                 .iter()

@@ -6,16 +6,16 @@ use super::{EcmpHop, EcmpRoute, MAIN_TABLE, ROUTE_PROTOCOL, Spread};
 
 /// One next hop of a route: a stretch of the flow space as long as its weight among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct NextHop {
     /// The place of its target among the hops; none if it is nobody's.
     pub(super) hop: Option<usize>,
     /// Its weight.
     pub(super) weight: u16,
 }
 
-impl Way {
-    fn slot(hop: usize) -> Way {
-        Way {
+impl NextHop {
+    fn slot(hop: usize) -> NextHop {
+        NextHop {
             hop: Some(hop),
             weight: 1,
         }
@@ -24,11 +24,15 @@ impl Way {
 
 /// The next hops of a route for these takers, each a hop and a weight, given those that it has. The order matters: it says
 /// which flows go where.
-pub(super) fn ways(spread: Spread, takers: &[(usize, u16)], before: Option<&[Way]>) -> Vec<Way> {
+pub(super) fn ways(
+    spread: Spread,
+    takers: &[(usize, u16)],
+    before: Option<&[NextHop]>,
+) -> Vec<NextHop> {
     let slots = match spread {
         Spread::Slots(slots) => usize::from(slots),
         Spread::Weights => {
-            let way = |&(hop, weight): &(usize, u16)| Way {
+            let way = |&(hop, weight): &(usize, u16)| NextHop {
                 hop: Some(hop),
                 weight,
             };
@@ -65,13 +69,13 @@ pub(super) fn ways(spread: Spread, takers: &[(usize, u16)], before: Option<&[Way
     assigned
         .into_iter()
         .filter_map(|slot| slot.or_else(|| next(&mut wanted)))
-        .map(Way::slot)
+        .map(NextHop::slot)
         .collect()
 }
 
 /// The target of each slot as it is. A route with one next hop is all slots of it; any other that was not made with so
 /// many slots says nothing.
-fn spread_out(before: Option<&[Way]>, slots: usize) -> Vec<Option<usize>> {
+fn spread_out(before: Option<&[NextHop]>, slots: usize) -> Vec<Option<usize>> {
     match before {
         Some([one]) => vec![one.hop; slots],
         Some(ways) if ways.len() == slots && ways.iter().all(|way| way.weight == 1) => {
@@ -101,12 +105,12 @@ fn quotas(takers: &[(usize, u16)], slots: usize) -> Vec<usize> {
 }
 
 /// Whether a route is as it is to be. One next hop is one, in however many slots.
-pub(super) fn same(before: &[Way], after: &[Way]) -> bool {
+pub(super) fn same(before: &[NextHop], after: &[NextHop]) -> bool {
     before == after || (before.len() == 1 && after.iter().all(|way| way.hop == before[0].hop))
 }
 
 /// The line that makes a route so.
-pub(super) fn line(route: &EcmpRoute, hops: &[EcmpHop], ways: &[Way]) -> String {
+pub(super) fn line(route: &EcmpRoute, hops: &[EcmpHop], ways: &[NextHop]) -> String {
     let mut line = format!("route replace {route} proto {ROUTE_PROTOCOL}");
     // Writing to a string cannot fail.
     if route.table != MAIN_TABLE {
@@ -119,7 +123,7 @@ pub(super) fn line(route: &EcmpRoute, hops: &[EcmpHop], ways: &[Way]) -> String 
         let _ = write!(line, " src {source}");
     }
     let way = |hop: &EcmpHop| format!("via {} dev {} onlink", hop.gateway, hop.interface);
-    let named = |way: &Way| way.hop.and_then(|place| hops.get(place));
+    let named = |way: &NextHop| way.hop.and_then(|place| hops.get(place));
     let first = ways.first().and_then(named);
     match first {
         Some(first) if ways.iter().all(|one| one.hop == ways[0].hop) => {
@@ -139,8 +143,8 @@ pub(super) fn line(route: &EcmpRoute, hops: &[EcmpHop], ways: &[Way]) -> String 
 }
 
 /// How much of the flow space goes to this target, or to nobody's next hops; in thousandths, rounded down.
-pub(super) fn share_permille(ways: &[Way], hop: Option<usize>) -> u16 {
-    let sum = |ways: &mut dyn Iterator<Item = &Way>| -> u64 {
+pub(super) fn share_permille(ways: &[NextHop], hop: Option<usize>) -> u16 {
+    let sum = |ways: &mut dyn Iterator<Item = &NextHop>| -> u64 {
         ways.map(|way| u64::from(way.weight)).sum()
     };
     let total = sum(&mut ways.iter());
@@ -151,8 +155,8 @@ pub(super) fn share_permille(ways: &[Way], hop: Option<usize>) -> u16 {
 
 /// How much of the flow space has another target after than before, in thousandths, rounded up: the kernel gives each next hop
 /// a stretch of the hashes as long as its weight, in their order.
-pub(super) fn moved_permille(before: Option<&[Way]>, after: &[Way]) -> u16 {
-    let total = |ways: &[Way]| -> u64 { ways.iter().map(|way| u64::from(way.weight)).sum() };
+pub(super) fn moved_permille(before: Option<&[NextHop]>, after: &[NextHop]) -> u16 {
+    let total = |ways: &[NextHop]| -> u64 { ways.iter().map(|way| u64::from(way.weight)).sum() };
     let before = before.unwrap_or_default();
     let (all_before, all_after) = (total(before), total(after));
     if all_before == 0 || all_after == 0 {
@@ -189,11 +193,11 @@ mod tests {
 
     const EQUAL: [(usize, u16); 3] = [(0, 1), (1, 1), (2, 1)];
 
-    fn hops_of(ways: &[Way]) -> Vec<usize> {
+    fn hops_of(ways: &[NextHop]) -> Vec<usize> {
         ways.iter().map(|way| way.hop.unwrap()).collect()
     }
 
-    fn count(ways: &[Way], hop: usize) -> usize {
+    fn count(ways: &[NextHop], hop: usize) -> usize {
         ways.iter().filter(|way| way.hop == Some(hop)).count()
     }
 
@@ -238,7 +242,7 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
-        let mut before: Option<Vec<Way>> = None;
+        let mut before: Option<Vec<NextHop>> = None;
         for _ in 0..500 {
             let mut takers = Vec::new();
             for hop in 0..8 {
@@ -272,13 +276,13 @@ mod tests {
 
     #[test]
     fn routes_of_somebody_else_are_made_again() {
-        let foreign = Way {
+        let foreign = NextHop {
             hop: None,
             weight: 1,
         };
         let fresh = ways(Spread::Slots(6), &EQUAL, None);
         // Of another length, or with weights.
-        let heavy = Way {
+        let heavy = NextHop {
             hop: Some(0),
             weight: 2,
         };
@@ -286,7 +290,7 @@ mod tests {
             assert_eq!(ways(Spread::Slots(6), &EQUAL, Some(&before)), fresh);
         }
         // A single next hop is a target that had everything, and keeps its share of it.
-        let one = [Way::slot(2)];
+        let one = [NextHop::slot(2)];
         let after = ways(Spread::Slots(6), &EQUAL, Some(&one));
         assert_eq!(hops_of(&after), [2, 2, 0, 1, 0, 1]);
         assert!(same(&one, &ways(Spread::Slots(6), &[(2, 1)], Some(&one))));

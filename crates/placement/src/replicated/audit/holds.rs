@@ -25,7 +25,7 @@ impl Replicator {
         };
         let half = self.snapshot_at.is_some()
             && (0..self.peers.len()).any(beyond)
-            && !mutant::active(Mutant::ReadsHalfAnSnapshot);
+            && !mutant::active(Mutant::ReadsHalfASnapshot);
         if !self.ready || open || half {
             return None;
         }

@@ -57,7 +57,7 @@ pub struct Ask {
 
 /// What became of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct AuditResult {
     /// Whether it is equal now, or differs.
     pub equal: bool,
     /// Where.
@@ -180,7 +180,7 @@ pub struct Auditor {
     known: Vec<Known>,
     /// Places and instances of which something differs.
     differ: usize,
-    findings: VecDeque<Finding>,
+    findings: VecDeque<AuditResult>,
     /// By member; the own one stays empty.
     streams: Vec<Stream>,
     /// Of which of them something was delivered last.
@@ -568,7 +568,7 @@ impl Auditor {
             self.differ -= usize::from(before != 0);
             for (equal, leaves) in [(false, different & !before), (true, equal & before)] {
                 if leaves != 0 && self.findings.len() < UNDER_WAY_MAX {
-                    self.findings.push_back(Finding {
+                    self.findings.push_back(AuditResult {
                         equal,
                         place: round.place,
                         leaves,
@@ -581,7 +581,7 @@ impl Auditor {
     }
 
     /// What became known: parts that differ from now on, or are equal again.
-    pub fn poll_finding(&mut self) -> Option<Finding> {
+    pub fn poll_finding(&mut self) -> Option<AuditResult> {
         self.findings.pop_front()
     }
 

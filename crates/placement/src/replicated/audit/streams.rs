@@ -17,7 +17,7 @@ use crate::{Incarnation, MemberId, Time};
 /// So long after another a position is reported.
 pub const STREAM_PERIOD: Duration = Duration::from_millis(100);
 /// A position is informed often while nothing follows it, then more rarely.
-const TOLD_TIMES: u8 = 4;
+const REPORTED_TIMES: u8 = 4;
 /// So rarely.
 const STREAM_PERIOD_IDLE: Duration = Duration::from_secs(1);
 /// Positions that are remembered of each stream.
@@ -264,7 +264,7 @@ impl Telling {
             return;
         }
         let (reported, times) = self.reported;
-        let news = reported != sent_through || times < TOLD_TIMES;
+        let news = reported != sent_through || times < REPORTED_TIMES;
         let period = if news {
             STREAM_PERIOD
         } else {
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_snapshot_covers_is_not_compared() {
+    fn what_a_snapshot_covers_is_not_compared() {
         let mut stream = Stream::new(MemberId(3));
         take(&mut stream, 1..=3);
         stream.note(position(3, 3, 0));

@@ -19,7 +19,7 @@ const PIECES_MAX: usize = 16;
 
 /// A datagram that is kept.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct CachedDatagram {
     origin: MemberId,
     at: Time,
     start: usize,
@@ -28,7 +28,7 @@ struct Kept {
     count: usize,
 }
 
-impl Kept {
+impl CachedDatagram {
     fn runs(&self) -> &[(u64, u64)] {
         &self.runs[..self.count]
     }
@@ -41,7 +41,7 @@ pub(super) struct Cache {
     age_max: Duration,
     /// A ring: datagrams lie in it one after the other, each in one piece.
     bytes: Vec<u8>,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<CachedDatagram>,
     /// The number of the first of them.
     first: u64,
     kept_bytes: usize,
@@ -135,7 +135,7 @@ impl Cache {
             evicted += 1;
         };
         self.bytes[start..start + length].copy_from_slice(datagram);
-        let mut kept = Kept {
+        let mut kept = CachedDatagram {
             origin,
             at: now,
             start,
@@ -240,7 +240,7 @@ impl Cache {
     }
 }
 
-impl Kept {
+impl CachedDatagram {
     fn range(&self) -> Range<usize> {
         self.start..self.start + self.length
     }

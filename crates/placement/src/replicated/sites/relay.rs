@@ -43,7 +43,7 @@ tally! {
     /// Datagrams of other sites that opened here and were relayed within the own site.
     handed_on,
     /// Datagrams not relayed because the epoch names another relay.
-    not_in_office,
+    not_relay,
     /// Datagrams not relayed because they did not open (replays among them), came from the own site, or were
     /// handshakes.
     not_handed_on,

@@ -1,4 +1,4 @@
-//! Whom what is for all goes to: who is the relay of a site, and whether it serves.
+//! Recipients of a message to all: which member is the relay of a site, and whether the relay serves.
 //!
 //! A relay serves while it proves that it hears: it echoes what was sent to it (Constellation section 4.2 has every message
 //! echo timestamps), and the latest echo is no older than the bound. The same is asked of each member behind it. What does
@@ -54,7 +54,7 @@ pub struct SiteState {
 
 /// The way to another member.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct Route {
     /// It proves that it hears what goes by the relay, or as one.
     relayed: bool,
     /// When it stopped to, or when it began to take part.
@@ -72,7 +72,7 @@ pub(in super::super) struct Routes {
     pub(super) own: SiteId,
     silent_after: Duration,
     /// By peer_index.
-    ways: Box<[Way]>,
+    ways: Box<[Route]>,
     /// The relay of each site, by index.
     relays: [Option<usize>; SITES_MAX],
     /// The message just written holds acknowledgements only.
@@ -92,7 +92,7 @@ impl Routes {
             site_of: members.iter().map(site).collect(),
             own: site(&config.member),
             silent_after: sites.silent_after.max(config.keep_alive * KEEP_ALIVES),
-            ways: vec![Way::default(); members.len().saturating_sub(1)].into(),
+            ways: vec![Route::default(); members.len().saturating_sub(1)].into(),
             relays: [None; SITES_MAX],
             light: false,
             carry: false,
@@ -197,7 +197,7 @@ impl Replicator {
         index != self.me && routes.ways[index - usize::from(index > self.me)].relayed
     }
 
-    /// Whom the message goes to that was just written for those of `destination`.
+    /// The recipients of the message that was just written for those of `destination`.
     #[must_use]
     pub fn plan(&self, now: Time, destination: Destination) -> Plan {
         let mut plan = Plan::default();
@@ -240,9 +240,9 @@ impl Replicator {
         plan
     }
 
-    /// Whom a bundle of acknowledgements goes to, by index: the relays of other sites and, where one does not serve, or does not serve
+    /// The recipients of a bundle of acknowledgements, by index: the relays of other sites and, where one does not serve, or does not serve
     /// somebody behind it, those straight. A member that left its acknowledgements to this relay has a judgement of its own of who serves: it
-    /// sends nothing to which one it believes to be reached, so nobody may be left out here.
+    /// sends nothing to members that it believes to be reached, so nobody may be left out here.
     #[must_use]
     pub fn bundle_receivers(&self) -> u64 {
         let Some(routes) = &self.routes else {
@@ -361,9 +361,9 @@ impl Replicator {
             let site = usize::from(routes.site_of[self.index(peer_index)].0);
             let is_new = self.peers[peer_index].echoed == Time::ZERO;
             if is_new || before[site] != routes.relays[site] {
-                routes.ways[peer_index] = Way {
+                routes.ways[peer_index] = Route {
                     fell_at: now,
-                    ..Way::default()
+                    ..Route::default()
                 };
             }
         }
@@ -385,7 +385,7 @@ impl Replicator {
                 if now.since(way.until) > bound * (1 << FALLS_MAX) {
                     way.falls = 0;
                 }
-                *way = Way {
+                *way = Route {
                     relayed: false,
                     fell_at: now,
                     until: now + bound * (1 << way.falls),

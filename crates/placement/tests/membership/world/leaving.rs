@@ -5,7 +5,7 @@ use std::time::Duration;
 use asterism_placement::Incarnation;
 
 use super::{Happening, World, name};
-use crate::host::MemberIncarnation;
+use crate::host::Origin;
 
 impl World {
     /// A host that leaves ends once it may.
@@ -39,7 +39,7 @@ impl World {
     }
 
     /// Anyone who runs the cluster names who left no more, or in its next incarnation.
-    pub(super) fn leave_out(&mut self, (member, incarnation): MemberIncarnation) {
+    pub(super) fn leave_out(&mut self, (member, incarnation): Origin) {
         if self.roster.named(member) != Some(Some(incarnation)) {
             return;
         }

@@ -138,7 +138,7 @@ fn config(settings: &BalancerSettings) -> BalancerConfig {
             next_hop: Some(backends.next_hop),
         })
         .collect();
-    // Whom a reload took out of its pool has no route of its own any more, and its flows go on: so what goes to the backends' link
+    // A backend that a reload took out of its pool has no route of its own any more, and its flows go on: so what goes to the backends' link
     // goes to its router. Of two routes as long the clients' counts for who is where.
     for (side, link) in [(Side::Inside, backends), (Side::Outside, clients)] {
         routes.push(Route {

@@ -34,7 +34,7 @@ pub struct LimiterSettings {
     pub tenants: Vec<TenantSettings>,
 }
 
-/// Whom a limit is for, and how much it may send.
+/// The source or destination of a limit, and how much it may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantSettings {
     /// Its name.

@@ -14,7 +14,7 @@ use crate::translator::Translator;
 
 /// Which way a packet from inside goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum ForwardingPath {
     /// To the outside, by another source: [`Translator::outward`].
     Out,
     /// To an inside host by its outside endpoint, both translated (RFC 4787 §6): [`Translator::outward`], too.
@@ -45,7 +45,7 @@ pub struct Outward {
     belongs: SessionLookup,
     remote: Endpoint,
     segment: Segment,
-    /// The packet comes back inside, to which one.
+    /// The packet comes back inside, to this host.
     hairpin: Option<(Target, Endpoint)>,
     accounting: Option<Rc<PortAccounting>>,
     arrived_us: u64,
@@ -66,28 +66,28 @@ pub struct Inward {
 impl Translator {
     /// Which way a packet from an inside endpoint to a remote one goes.
     #[must_use]
-    pub fn way(&self, inside: Endpoint, remote: Endpoint) -> Way {
+    pub fn way(&self, inside: Endpoint, remote: Endpoint) -> ForwardingPath {
         if !self.is_inside_host(inside.address) {
-            return Way::Refused(Reason::SpoofedSource);
+            return ForwardingPath::Refused(Reason::SpoofedSource);
         }
         let hairpins = self.router.answers_for(remote.address);
         let is_query = remote.protocol == Protocol::ICMP;
         if self.router.is_interface(remote.address) && !hairpins || hairpins && is_query {
-            return Way::Own;
+            return ForwardingPath::Own;
         }
         if hairpins && !self.config.hairpinning {
-            return Way::Refused(Reason::Filtered);
+            return ForwardingPath::Refused(Reason::Filtered);
         }
         if !is_host(remote.address) {
-            return Way::Refused(Reason::NoRoute);
+            return ForwardingPath::Refused(Reason::NoRoute);
         }
         if hairpins {
-            return Way::Hairpin;
+            return ForwardingPath::Hairpin;
         }
         match self.router.side_of(remote.address) {
-            Some(Side::Outside) => Way::Out,
-            Some(Side::Inside) => Way::Inside,
-            None => Way::Unrouted,
+            Some(Side::Outside) => ForwardingPath::Out,
+            Some(Side::Inside) => ForwardingPath::Inside,
+            None => ForwardingPath::Unrouted,
         }
     }
 
