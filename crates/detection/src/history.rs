@@ -131,9 +131,9 @@ pub(crate) enum Set {
 }
 
 impl Set {
-    /// The source's own ports: what comes to them is an answer. SourceHistories of datagrams only, which have no use for resets.
+    /// The source's own ports: what comes to them is an answer. For histories of datagrams only, which have no use for resets.
     pub(crate) const PORTS_USED: Self = Self::HostsReset;
-    /// Ports that some host refused. SourceHistories of datagrams only, which have no use for flags.
+    /// Ports that some host refused. For histories of datagrams only, which have no use for flags.
     pub(crate) const PORTS_REFUSED: Self = Self::PortsNamed;
 }
 

@@ -49,7 +49,7 @@ pub struct PortScanConfig {
     pub volume: Option<VolumePolicy>,
     /// What makes a SYN flood, if they are looked for. Default: [`FloodPolicy::default`].
     pub flood: Option<FloodPolicy>,
-    /// SourceHistories at most, over the whole cluster: up to four for each source that is active within two windows, some
+    /// Histories of sources at most, over the whole cluster: up to four for each source that is active within two windows, some
     /// 200 bytes each. Default 65,536. When they run out, probes of new sources are counted as unrecorded.
     pub histories_max: u32,
     /// Samples of handshakes at most, over the whole cluster: up to three for each service that gets a quarter of a flood in SYNs,

@@ -7,7 +7,7 @@ use super::PortScanState;
 pub(super) const METRICS: [OwnMetric; 5] = [
     OwnMetric::gauge(
         "watched_trails",
-        "SourceHistories of what sources probed lately: one for each source and class of probes (TCP, UDP, ICMP).",
+        "Histories of what sources probed lately: one for each source and class of probes (TCP, UDP, ICMP).",
     ),
     OwnMetric::counter(
         "alerts_total",

@@ -322,7 +322,7 @@ impl NetworkFunction for PortScan {
             .volume
             .map_or(u64::from(u32::MAX) + 1, |volume| volume.window_s.into());
         let flood = self.floods.as_ref().map_or(0, Floods::schema);
-        // SourceHistories are of these sources. The last number stands for how alerts are written.
+        // Histories are of these sources. The last number stands for how alerts are written.
         let sources = u64::from(self.config.ipv6_prefix) << 32 | u64::from(self.config.window_s);
         hash::words(hash::words(sources, volume_s, 1), flood, 2)
     }

@@ -141,7 +141,7 @@ mod tests {
         pages
             .map(|at| {
                 let mut resident = 0u8;
-                // SAFETY: the page is mapped as long as the region incarnations; one byte is written, for one page.
+                // SAFETY: the page is mapped as long as the region exists; one byte is written, for one page.
                 let reported = unsafe {
                     let page = core::ptr::without_provenance_mut(start + at);
                     libc::mincore(page, 4096, &raw mut resident)

@@ -134,7 +134,7 @@ fn unsafe_code_is_where_it_is_expected() {
     must_be_empty(&faults);
 }
 
-/// The first line that a reader sees says what room they stand in.
+/// The first line that a reader sees says what the module is.
 #[test]
 fn every_module_of_the_product_opens_with_its_documentation() {
     let mut faults = Vec::new();

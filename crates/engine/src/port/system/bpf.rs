@@ -105,7 +105,7 @@ fn load(kind: u32, program: &[u64]) -> io::Result<OwnedFd> {
     attributes.open(PROGRAM_LOAD)
 }
 
-/// Keeps all that an interface receives from the kernel's own network stack, for as long as the returned descriptor incarnations:
+/// Keeps all that an interface receives from the kernel's own network stack, for as long as the returned descriptor is open:
 /// packet sockets have seen a packet before it gets there. Needs Linux 6.6.
 pub(crate) fn keep_from_kernel(index: u32) -> io::Result<OwnedFd> {
     // `return TCX_DROP`
@@ -118,7 +118,7 @@ pub(crate) fn keep_from_kernel(index: u32) -> io::Result<OwnedFd> {
     Attributes::new(&[program, index, INGRESS_ATTACH]).open(LINK_CREATE)
 }
 
-/// Attaches a program to an interface for as long as the returned descriptor incarnations: a crash leaves nothing behind.
+/// Attaches a program to an interface for as long as the returned descriptor is open: a crash leaves nothing behind.
 pub(crate) fn attach(program: impl AsFd, index: u32, native: bool) -> io::Result<OwnedFd> {
     let mode = if native { 4 } else { 2 };
     let program = program.as_fd().as_raw_fd() as u32;
