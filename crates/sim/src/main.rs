@@ -13,8 +13,7 @@ const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [
        asterism-sim functions FROM..TO [--threads N] [--stop] [--format json]
        asterism-sim function N [--trace]
        asterism-sim soak N
-       asterism-sim mutants [--seeds MAX] [--format json]
-       asterism-sim branches FROM..TO [--threads N]";
+       asterism-sim mutants [NAME...] [--seeds MAX] [--sample N] [--search] [--format json]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -22,10 +21,6 @@ fn main() -> ExitCode {
     asterism_state::memory::set_sparing(true);
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let json = words.windows(2).any(|pair| pair == ["--format", "json"]);
-    let number = |flag: &str| {
-        let at = words.iter().position(|&word| word == flag)?;
-        words.get(at + 1)?.parse::<u64>().ok()
-    };
     match words.as_slice() {
         [kind @ ("seeds" | "functions"), range, ..] => {
             let Some(range) = parse_range(range) else {
@@ -33,7 +28,7 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             };
             let options = Options {
-                threads: number("--threads").unwrap_or(2) as usize,
+                threads: number(&words, "--threads").unwrap_or(2) as usize,
                 stop_early: words.contains(&"--stop"),
                 progress: true,
             };
@@ -53,30 +48,18 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
-        ["branches", range, ..] => match parse_range(range) {
-            Some(range) => marked(range, number("--threads").unwrap_or(2) as usize),
-            None => {
-                eprintln!("{USAGE}");
-                ExitCode::from(2)
-            }
-        },
-        ["mutants", rest @ ..] => {
-            let names = rest
-                .iter()
-                .filter(|word| word.starts_with(char::is_uppercase));
-            mutants(
-                &names.map(|&name| name.to_owned()).collect::<Vec<_>>(),
-                number("--seeds").unwrap_or(2_000),
-                number("--sample").unwrap_or(0),
-                number("--threads").unwrap_or(2) as usize,
-                json,
-            )
-        }
+        ["mutants", rest @ ..] => mutants(rest, json),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }
     }
+}
+
+/// The number behind a flag.
+fn number(words: &[&str], flag: &str) -> Option<u64> {
+    let at = words.iter().position(|&word| word == flag)?;
+    words.get(at + 1)?.parse().ok()
 }
 
 /// Parses `FROM..TO`; an empty range is none.
@@ -100,36 +83,8 @@ fn soak(portion: u64) -> ExitCode {
     }
 }
 
-/// Runs seeds and fails if they hardly take one of the branches that are marked in leases, expiry, repairs and membership.
-fn marked(range: Range<u64>, threads: usize) -> ExitCode {
-    if cfg!(not(asterism_mutants)) {
-        eprintln!("only builds with planted bugs count the branches; see `asterism-sim mutants`");
-        return ExitCode::from(2);
-    }
-    let options = Options {
-        threads,
-        stop_early: false,
-        progress: true,
-    };
-    let summary = run_seeds(range, options);
-    let hardly = branches::hardly_taken(&summary.branches);
-    for (name, count) in &summary.branches {
-        println!("{count:>10} {name}");
-    }
-    println!(
-        "{} seeds passed, {} failed; branches taken fewer than {} times: {hardly:?}",
-        summary.passed,
-        summary.failed.len(),
-        branches::MARKED_LEAST
-    );
-    match summary.failed.is_empty() && hardly.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
-}
-
 #[cfg(not(asterism_mutants))]
-fn mutants(_: &[String], _: u64, _: u64, _: usize, _: bool) -> ExitCode {
+fn mutants(_: &[&str], _: bool) -> ExitCode {
     eprintln!(
         "this build has no planted bugs; make one that does:\n  RUSTFLAGS=\"--cfg asterism_mutants\" CARGO_TARGET_DIR=target/mutants cargo run --profile sim -p asterism-sim -- mutants"
     );
@@ -137,10 +92,23 @@ fn mutants(_: &[String], _: u64, _: u64, _: usize, _: bool) -> ExitCode {
 }
 
 #[cfg(asterism_mutants)]
-fn mutants(names: &[String], seeds_max: u64, sample: u64, threads: usize, json: bool) -> ExitCode {
+fn mutants(words: &[&str], json: bool) -> ExitCode {
+    use asterism_sim::mutants::{KNOWN_SEEDS, Search, judge_all};
+
+    let names = words
+        .iter()
+        .filter(|word| word.starts_with(char::is_uppercase))
+        .map(|&name| name.to_owned());
+    let names: Vec<String> = names.collect();
+    let threads = number(words, "--threads").unwrap_or(2) as usize;
+    let search = Search {
+        seeds_max: number(words, "--seeds").unwrap_or(2_000),
+        sample: number(words, "--sample").unwrap_or(0),
+        known_first: !words.contains(&"--search"),
+    };
     // Planted bugs panic by the hundred.
     std::panic::set_hook(Box::new(|_| {}));
-    let verdicts = asterism_sim::mutants::judge_all(names, seeds_max, sample, threads);
+    let verdicts = judge_all(&names, search, threads);
     let mut needed: Vec<u64> = verdicts
         .iter()
         .filter_map(|verdict| verdict.killed.as_ref().map(|killed| killed.0 + 1))
@@ -190,6 +158,18 @@ fn mutants(names: &[String], seeds_max: u64, sample: u64, threads: usize, json: 
             "{} planted, {survived} survived, median seeds to find {median}",
             verdicts.len()
         );
+        for verdict in &verdicts {
+            let known = KNOWN_SEEDS
+                .iter()
+                .find(|(name, _)| *name == verdict.name)
+                .map(|(_, seed)| *seed);
+            match verdict.killed {
+                Some((seed, _)) if known != Some(seed) => {
+                    println!("known_seeds.rs: (\"{}\", {seed}),", verdict.name);
+                }
+                _ => {}
+            }
+        }
     }
     if survived == 0 {
         ExitCode::SUCCESS
@@ -204,7 +184,9 @@ fn seeds(range: Range<u64>, options: Options, json: bool, of_functions: bool) ->
         reason = "the binary is what reads a clock"
     )]
     let start = Instant::now();
-    let whole_run = range.end.saturating_sub(range.start) >= 10_000 && !of_functions;
+    let seeds = range.end.saturating_sub(range.start);
+    let whole_run = seeds >= 10_000 && !of_functions;
+    let enough_for_marks = seeds >= branches::SEEDS_FOR_MARKS && !of_functions;
     let mut summary = match of_functions {
         true => run_functions(range, options),
         false => run_seeds(range, options),
@@ -215,10 +197,21 @@ fn seeds(range: Range<u64>, options: Options, json: bool, of_functions: bool) ->
     } else {
         print(&summary);
     }
-    // A branch that ten thousand seeds hardly take is one that nothing tests.
-    let rare = branches::rare(&summary.branches);
-    if whole_run && !rare.is_empty() {
+    // A branch that so many seeds hardly take is one that nothing tests.
+    let rare = match whole_run {
+        true => branches::rare(&summary.branches),
+        false => Vec::new(),
+    };
+    let hardly = match enough_for_marks {
+        true => branches::hardly_taken(&summary.branches),
+        false => Vec::new(),
+    };
+    if !rare.is_empty() || !hardly.is_empty() {
         eprintln!("taken fewer than {} times: {rare:?}", branches::TIMES_LEAST);
+        eprintln!(
+            "marked, and taken fewer than {} times: {hardly:?}",
+            branches::MARKED_LEAST
+        );
         return ExitCode::FAILURE;
     }
     if summary.failed.is_empty() {

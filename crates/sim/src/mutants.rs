@@ -16,6 +16,10 @@ use crate::inheritance;
 use crate::runs::run_seed;
 use crate::trace::Trace;
 
+mod known_seeds;
+
+pub use known_seeds::KNOWN_SEEDS;
+
 /// A planted bug of some layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
@@ -46,9 +50,9 @@ pub struct Verdict {
     pub layer: &'static str,
     /// The complaint from the field that it stands for.
     pub complaint: &'static str,
-    /// The first seed that found it, by which check; `None`: it survived.
+    /// The first seed that was run and found it, by which check; `None`: it survived.
     pub killed: Option<(u64, String)>,
-    /// Of the first hundred seeds, how many find it; of fewer, if it was not asked for.
+    /// How many of the sample's seeds find it.
     pub found_by: u64,
     /// Seeds that `found_by` is of.
     pub of: u64,
@@ -206,6 +210,31 @@ impl Planted {
         }
     }
 
+    /// Runs one seed with it; returns the check that failed.
+    fn found_by(self, seed: u64) -> Option<String> {
+        self.select();
+        let result = match self.is_of_functions() {
+            true => run_functions_seed(seed, &mut Trace::new()),
+            false => run_seed(seed, &mut Trace::new()),
+        };
+        clear();
+        result.err().map(|failure| failure.check.to_owned())
+    }
+
+    /// Whether seeds of network functions are to find it, and not those of clusters.
+    fn is_of_functions(self) -> bool {
+        match self {
+            Planted::Placement(_) => false,
+            Planted::State(mutant) => OF_BUCKETS.contains(&mutant),
+            Planted::Engine(mutant) => OF_FUNCTIONS.contains(&mutant),
+            Planted::Tracking(_)
+            | Planted::Translation(_)
+            | Planted::Balancing(_)
+            | Planted::Detection(_)
+            | Planted::Functions(_) => true,
+        }
+    }
+
     fn select(self) {
         clear();
         match self {
@@ -232,52 +261,47 @@ fn clear() {
     functions::select(None);
 }
 
-/// Runs seeds against one planted bug until one fails, at most `seeds_max`, and a sample of the first ones
-/// to the end.
-pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
-    let mut killed = None;
-    let mut found_by = 0;
-    let mut of = 0;
-    for number in 0..seeds_max {
-        if killed.is_some() && number >= sample {
-            break;
-        }
-        let seed = planted.seed(number);
-        planted.select();
-        let result = match planted {
-            Planted::Tracking(_)
-            | Planted::Translation(_)
-            | Planted::Balancing(_)
-            | Planted::Detection(_)
-            | Planted::Functions(_) => run_functions_seed(seed, &mut Trace::new()),
-            Planted::State(mutant) if OF_BUCKETS.contains(&mutant) => {
-                run_functions_seed(seed, &mut Trace::new())
-            }
-            Planted::Engine(mutant) if OF_FUNCTIONS.contains(&mutant) => {
-                run_functions_seed(seed, &mut Trace::new())
-            }
-            _ => run_seed(seed, &mut Trace::new()),
-        };
-        clear();
-        of += u64::from(number < sample);
-        if let Err(failure) = result {
-            found_by += u64::from(number < sample);
-            killed.get_or_insert((seed, failure.check.to_owned()));
-        }
-    }
+/// How planted bugs are searched for.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// Seeds that are run before a planted bug counts as one that survived.
+    pub seeds_max: u64,
+    /// The first seeds that are run in any case, to count how many of them find it.
+    pub sample: u64,
+    /// Whether the seed of [`KNOWN_SEEDS`] is run first. If it does not find the bug any more, all others are run.
+    pub known_first: bool,
+}
+
+/// Runs seeds against one planted bug until one fails, and the sample to its end.
+pub fn judge(planted: Planted, search: Search) -> Verdict {
     let name = planted.name();
-    Verdict {
+    let mut verdict = Verdict {
         complaint: complaint(&name),
         layer: planted.layer(),
         name,
-        killed,
-        found_by,
-        of,
+        killed: None,
+        found_by: 0,
+        of: search.sample,
+    };
+    let known = KNOWN_SEEDS.iter().find(|(name, _)| *name == verdict.name);
+    if let (Some((_, seed)), true) = (known, search.known_first) {
+        verdict.killed = planted.found_by(*seed).map(|check| (*seed, check));
     }
+    for number in 0..search.seeds_max {
+        if verdict.killed.is_some() && number >= search.sample {
+            break;
+        }
+        let seed = planted.seed(number);
+        if let Some(check) = planted.found_by(seed) {
+            verdict.found_by += u64::from(number < search.sample);
+            verdict.killed.get_or_insert((seed, check));
+        }
+    }
+    verdict
 }
 
 /// Judges all, on several threads.
-pub fn judge_all(names: &[String], seeds_max: u64, sample: u64, threads: usize) -> Vec<Verdict> {
+pub fn judge_all(names: &[String], search: Search, threads: usize) -> Vec<Verdict> {
     let all: Vec<Planted> = Planted::all()
         .into_iter()
         .filter(|planted| names.is_empty() || names.contains(&planted.name()))
@@ -290,7 +314,7 @@ pub fn judge_all(names: &[String], seeds_max: u64, sample: u64, threads: usize) 
             let Some(&planted) = all.get(number) else {
                 return verdicts;
             };
-            verdicts.push((number, judge(planted, seeds_max, sample)));
+            verdicts.push((number, judge(planted, search)));
         }
     };
     let mut verdicts: Vec<(usize, Verdict)> = std::thread::scope(|scope| {

@@ -174,6 +174,7 @@ fn mutants(context: &Context) -> Result<Outcome, Failure> {
     let arguments = [
         "--",
         "mutants",
+        "--search",
         "--seeds",
         &seeds,
         "--threads",
