@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what other implementations of sketches answer, for crates/state/tests/sketches.rs to compare ours with.
+"""Records what other implementations of sketches answer, for crates/state/tests/suite/sketches.rs to compare ours with.
 
 Needs the Python packages datasketches (Apache DataSketches, Apache-2.0), for count-min, and pyprobables (MIT), for Bloom and
 counting Bloom, which the Python package of DataSketches does not have. Takes about two minutes and writes numbers only, on standard output:
@@ -126,7 +126,7 @@ def filters(mistaken):
 
 
 print(
-    f"""# What other implementations of sketches answered: written by tools/sketches/record.py, read by crates/state/tests/sketches.rs.
+    f"""# What other implementations of sketches answered: written by tools/sketches/record.py, read by crates/state/tests/suite/sketches.rs.
 # Count-min: Apache DataSketches {version("datasketches")} (Apache-2.0). Filters: pyprobables {version("pyprobables")} (MIT). Numbers only, none of their text."""
 )
 for error, confidence in [(0.001, 0.99), (0.01, 0.95)]:

@@ -104,7 +104,7 @@ pub const MARKED_LEAST: u64 = 10;
 const MARKED_ELSEWHERE: &[(&str, &str)] = &[
     (
         "ConfirmOfStranger",
-        "deaths in a row: `crates/placement/tests/membership`",
+        "deaths in a row: `crates/placement/tests/suite/membership`",
     ),
     ("EndedWithoutBeginning", "the same"),
     (
@@ -113,7 +113,7 @@ const MARKED_ELSEWHERE: &[(&str, &str)] = &[
     ),
     (
         "RemovalJoined",
-        "more than ten streams: `crates/state/tests/convergence`",
+        "more than ten streams: `crates/state/tests/suite/convergence`",
     ),
     (
         "StreamUnknown",

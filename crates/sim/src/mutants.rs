@@ -59,9 +59,9 @@ pub struct Verdict {
 }
 
 /// Planted bugs that need many deaths in a row, one word lost at one moment, an epoch with a longer number, or dates that differ, and two
-/// that only cost time: the tests of the protocol core find them (`crates/placement/tests/membership`, where members die by the dozen,
+/// that only cost time: the tests of the protocol core find them (`crates/placement/tests/suite/membership`, where members die by the dozen,
 /// `.../replicated`, and `.../floods` those of forged handshakes), and two of admission, which need a snapshot of a disk or another
-/// configuration (`placement/src/seal/tests`). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/sites/main.rs`).
+/// configuration (`placement/src/seal/tests`). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/suite/sites/mod.rs`).
 const IN_THE_CORE: [placement::Mutant; 26] = [
     placement::Mutant::TimeNotTakenOver,
     placement::Mutant::TimesApartAccepted,
@@ -92,7 +92,7 @@ const IN_THE_CORE: [placement::Mutant; 26] = [
 ];
 
 /// Planted bugs that one seed in a hundred thousand finds, and each run of the state's own tests: one needs a death and three writes
-/// that cross (`crates/state/tests/incarnations.rs`), one a port granted in the milliseconds after a return, one a thousand restarts, one what no
+/// that cross (`crates/state/tests/suite/incarnations.rs`), one a port granted in the milliseconds after a return, one a thousand restarts, one what no
 /// placement lets happen but where two sponsors die in a row (`.../convergence`), and two a thousand incarnations that were forgotten (`.../forgotten`).
 const IN_THE_STATE: [state::Mutant; 6] = [
     state::Mutant::NamesPileUp,

@@ -75,7 +75,7 @@ fn pages_begin_with_their_title() {
 #[test]
 fn every_function_has_its_section_and_its_contract() {
     let page = read("docs/src/functions.md");
-    let contracts = read("crates/functions/tests/contract/main.rs");
+    let contracts = read("crates/functions/tests/suite/contract/mod.rs");
     let mut faults = Vec::new();
     for name in asterism::config::functions::Functions::default().names() {
         let words = name.replace('-', " ");
@@ -88,7 +88,7 @@ fn every_function_has_its_section_and_its_contract() {
         }
         let line = format!("\n    {}: ", name.replace('-', "_"));
         if !contracts.contains(&line) {
-            faults.push(format!("crates/functions/tests/contract has no {name}"));
+            faults.push(format!("crates/functions/tests/suite/contract has no {name}"));
         }
     }
     must_be_empty(&faults);

@@ -1,0 +1,19 @@
+//! All tests of this crate from outside, in one program: each further one costs seconds of linking.
+
+mod balancer;
+mod chain;
+mod command_line;
+mod demo;
+mod documents;
+mod eve;
+mod kill;
+mod laboratory;
+mod mistakes;
+mod network_recipes;
+mod outside;
+mod real_programs;
+mod run;
+mod scaffold;
+mod scenarios;
+mod validator;
+mod wireshark;

@@ -1,0 +1,16 @@
+//! All tests of this crate from outside, in one program: each further one costs seconds of linking.
+
+mod audit;
+mod backlog;
+mod bad_groups;
+mod chain;
+mod cluster;
+mod dates;
+mod packet_loop;
+mod port_capture;
+mod port_wrapping;
+mod ports;
+mod prefetching;
+mod ring;
+mod sites;
+mod transport;

@@ -1,0 +1,11 @@
+//! The signature function: every split of a signature over several instances, real captures against a slow and sure way to
+//! find the same, and hostile packets.
+
+mod captures;
+mod cluster;
+mod hostile;
+mod lists;
+mod manual;
+mod metrics;
+pub(crate) mod packets;
+mod splits;

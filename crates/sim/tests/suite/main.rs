@@ -1,0 +1,5 @@
+//! All tests of this crate from outside, in one program: each further one costs seconds of linking.
+
+mod forged_segments;
+mod functions;
+mod seeds;

@@ -1,0 +1,20 @@
+//! All tests of this crate from outside, in one program: each further one costs seconds of linking.
+
+mod accumulators;
+mod announced;
+mod convergence;
+mod generations;
+mod golden;
+mod graphs;
+mod incarnations;
+mod local;
+mod manual;
+mod objects;
+mod parts;
+mod saved;
+mod shown;
+mod sketches;
+mod token_buckets;
+mod token_rates;
+mod top_k;
+mod windowed;
