@@ -489,7 +489,7 @@ mod tests {
             assert_eq!(key(&[file, "--new"]).0, End::Done, "key {id}");
         }
         let (end, text) = key(&[file, "--new"]);
-        assert!(end == End::File && text.contains("drop one"), "{text}");
+        assert!(end == End::File && text.contains("first drop a key"), "{text}");
         assert!(key(&[file, "--drop", "3"]).0 == End::Done);
         assert!(key(&[file, "--new", "--id", "0"]).0 == End::Done);
         let ids: Vec<u8> = key_file::read(&path).unwrap().ids().collect();
@@ -517,7 +517,7 @@ mod tests {
         key_file::write_new(&folder.path().join("c.key"), 1).unwrap();
         let (end, text) = key(&[path, "--new"]);
         assert!(
-            end == End::Done && text.contains("keys 1, 2") && text.contains("No host"),
+            end == End::Done && text.contains("keys 1, 2") && text.contains("No running host"),
             "{text}"
         );
         // A key file with a mistake is still recognised.

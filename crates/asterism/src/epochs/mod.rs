@@ -60,6 +60,7 @@ pub struct HeldPorts {
     /// The epoch of the last change of holders.
     pub since: u32,
     /// The holder of each partition.
+    #[serde(alias = "lots")]
     pub partitions: Vec<String>,
     /// Earlier holders of any partition.
     #[serde(default)]
@@ -440,7 +441,7 @@ impl EpochFile {
                 quoted.join(", ")
             };
             text.push_str(&format!(
-                "\n[ports.{name}]\nsince = {}\nlots = [{}]\npast = [{}]\n",
+                "\n[ports.{name}]\nsince = {}\npartitions = [{}]\npast = [{}]\n",
                 held.since,
                 list(&held.partitions),
                 list(&held.past)
@@ -546,7 +547,7 @@ mod tests {
             |section: &str| format!("epoch = 3\n[members]\na = 1\nb = 1\n[left]\nc = 1\n{section}");
         let ports = |since: u32, partitions: &str, past: &str| {
             file(&format!(
-                "[ports.c]\nsince = {since}\nlots = [{partitions}]\npast = [{past}]\n"
+                "[ports.c]\nsince = {since}\npartitions = [{partitions}]\npast = [{past}]\n"
             ))
         };
         for (text, said) in [

@@ -374,7 +374,7 @@ mod tests {
             ),
             (
                 "caches.a = { address = \"10.0.0.1\", reports = 100 }",
-                "it is not said where to",
+                "no address for reports is set",
             ),
             (
                 "caches.a = { address = \"10.0.0.1\", reports = 200_000 }\ncaches.b = { address = \"10.0.0.2\", reports = 200_000 }\nreports = \"192.0.2.9:5140\"",

@@ -19,7 +19,7 @@ fn knows(host: &Host, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn who_is_blocked_manual_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
+fn a_manual_block_of_one_host_holds_at_all_until_any_lifts_it() {
     let rules = format!("\n{RULE}\nallow udp on inside\n");
     let (cluster, hosts) = Cluster::of_rules("", FIREWALL, &rules);
     let document = hosts[0].ask(&["block", "10.0.0.2", "--for", "10m"]);

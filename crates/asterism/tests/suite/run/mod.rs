@@ -303,7 +303,7 @@ fn a_second_process_of_a_member_is_refused() {
     assert_eq!(second.ended(), Some(4));
     let log = second.log();
     assert!(
-        log.contains(&format!("pid {}", a.child.id())) && log.contains("stop it first"),
+        log.contains(&format!("pid {}", a.child.id())) && log.contains("stop that process first"),
         "{log}"
     );
     assert_eq!(a.ask(&["status"])["phase"], "running");

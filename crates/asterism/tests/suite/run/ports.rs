@@ -52,7 +52,7 @@ fn a_block_is_logged_once_from_its_begin_to_its_end() {
     cluster.edit(
         "outside = [\"203.0.113.1\"]\n",
         &format!(
-            "outside = [\"203.0.113.1\"]\nshort_idle = true\nidle = {{ udp = \"8s\" }}\nport_rest = {{ time = \"2s\" }}\n\
+            "outside = [\"203.0.113.1\"]\nshort_idle = true\nidle = {{ udp = \"8s\" }}\nport_quarantine = {{ time = \"2s\" }}\n\
              blocks = {{ ports = 256, most = 2 }}\nsubscribers = {{ ports = 4 }}\n\
              log = {{ file = \"nat.log\", collector = \"{address}\" }}\n"
         ),

@@ -112,7 +112,7 @@ impl NetworkFunction for Other {
 }
 
 #[test]
-fn a_host_that_is_reported_what_it_cannot_read_stops_and_never_acknowledges_it() {
+fn a_host_that_receives_what_it_cannot_read_stops_and_never_acknowledges_it() {
     let cluster = Cluster::new(2, "");
     let text = std::fs::read_to_string(cluster.path("asterism.toml")).unwrap();
     let functions = Functions::default();

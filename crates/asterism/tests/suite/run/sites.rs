@@ -50,7 +50,7 @@ fn a_killed_relay_is_passed_by_and_the_next_epoch_names_another() {
     let [a, b, c, d] = &mut hosts;
     wait_for_line(a, "west, this host's", "this host is its relay");
     wait_for_line(b, "west, this host's", "a is its relay");
-    wait_for_line(b, "east", "by c");
+    wait_for_line(b, "east", "through c");
     wait_for_line(d, "west", "by a");
 
     let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));
