@@ -3,6 +3,7 @@
 //! This file only finds files for the tests. `tests/tree` lints the sources, `tests/documents` the pages;
 //! `tests/tutorial.rs`, `tests/objects` and `tests/readme.rs` are the code that the pages show, compiled and run.
 
+pub mod circles;
 pub mod words;
 
 use std::fs;

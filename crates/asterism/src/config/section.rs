@@ -163,6 +163,8 @@ impl Section {
             .label("not known here");
         if key == "chain" {
             unknown = unknown.help("`chain` stands at the top of the file, before all tables");
+        } else if let Some(now) = suggestion::renamed(key, names()) {
+            unknown = unknown.help(format!("`{key}` is now called `{now}`"));
         } else if let Some(near) = suggestion::nearest(key, names()) {
             unknown = unknown.help(format!("did you mean `{near}`?"));
         } else if let Some(other) = fields::section_with(key, self.path, functions) {

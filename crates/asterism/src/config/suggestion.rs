@@ -3,6 +3,22 @@
 /// Letters of a word that is compared at most: no known one is nearly so long.
 const LETTERS_MAX: usize = 128;
 
+/// Fields that had another name before, and their name now.
+const RENAMED: [(&str, &str); 2] = [
+    ("port_rest", "port_quarantine"),
+    ("untranslated", "exempt"),
+];
+
+/// What a field of an earlier version is called now, if it is one of the known ones.
+#[must_use]
+pub(crate) fn renamed<'a>(
+    written: &str,
+    mut known: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let (_, now) = RENAMED.iter().find(|(before, _)| *before == written)?;
+    known.find(|name| name == now)
+}
+
 /// The known word nearest to what was written, if it is near enough to be meant.
 #[must_use]
 pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {

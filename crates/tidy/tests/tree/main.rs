@@ -1,5 +1,6 @@
 //! The rules of the sources: see each file.
 
+mod circles;
 mod layers;
 mod sources;
 mod supply;
