@@ -9,7 +9,7 @@ pub(crate) fn stay_on_core(number: usize) {
     let Some(&core) = cores.get(number % cores.len().max(1)) else {
         return;
     };
-    // SAFETY: all zeros is an empty set; the call is given one of the size that it is reported, and a core's number is below
+    // SAFETY: all zeros is an empty set; the call gets a set of the size that it is given, and a core's number is below
     // that size.
     unsafe {
         let mut one: libc::cpu_set_t = std::mem::zeroed();
@@ -27,7 +27,7 @@ pub(crate) fn cores() -> &'static [usize] {
 
 /// The cores that this thread may use now; none if the kernel does not tell.
 fn of_this_thread() -> Vec<usize> {
-    // SAFETY: all zeros is an empty set; the call is given one of the size that it is reported, and a core's number is below
+    // SAFETY: all zeros is an empty set; the call gets a set of the size that it is given, and a core's number is below
     // that size.
     unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();

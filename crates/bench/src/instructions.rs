@@ -37,7 +37,7 @@ pub struct Workload {
     pub prepare: fn() -> Work,
 }
 
-/// Prepared work; does as many packets as it is reported.
+/// Prepared work; handles as many packets as the caller asks for.
 pub type Work = Box<dyn FnMut(u32)>;
 
 /// Instructions per packet of the workload: (I(2N) − I(N)) / N with N = [`PACKETS`]. At 250 instructions a packet it

@@ -129,7 +129,7 @@ pub struct Measure {
     pub make: fn(&Context) -> Result<Outcome, Failure>,
 }
 
-/// What a measure is reported.
+/// What a measure is given.
 #[derive(Debug, Clone, Copy)]
 pub struct Context {
     /// Make the long form, which may take minutes.

@@ -19,7 +19,7 @@ const PAYLOAD_AT: usize = 14;
 /// What an operator has a function do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// To drop what a source sends, for 1 to [`SECONDS_MAX`] seconds from when the function is reported.
+    /// To drop what a source sends, for 1 to [`SECONDS_MAX`] seconds from when the function has the order.
     Block {
         /// The source.
         source: Host,
@@ -140,7 +140,7 @@ impl Block {
         }
     }
 
-    /// Whether it was manually.
+    /// Whether an operator ordered it.
     #[must_use]
     pub const fn is_manual(&self) -> bool {
         self.manual_s != 0

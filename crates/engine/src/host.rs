@@ -68,7 +68,7 @@ pub struct HostConfig {
     pub up_ring_bytes: usize,
     /// Bytes of the ring from the state channel to the instances. Sane: 4 MiB. Bound: at least 128 KiB.
     pub down_ring_bytes: usize,
-    /// What the placement is reported besides names; see its fields.
+    /// What the placement is given besides names; see its fields.
     pub replica: ReplicaConfig,
 }
 

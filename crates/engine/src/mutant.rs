@@ -7,7 +7,7 @@ asterism_mutant::planted! {
     ProgressOvertakes,
     /// A group is not handed to the sibling instances (HAProxy: entries of other processes never seen).
     SiblingSkipped,
-    /// Received groups are reported to instances as stable (Akka ORMap: removed entries return).
+    /// Received groups are handed to instances as stable (Akka ORMap: removed entries return).
     StableWhenReceived,
     /// A snapshot part without room is dropped (opnsense#3932: long flows never resync).
     SnapshotPartDropped,

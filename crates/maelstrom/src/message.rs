@@ -23,7 +23,7 @@ impl Message {
     /// Reads a line.
     ///
     /// # Errors
-    /// Why it is no message; nobody can be reported but the log.
+    /// Why it is no message; only the log can say so.
     pub(crate) fn read(line: &str) -> Result<Self, String> {
         let value: Value =
             serde_json::from_str(line).map_err(|error| format!("no JSON: {error}"))?;
@@ -92,9 +92,9 @@ pub(crate) enum Code {
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// What Maelstrom is reported.
+    /// What Maelstrom reads.
     pub(crate) code: Code,
-    /// What people are reported.
+    /// What people read.
     pub(crate) text: String,
 }
 

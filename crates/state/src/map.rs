@@ -20,7 +20,7 @@ use crate::wire::{BadBytes, Reader, Wire, Writer};
 pub trait Key: Copy + Eq + Ord + Debug + Wire + 'static {
     /// A keyed hash; use [`hash`](crate::hash).
     fn hash(&self, seed: u64) -> u64;
-    /// Of a key that lies in a derived one: its fields of known width, beside those before it. A key whose hash is manually has none.
+    /// Of a key that lies in a derived one: its fields of known width, beside those before it. A key with a hash of its own has none.
     #[doc(hidden)]
     #[inline(always)]
     fn pack(&self, packed: Packed) -> Packed {

@@ -28,7 +28,7 @@ const WIRE_VERSION: u8 = 1;
 /// What is written can be read by its owner alone: it is the cluster's state.
 const MODE: u32 = 0o600;
 
-/// What `asterism decrypt` is reported.
+/// The arguments of `asterism decrypt`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
     /// A key file; several, if the key was changed during the capture and no file has all. Up to four keys

@@ -49,7 +49,7 @@ impl Default for Plan {
     }
 }
 
-/// What `asterism demo` is reported.
+/// The arguments of `asterism demo`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
     /// Whether the hosts share their state; with `off` the demo fails, as it should

@@ -23,7 +23,7 @@ pub use demo::{DemoDocument, LAB_DEMO};
 pub use plan::Plan;
 pub use up::{LAB_UP, NodeRow, UpDocument};
 
-/// What `asterism lab` is reported.
+/// The arguments of `asterism lab`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// What to do with a laboratory
@@ -47,7 +47,7 @@ pub enum Action {
     Demo(DemoArguments),
 }
 
-/// What `asterism lab up` is reported.
+/// The arguments of `asterism lab up`.
 #[derive(Args, Clone, Debug)]
 pub struct UpArguments {
     /// A laboratory of your own, in a file (TOML)
@@ -61,7 +61,7 @@ pub struct UpArguments {
     pub exec: Option<String>,
 }
 
-/// What `asterism lab demo` is reported.
+/// The arguments of `asterism lab demo`.
 #[derive(Args, Clone, Debug)]
 pub struct DemoArguments {
     /// The laboratory

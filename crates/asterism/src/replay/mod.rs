@@ -80,7 +80,7 @@ pub enum ReplayError {
     Nothing(String),
 }
 
-/// What `asterism replay` is reported beside the configuration.
+/// The arguments of `asterism replay` beside the configuration.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
     /// The configuration file
@@ -237,7 +237,7 @@ impl WithFunction for Configured<'_> {
     }
 }
 
-/// Replays a capture through any function. `progress` is reported now and then how many packets were read.
+/// Replays a capture through any function. `progress` receives now and then how many packets were read.
 ///
 /// # Errors
 /// See [`ReplayError`].

@@ -133,7 +133,7 @@ impl Watch {
         Ok(Some(StartDecision::of(&self.known, &self.name, used)))
     }
 
-    /// What a host that waits to be named does when it is reported something.
+    /// What a host that waits to be named does with a new epoch or a request.
     fn obey_waiting(&mut self, command: Command, stop: &AtomicBool, log: &mut impl FnMut(&Event)) {
         match command.kind() {
             CommandKind::Hand(file) => {

@@ -1,5 +1,5 @@
 //! Flows that end before their time: those that an operator chooses (`asterism flows end`), and after a reload those that the new
-//! rules deny, where the firewall is set up so. The firewall tells which flows it knows, and is reported by frames that take the packets' path
+//! rules deny, where the firewall is set up so. The firewall tells which flows it knows, and gets its orders by frames that take the packets' path
 //! into the state which of them end: so they end on all hosts.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
 //! Sources that an operator manual blocks at a host, and so at all, and blocks that he lifts: the answers to `asterism block` and
-//! `asterism unblock`. The function is reported by a frame that takes the packets' path into the state; what came of it is read there.
+//! `asterism unblock`. The function gets its order by a frame that takes the packets' path into the state; the outcome is read there.
 
 use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
@@ -16,7 +16,7 @@ use super::event_log::Event;
 use crate::config::suggestion::{nearest, quoted};
 use crate::view::{Asked, View};
 
-/// How often, and how many times, it is looked whether what was reported has been written: at once, unless the function waits for an answer.
+/// How often, and how many times, the state is read for the outcome of an order: at once, unless the function waits for an answer.
 const LOOKED_EVERY: Duration = Duration::from_millis(10);
 const LOOKS_MAX: u32 = 50;
 /// Connections with a source that one command lifts at most.
@@ -49,7 +49,7 @@ pub struct UnblockingDocument {
     pub refused: Vec<RefusedDocument>,
 }
 
-/// A function that did not do as it was reported.
+/// A function that did not follow an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedDocument {
     /// The function; in a chain the name of the stage.
@@ -217,7 +217,7 @@ fn lift(
     Ok((before, after))
 }
 
-/// What a function is reported for these blocks to end: one order for the source, one for each connection, of which the first
+/// The orders by which a function ends these blocks: one order for the source, one for each connection, of which the first
 /// [`CONNECTIONS_MAX`] are taken.
 fn orders(blocks: &[BlockedRecord], host: Host) -> Vec<Order> {
     let of_source = blocks

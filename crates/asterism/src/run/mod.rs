@@ -54,7 +54,7 @@ use crate::{check, key_file};
 use event_log::Style;
 use service::Service;
 
-/// What `asterism run` is reported.
+/// The arguments of `asterism run`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// The configuration file; the same for all hosts of the cluster

@@ -57,7 +57,7 @@ const RULE: &str = "---";
 /// The delay between hosts, one way, unless a step says otherwise.
 const DELAY: Duration = Duration::from_micros(100);
 
-/// What `asterism test` is reported.
+/// The arguments of `asterism test`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
     /// Scenario files, and folders whose files NAME.scenario are all run

@@ -106,7 +106,7 @@ pub(super) struct Step {
     pub(super) what: What,
 }
 
-/// What a step does. Hosts are reported by their places.
+/// What a step does. Hosts are named by their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// Since the begin.

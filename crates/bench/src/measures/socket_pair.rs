@@ -1,5 +1,5 @@
-//! Two whole hosts on sockets of the kernel on loopback, driven manually on one thread, so that what each takes can be reported
-//! apart: what the measures against other programs hold beside those.
+//! Two whole hosts on sockets of the kernel on loopback, driven by the measure on one thread, so that the time of each
+//! is known by itself: what the measures against other programs hold beside those.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ const _: () = assert!(
 );
 
 impl StateChannel {
-    /// Has instances read what is due, right after the groups that they were reported, and reports what was found.
+    /// Has instances read what is due, right after the groups that they got, and reports what was found.
     pub(super) fn audit(&mut self, now: Time) {
         self.auditor.turn(now, &self.replicator);
         while let Some(ask) = self.auditor.poll_ask() {

@@ -9,7 +9,7 @@ use crate::exchange::{Down, origin, write_incarnations};
 
 impl StateChannel {
     /// Puts a roster in force: it is what anyone who runs the cluster decided, and is never guessed. Incarnations that it does not name
-    /// are refused from here on; instances are reported, and end what was left of them.
+    /// are refused from here on; instances hear of it, and end what was left of them.
     ///
     /// # Errors
     /// See [`InstallError`]; nothing changed. When [`InstallError::is_end`], this host must stop at once.

@@ -64,7 +64,7 @@ impl<F: NetworkFunction> Instance<F> {
         self.state.snapshot(cursor, SAVED_PART_BYTES_MAX, part)
     }
 
-    /// Takes up a part of a saved state as writes of this host, which the others are reported. `None` if the log has no room for
+    /// Takes up a part of a saved state as writes of this host, which the others receive. `None` if the log has no room for
     /// it now: run a turn and come again. Tells how many entries it took.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub struct TracedPacket {
     pub end: TracedEnd,
     /// Packets that the function emitted for it.
     pub emitted: u64,
-    /// Bytes of operations that the others will be reported.
+    /// Bytes of operations that the others will receive.
     pub logged_bytes: u64,
     /// What the call cost, tracing included.
     pub cost_ns: u64,

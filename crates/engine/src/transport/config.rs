@@ -1,4 +1,4 @@
-//! What a transport and its thread are reported once, and why they refuse it.
+//! What a transport and its thread are given once, and why they refuse it.
 
 use std::io;
 use std::net::SocketAddr;

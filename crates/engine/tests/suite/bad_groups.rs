@@ -134,7 +134,7 @@ fn hosts_that_cannot_read_a_group_stop_and_never_acknowledge_it() {
         assert!(!cluster.inject(by, 0, PortNumber(0), &packet(1)));
     }
     assert!(!cluster.is_quiet());
-    // Who is left is reported by an epoch that they are gone, and goes on.
+    // An epoch tells the one that is left that they are gone, and it goes on.
     let writer = &cluster.members()[0].instances[1];
     assert_eq!(writer.stopped(), None, "it reads nothing of its own");
     let roster = Roster {

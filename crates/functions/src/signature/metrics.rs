@@ -11,7 +11,7 @@ pub(super) const METRICS: [OwnMetric; 7] = [
     ),
     OwnMetric::gauge(
         "blocked_targets",
-        "Connections or sources that are blocked, whichever the response blocks, and sources that are manually.",
+        "Connections or sources that are blocked, whichever the response blocks, and sources that an operator blocked.",
     ),
     OwnMetric::counter(
         "short_segments_total",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Generation;
 
-/// Why a driver did not do what it was reported. Each says what is in force afterwards.
+/// Why a driver did not do what it was asked to. Each says what is in force afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SteeringError {
     /// An older state than one that was applied, or begun, before. Nothing was touched.

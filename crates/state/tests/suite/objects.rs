@@ -263,7 +263,7 @@ fn the_snapshot_of_many_writers_moves_on_in_small_parts() {
 }
 
 #[test]
-fn what_loses_is_reported_of_each_object_as_it_counts_it() {
+fn what_loses_is_reported_each_object_as_it_counts_it() {
     let mut here = member(0, ObjectSettings::REPLICATED);
     let mut there = member(1, ObjectSettings::REPLICATED);
     here.write(0, 1, 5);

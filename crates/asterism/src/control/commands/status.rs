@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn incarnations_are_reported_of_before_they_are_used_up() {
+    fn incarnations_are_reported_before_they_are_used_up() {
         assert_eq!(incarnations_text(49_151), "");
         let expected = "  distinguishes 49152 incarnations of members, of 65535: entries that never end refer to them; remove those entries, or restart this host\n";
         assert_eq!(incarnations_text(49_152), expected);

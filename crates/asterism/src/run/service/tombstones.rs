@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ended_is_reported_of_from_a_quarter_of_the_capacity_to_an_eighth() {
+    fn what_ended_is_reported_from_a_quarter_of_the_capacity_to_an_eighth() {
         let kept = |entries| PinnedTombstones {
             object: "sessions",
             entries,

@@ -306,7 +306,7 @@ fn ports_of_the_dead_fall_to_the_others_and_anyone_who_is_alone_goes_on() {
 }
 
 #[test]
-fn a_dead_member_for_which_the_table_fills_is_reported_of_until_an_epoch_leaves_it_out() {
+fn a_dead_member_for_which_the_table_fills_is_reported_until_an_epoch_leaves_it_out() {
     let cluster = of_epochs(3);
     cluster.edit(
         "outside = [\"203.0.113.1\"]\n",

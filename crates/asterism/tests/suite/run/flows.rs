@@ -1,4 +1,4 @@
-//! `asterism flows end`, and reloads after which flows that the new rules deny end: at all hosts, though one was reported.
+//! `asterism flows end`, and reloads after which flows that the new rules deny end: at all hosts, though one had the order.
 
 use asterism::command_line::End;
 

@@ -227,7 +227,7 @@ fn three_steps_under_load_lose_and_refuse_nothing() {
 }
 
 #[test]
-fn a_host_without_the_key_is_reported_of_and_heals() {
+fn a_host_without_the_key_is_reported_and_heals() {
     let mut scene = Scene::new(2);
     scene.load_until("the hosts to hear each other", |scene| {
         scene.heard_by_all_with(1)

@@ -284,7 +284,7 @@ fn spinning_threads_agree_too_and_stop_when_all_is_acknowledged() {
     assert!(stopped.snapshot.is_quiet, "{:?}", stopped.snapshot);
     assert_eq!(stopped.snapshot.thread.sleeps, 0);
     converge(std::slice::from_ref(&second), 1_500, 1_500);
-    // The other is gone: this one waits for it no longer than it was reported.
+    // The other is gone: this one waits for it no longer than it was set to.
     second.feed(70_000..70_010);
     let begun = Instant::now();
     let stopped = second.stop();

@@ -274,7 +274,7 @@ fn links_of_1280_bytes_carry_every_datagram_whole() {
     }
 }
 
-/// Exercises hosts until each has sent a datagram that the path did not take, and was reported its MTU: while they keep up with
+/// Exercises hosts until each has sent a datagram that the path did not take, and has learnt its MTU: while they keep up with
 /// what they are fed, datagrams are short. How many operations each was fed.
 fn exercise_until_reported(hosts: &[Host], mtu: usize) -> u32 {
     const EACH: u32 = 3_000;

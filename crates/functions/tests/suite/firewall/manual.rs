@@ -89,7 +89,7 @@ fn who_is_blocked_manual_is_by_all_for_the_asked_time() {
     }
 }
 
-/// It is reported as such; what a rule blocked for longer stays the rule's, and what is blocked manually for longer is manually.
+/// It is reported as such; what a rule blocked for longer stays the rule's, and a longer manual block is reported as manual.
 #[test]
 fn who_was_blocked_manual_is_reported_and_the_later_end_holds() {
     let mut kit = Testkit::new(firewall());
@@ -172,7 +172,7 @@ fn a_lifted_block_stays_lifted_though_who_lifted_it_dies() {
     }
 }
 
-/// Of a block and its end that two instances are reported at the same moment, the end holds if the source was blocked before, at all alike.
+/// Of a block and its end that two instances are ordered at the same moment, the end holds if the source was blocked before, at all alike.
 #[test]
 fn instances_agree_on_what_they_are_reported_at_once() {
     for (was_blocked, expected) in [(true, PASSES), (false, [BLOCKED; MEMBERS])] {

@@ -53,7 +53,7 @@ fn req_3_two_inside_endpoints_never_share_an_outside_endpoint() {
     for host in 0..128 {
         assert!(seen.insert(bind(&mut kit, udp([10, 0, 1, host], 2_050), udp(REMOTE, 443)).port));
     }
-    // RFC 5508 REQ-8: no port left, and the sender is reported.
+    // RFC 5508 REQ-8: no port left, and the sender gets an error.
     let out = send(
         &mut kit,
         INSIDE,

@@ -307,7 +307,7 @@ fn times(seconds: impl Iterator<Item = u32>) -> Vec<u32> {
 }
 
 #[test]
-fn a_flood_is_reported_of_once_a_minute_and_not_again_when_it_wavers() {
+fn a_flood_is_reported_once_a_minute_and_not_again_when_it_wavers() {
     let steady = times((0..200).map(|_| 400));
     assert!((2..=4).contains(&steady.len()), "{steady:?}");
     assert!(steady.windows(2).all(|pair| pair[1] - pair[0] >= 60));

@@ -6,7 +6,7 @@ use super::table::PresentHop;
 use super::*;
 use crate::steering::{Generation, Standing, Target, laws};
 
-/// A router in memory. What it is reported is sent to the test, which may also tell it to refuse.
+/// A router in memory. What it is asked to install is sent to the test, which may also have it refuse.
 struct Memory {
     routes: Vec<Option<Present>>,
     said: Sender<Vec<String>>,

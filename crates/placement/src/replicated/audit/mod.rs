@@ -46,7 +46,7 @@ const GAP_MAX: Duration = Duration::from_millis(250);
 /// Rounds that a reference has under way, and readings asked of instances, at most.
 const UNDER_WAY_MAX: usize = 256;
 
-/// Has every instance of the host read its digests, at one place of what is reported them.
+/// Has every instance of the host read its digests, at one place of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// To come back with what is read.
@@ -238,7 +238,7 @@ impl Auditor {
         self.lanes == 1 && replicator.is_alone()
     }
 
-    /// Does what is due. Call it after the groups that arrived were reported the instances, and before anything else is: what
+    /// Does what is due. Call it after the groups that arrived were handed to the instances, and before anything else is: what
     /// they are asked must come to them right after those.
     pub fn turn(&mut self, now: Time, replicator: &Replicator) {
         let reference = replicator.first_joined();
@@ -387,7 +387,7 @@ impl Auditor {
         ticket
     }
 
-    /// What instances are to read next. All that they were reported before, and nothing more, must be in it.
+    /// What instances are to read next. All that they got before, and nothing more, must be in it.
     pub fn poll_ask(&mut self) -> Option<Ask> {
         self.asks.pop_front()
     }

@@ -197,7 +197,7 @@ fn nonces_never_repeat() {
 
 /// A host that has not the new key yet: counted, reported once in a while, and healed without a handshake.
 #[test]
-fn a_host_without_the_key_is_reported_of_and_heals() {
+fn a_host_without_the_key_is_reported_and_heals() {
     let mut hosts = trio(5);
     hosts.run_ms(1_050);
     let admitted = hosts.admissions(2).len();
