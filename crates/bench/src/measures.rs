@@ -59,6 +59,7 @@ mod replication_repair;
 mod replication_straggler;
 mod sim;
 mod socket_pair;
+mod tree;
 
 use crate::contract::{Document, Failure, Outcome};
 use crate::instructions::Workload;
@@ -110,6 +111,7 @@ const MEASURES: &[&[Measure]] = &[
     replication_repair::MEASURES,
     replication_straggler::MEASURES,
     sim::MEASURES,
+    tree::MEASURES,
 ];
 const WORKLOADS: &[&[Workload]] = &[
     audit::WORKLOADS,

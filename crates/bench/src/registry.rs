@@ -10,6 +10,7 @@ mod foundation;
 mod middleboxes;
 mod orchestrator;
 mod paper;
+mod tree;
 
 use std::fmt;
 
@@ -87,6 +88,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         middleboxes::ROWS,
         orchestrator::ROWS,
         paper::ROWS,
+        tree::ROWS,
     ]
     .into_iter()
     .flatten()

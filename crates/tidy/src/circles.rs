@@ -11,6 +11,54 @@ use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility};
 
 use crate::Source;
 
+/// Files of a circle at most.
+pub const FILES_MAX: usize = 10;
+
+/// Lines of a crate at most, its unit tests included: what is longer has more than one subject.
+pub const LINES_MAX: usize = 18_000;
+
+/// Crates that test or measure what ships, and may be larger.
+const TESTING: [&str; 6] = ["bench", "lab", "maelstrom", "oracle", "sim", "tidy"];
+
+/// The shape of a crate.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// The name of its folder.
+    pub name: String,
+    /// Lines of its sources.
+    pub lines: usize,
+    /// Its circles of more than one file.
+    pub circles: Vec<Vec<String>>,
+}
+
+impl Shape {
+    /// Whether the crate is a part of what ships.
+    #[must_use]
+    pub fn ships(&self) -> bool {
+        !TESTING.contains(&self.name.as_str())
+    }
+}
+
+/// The shapes of all crates whose sources are among these.
+#[must_use]
+pub fn crates(sources: &[Source]) -> Vec<Shape> {
+    let name = |source: &Source| {
+        let (name, _) = source.path.strip_prefix("crates/")?.split_once("/src/")?;
+        Some(name.to_owned())
+    };
+    let names: BTreeSet<String> = sources.iter().filter_map(name).collect();
+    let shape = |name: String| {
+        let folder = format!("crates/{name}/src/");
+        let own = sources.iter().filter(|one| one.path.starts_with(&folder));
+        Shape {
+            lines: own.map(|source| source.text.lines().count()).sum(),
+            circles: circles(sources, &folder),
+            name,
+        }
+    };
+    names.into_iter().map(shape).collect()
+}
+
 /// A path of names, such as `crate`, `table`, `Row`.
 type Names = Vec<String>;
 

@@ -3,6 +3,11 @@
 
 use crate::Source;
 
+/// The files in which words are looked for.
+pub const ENDINGS: &[&str] = &[
+    ".rs", ".md", ".toml", ".scenario", ".service", ".sh", ".json",
+];
+
 /// Words that stand nowhere: not in code, comments, pages or messages.
 pub const WORST: &[&str] = &["anew", "whoever", "whom", "told", "by hand"];
 
@@ -68,10 +73,12 @@ pub fn left(sources: &[Source]) -> Vec<String> {
             for word in WORST.iter().filter(|word| has_word(line, word)) {
                 faults.push(format!("{}:{number}: `{word}`", source.path));
             }
-            if !source.path.ends_with(".rs") {
-                continue;
-            }
-            for name in type_names(line).chain(public_names(line)) {
+            let names: Vec<&str> = match source.path.rsplit_once('.') {
+                Some((_, "rs")) => type_names(line).chain(public_names(line)).collect(),
+                Some((_, "json")) => described_fields(line).collect(),
+                _ => continue,
+            };
+            for name in names {
                 let is_allowed = ALLOWED.contains(&(source.path.as_str(), name));
                 if !is_allowed && is_retired(name) {
                     faults.push(format!("{}:{number}: the name `{name}`", source.path));
@@ -134,6 +141,13 @@ fn type_names(line: &str) -> impl Iterator<Item = &str> {
         &rest[..end.unwrap_or(rest.len())]
     })
     .into_iter()
+}
+
+/// The field of JSON that a line of a schema describes.
+fn described_fields(line: &str) -> impl Iterator<Item = &str> {
+    let name = line.trim_start().strip_prefix('"');
+    let name = name.and_then(|rest| rest.split_once("\": "));
+    name.map(|(name, _)| name).into_iter()
 }
 
 /// Public names that a line has in quotes: a metric, an event or a key.

@@ -1,18 +1,25 @@
-//! The shape of crates: no large circle of imports, and none too large.
+//! The shape of crates: no large circle of imports, and none too long.
 
-use asterism_tidy::circles::circles;
+use asterism_tidy::circles::{self, FILES_MAX, LINES_MAX};
 use asterism_tidy::{must_be_empty, sources};
 
 #[test]
-fn circles_are_small() {
-    let sources = sources(&[".rs"]);
+fn circles_are_small_and_crates_short() {
     let mut faults = Vec::new();
-    for entry in std::fs::read_dir(asterism_tidy::root().join("crates")).unwrap().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        for circle in circles(&sources, &format!("crates/{name}/src/")) {
-            if circle.len() > 10 {
-                faults.push(format!("{name}: {} files: {}", circle.len(), circle.join(" ")));
-            }
+    for shape in circles::crates(&sources(&[".rs"])) {
+        if !shape.ships() {
+            continue;
+        }
+        for circle in shape.circles.iter().filter(|one| one.len() > FILES_MAX) {
+            faults.push(format!(
+                "{}: {} files import each other: {}",
+                shape.name,
+                circle.len(),
+                circle.join(" ")
+            ));
+        }
+        if shape.lines > LINES_MAX {
+            faults.push(format!("{}: {} lines", shape.name, shape.lines));
         }
     }
     must_be_empty(&faults);

@@ -98,13 +98,14 @@ const LAYERS: &[(&str, &[&str])] = &[
             "oracle",
             "sim",
             "lab",
+            "tidy",
         ],
     ),
     ("tidy", &[]),
 ];
 
 /// What functions are made of.
-const ROOMS: [&str; 6] = [
+const PARTS: [&str; 6] = [
     "forwarding",
     "blocking",
     "tracking",
@@ -154,7 +155,7 @@ fn crates_import_only_layers_below() {
 }
 
 /// What a network function may import: nothing that could show it a port, a clock or a placement. `aho-corasick` finds
-/// bytes in bytes, `md-5` is what web caches know objects by; the rooms that functions are made of import no more than a function may,
+/// bytes in bytes, `md-5` is what web caches know objects by; the libraries that functions are made of import no more than a function may,
 /// and `asterism-mutant` is nothing but in builds with planted bugs.
 #[test]
 fn functions_import_function_alone() {
@@ -174,13 +175,13 @@ fn functions_import_function_alone() {
             "md-5"
         ]
     );
-    for room in ROOMS {
-        let manifest = manifest(&format!("crates/{room}/Cargo.toml"));
+    for part in PARTS {
+        let manifest = manifest(&format!("crates/{part}/Cargo.toml"));
         for name in names(&manifest, "dependencies") {
             let own = name.strip_prefix("asterism-");
             let is_allowed = own
-                .is_some_and(|own| ["function", "mutant"].contains(&own) || ROOMS.contains(&own));
-            assert!(is_allowed, "crates/{room} imports {name}");
+                .is_some_and(|own| ["function", "mutant"].contains(&own) || PARTS.contains(&own));
+            assert!(is_allowed, "crates/{part} imports {name}");
         }
     }
 }

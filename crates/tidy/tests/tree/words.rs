@@ -4,12 +4,5 @@ use asterism_tidy::{must_be_empty, sources, words};
 
 #[test]
 fn retired_words_stay_away() {
-    must_be_empty(&words::left(&sources(&[
-        ".rs",
-        ".md",
-        ".toml",
-        ".scenario",
-        ".service",
-        ".sh",
-    ])));
+    must_be_empty(&words::left(&sources(words::ENDINGS)));
 }
