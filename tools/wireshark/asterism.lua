@@ -36,8 +36,8 @@ local proto = Proto("asterism", "Asterism State Channel")
 local COOKIE_BYTES, HANDSHAKE_BYTES, RETRY_BYTES = 16, 96, 80
 local HANDSHAKES = { [1] = "Hello", [2] = "Challenge", [3] = "Echo", [4] = "Welcome" }
 local KINDS = {
-    [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "image", [5] = "image end",
-    [6] = "image acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
+    [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "snapshot", [5] = "snapshot end",
+    [6] = "snapshot acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
     [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "audit", [130] = "keys",
     [131] = "stream", [132] = "ask", [133] = "lacks", [134] = "clock",
 }
@@ -60,19 +60,19 @@ declare(ProtoField.uint8, "handshake", "Handshake", base.DEC, { [0] = "no", [1] 
 declare(ProtoField.uint8, "handshake.kind", "Kind", base.DEC, HANDSHAKES)
 declare(ProtoField.uint8, "frame.kind", "Kind", base.DEC, KINDS)
 declare(ProtoField.uint8, "relay.kind", "What becomes of it", base.DEC, RELAY_KINDS)
-declare(ProtoField.uint8, "image_end.covers", "Covers", base.DEC, COVERS)
+declare(ProtoField.uint8, "snapshot_end.covers", "Covers", base.DEC, COVERS)
 declare(ProtoField.uint8, "audit.turn", "Reading", base.DEC, { [0] = "first", [1] = "second" })
 list(ProtoField.uint8, {
-    { "message.echoes", "Echoes" }, { "keep_alive.flags", "Flags" }, { "image_acknowledge.flags", "Flags" },
+    { "message.echoes", "Echoes" }, { "keep_alive.flags", "Flags" }, { "snapshot_acknowledge.flags", "Flags" },
     { "join_vector.flags", "Flags" }, { "close.flags", "Flags" }, { "keys.id", "Key id" },
     { "clock.flags", "Flags" },
     { "records.object", "Object of the first operation" }, { "records.flags", "Flags of the first operation" },
     { "audit.object", "Object" }, { "audit.segment", "Segment" },
-    { "image.object", "Object of the first entry" }, { "image.flags", "Flags of the first entry" },
+    { "snapshot.object", "Object of the first entry" }, { "snapshot.flags", "Flags of the first entry" },
 })
 list(ProtoField.uint16, {
     { "member", "Member" }, { "handshake.to_member", "To member" }, { "echo.member", "Member" },
-    { "acknowledge.origin", "Origin" }, { "image_end.member", "Member" }, { "join_confirm.member", "Member" },
+    { "acknowledge.origin", "Origin" }, { "snapshot_end.member", "Member" }, { "join_confirm.member", "Member" },
     { "join_vector.member", "Member" }, { "leave_confirm.member", "Member" }, { "close.member", "Member" },
     { "ask.origin", "Origin" }, { "lacks.origin", "Origin" },
     { "relay.member", "Wrapped by member" }, { "relay.length", "Bytes of the datagram" },
@@ -80,9 +80,9 @@ list(ProtoField.uint16, {
 })
 list(ProtoField.uint32, {
     { "relay.cluster", "Cluster" }, { "cluster", "Cluster" }, { "epoch", "Epoch" }, { "message.cluster", "Cluster" }, { "message.epoch", "Epoch" },
-    { "audit.number", "Round" }, { "image.walk", "Walk" }, { "image.index", "Index of the chunk" }, { "image_end.walk", "Walk" },
-    { "image_end.chunks", "Chunks" }, { "image_acknowledge.walk", "Walk" },
-    { "image_acknowledge.prefix", "Chunks before this arrived" }, { "keys.check", "Check" },
+    { "audit.number", "Round" }, { "snapshot.scan", "Scan" }, { "snapshot.index", "Index of the chunk" }, { "snapshot_end.scan", "Scan" },
+    { "snapshot_end.chunks", "Chunks" }, { "snapshot_acknowledge.scan", "Scan" },
+    { "snapshot_acknowledge.prefix", "Chunks before this arrived" }, { "keys.check", "Check" },
 })
 list(ProtoField.uint32, { { "session", "Session" }, { "handshake.to_session", "To session" } }, base.HEX)
 list(ProtoField.uint64, {
@@ -93,7 +93,7 @@ list(ProtoField.uint64, {
     { "records.sequence", "Sequence" }, { "records.length", "Length" },
     { "acknowledge.entries", "Entries" }, { "acknowledge.applied", "Applied" }, { "acknowledge.ahead", "Ahead" },
     { "acknowledge.received", "Received" },
-    { "image_end.streams", "Streams" }, { "image_end.sequence", "Covered up to" },
+    { "snapshot_end.streams", "Streams" }, { "snapshot_end.sequence", "Covered up to" },
     { "join.incarnation", "Incarnation" }, { "join_confirm.incarnation", "Incarnation" },
     { "join_confirm.head", "Head" }, { "join_vector.incarnations", "Incarnations" }, { "leave.head", "Head" },
     { "leave_confirm.applied", "Applied" },
@@ -116,7 +116,7 @@ list(ProtoField.uint64, {
 })
 -- Bits of flags, least first.
 local BITS = {
-    ["image_acknowledge"] = { { "end", "The end arrived" }, { "joined", "The image is joined" } },
+    ["snapshot_acknowledge"] = { { "end", "The end arrived" }, { "joined", "The snapshot is joined" } },
     ["join_vector"] = { { "loose", "Holds what the prefix does not say" }, { "settled", "Closed in an earlier epoch" } },
 }
 BITS["close"] = BITS["join_vector"]
@@ -125,11 +125,11 @@ for name, bits in pairs(BITS) do
         declare(ProtoField.uint8, name .. "." .. bit[1], bit[2], base.DEC, { [0] = "no", [1] = "yes" }, 2 ^ (place - 1))
     end
 end
-declare(ProtoField.uint64, "image_acknowledge.bits", "Arrived beyond", base.HEX)
+declare(ProtoField.uint64, "snapshot_acknowledge.bits", "Arrived beyond", base.HEX)
 list(ProtoField.bytes, {
     { "salt", "Salt" }, { "sealed", "Sealed" }, { "tag", "Tag" }, { "handshake.nonce", "Nonce" }, { "handshake.terms", "Terms" },
     { "handshake.cookie", "Cookie" }, { "retry.answers", "Answers the handshake with tag" }, { "retry.cookie", "Cookie" },
-    { "records.group", "Operation group" }, { "image.chunk", "Chunk" }, { "padding", "Padding" },
+    { "records.group", "Operation group" }, { "snapshot.chunk", "Chunk" }, { "padding", "Padding" },
     { "skipped", "Unknown body" },
 })
 list(ProtoField.none, {
@@ -365,37 +365,37 @@ bodies[3] = function(body, tree)
 end
 
 bodies[4] = function(body, tree)
-    local walk = body:small(tree, "image.walk", 32)
-    local index = body:small(tree, "image.index", 32)
+    local scan = body:small(tree, "snapshot.scan", 32)
+    local index = body:small(tree, "snapshot.index", 32)
     local chunk = body:rest()
     if not chunk then
         error({ "no chunk" })
     end
-    first_tag(tree:add(fields["image.chunk"], chunk), "image", chunk)
-    return walk .. "/" .. index
+    first_tag(tree:add(fields["snapshot.chunk"], chunk), "snapshot", chunk)
+    return scan .. "/" .. index
 end
 
 bodies[5] = function(body, tree)
-    local walk = body:small(tree, "image_end.walk", 32)
-    local chunks = body:small(tree, "image_end.chunks", 32)
-    if body:fixed(tree, "image_end.covers", 1):uint() > 1 then
-        error({ "an unknown kind of image" })
+    local scan = body:small(tree, "snapshot_end.scan", 32)
+    local chunks = body:small(tree, "snapshot_end.chunks", 32)
+    if body:fixed(tree, "snapshot_end.covers", 1):uint() > 1 then
+        error({ "an unknown kind of snapshot" })
     end
-    local left = body:number(tree, "image_end.streams"):tonumber()
+    local left = body:number(tree, "snapshot_end.streams"):tonumber()
     while left > 0 do
         left = left - 1
-        body:small(tree, "image_end.member", 16)
-        body:sequence(tree, "image_end.sequence")
+        body:small(tree, "snapshot_end.member", 16)
+        body:sequence(tree, "snapshot_end.sequence")
     end
-    return walk .. " of " .. chunks .. " chunks"
+    return scan .. " of " .. chunks .. " chunks"
 end
 
 bodies[6] = function(body, tree)
-    local walk = body:small(tree, "image_acknowledge.walk", 32)
-    local prefix = body:small(tree, "image_acknowledge.prefix", 32)
-    body:fixed(tree, "image_acknowledge.bits", 8)
-    local set = flags(body, tree, "image_acknowledge")
-    return walk .. "/" .. prefix .. (#set > 0 and " " .. set[#set] or "")
+    local scan = body:small(tree, "snapshot_acknowledge.scan", 32)
+    local prefix = body:small(tree, "snapshot_acknowledge.prefix", 32)
+    body:fixed(tree, "snapshot_acknowledge.bits", 8)
+    local set = flags(body, tree, "snapshot_acknowledge")
+    return scan .. "/" .. prefix .. (#set > 0 and " " .. set[#set] or "")
 end
 
 bodies[8] = function(body, tree)

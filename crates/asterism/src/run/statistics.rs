@@ -109,15 +109,15 @@ counts! {
     "turns_held_by_log" held_by_log "Turns in which no port was read because the log had no room.";
     "turns_held_by_lease" held_by_lease "Turns in which no port was read because the lease of ports ran out so long ago that others may have them.";
     "groups_applied" groups_applied "Operation groups of others that were applied.";
-    "groups_bad" groups_bad "Operation groups and image parts of others that did not decode: the host stops at the first.";
+    "groups_bad" groups_bad "Operation groups and snapshot parts of others that did not decode: the host stops at the first.";
     "groups_written" groups_written "Operation groups that were committed.";
     "group_bytes_written" group_bytes_written "Bytes of those groups.";
     "counter_changes" counter_changes "Changes of counters' and sketches' cells that were logged.";
     "counters_reported" counters_reported "Totals of cells with which they were logged: the fewer, the more was coalesced.";
-    "snapshot_parts_written" snapshot_parts_written "Parts of images that were written for members that join or lag.";
-    "snapshot_places" snapshot_places "Places of tables that were looked at for images, used ones or not.";
-    "snapshot_places_most" snapshot_places_most "The most places of tables that one turn looked at for images; bounded, so that no packet waits for a join.";
-    "snapshot_parts_applied" snapshot_parts_applied "Parts of others' images that were joined.";
+    "snapshot_parts_written" snapshot_parts_written "Parts of snapshots that were written for members that join or lag.";
+    "snapshot_places" snapshot_places "Places of tables that were looked at for snapshots, used ones or not.";
+    "snapshot_places_most" snapshot_places_most "The most places of tables that one turn looked at for snapshots; bounded, so that no packet waits for a join.";
+    "snapshot_parts_applied" snapshot_parts_applied "Parts of others' snapshots that were joined.";
 }
 
 /// A port as its instance knows it.

@@ -35,7 +35,7 @@ const TURNS_BETWEEN_REQUESTS: u64 = 64;
 const TELL_REST: Duration = Duration::from_millis(2);
 /// The longest sleep: how late an instance sees at most what others wrote, and requests.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// The longest sleep while packets wait for what others may have written, and while an image goes out or comes in.
+/// The longest sleep while packets wait for what others may have written, and while a snapshot goes out or comes in.
 const SLEEP_PARKED: Duration = Duration::from_micros(50);
 /// The shortest sleep.
 const SLEEP_MIN: Duration = Duration::from_micros(10);

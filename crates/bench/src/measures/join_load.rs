@@ -55,11 +55,11 @@ pub(super) struct Turns {
     pub(super) newcomer: Vec<u32>,
     /// The turn in which the newcomer was named, and the one in which it had joined.
     pub(super) join: (usize, usize),
-    /// The first and the last turn in which the sponsor wrote a part of the image.
+    /// The first and the last turn in which the sponsor wrote a part of the snapshot.
     pub(super) walk: (usize, usize),
     /// The most places that the sponsor looked at in a turn.
     pub(super) places_most: u64,
-    /// Parts of the image.
+    /// Parts of the snapshot.
     pub(super) parts: u64,
 }
 
@@ -301,7 +301,7 @@ impl Bench {
         let held = self.hosts.members[NEWCOMER].instance.state().entries.len();
         if held < entries as usize || turns.parts == 0 || turns.walk.0 < turns.join.0 {
             return Err(Failure::Unsound(format!(
-                "{held} of {entries} entries came by {} parts of an image",
+                "{held} of {entries} entries came by {} parts of a snapshot",
                 turns.parts
             )));
         }

@@ -265,7 +265,7 @@ fn finish(
             .variant(format!("{name}-fell-off"), lagging_replicas as f64)
             .variant(format!("{name}-walks"), bench.counted("walks_begun") as f64)
             .variant(
-                format!("{name}-image-chunks"),
+                format!("{name}-snapshot-chunks"),
                 bench.counted("image_chunks_submitted") as f64,
             );
         context.say(&format!("{name}: {per_cpu:.0} updates per on-CPU second"));

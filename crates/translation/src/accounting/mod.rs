@@ -41,7 +41,7 @@ pub use events::{EVENTS_MAX, NatEvent, NatEventKind};
 pub const NEWS_QUESTION: u32 = 0;
 
 /// A session that comes to live here counts as opened now where it was used at most so many seconds ago: word of others takes
-/// milliseconds, and clocks tell whole seconds. What an image or a saved state brings was opened long ago.
+/// milliseconds, and clocks tell whole seconds. What a snapshot or a saved state brings was opened long ago.
 const NEW_S: Tick = 2;
 /// Thousandths of a session in one.
 const WHOLE: u64 = 1_000;

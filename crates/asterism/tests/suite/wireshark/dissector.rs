@@ -183,12 +183,12 @@ fn expect_frame(shown: &mut Shown, vector: &Vector) {
             }
         }
     }
-    if prefix == "image_acknowledge" {
+    if prefix == "snapshot_acknowledge" {
         let flags: u8 = vector.number("flags");
         for (name, value) in [("end", flags & 1), ("joined", flags >> 1)] {
             add(
                 shown,
-                format!("asterism.image_acknowledge.{name}"),
+                format!("asterism.snapshot_acknowledge.{name}"),
                 &value.to_string(),
             );
         }
@@ -361,7 +361,7 @@ fn every_vector_is_shown_field_by_field() {
     assert!(info("refused unknown-kind").ends_with(": kind 7"));
     assert!(info("close").ends_with(": close 300:70000 loose"));
     assert!(info("join-confirm").ends_with(": join confirm 2 after 900"));
-    assert!(info("image-acknowledge joined").ends_with(": image acknowledge 300/9 joined"));
+    assert!(info("snapshot-acknowledge joined").ends_with(": snapshot acknowledge 300/9 joined"));
 }
 
 #[test]
