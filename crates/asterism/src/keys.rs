@@ -489,7 +489,10 @@ mod tests {
             assert_eq!(key(&[file, "--new"]).0, End::Done, "key {id}");
         }
         let (end, text) = key(&[file, "--new"]);
-        assert!(end == End::File && text.contains("first drop a key"), "{text}");
+        assert!(
+            end == End::File && text.contains("first drop a key"),
+            "{text}"
+        );
         assert!(key(&[file, "--drop", "3"]).0 == End::Done);
         assert!(key(&[file, "--new", "--id", "0"]).0 == End::Done);
         let ids: Vec<u8> = key_file::read(&path).unwrap().ids().collect();

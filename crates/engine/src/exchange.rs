@@ -120,7 +120,7 @@ impl Round {
 
 /// The lane of a group that came from another member.
 pub(crate) const REMOTE: u8 = u8::MAX;
-/// Parts of a snapshot that an instance hands over before it waits to be asked to go on. It is informed when half as many are
+/// Parts of a snapshot that an instance hands over before it waits to be asked to go on. It hears when half as many are
 /// left, so the channel keeps up to half more of a scan for which the placement has no room.
 pub(crate) const SCAN_PARTS: u32 = 64;
 /// Bytes that a record adds to the group or snapshot part in it.

@@ -80,7 +80,7 @@ impl OneMore {
     }
 }
 
-/// Why the sender of a packet is informed that it went no further.
+/// Why a packet went no further, as its sender reads it in an ICMP error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
     /// Its time to live ended here.

@@ -207,7 +207,7 @@ impl Router {
 
     /// Forwards a packet. `edit` is called once it is sure that it leaves: it edits the packet and writes the function's
     /// state. Then the time to live, the Ethernet addresses, fragments and a tunnel's header are seen to. If it cannot
-    /// leave, its sender is informed by ICMP where that is due, an unknown next hop is asked for, and the verdict is a drop:
+    /// leave, its sender gets an ICMP error where that is due, an unknown next hop is asked for, and the verdict is a drop:
     /// [`Reason::TtlExceeded`], [`Reason::PacketTooBig`], [`Reason::NoRoute`], [`Reason::TableFull`],
     /// [`Reason::IcmpLimited`].
     ///

@@ -5,7 +5,13 @@ use crate::Source;
 
 /// The files in which words are looked for.
 pub const ENDINGS: &[&str] = &[
-    ".rs", ".md", ".toml", ".scenario", ".service", ".sh", ".json",
+    ".rs",
+    ".md",
+    ".toml",
+    ".scenario",
+    ".service",
+    ".sh",
+    ".json",
 ];
 
 /// Words that stand nowhere: not in code, comments, pages or messages.

@@ -4,10 +4,7 @@
 const LETTERS_MAX: usize = 128;
 
 /// Fields that had another name before, and their name now.
-const RENAMED: [(&str, &str); 2] = [
-    ("port_rest", "port_quarantine"),
-    ("untranslated", "exempt"),
-];
+const RENAMED: [(&str, &str); 2] = [("port_rest", "port_quarantine"), ("untranslated", "exempt")];
 
 /// What a field of an earlier version is called now, if it is one of the known ones.
 #[must_use]

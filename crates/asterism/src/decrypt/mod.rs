@@ -102,7 +102,7 @@ fn decrypt(arguments: &Arguments) -> Result<(DecryptReport, Option<CaptureError>
         match reader.next(&mut bytes) {
             Ok(Some(packet)) => {
                 open_frame(&mut bytes, packet.truncated, &mut opener, &mut report);
-                // What is lost is informed when the writer is flushed.
+                // A loss shows when the writer is flushed.
                 writer.write(packet.timestamp_ns, packet.original_length as usize, &bytes);
             }
             Ok(None) => break None,

@@ -269,7 +269,7 @@ impl PortLog {
         (!why.is_empty()).then(|| why.join("; "))
     }
 
-    /// Whether all is informed that was to be before the end.
+    /// Whether everything is written that must be before the end.
     fn is_reported(&self) -> bool {
         self.instances.iter().all(|one| one.due == 0)
     }

@@ -103,7 +103,7 @@ impl<F: NetworkFunction> World<'_, F> {
         let name = self.name(host);
         if self.alive[host] {
             return Err(self
-                .failure(step, format!("{name} incarnations"))
+                .failure(step, format!("{name} is alive"))
                 .help(format!("write `kill {name}` before")));
         }
         let again = [name.clone()];

@@ -2,15 +2,14 @@
 //!
 //! The documents of a running host are validated where hosts run, in `run/`.
 
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::validator::{check, validate};
 use asterism::command_line;
 use serde_json::Value;
-use crate::validator::{check, validate};
 
 fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()

@@ -1,17 +1,16 @@
 //! Alerts of captures as lines of JSON: each as the schema says, of the scanners that labels name, and read by `jq`.
 
-
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::validator::check;
 use asterism::command_line::{self, End};
 use asterism_function::TcpFlags;
 use asterism_function::build::{self, Header4, Segment};
 use asterism_functions::events::{self, LIBRARY};
 use serde_json::Value;
-use crate::validator::check;
 
 fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()

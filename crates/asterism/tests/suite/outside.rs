@@ -1,7 +1,6 @@
 //! A function of another crate in a program of its own: everything that a configuration can ask of the library's functions it can ask
 //! of this one. The function lets each source send so many packets.
 
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;

@@ -79,7 +79,7 @@ enum Delivery {
     Paced,
     /// As fast as they can be made.
     Flooded,
-    /// As fast as they can be made, while the daemon that is informed of them stands still.
+    /// As fast as they can be made, while the daemon that receives them stands still.
     Held,
 }
 

@@ -130,7 +130,7 @@ impl Outbound {
     }
 
     /// Packs the beginning of the queue and hands it to the kernel; what left is forgotten. On an error the
-    /// first message is named. `sent` is informed of every datagram that left: lane (`None` for an answer), bytes.
+    /// first message is named. `sent` is called for every datagram that left: lane (`None` for an answer), bytes.
     pub(super) fn send(
         &mut self,
         socket: &Socket,

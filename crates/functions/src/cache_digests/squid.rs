@@ -240,7 +240,8 @@ mod tests {
     use super::*;
 
     /// Recorded from Squid 5.7, which had stored `http://127.0.0.1:38080/o/1` to `/o/50` in memory and on disk.
-    const RECORDED: &[u8] = include_bytes!("../../tests/suite/cache_digests/squid-5.7-of-50.digest");
+    const RECORDED: &[u8] =
+        include_bytes!("../../tests/suite/cache_digests/squid-5.7-of-50.digest");
 
     fn url(number: u32) -> Vec<u8> {
         format!("http://127.0.0.1:38080/o/{number}").into_bytes()

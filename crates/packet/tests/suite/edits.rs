@@ -2,11 +2,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use crate::frames::{Recipe, recipes};
 use asterism_packet::{
     Endpoint, FlowKey, Fragment, Layout, MacAddress, Malformed, Network, Packet, Protocol,
     Transport, checksum,
 };
-use crate::frames::{Recipe, recipes};
 use proptest::prelude::*;
 
 /// What the recipe becomes when its fields are changed and its checksums are computed again.

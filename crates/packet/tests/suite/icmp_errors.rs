@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use asterism_packet::{Endpoint, FlowKey, Fragment, IcmpKind, Packet, build};
 use crate::frames::{Recipe, recipes};
+use asterism_packet::{Endpoint, FlowKey, Fragment, IcmpKind, Packet, build};
 use proptest::prelude::*;
 
 const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);

@@ -88,7 +88,9 @@ fn every_function_has_its_section_and_its_contract() {
         }
         let line = format!("\n    {}: ", name.replace('-', "_"));
         if !contracts.contains(&line) {
-            faults.push(format!("crates/functions/tests/suite/contract has no {name}"));
+            faults.push(format!(
+                "crates/functions/tests/suite/contract has no {name}"
+            ));
         }
     }
     must_be_empty(&faults);

@@ -1,25 +1,48 @@
 //! The shape of crates: no large circle of imports, and none too long.
 
+use std::collections::BTreeMap;
+
 use asterism_tidy::circles::{self, FILES_MAX, LINES_MAX};
 use asterism_tidy::{must_be_empty, sources};
 
+/// Crates that have larger circles still: files of their largest, which may only become fewer.
+const CIRCLES: [(&str, usize); 4] = [
+    ("asterism", 114),
+    ("placement", 16),
+    ("state", 26),
+    ("translation", 11),
+];
+
+/// Crates that are longer still: their lines in thousands, which may only become fewer.
+const LONG: [(&str, usize); 4] = [
+    ("asterism", 45),
+    ("engine", 23),
+    ("placement", 21),
+    ("state", 20),
+];
+
 #[test]
 fn circles_are_small_and_crates_short() {
+    let (circles_max, long): (BTreeMap<_, _>, BTreeMap<_, _>) = (CIRCLES.into(), LONG.into());
     let mut faults = Vec::new();
     for shape in circles::crates(&sources(&[".rs"])) {
         if !shape.ships() {
             continue;
         }
-        for circle in shape.circles.iter().filter(|one| one.len() > FILES_MAX) {
+        let name = shape.name.as_str();
+        let files_max = circles_max.get(name).copied().unwrap_or(FILES_MAX);
+        for circle in shape.circles.iter().filter(|one| one.len() > files_max) {
             faults.push(format!(
-                "{}: {} files import each other: {}",
-                shape.name,
+                "{name}: {} files import each other: {}",
                 circle.len(),
                 circle.join(" ")
             ));
         }
-        if shape.lines > LINES_MAX {
-            faults.push(format!("{}: {} lines", shape.name, shape.lines));
+        let lines_max = long
+            .get(name)
+            .map_or(LINES_MAX, |thousands| thousands * 1_000);
+        if shape.lines > lines_max {
+            faults.push(format!("{name}: {} lines", shape.lines));
         }
     }
     must_be_empty(&faults);

@@ -72,7 +72,7 @@ impl Service<'_, '_> {
             return;
         }
         let (now, in_force) = (self.clock.now(), self.channel.snapshot().epoch);
-        // Who hands one is informed of a later one that came meanwhile, once that is in force.
+        // The sender of one learns of a later one that came meanwhile, once that is in force.
         let known = self.epochs.as_ref().map_or(Epoch(0), Watch::epoch);
         for handed in core::mem::take(&mut self.handed) {
             if in_force >= handed.epoch.max(known) {

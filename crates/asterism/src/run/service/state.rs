@@ -14,7 +14,7 @@ use crate::run::saved::{self, SavedState};
 
 /// How much longer than the host before it in the list a host waits before it restores a saved state.
 const RESTORE_STAGGER: Duration = Duration::from_millis(250);
-/// How long a part of a state is waited for until the service manager is informed that this goes on.
+/// How long a part of a state is waited for until the service manager hears that this goes on.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Parts of a state on their way between a file and an instance at most.
 const PARTS_MAX: usize = 256;

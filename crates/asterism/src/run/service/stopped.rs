@@ -9,7 +9,7 @@ use crate::run::event_log::Event;
 const CURE: &str = "run the same build of the same program with the same configuration on all hosts, then start this one again; it takes over what the others have. If they are alike, report it: this is a defect";
 
 impl Service<'_, '_> {
-    /// Why a packet loop ended by itself, in words; the log is informed of what was not applied.
+    /// Why a packet loop ended by itself, in words; the log has what was not applied.
     pub(super) fn why_loop_ended(&mut self) -> String {
         let stopped = self.shared.iter().find_map(|shared| shared.stopped.get());
         let Some(why) = stopped.copied() else {

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const TELL: Duration = Duration::from_secs(60);
 /// Who was not heard for so long, or has not caught up for so long, keeps others waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What ended is informed of from this part of the capacity on, and no more once it takes half as much.
+/// Tombstones are reported from this part of the capacity on, and no more once they take half as much.
 const PART: u64 = 4;
 
 /// Looks at the tables' room now and then.

@@ -74,7 +74,7 @@ fn hosts_find_each_other_equal_and_repair_from_one() {
     for (wrong, says) in [
         ("flows", "there is no object \"flows\""),
         ("sessions:300", "parts are numbers from 0 to 255"),
-        ("ports", "is of a kind that is not audited"),
+        ("ports", "its kind is not audited"),
     ] {
         let (code, text) = a.command(&["audit", "--repair", wrong]);
         assert!(code != End::Done && text.contains(says), "{wrong}: {text}");

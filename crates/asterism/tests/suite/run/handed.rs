@@ -160,7 +160,7 @@ fn a_member_dies_and_its_epoch_is_handed_to_the_survivors() {
     again.wait_for("READY=1");
     agree(&[a, &again], 13);
 
-    // Who is left out is informed, ends, and finds it in its file.
+    // The host that is left out gets the epoch, ends, and finds it in its file.
     written(&cluster, &["--without", "b"]);
     let ended = hand_to(&again, &latest(&cluster)).unwrap();
     assert_eq!(ended.standing, Standing::Ends);

@@ -131,7 +131,7 @@ fn a_block_is_logged_once_from_its_begin_to_its_end() {
 /// Sessions that are opened right before a host is asked to stop.
 const LAST: u16 = 600;
 
-/// A host alone that logs its bindings, and that has no time to drain: `log` is what it is informed of its log.
+/// A host alone that logs its bindings, and that has no time to drain: `log` is the setting of its log.
 fn hurried(log: &str) -> (Cluster, Host) {
     let cluster = Cluster::new(1, "");
     let log = format!("outside = [\"203.0.113.1\"]\nlog = {{ {log} }}\n");

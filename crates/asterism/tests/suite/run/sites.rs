@@ -51,7 +51,7 @@ fn a_killed_relay_is_passed_by_and_the_next_epoch_names_another() {
     wait_for_line(a, "west, this host's", "this host is its relay");
     wait_for_line(b, "west, this host's", "a is its relay");
     wait_for_line(b, "east", "through c");
-    wait_for_line(d, "west", "by a");
+    wait_for_line(d, "west", "through a");
 
     let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));
     let mut open = |ports: std::ops::Range<u16>| {

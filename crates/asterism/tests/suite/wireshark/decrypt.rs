@@ -8,8 +8,8 @@ use asterism_packet::Packet;
 use asterism_placement::seal::{HEADER_BYTES, OPENED_MARK, OVERHEAD_BYTES};
 use serde_json::Value;
 
-use crate::wireshark::frames::{Folder, Golden, PORT, frames_of, run, seal, time_of, udp4, udp6};
 use crate::validator::validate;
+use crate::wireshark::frames::{Folder, Golden, PORT, frames_of, run, seal, time_of, udp4, udp6};
 
 const HELLO: &str = "handshake hello";
 

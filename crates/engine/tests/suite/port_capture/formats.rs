@@ -1,6 +1,8 @@
 //! Every variant of the formats.
 
-use crate::port_capture::files::{Bytes, Pipe, collected, enhanced, interface, pcap, read, section};
+use crate::port_capture::files::{
+    Bytes, Pipe, collected, enhanced, interface, pcap, read, section,
+};
 use asterism_engine::port::{CaptureWriter, PACKET_BYTES_MAX};
 use asterism_placement::Time;
 use proptest::prelude::*;

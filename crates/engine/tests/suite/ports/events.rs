@@ -3,7 +3,9 @@
 
 use crate::ports::permitted;
 use crate::ports::suite::frames::{Long, check_finished, has_pseudo_sum, numbered, unfinished};
-use crate::ports::suite::media::{Driven, Folder, Medium, PATIENCE, RawSocket, Stand, open_on, sleep_on};
+use crate::ports::suite::media::{
+    Driven, Folder, Medium, PATIENCE, RawSocket, Stand, open_on, sleep_on,
+};
 use crate::ports::suite::{Kind, reports};
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::frame::{Burst, FramePool};

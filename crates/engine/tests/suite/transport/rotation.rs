@@ -181,7 +181,7 @@ fn hosts_that_start_with_different_steps_agree() {
             )
         })
         .collect();
-    // The first lacks the second key: it hears the second host, and is informed of the third.
+    // The first lacks the second key: it hears the second host, and hears of the third.
     let begun = Instant::now();
     let mut reported = false;
     while !reported {

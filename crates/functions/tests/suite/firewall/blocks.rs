@@ -1,4 +1,4 @@
-//! Sources that rules block: for how long, on which instances, and what is informed when there is no room.
+//! Sources that rules block: for how long, on which instances, and what is reported when there is no room.
 
 use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_function::notice::End;

@@ -4,9 +4,9 @@ use asterism_function::{PortNumber, Spending, Verdict};
 use asterism_functions::limiter::{Limiter, LimiterConfig, Tenants};
 use proptest::prelude::*;
 
-use crate::monitor::cluster::Cluster;
 use crate::limiter::packets::{network, udp};
 use crate::limiter::rules::{packets, rate};
+use crate::monitor::cluster::Cluster;
 
 /// How often instances tell what they spent.
 pub(crate) const FLUSH_US: u64 = 1_000;

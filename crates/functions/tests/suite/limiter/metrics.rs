@@ -4,9 +4,9 @@ use asterism_function::testkit::{Testkit, measured};
 use asterism_function::{PortNumber, Reason, Verdict};
 use asterism_functions::limiter::{Limiter, LimiterConfig, Tenants};
 
-use crate::monitor::cluster::Cluster;
 use crate::limiter::packets::{network, udp};
 use crate::limiter::rules::packets;
+use crate::monitor::cluster::Cluster;
 
 #[test]
 fn buckets_in_use_and_packets_without_room_are_counted() {

@@ -4,9 +4,9 @@ use asterism_function::{PortNumber, Spending, Verdict};
 use asterism_functions::limiter::{Limiter, LimiterConfig, Tenants};
 
 use crate::limiter::bound::{FLUSH_US, Worst};
-use crate::monitor::cluster::Cluster;
 use crate::limiter::packets::{network, udp};
 use crate::limiter::rules::packets;
+use crate::monitor::cluster::Cluster;
 
 const RATE: u64 = 1_000;
 const BURST: u64 = 60;

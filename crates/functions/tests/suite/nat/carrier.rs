@@ -1,4 +1,4 @@
-//! What a carrier sets: quotas, blocks of ports, pools, rests, and what is informed of them (RFC 6888).
+//! What a carrier sets: quotas, blocks of ports, pools, rests, and how they are reported (RFC 6888).
 
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet};

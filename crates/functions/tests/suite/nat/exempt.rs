@@ -334,7 +334,7 @@ fn error_about(port: PortNumber, reporter: [u8; 4], about: &[u8], quoted: usize)
 fn errors_about_exempt_packets_pass_both_ways() {
     let mut kit = exempting();
     for (port, sent) in exempt_packets() {
-        // What went out by the one side is informed of from the other.
+        // An error from the other side is about what went out by the one.
         let (back, by, reporter) = if port == INSIDE {
             (OUTSIDE, INSIDE, STRANGER)
         } else {

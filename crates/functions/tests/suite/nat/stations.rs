@@ -31,7 +31,7 @@ fn asks(kit: &mut Kit, port: PortNumber, ours: Ipv4Addr, asker: Ipv4Addr, mac: M
     assert_eq!(out.emitted.len(), 1, "it is answered");
 }
 
-/// A NAT that is informed of no station.
+/// A NAT that knows of no station.
 fn unconfigured() -> NatConfig {
     NatConfig {
         neighbours: Vec::new(),

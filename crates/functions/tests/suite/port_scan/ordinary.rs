@@ -19,7 +19,10 @@ const FOLDERS: [&str; 12] = [
 ];
 
 /// Every capture of the folders, and what is expected of it: manually, from its packets.
-fn each(traces: &std::path::Path, mut check: impl FnMut(&str, &[crate::port_scan::capture::Step], &[&str])) {
+fn each(
+    traces: &std::path::Path,
+    mut check: impl FnMut(&str, &[crate::port_scan::capture::Step], &[&str]),
+) {
     let mut count = 0;
     for folder in FOLDERS {
         for entry in std::fs::read_dir(traces.join(folder)).unwrap() {

@@ -16,7 +16,7 @@ use crate::{Incarnation, MemberId, Time};
 
 /// So long after another a position is reported.
 pub const STREAM_PERIOD: Duration = Duration::from_millis(100);
-/// A position is informed often while nothing follows it, then more rarely.
+/// A position is repeated often while nothing follows it, then more rarely.
 const REPORTED_TIMES: u8 = 4;
 /// So rarely.
 const STREAM_PERIOD_IDLE: Duration = Duration::from_secs(1);
