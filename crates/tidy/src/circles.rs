@@ -235,7 +235,6 @@ fn taken(tree: &UseTree, before: &mut Names, found: &mut Vec<(String, Names)>) {
             found.push((rename.rename.to_string(), whole.collect()));
         }
         UseTree::Glob(_) => found.push(("*".to_owned(), before.clone())),
-        _ => {}
     }
 }
 

@@ -8,6 +8,7 @@ use asterism_function::{Ask, Builder, Endpoint, Late, Map, Pool, Table, Verdict,
 
 use crate::accounting::{NEWS_QUESTION, PortAccounting};
 use crate::config::NatConfig;
+use crate::exempt;
 use crate::limits;
 use crate::pcp::{Asked, PortControl};
 use crate::ports::OutsidePorts;
@@ -175,7 +176,7 @@ impl Translator {
         let mut bytes = Vec::new();
         self.pools.write(&mut bytes);
         limits::write(config, &mut bytes);
-        config.write_exempt(&mut bytes);
+        exempt::write(&config.exempt, &mut bytes);
         for address in &config.outside_addresses {
             bytes.extend(address.octets());
         }

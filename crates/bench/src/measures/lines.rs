@@ -279,7 +279,9 @@ const TRANSLATION: &[Source] = &[
     ),
     source!("translation/src/", "mutant.rs", Library),
     source!("translation/src/", "pcp/message.rs", Beyond),
-    source!("translation/src/", "pcp/mod.rs", Beyond, ["idle"]),
+    source!("translation/src/", "pcp/mod.rs", Beyond),
+    source!("translation/src/", "pcp/asked.rs", Beyond),
+    source!("translation/src/", "pcp/settings.rs", Beyond, ["idle"]),
     source!("translation/src/", "ports.rs", Path, ["new"]),
     source!("translation/src/", "session.rs", Path, ["fmt"]),
     source!("translation/src/", "state.rs", Library),
@@ -295,11 +297,12 @@ const TRANSLATION: &[Source] = &[
         Path,
         ["new", "config", "addresses", "report", "schema", "tables"]
     ),
+    source!("translation/src/", "exempt/mod.rs", Beyond),
     source!(
         "translation/src/",
-        "exempt.rs",
+        "exempt/destination.rs",
         Beyond,
-        ["all", "check_exempt", "write_exempt"]
+        ["all", "check", "write"]
     ),
     source!("translation/src/", "paths.rs", Path),
 ];

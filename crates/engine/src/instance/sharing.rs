@@ -57,7 +57,7 @@ pub const SNAPSHOT_PLACES_PER_TURN: u32 = 1_024;
 /// A part of a snapshot counts as so many groups where packets wait for it: it holds some two dozen entries.
 const SNAPSHOT_PART_GROUPS: usize = 24;
 
-/// A lagging's snapshot under way.
+/// The snapshot under way for a lagging member.
 #[derive(Debug)]
 pub(super) struct SnapshotScan {
     member: MemberId,

@@ -115,14 +115,14 @@ impl Replicator {
         member: MemberId,
         scan: u32,
     ) -> Result<&mut OutboundSnapshot, SnapshotError> {
-        let peer_index = self.peer_index(member).ok_or(SnapshotError::NotWalking)?;
+        let peer_index = self.peer_index(member).ok_or(SnapshotError::NotScanning)?;
         let outbound = self.peers[peer_index]
             .outbound
             .as_mut()
             .filter(|outbound| outbound.scan == scan);
         outbound
             .filter(|outbound| outbound.finished.is_none())
-            .ok_or(SnapshotError::NotWalking)
+            .ok_or(SnapshotError::NotScanning)
     }
 
     /// The log is filling: who pins more than half of it is dropped from it (rule 15).

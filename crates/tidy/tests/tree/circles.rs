@@ -6,7 +6,7 @@ use asterism_tidy::circles::{self, FILES_MAX, LINES_MAX};
 use asterism_tidy::{must_be_empty, sources};
 
 /// Crates that have larger circles still: files of their largest, which may only become fewer.
-const CIRCLES: [(&str, usize); 4] = [
+const CIRCLES: [(&str, usize); 3] = [
     ("asterism", 114),
     ("placement", 16),
     ("state", 26),

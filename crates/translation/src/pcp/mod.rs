@@ -7,78 +7,27 @@
 //! change a mapping, and the time of the first request of all. If that table is lost, so is every mapping; hosts learn this
 //! from an epoch that begins again (§8.5).
 
+mod asked;
 mod message;
+mod settings;
 
 use core::net::Ipv4Addr;
 
 use asterism_forwarding::{Connection, Ends, Progress, Side, is_host};
-use asterism_function::{
-    Act, Ask, Endpoint, Fragment, Late, Protocol, Reason, Tick, Value, Verdict, Wire, build,
-};
+use asterism_function::{Act, Ask, Endpoint, Fragment, Late, Protocol, Reason, Verdict, build};
 
 use crate::bindings::Outside;
 use crate::mutant::{self, Mutant};
 use crate::session::{Session, nobody};
 use crate::state::{Translates, Translations};
 use crate::translator::Translator;
+pub use asked::Asked;
 use message::{Answer, FOR_EVER};
 pub use message::{MESSAGE_BYTES_MAX, MapRequest, Nonce, PORT, Refusal, Request, ResultCode};
+pub use settings::PortControl;
 
 /// The draw of a random number that an answer's identification is.
 const IDENTIFICATION_DRAW: u64 = 17;
-
-/// How inside hosts may ask for mappings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PortControl {
-    /// Seconds that a mapping lives unless it is prolonged, whatever was asked for: at least 120 (RFC 6887 §15).
-    pub lifetime: Tick,
-    /// Mappings at most, over the whole cluster.
-    pub mappings_max: u32,
-}
-
-impl PortControl {
-    /// Two hours, for four thousand mappings.
-    pub const DEFAULT: Self = Self {
-        lifetime: 7_200,
-        mappings_max: 1 << 12,
-    };
-    /// The least that a lifetime may be, and the most (RFC 6887 §15).
-    pub const LIFETIMES: (Tick, Tick) = (120, 86_400);
-
-    /// After how many seconds a mapping ends that nobody prolonged: a quarter later than its asker was reported, since one instance may
-    /// hear late that another one prolonged it.
-    pub(crate) const fn idle(self) -> Tick {
-        self.lifetime + self.lifetime / 4
-    }
-}
-
-/// What it takes to change a mapping, by its inside endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
-#[value(order(since, nonce_high, nonce_low))]
-pub struct Asked {
-    /// When it was prolonged last.
-    pub since: Tick,
-    /// The number that its asker made up: its first eight bytes.
-    pub nonce_high: u64,
-    /// The other four.
-    pub nonce_low: u32,
-}
-
-impl Asked {
-    fn new(nonce: Nonce, since: Tick) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l] = nonce.0;
-        Self {
-            since,
-            nonce_high: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
-            nonce_low: u32::from_be_bytes([i, j, k, l]),
-        }
-    }
-
-    /// Whether the same made both.
-    fn is_of(&self, other: &Self) -> bool {
-        (self.nonce_high, self.nonce_low) == (other.nonce_high, other.nonce_low)
-    }
-}
 
 /// Under which the table of mappings has when the first request of all came: nobody's endpoint.
 const FIRST: Endpoint = Endpoint::new(Ipv4Addr::UNSPECIFIED, 0, Protocol(0));

@@ -20,6 +20,7 @@
 
 mod holds;
 mod reading;
+mod stream_position;
 mod streams;
 
 use core::time::Duration;
@@ -30,8 +31,9 @@ use crate::{MemberId, Time};
 pub use holds::Holds;
 pub use reading::{LEAVES, Leaf, Leaves, Place, Reading, SEGMENT_LEAVES, SEGMENTS, Turn, UNSURE};
 
+pub use stream_position::StreamPosition;
 pub(super) use streams::of_group;
-pub use streams::{STREAM_PERIOD, StreamFault, StreamPosition, StreamStanding};
+pub use streams::{STREAM_PERIOD, StreamFault, StreamStanding};
 
 use super::Replicator;
 use crate::mutant::{self, Mutant};

@@ -9,8 +9,8 @@
 use core::time::Duration;
 
 use super::super::Replicator;
-use super::super::wire::{KIND_STREAM, Reader, write_frame, write_varint};
-use super::Auditor;
+use super::super::wire::{KIND_STREAM, write_frame};
+use super::{Auditor, StreamPosition};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
@@ -66,34 +66,6 @@ pub(super) struct Position {
     pub(super) reaches: u64,
     /// How often the stream went on further along than it was.
     pub(super) jumps: u32,
-}
-
-/// A position of a stream, and what is added up to there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamPosition {
-    /// The groups up to here.
-    pub sequence: u64,
-    /// The sum of their digests, modulo 2⁶⁴.
-    pub digest: u64,
-}
-
-impl StreamPosition {
-    /// ```text
-    /// stream := sequence digest:u64
-    /// ```
-    pub(in super::super) fn write(self, out: &mut Vec<u8>) {
-        write_varint(out, self.sequence);
-        out.extend_from_slice(&self.digest.to_le_bytes());
-    }
-
-    pub(in super::super) fn read(body: &[u8]) -> Option<StreamPosition> {
-        let mut reader = Reader::new(body);
-        let position = StreamPosition {
-            sequence: reader.sequence().filter(|&sequence| sequence > 0)?,
-            digest: reader.fixed_u64()?,
-        };
-        reader.is_empty().then_some(position)
-    }
 }
 
 /// Groups that were not delivered as they were sent: one twice, one not at all, or one with other bytes.

@@ -98,7 +98,7 @@ impl<'a> SnapshotEndFrame<'a> {
     }
 }
 
-/// What the lagging has of a scan.
+/// What the lagging member has of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotAcknowledge {
     pub(crate) scan: u32,

@@ -2,57 +2,20 @@
 //!
 //! The packet alone decides whether it is exempt: no session is read or written, so every instance decides alike, and none
 //! waits for another. No session is with an exempt destination either, because the list is part of the schema. The list is
-//! consulted before sessions are, but only for packets that the common path did not find.
+//! consulted before sessions are, but only for packets that the common path did not find. `destination.rs` has the settings.
+
+mod destination;
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use asterism_forwarding::{Egress, Faults, Prefix, Side, quoted};
+use asterism_forwarding::{Egress, Side, quoted};
 use asterism_function::{Ask, IcmpKind, Late, Network, Packet, Protocol, Reason, Verdict};
 
-use crate::config::NatConfig;
 use crate::state::Translates;
 use crate::translator::Translator;
 
-/// Destinations that are not translated, at most: they are searched one after the other for each of their packets.
-pub const EXEMPT_MAX: usize = 64;
-
-/// A destination outside that is not translated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NatExemption {
-    /// Its addresses. Those that are inside, and the NAT's own, are left out of it.
-    pub to: Prefix,
-    /// Its protocol; `None`: of every one, those that the NAT does not translate among them.
-    pub protocol: Option<Protocol>,
-    /// Its first and last port, of TCP and UDP alone; `None`: packets of every port, and those without.
-    pub ports: Option<(u16, u16)>,
-}
-
-impl NatExemption {
-    /// All of a network.
-    #[must_use]
-    pub const fn all(to: Prefix) -> Self {
-        Self {
-            to,
-            protocol: None,
-            ports: None,
-        }
-    }
-
-    /// Whether a remote end is one of them. `port` is `None` of packets without one: later fragments belong to a port that they do
-    /// not say.
-    #[must_use]
-    pub fn covers(&self, address: Ipv4Addr, protocol: Protocol, port: Option<u16>) -> bool {
-        self.to.contains(address)
-            && self.protocol.is_none_or(|own| own == protocol)
-            && self.ports.is_none_or(|(first, last)| {
-                has_ports(protocol) && port.is_some_and(|port| (first..=last).contains(&port))
-            })
-    }
-}
-
-const fn has_ports(protocol: Protocol) -> bool {
-    matches!(protocol, Protocol::TCP | Protocol::UDP)
-}
+pub use destination::{EXEMPT_MAX, NatExemption};
+pub(crate) use destination::{check, write};
 
 /// The ends of a packet, or of the packet that an ICMP error is about, by the sides of the NAT.
 struct Sides {
@@ -184,48 +147,6 @@ impl Translator {
                     self.router.answers_for(destination) && !own.contains(&packet.icmp_kind());
                 has_no_answer.then_some(Err(Reason::Filtered))
             }
-        }
-    }
-}
-
-impl NatConfig {
-    /// What is wrong with the destinations that are not translated.
-    pub(crate) fn check_exempt(&self, faults: &mut Faults) {
-        const FIELD: &str = "exempt";
-        let count = self.exempt.len();
-        if count > EXEMPT_MAX {
-            faults.add(FIELD, format!("{count} exceed {EXEMPT_MAX}"));
-        }
-        for NatExemption {
-            to,
-            protocol,
-            ports,
-        } in &self.exempt
-        {
-            if to.length > 32 {
-                faults.add(FIELD, format!("{to}: the length exceeds 32"));
-            }
-            let Some((first, last)) = ports else {
-                continue;
-            };
-            if *first == 0 || first > last {
-                let sentence = format!("{to}: {first} to {last} is no range of ports");
-                faults.add(FIELD, sentence);
-            }
-            if protocol.is_some_and(|protocol| !has_ports(protocol)) {
-                faults.add(FIELD, format!("{to}: only tcp and udp have ports"));
-            }
-        }
-    }
-
-    /// What all members must have alike: what one host translates, another must.
-    pub(crate) fn write_exempt(&self, bytes: &mut Vec<u8>) {
-        for one in &self.exempt {
-            let (first, last) = one.ports.unwrap_or((0, 0));
-            bytes.extend((one.to.address.to_bits() & one.to.mask()).to_be_bytes());
-            bytes.extend([one.to.length, one.protocol.map_or(0, |own| own.0)]);
-            bytes.extend(first.to_be_bytes());
-            bytes.extend(last.to_be_bytes());
         }
     }
 }
