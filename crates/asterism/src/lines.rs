@@ -1,4 +1,4 @@
-//! Where lines go: a file, a pipe, a socket or standard output, written by a thread of its own. Imports the operating system.
+//! Where lines go: a file, a pipe, a socket or standard output, written by a thread of its own.
 //!
 //! Lines are handed over without waiting; what finds no room, no disk or no reader is lost and counted. Each line is written by
 //! one call, and is no longer than what pipes and sockets take whole; what a full disk took a part of is cut off again. So a

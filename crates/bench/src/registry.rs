@@ -1,8 +1,7 @@
 //! The registry: one row for every measure that the project has promised, built or not.
 //!
-//! A row says what is measured, in which unit, what the bar is and what others reach. How a measure
-//! is made lives in `measures`; a row without one there is listed as "not yet". Imports nothing of
-//! the crate. Read [`Row`] first, then the tables under `registry/`.
+//! A row says what is measured, in which unit, what the bar is and what others reach. How a measure is made lives in
+//! `measures`; a row without one there is listed as "not yet". Read [`Row`] first, then the tables under `registry/`.
 
 mod constellation;
 mod floor;

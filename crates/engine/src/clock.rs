@@ -1,5 +1,4 @@
-//! The one clock of the I/O layer. Imports only the time of `asterism-placement`; everything else takes
-//! [`Time`] as an argument.
+//! The one clock of the I/O layer. Everything else takes [`Time`] as an argument.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

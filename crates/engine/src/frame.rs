@@ -1,7 +1,7 @@
 //! Packet buffers: a pool of fixed-stride buffers, the small handle that names one, and a burst of handles.
 //!
-//! A pool belongs to one instance, so nothing here is shared between threads. Every function that the packet
-//! path calls is O(1), allocates nothing and cannot panic. Read [`FramePool`] first. Imports `pages` only.
+//! A pool belongs to one instance, so nothing here is shared between threads. Every function that the packet path calls is
+//! O(1), allocates nothing and cannot panic. Read [`FramePool`] first.
 
 mod burst;
 

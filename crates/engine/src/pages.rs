@@ -1,8 +1,8 @@
 //! Anonymous memory mappings: the one place where the engine asks the kernel for pages.
 //!
-//! Frame pools and rings live in these. A mapping of 2 MiB or more is aligned to 2 MiB and asks for huge pages
-//! with `madvise` (the platform gives them only when asked), because a table or pool that outgrows the
-//! cache pays for each missed page-table entry. Imports nothing of the project.
+//! Frame pools and rings live in these. A mapping of 2 MiB or more is aligned to 2 MiB and asks for huge pages with `madvise`
+//! (the platform gives them only when asked), because a table or pool that outgrows the cache pays for each missed page-table
+//! entry.
 
 use std::io;
 use std::ptr::NonNull;

@@ -1,5 +1,5 @@
-//! Messages of IPFIX (RFC 7011), or of NetFlow version 9 (RFC 3954), for whatever a function exports. For the control plane: encodes,
-//! sends nothing. Imports nothing.
+//! Messages of IPFIX (RFC 7011), or of NetFlow version 9 (RFC 3954), for whatever a function exports. For the control plane:
+//! encodes, sends nothing.
 //!
 //! A message is one UDP datagram: the header, templates where they are due, and one data set. Both protocols have the same templates and
 //! records; IPFIX took its elements from version 9, and collectors of version 9 read those that came after it. What the records are is

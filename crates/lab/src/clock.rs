@@ -1,5 +1,4 @@
-//! The laboratory's clocks: it is I/O through and through, and this is where it reads time. Imports the standard library
-//! and the `Time` of `asterism-placement`.
+//! The laboratory's clocks: it is I/O through and through, and this is where it reads time.
 #![expect(
     clippy::disallowed_methods,
     reason = "this file is the laboratory's clock: nobody hands it one"

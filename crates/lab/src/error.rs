@@ -1,4 +1,4 @@
-//! What can go wrong in a laboratory, in sentences with the cure. Imports the standard library.
+//! What can go wrong in a laboratory, in sentences with the cure.
 
 use std::fmt;
 use std::io;

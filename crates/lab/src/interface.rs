@@ -1,5 +1,4 @@
 //! What `ip` cannot do to an interface: switch its offloads off, as `ethtool` would, and choose who works off what it receives.
-//! Imports the standard library.
 //!
 //! A kernel socket hands frames without checksum and of up to 64 KiB to a veth pair, because nothing between the two ends
 //! has to know better. Who reads such frames raw must either take them with their meta-data (`PACKET_VNET_HDR`) or have

@@ -1,5 +1,4 @@
-//! A laboratory: nodes, cables between them, a folder for their files, and the end of all of it. Imports `error`,
-//! `namespace`, `node`, `program`.
+//! A laboratory: nodes, cables between them, a folder for their files, and the end of all of it.
 #![allow(
     clippy::disallowed_types,
     reason = "programs are registered from any thread; nothing here is on a packet's path"

@@ -1,4 +1,4 @@
-//! Network namespaces without names, and the guard process that ends what runs in them. Imports `error`.
+//! Network namespaces without names, and the guard process that ends what runs in them.
 //!
 //! A namespace is held by a file descriptor of this process and by the programs inside; when the last of them is gone the
 //! kernel removes it with every interface in it. The programs are in a process namespace whose first process, the guard,

@@ -1,4 +1,4 @@
-//! A node: a network namespace with a name in its laboratory. Imports `error`, `interface`, `namespace`, `program`.
+//! A node: a network namespace with a name in its laboratory.
 
 use std::ffi::OsStr;
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Programs that run in a node: started, watched, ended. Imports `clock`, `error`, `namespace`.
+//! Programs that run in a node: started, watched, ended.
 #![allow(
     clippy::disallowed_types,
     reason = "what a program says is read by threads of their own; nothing here is on a packet's path"

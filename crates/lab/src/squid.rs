@@ -1,5 +1,5 @@
 //! Squid, the web cache, and what stands around it: an origin whose answers may be kept, and a client that asks by a cache. On
-//! loopback, without namespaces and without root; whatever is started ends with its value. Imports `clock`.
+//! loopback, without namespaces and without root; whatever is started ends with its value.
 
 use std::fs;
 use std::io::{Error, Read, Result, Write};

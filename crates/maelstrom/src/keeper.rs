@@ -1,4 +1,4 @@
-//! The network function whose state the workloads use: a packet tells it what to write. Imports `asterism_function` alone.
+//! The network function whose state the workloads use: a packet tells it what to write.
 //!
 //! Nothing is written outside a packet, so a client's request becomes a packet too: a UDP datagram whose payload is a
 //! [`Command`].

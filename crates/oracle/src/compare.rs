@@ -1,5 +1,4 @@
-//! The comparison: the packets of a recording through our NAT, and what leaves beside what Linux sent. Imports all
-//! that lies beside it.
+//! The comparison: the packets of a recording through our NAT, and what leaves beside what Linux sent.
 //!
 //! Every packet of ours is paired with the packet of Linux's that differs least from it, on the same link, no earlier
 //! than the packet that caused it; packets of one flow must pair in order. All fields are compared, the ports after

@@ -1,4 +1,4 @@
-//! A frame as a list of fields with names, the packet inside an ICMP error included. Imports `wire`.
+//! A frame as a list of fields with names, the packet inside an ICMP error included.
 
 use crate::wire::{self, ICMP, IP, Ip, TCP, UDP};
 

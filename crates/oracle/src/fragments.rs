@@ -1,4 +1,4 @@
-//! Datagrams put together from what left, to be compared however they were cut. Imports `wire`, `fields`.
+//! Datagrams put together from what left, to be compared however they were cut.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What recordings have that no wire would carry, put right before the comparison. Imports `wire`.
+//! What recordings have that no wire would carry, put right before the comparison.
 //!
 //! | found | what is done |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Which port Linux chose and which one we did, session by session. Imports `wire`, `setup`.
+//! Which port Linux chose and which one we did, session by session.
 //!
 //! The choice of a port is the one thing that may differ. Here it is known as a bijection for each remote endpoint: an
 //! outside port of Linux is one of ours and no other's. Packets to an outside port of Linux are readdressed to ours

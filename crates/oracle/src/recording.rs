@@ -1,5 +1,4 @@
-//! A recording: what reached a Linux NAT and what it sent, with its ruleset and the box around it. Imports `setup`,
-//! `normalise`.
+//! A recording: what reached a Linux NAT and what it sent, with its ruleset and the box around it.
 //!
 //! On disk a folder: `inside.pcap` and `outside.pcap` (everything on the two links), `ruleset.nft`, `box.txt`.
 

@@ -1,4 +1,4 @@
-//! The five rules that explain a difference, each with its clause. Imports nothing.
+//! The five rules that explain a difference, each with its clause.
 //!
 //! A rule is no filter: `compare.rs` applies it to a packet only after it has shown that the rule's condition holds for
 //! that packet. What no rule explains counts.

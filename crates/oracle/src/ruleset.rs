@@ -1,4 +1,4 @@
-//! What a ruleset of nftables says of translation: the statements that our NAT has a setting for. Imports `setup`.
+//! What a ruleset of nftables says of translation: the statements that our NAT has a setting for.
 //!
 //! A statement of translation that is not understood is an error: a NAT that does less than the ruleset would be
 //! compared with the wrong thing.

@@ -1,4 +1,4 @@
-//! The box around a recording: its links, its neighbours and its times, as lines of `name = value`. Imports `ruleset`.
+//! The box around a recording: its links, its neighbours and its times, as lines of `name = value`.
 
 use core::net::Ipv4Addr;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Our NAT as it ships: one instance of the engine, with ports that hand over what was sent. Imports `setup`.
+//! Our NAT as it ships: one instance of the engine, with ports that hand over what was sent.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};

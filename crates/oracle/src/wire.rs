@@ -1,4 +1,4 @@
-//! Frames read by offsets, apart from `asterism-packet`, which is what is judged. Imports nothing.
+//! Frames read by offsets, apart from `asterism-packet`, which is what is judged.
 //!
 //! Only Ethernet II without tags, and IPv4: everything else is left out of recordings.
 

@@ -1,5 +1,5 @@
-//! Answers that refuse a packet in the name of its destination, written into a caller's buffer: a TCP reset or an ICMP error, of either
-//! IP version. Imports `checksum`, `layout`, `build`.
+//! Answers that refuse a packet in the name of its destination, written into a caller's buffer: a TCP reset or an ICMP error,
+//! of either IP version.
 //!
 //! They go back as the packet came: to its Ethernet source, with the same VLAN tags, from the address that it was sent to.
 

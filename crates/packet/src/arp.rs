@@ -1,4 +1,4 @@
-//! ARP for IPv4 over Ethernet (RFC 826). Imports `packet`, `mac`.
+//! ARP for IPv4 over Ethernet (RFC 826).
 
 use core::net::Ipv4Addr;
 

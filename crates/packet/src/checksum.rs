@@ -1,5 +1,4 @@
-//! The Internet checksum (RFC 1071): full sums, pseudo headers, and changes to a checksum that is already there
-//! (RFC 1624). Imports nothing.
+//! The Internet checksum (RFC 1071): full sums, pseudo headers, and changes to a checksum that is already there (RFC 1624).
 //!
 //! Sums are kept in 64 bits and in the machine's byte order: 2^64-1 and 2^32-1 are multiples of 2^16-1, so wide words
 //! may be added and folded at the end, and the one's complement sum of byte-swapped words is the byte-swapped sum.

@@ -1,5 +1,4 @@
-//! In-place edits of addresses, ports and time to live that keep every checksum right (RFC 1624). Imports `packet`,
-//! `checksum`, `endpoint`.
+//! In-place edits of addresses, ports and time to live that keep every checksum right (RFC 1624).
 //!
 //! No edit sums a payload: each makes one [`Change`] and applies it to the checksums that cover it. A wrong checksum
 //! stays exactly as wrong, so the receiver still sees the damage. In a fragment the transport checksum lies in the

@@ -1,5 +1,5 @@
-//! The packet inside an ICMP error: what a translator must read, and rewrite together with the error around it
-//! (RFC 5508 §4, RFC 4443 §2.4). Imports `packet`, `layout`, `checksum`.
+//! The packet inside an ICMP error: what a translator must read, and rewrite together with the error around it (RFC 5508 §4,
+//! RFC 4443 §2.4).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

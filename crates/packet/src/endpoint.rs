@@ -1,4 +1,4 @@
-//! Transport endpoints and the four-address form of an IPv4 flow. Imports nothing.
+//! Transport endpoints and the four-address form of an IPv4 flow.
 
 use core::cmp::Ordering;
 use core::fmt;

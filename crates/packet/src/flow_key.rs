@@ -1,4 +1,4 @@
-//! The key by which packets are kept in order. Imports `packet`, `embedded`.
+//! The key by which packets are kept in order.
 
 use core::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! What the fuzz target runs: every parse, accessor, edit and builder on arbitrary bytes, and the laws that hold for
-//! all of them. Imports the whole crate. A broken law is a panic.
+//! What the fuzz target runs: every parse, accessor, edit and builder on arbitrary bytes, and the laws that hold for all of
+//! them. A broken law is a panic.
 
 use core::hint::black_box;
 use core::net::{Ipv4Addr, Ipv6Addr};

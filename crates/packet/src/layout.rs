@@ -1,5 +1,4 @@
-//! Where the headers of a frame are: the result of the one parse that a packet gets. Imports `malformed`; the parse
-//! itself is `parse.rs`.
+//! Where the headers of a frame are: the result of the one parse that a packet gets. The parse itself is `parse.rs`.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! The 48-bit address of an Ethernet interface. Imports nothing.
+//! The 48-bit address of an Ethernet interface.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! Why bytes are not a packet. Imports nothing.
+//! Why bytes are not a packet.
 
 use core::fmt;
 

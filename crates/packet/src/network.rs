@@ -1,4 +1,4 @@
-//! What the IPv4 and IPv6 headers of a packet say. Imports `packet`, `checksum`.
+//! What the IPv4 and IPv6 headers of a packet say.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

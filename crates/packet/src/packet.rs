@@ -1,4 +1,4 @@
-//! A frame with its layout: what every network function reads and edits. Imports `layout`, `mac`, `endpoint`.
+//! A frame with its layout: what every network function reads and edits.
 //!
 //! This file holds the frame itself, Ethernet and VLAN; `network.rs` the IP accessors, `transport.rs` those of TCP, UDP
 //! and ICMP, `edit.rs` and `embedded.rs` what changes a packet and keeps its checksums right.

@@ -1,4 +1,4 @@
-//! The parse of a frame, once per packet. Imports `layout`, `malformed`, `checksum`.
+//! The parse of a frame, once per packet.
 //!
 //! The common packet takes a short path of constant offsets; all others, well-formed or not, the general one.
 

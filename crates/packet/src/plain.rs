@@ -1,6 +1,6 @@
-//! The plain packet, whole TCP or UDP over IPv4 without options or tags, read and forwarded in one step each: every
-//! offset is a constant, and one test stands for all. Which of the two it is decides no branch: mixed, they would be guessed wrong half of
-//! the time. Imports `packet`, `checksum`, `endpoint`, `transport`.
+//! The plain packet, whole TCP or UDP over IPv4 without options or tags, read and forwarded in one step each: every offset is a
+//! constant, and one test stands for all. Which of the two it is decides no branch: mixed, they would be guessed wrong half of
+//! the time.
 //!
 //! What is read here can be read by the accessors of any packet, and what is edited by their edits; this is for
 //! functions that count instructions.

@@ -1,4 +1,4 @@
-//! What the TCP, UDP and ICMP headers of a packet say. Imports `packet`, `endpoint`, `checksum`.
+//! What the TCP, UDP and ICMP headers of a packet say.
 
 use core::fmt;
 use core::net::Ipv4Addr;

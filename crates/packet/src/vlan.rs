@@ -1,4 +1,4 @@
-//! The VLAN that a frame is of. Imports `packet`.
+//! The VLAN that a frame is of.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What happens once faults have stopped: all become equal, and then know that they are, within a bound. Imports `world`.
+//! What happens once faults have stopped: all become equal, and then know that they are, within a bound.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Answers that are not here yet, what a packet then waits for, and the proof that they were.
 //!
-//! Imports nothing. `context.rs` makes them, the engine acts on them.
+//! `context.rs` makes them, the engine acts on them.
 
 /// An answer that is not here yet. The engine parks the packet and calls the function again.
 ///

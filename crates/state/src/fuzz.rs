@@ -1,5 +1,5 @@
-//! What the fuzz target runs: any bytes as operation groups and as snapshots, to a state with an object of every
-//! kind. Imports the whole crate. A panic is a fault; so is memory that grows without bound.
+//! What the fuzz target runs: any bytes as operation groups and as snapshots, to a state with an object of every kind. A panic
+//! is a fault; so is memory that grows without bound.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Entries as people see them. Imports names of writers and time.
+//! Entries as people see them.
 
 use core::fmt::{Debug, Formatter, Result};
 

@@ -1,5 +1,5 @@
 //! What a call of a function did with the state, step by step, for an operator who looks at single packets. Noted only while
-//! [`Context::trace_on`] holds. Imports `context.rs`.
+//! [`Context::trace_on`] holds.
 
 use crate::context::{Context, TRACED};
 

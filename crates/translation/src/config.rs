@@ -9,7 +9,7 @@ use asterism_forwarding::{
 };
 use asterism_function::{Endpoint, MacAddress, Protocol, Tick};
 
-use crate::exempt::{self, NatExemption};
+use crate::exempt::{NatExemption, check_exempt};
 use crate::limits::{AddressPool, PortBlocks, PortQuarantine, SubscriberLimits};
 use crate::pcp::PortControl;
 
@@ -145,7 +145,7 @@ impl NatConfig {
         self.check_routes(&mut faults);
         self.check_forwards(&mut faults);
         self.check_one_to_one(&mut faults);
-        exempt::check(&self.exempt, &mut faults);
+        check_exempt(&self.exempt, &mut faults);
         self.check_limits(&mut faults);
         self.check_port_control(&mut faults);
         self.check_pools(&mut faults);

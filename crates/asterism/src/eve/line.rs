@@ -1,4 +1,4 @@
-//! Lines of JSON, with the names of fields that Suricata's EVE has. Imports what functions tell.
+//! Lines of JSON, with the names of fields that Suricata's EVE has.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

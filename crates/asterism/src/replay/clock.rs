@@ -1,4 +1,4 @@
-//! A capture's clock, which may step: time stamps become times that never go back. Imports nothing.
+//! A capture's clock, which may step: time stamps become times that never go back.
 //!
 //! A clock that is set back must not stop time: the packets after it would all come at once. A capture may also be made of several, each
 //! with a clock of its own, whose packets alternate. So a few *timelines* are remembered, each where its last packet was, and a packet

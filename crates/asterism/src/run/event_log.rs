@@ -1,7 +1,7 @@
 //! The host's log on standard error: one line for each event, each with its effect and, where something is wrong, a cure.
 //!
 //! Lines are `key=value` or JSON. A kind of event is written at most a few times a second; what is left out is counted and
-//! said. Imports the standard library and `serde_json`.
+//! said.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};

@@ -1,5 +1,5 @@
 //! Telling the service manager how the host is: the datagrams of `sd_notify(3)`, to the socket that `NOTIFY_SOCKET` names.
-//! Without one nothing is reported. Imports the standard library.
+//! Without one nothing is reported.
 
 use std::ffi::{OsStr, OsString};
 use std::os::linux::net::SocketAddrExt;

@@ -1,4 +1,4 @@
-//! From the configuration's ports to open ones. Imports the engine's ports.
+//! From the configuration's ports to open ones.
 
 use std::path::Path;
 

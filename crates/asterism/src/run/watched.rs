@@ -1,5 +1,5 @@
 //! A file that somebody else writes while a host runs, and that the host reads whenever it has changed: never while it is being
-//! copied. Imports nothing of the program.
+//! copied.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

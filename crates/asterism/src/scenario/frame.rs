@@ -1,5 +1,4 @@
-//! A packet as its fields: written as a frame, read from one, and shown in the words of a scenario. Imports `asterism_packet`
-//! alone.
+//! A packet as its fields: written as a frame, read from one, and shown in the words of a scenario.
 
 use core::fmt::{self, Display};
 use core::net::IpAddr;

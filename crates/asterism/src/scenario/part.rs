@@ -1,4 +1,4 @@
-//! The ends of a packet as a step describes them: addresses and ports that are exact, in a row, open, or named. Imports `words.rs`.
+//! The ends of a packet as a step describes them: addresses and ports that are exact, in a row, open, or named.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
-//! A packet as a step describes it: exact or in a row to be sent, with gaps and names to be expected. Imports `words.rs`, `part.rs`
-//! and `frame.rs`.
+//! A packet as a step describes it: exact or in a row to be sent, with gaps and names to be expected.
 
 use core::net::IpAddr;
 

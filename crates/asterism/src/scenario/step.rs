@@ -1,5 +1,4 @@
-//! The steps of a scenario: one line each, read with every mistake at once. Imports `words.rs` and `pattern.rs`; what steps do is in
-//! `world.rs` and `hosts.rs`.
+//! The steps of a scenario: one line each, read with every mistake at once. What steps do is in `world.rs` and `hosts.rs`.
 
 use core::net::SocketAddrV4;
 use core::ops::Range;

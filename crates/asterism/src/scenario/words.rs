@@ -1,4 +1,4 @@
-//! A line of a scenario in words: what blanks separate, text in quotes, and a comment behind `#`. Imports diagnostics alone.
+//! A line of a scenario in words: what blanks separate, text in quotes, and a comment behind `#`.
 
 use core::ops::Range;
 use core::time::Duration;

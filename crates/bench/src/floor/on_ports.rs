@@ -1,6 +1,5 @@
-//! The hand-written NAT between ports: the loop around it that takes bursts from two ports and gives each packet to the
-//! one it leaves by. Imports the product's frames and ports, so that both loops move the same handles from and to the
-//! same places; nothing else of the product.
+//! The hand-written NAT between ports: the loop around it that takes bursts from two ports and gives each packet to the one it
+//! leaves by.
 
 use asterism_engine::frame::{BURST, Burst, FramePool};
 use asterism_engine::port::Port;

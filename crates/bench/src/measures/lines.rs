@@ -302,7 +302,7 @@ const TRANSLATION: &[Source] = &[
         "translation/src/",
         "exempt/destination.rs",
         Beyond,
-        ["all", "check", "write"]
+        ["all", "check_exempt", "write"]
     ),
     source!("translation/src/", "paths.rs", Path),
 ];

@@ -1,7 +1,7 @@
 //! A TAP interface: the kernel's own network stack, or a virtual machine, as the other side (`Documentation/networking/tuntap.rst`).
 //!
 //! Packets go one system call each. With offload headers on, the kernel hands over TCP of up to 64 KiB without checksums, and
-//! takes such. Imports `frame`, `interface`, `offload`, `statistics`, `system`.
+//! takes such.
 
 use super::af_packet::Failure;
 use super::interface::{Attachment, DeviceCounters, Interface, LinkState, Refused, patiently};

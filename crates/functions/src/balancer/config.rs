@@ -1,5 +1,4 @@
-//! How a balancer is set up, and what is wrong with a set-up, all of it at once. Imports `asterism_function`, the words for links of
-//! `asterism_forwarding` and those for services of `asterism_balancing`.
+//! How a balancer is set up, and what is wrong with a set-up, all of it at once.
 //!
 //! Plain values: reading them from a file is the binary's work.
 

@@ -1,4 +1,4 @@
-//! What a balancer measures, for programs that collect metrics. Imports `asterism_function` and what lies beside it.
+//! What a balancer measures, for programs that collect metrics.
 
 use asterism_function::{Endpoint, OwnMetric, Single};
 

@@ -1,5 +1,5 @@
-//! All packets of the transport layer that are not an edit: new flows, the first and last segments of known ones, modes
-//! other than translation. Imports `asterism_balancing`, `asterism_forwarding`, `asterism_function` and what lies beside it.
+//! All packets of the transport layer that are not an edit: new flows, the first and last segments of known ones, modes other
+//! than translation.
 
 use asterism_balancing::{Fate, Known, Pool, opens};
 use asterism_forwarding::{Progress, Report, Segment, Side, is_host};

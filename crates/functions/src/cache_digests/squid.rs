@@ -2,7 +2,7 @@
 //!
 //! "Cache Digest specification - version 5" (Hamilton, Rousskov, Wessels 1998) and what Squid 5.7 sends: 128 bytes of header,
 //! numbers with the highest byte first, then the filter's bits, the lowest bit of each byte first. An object's key is the MD5
-//! of a byte for the method and the URL; its four words are four hash functions. Imports `refusal`.
+//! of a byte for the method and the URL; its four words are four hash functions.
 
 use asterism_function::Wire;
 use md5::{Digest, Md5};

@@ -1,5 +1,5 @@
-//! What an operator chooses for a firewall. Imports `asterism_tracking`, `rules`. Plain values: reading them from a file is the
-//! binary's work, but for the rules, which `text` reads.
+//! What an operator chooses for a firewall. Plain values: reading them from a file is the binary's work, but for the rules,
+//! which `text` reads.
 
 use asterism_function::Tick;
 use asterism_tracking::{IdleTimes, Tracker};

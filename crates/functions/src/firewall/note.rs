@@ -1,4 +1,4 @@
-//! What a firewall writes beside flows: blocked sources and noted events. Imports `rules`.
+//! What a firewall writes beside flows: blocked sources and noted events.
 
 use asterism_function::notice::{End, Notice, Outcome};
 use asterism_function::{Host, Key, OwnEvent, Tick, Value, Vlan, Wire};

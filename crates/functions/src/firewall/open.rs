@@ -1,5 +1,4 @@
-//! New flows by the rules, what is noted of them, and who is blocked manually. Imports `mod.rs`'s state and function, and what lies
-//! beside it.
+//! New flows by the rules, what is noted of them, and who is blocked manually.
 
 use asterism_blocking::manual;
 use asterism_function::{Act, Ask, Entry, Host, Late, Reason, Tally, Verdict};

@@ -1,5 +1,4 @@
-//! Answers to flows that a rule rejects, within a bound a second for each link, as a router's errors. Imports `asterism_forwarding`
-//! (that bound), `mod.rs`'s state, `metrics.rs`.
+//! Answers to flows that a rule rejects, within a bound a second for each link, as a router's errors.
 
 use asterism_forwarding::OneMore;
 use asterism_function::{Act, Ask, Late, PortNumber, Tally, build};

@@ -1,4 +1,4 @@
-//! Rules, compiled so that a new flow costs the same however many there are. Imports `asterism_function`.
+//! Rules, compiled so that a new flow costs the same however many there are.
 //!
 //! Every rule is a range or several in each of five dimensions: source and destination address, source and destination
 //! port, and protocol with link. Along a dimension the ends of all ranges cut the line into intervals; each interval has the

@@ -1,4 +1,4 @@
-//! What a limiter measures, for programs that collect metrics. Imports `mod.rs`'s state.
+//! What a limiter measures, for programs that collect metrics.
 
 use asterism_function::OwnMetric;
 

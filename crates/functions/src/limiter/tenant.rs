@@ -1,4 +1,4 @@
-//! Whose a packet is: tenants are lists of networks. Imports flows; knows no state.
+//! Whose a packet is: tenants are lists of networks. Knows no state.
 
 use asterism_function::objects::hash;
 use asterism_function::{Host, IpPrefix};

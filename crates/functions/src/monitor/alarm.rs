@@ -1,4 +1,4 @@
-//! Hosts whose degree in the dispersion graph is too high. Imports `host`.
+//! Hosts whose degree in the dispersion graph is too high.
 
 use asterism_function::notice::{End, Notice};
 use asterism_function::{Ask, Entry, Host, Key, Late, OwnEvent, Tick, Value, Wire};

@@ -1,4 +1,4 @@
-//! What an operator chooses of the monitor. Imports nothing but times.
+//! What an operator chooses of the monitor.
 
 use asterism_function::Tick;
 

@@ -1,4 +1,4 @@
-//! Flows as keys: one direction of a conversation, over either IP version. Imports `host`.
+//! Flows as keys: one direction of a conversation, over either IP version.
 
 use asterism_function::objects::hash;
 use asterism_function::{Host, Key, Packet, Protocol, Transport, Wire};

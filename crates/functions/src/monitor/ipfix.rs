@@ -1,5 +1,5 @@
-//! Flow records as messages of IPFIX (RFC 7011, information elements of RFC 7012) or NetFlow version 9. For the control plane: encodes, sends nothing.
-//! Imports `ipfix`.
+//! Flow records as messages of IPFIX (RFC 7011, information elements of RFC 7012) or NetFlow version 9. For the control plane:
+//! encodes, sends nothing.
 
 use core::net::IpAddr;
 

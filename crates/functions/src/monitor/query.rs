@@ -1,6 +1,6 @@
 //! What a monitor knows, asked to anyone who looks: records in the words of its `report`, for the control plane.
 //!
-//! Every instance holds what all counted, so any of them can be asked. Imports `mod.rs`'s state, `alarm`, `flow`, `host`, `records`.
+//! Every instance holds what all counted, so any of them can be asked.
 
 use asterism_function::notice;
 use asterism_function::{HeavyPlace, Host, Tick, TopK, Wire, Writer};

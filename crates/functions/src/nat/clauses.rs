@@ -1,4 +1,4 @@
-//! Which clause of which RFC the NAT meets, and how: one table for tests and documentation. Imports nothing.
+//! Which clause of which RFC the NAT meets, and how: one table for tests and documentation.
 
 /// How far a clause is met.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

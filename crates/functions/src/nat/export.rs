@@ -1,5 +1,5 @@
-//! What a NAT logs as messages of IPFIX or NetFlow version 9: the events of RFC 8158. For the control plane: encodes, sends nothing. Imports `asterism_translation`,
-//! `ipfix`.
+//! What a NAT logs as messages of IPFIX or NetFlow version 9: the events of RFC 8158. For the control plane: encodes, sends
+//! nothing.
 
 use crate::ipfix::{Export, Messages, Template};
 use asterism_translation::{NatEvent, NatEventKind};

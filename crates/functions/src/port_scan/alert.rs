@@ -1,5 +1,4 @@
-//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `mod.rs`'s state and
-//! function, `asterism_detection` and `asterism_blocking`.
+//! What all instances know of the scans found, the sources blocked and the ports watched.
 
 use asterism_function::notice::{End, Notice, Outcome};
 use asterism_function::{

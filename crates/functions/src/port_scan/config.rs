@@ -1,4 +1,4 @@
-//! What an operator chooses. Imports `asterism_detection`.
+//! What an operator chooses.
 
 use asterism_detection::sources::IPV6_PREFIX;
 use asterism_detection::{FloodPolicy, Thresholds, VolumePolicy};

@@ -1,4 +1,4 @@
-//! What comes of what a packet teaches: alerts and blocks. Imports `mod.rs`'s state and function, `alert`.
+//! What comes of what a packet teaches: alerts and blocks.
 //!
 //! Off the path of quiet flows: only packets come here that may add to a history.
 

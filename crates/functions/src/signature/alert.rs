@@ -1,4 +1,4 @@
-//! What all instances know of the signatures found, and of who is blocked. Imports `mod.rs`'s state and function, `flow`, `blocked`, `manual`.
+//! What all instances know of the signatures found, and of who is blocked.
 
 use asterism_function::notice::End;
 use asterism_function::objects::hash;

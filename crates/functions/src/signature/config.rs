@@ -1,4 +1,4 @@
-//! What an operator chooses, and what can be wrong with it. Imports times and hashes.
+//! What an operator chooses, and what can be wrong with it.
 
 use asterism_function::Tick;
 use asterism_function::objects::hash;

@@ -1,4 +1,4 @@
-//! Finds signatures in bytes, and pieces of them at the edges of a segment. Imports `config`, `flow`, `pieces`.
+//! Finds signatures in bytes, and pieces of them at the edges of a segment.
 //!
 //! Whole signatures: one automaton over all (Aho and Corasick 1975). Pieces: all ends of all signatures stand in one
 //! sorted list, in which the first that begins with some bytes names these bytes alike on all instances. Of an edge only

@@ -1,4 +1,4 @@
-//! Streams, connections and blocks of a stream as keys. Imports `host`.
+//! Streams, connections and blocks of a stream as keys.
 
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Host, Key, Packet, Protocol, Reader, Wire, Writer, layout};

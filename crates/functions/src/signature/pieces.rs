@@ -1,4 +1,4 @@
-//! What is known of the bytes around the edges of a stream's segments. Imports `asterism_function`.
+//! What is known of the bytes around the edges of a stream's segments.
 //!
 //! A piece says that some bytes of the stream are some bytes of a signature. A set of pieces joins by union; with more
 //! than [`PIECES_MAX`] it is "too many", which absorbs all else. Pieces are never merged with each other: how many

@@ -1,5 +1,4 @@
-//! What a segment adds to the pieces of its stream, and what comes of it: alerts and blocks. Imports `mod.rs`'s state and
-//! function, `finder`, `flow`, `pieces`, `alert`.
+//! What a segment adds to the pieces of its stream, and what comes of it: alerts and blocks.
 //!
 //! Off the path of ordinary segments: only those come here that may be a part of a signature, or lie near one.
 

@@ -1,4 +1,4 @@
-//! The configuration with which `asterism run` makes hosts of the laboratory's nodes. Imports this folder.
+//! The configuration with which `asterism run` makes hosts of the laboratory's nodes.
 
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The kernel as the NAT: for tests of the laboratory itself, and to compare with. Imports `lab`'s neighbours of this folder.
+//! The kernel as the NAT: for tests of the laboratory itself, and to compare with.
 
 use super::{INSIDE, NatLab, OUTSIDE, TRANSLATED};
 use crate::error::LabError;

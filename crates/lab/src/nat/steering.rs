@@ -1,4 +1,4 @@
-//! The routers of the laboratory under the orchestrator's steering. Imports `error` and this folder.
+//! The routers of the laboratory under the orchestrator's steering.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

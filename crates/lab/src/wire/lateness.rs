@@ -1,5 +1,4 @@
 //! How late a link was itself: microseconds between when a frame was due and when it was handed to the kernel.
-//! Imports nothing of the crate but `error`.
 
 use crate::error::LabError;
 

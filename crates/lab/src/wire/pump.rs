@@ -1,4 +1,4 @@
-//! The thread of a wire: frames in, frames out when they are due. Imports `clock` and this folder.
+//! The thread of a wire: frames in, frames out when they are due.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! Which frame leaves when, and by which port: no I/O, no clock. Imports `link` of the engine.
+//! Which frame leaves when, and by which port: no I/O, no clock.
 //!
 //! Every ordered pair of ports is a path with a link of its own. A frame goes to the port behind which its destination was
 //! heard, else to all others; each copy meets its own path's fate.

@@ -1,5 +1,5 @@
 //! Raw frames of one interface: a TPACKET_V2 receive ring and batched sends, both with the kernel's meta-data
-//! (`PACKET_VNET_HDR`), so that frames without checksum and of 64 KiB pass as they are. Imports the standard library.
+//! (`PACKET_VNET_HDR`), so that frames without checksum and of 64 KiB pass as they are.
 //!
 //! Sources: packet(7), linux/if_packet.h, Documentation/networking/packet_mmap.rst.
 

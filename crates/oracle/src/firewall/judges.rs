@@ -1,4 +1,4 @@
-//! Linux and our firewall side by side. Imports `linux`, `rules`, `asterism_functions`.
+//! Linux and our firewall side by side.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Captures as packets of two links. Imports `asterism_engine` for reading them.
+//! Captures as packets of two links.
 
 use std::path::{Path, PathBuf};
 

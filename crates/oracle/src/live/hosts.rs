@@ -1,4 +1,4 @@
-//! The hosts on both sides of the box, and what a script can have them say. Imports `network`, `wire`.
+//! The hosts on both sides of the box, and what a script can have them say.
 
 use core::net::Ipv4Addr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A Linux NAT in a node of a laboratory, and the ends of its two links in another. Imports `socket`, `hosts`.
+//! A Linux NAT in a node of a laboratory, and the ends of its two links in another.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A raw packet socket on one interface. Imports `libc`.
+//! A raw packet socket on one interface.
 
 use std::ffi::CString;
 use std::io;

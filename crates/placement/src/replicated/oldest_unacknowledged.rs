@@ -1,4 +1,4 @@
-//! Since when a member owes an echo. Imports nothing of this folder.
+//! Since when a member owes an echo.
 
 use core::time::Duration;
 

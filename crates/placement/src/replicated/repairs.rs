@@ -1,6 +1,6 @@
-//! How much may go again at once. While the path is congested, what was lost was lost because a queue overflowed: all of it again
-//! at once would overflow that queue again. So repairs then go a round's bytes at a time, each after the echoes of those before
-//! it. While the path is free nothing is bounded. Imports `coalescing` (the round's bytes), `replicator`.
+//! How much may go again at once. While the path is congested, what was lost was lost because a queue overflowed: all of it
+//! again at once would overflow that queue again. So repairs then go a round's bytes at a time, each after the echoes of those
+//! before it. While the path is free nothing is bounded.
 
 use crate::Time;
 use crate::branch::{Branch, taken};

@@ -47,7 +47,7 @@ const fn has_ports(protocol: Protocol) -> bool {
 }
 
 /// What is wrong with the destinations that are not translated.
-pub(crate) fn check(exempt: &[NatExemption], faults: &mut Faults) {
+pub(crate) fn check_exempt(exempt: &[NatExemption], faults: &mut Faults) {
     const FIELD: &str = "exempt";
     let count = exempt.len();
     if count > EXEMPT_MAX {

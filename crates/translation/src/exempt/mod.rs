@@ -15,7 +15,7 @@ use crate::state::Translates;
 use crate::translator::Translator;
 
 pub use destination::{EXEMPT_MAX, NatExemption};
-pub(crate) use destination::{check, write};
+pub(crate) use destination::{check_exempt, write};
 
 /// The ends of a packet, or of the packet that an ICMP error is about, by the sides of the NAT.
 struct Sides {

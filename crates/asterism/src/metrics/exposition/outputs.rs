@@ -1,4 +1,4 @@
-//! What a host writes beside its packets: records for collectors, logs of ports, lines of alerts. Imports `view`.
+//! What a host writes beside its packets: records for collectors, logs of ports, lines of alerts.
 
 use super::Page;
 use crate::view::View;

@@ -1,4 +1,4 @@
-//! Metrics of the other members and of sites. Imports the page.
+//! Metrics of the other members and of sites.
 
 use asterism_engine::transport::{ChannelSnapshot, PeerFault};
 use asterism_placement::Time;

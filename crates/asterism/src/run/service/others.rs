@@ -1,4 +1,4 @@
-//! What a host knows of the other members, as far as starting and stopping care. Imports the state channel's snapshot.
+//! What a host knows of the other members, as far as starting and stopping care.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Packets with their offload headers through a packet socket: up to 64 KiB each, checksums incomplete, as the interfaces hand
-//! them over. Imports `system`, `offload`.
+//! them over.
 
 use super::ring::{ADDRESS_BYTES, tag};
 use super::{Failure, PortDrop, PortStatistics, header_of};

@@ -1,5 +1,5 @@
 //! The receive ring of a packet socket, TPACKET_V2: each slot is filled by the kernel, read here and given back. Version 3
-//! hands over blocks by a timer of a millisecond, which is no use to a network function. Imports `system`, `offload`.
+//! hands over blocks by a timer of a millisecond, which is no use to a network function.
 
 use super::Failure;
 use crate::frame::{Burst, FramePool};

@@ -1,4 +1,4 @@
-//! A burst sent through a socket, and what becomes of packets that it does not take. Imports `system`.
+//! A burst sent through a socket, and what becomes of packets that it does not take.
 
 use super::bulk::is_link_down;
 use crate::frame::{Burst, Frame, FramePool};

@@ -1,5 +1,5 @@
 //! The memory that an AF_XDP socket shares with the kernel: chunks for packets, and four rings that pass them to and fro
-//! (`Documentation/networking/af_xdp.rst`). Imports `system`.
+//! (`Documentation/networking/af_xdp.rst`).
 
 use crate::port::system::{self, Mapping};
 use std::io;

@@ -1,4 +1,4 @@
-//! Checksums that an interface was to complete, completed in software. Imports `asterism-packet`.
+//! Checksums that an interface was to complete, completed in software.
 
 use super::Offload;
 use asterism_packet::checksum::Sum;

@@ -1,5 +1,5 @@
 //! Segments of one TCP connection that follow each other, merged into one packet for an interface that cuts it again: the
-//! counterpart of `segments`. Only what the cutting gives back byte by byte is merged. Imports `frame`, `asterism-packet`.
+//! counterpart of `segments`. Only what the cutting gives back byte by byte is merged.
 
 use super::checksum::{Place, place, pseudo_sum, write_pseudo_sum};
 use super::{Offload, Segmentation};

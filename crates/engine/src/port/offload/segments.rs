@@ -1,5 +1,5 @@
-//! A long packet cut into segments, as an interface would: each gets the headers, its part of the payload, its lengths,
-//! numbers and checksums (as `net/ipv4/tcp_offload.c` and `udp_offload.c` of Linux do it). Imports `frame`, `asterism-packet`.
+//! A long packet cut into segments, as an interface would: each gets the headers, its part of the payload, its lengths, numbers
+//! and checksums (as `net/ipv4/tcp_offload.c` and `udp_offload.c` of Linux do it).
 
 use super::checksum::{Place, place, write_checksum};
 use super::{Offload, Segmentation};

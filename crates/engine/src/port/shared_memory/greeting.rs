@@ -1,7 +1,7 @@
 //! How two processes come to share memory: over a Unix socket, whose hang-up later tells that the other one ended.
 //!
 //! The one that connects says who it is (32 bytes); the one that listens makes the memory, and answers with its sizes and three
-//! descriptors: the memory, and an event to wake each side. Imports `system`.
+//! descriptors: the memory, and an event to wake each side.
 
 use super::ring::Division;
 use super::{SLOT_BYTES_RANGE, SLOTS_RANGE};

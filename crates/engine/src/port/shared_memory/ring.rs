@@ -1,7 +1,7 @@
 //! Two rings of slots in memory that two processes share, one for each way. Each has one writer and one reader.
 //!
-//! The other process is not trusted: what is read from the memory is read once, checked, and only then used. Its indices
-//! may be wrong in any way and cost it the link; a wrong descriptor costs it the packet. Imports `system`, `offload`.
+//! The other process is not trusted: what is read from the memory is read once, checked, and only then used. Its indices may be
+//! wrong in any way and cost it the link; a wrong descriptor costs it the packet.
 //!
 //! The memory: a page of indices (for each way, a cache line apart: written, read, and whether the reader sleeps), the
 //! descriptors (16 bytes each), the slots. A descriptor is the packet's length (4 bytes), its offload header (10) and 2

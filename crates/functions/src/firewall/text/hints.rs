@@ -1,4 +1,4 @@
-//! Words of other firewalls' languages, and what to write for them here. Imports nothing.
+//! Words of other firewalls' languages, and what to write for them here.
 
 /// What to write for a word at the beginning of a line.
 pub(super) fn beginning(word: &str) -> Option<&'static str> {

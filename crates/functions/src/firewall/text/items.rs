@@ -1,4 +1,4 @@
-//! What a rule file's words say: networks, ports and times, or what to write instead. Imports `flow`.
+//! What a rule file's words say: networks, ports and times, or what to write instead.
 
 use asterism_function::{Host, IpPrefix, IpPrefixError};
 use core::net::Ipv4Addr;

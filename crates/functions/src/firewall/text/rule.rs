@@ -1,4 +1,4 @@
-//! What a rule says behind its action: protocols, links, ends, ports. Imports what `mod.rs` and `items.rs` read.
+//! What a rule says behind its action: protocols, links, ends, ports.
 
 use asterism_function::objects::hash;
 use asterism_function::{Host, Protocol};
