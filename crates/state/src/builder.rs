@@ -5,22 +5,9 @@ use std::rc::Rc;
 
 use crate::context::{Context, Tick, WriteSet, WriteSetTooLong};
 use crate::layout::{Shape, manual};
-use crate::object::{Absence, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings, State};
+use crate::object::{IDLE_CLASSES, OBJECTS_MAX, ObjectSettings, State};
 use crate::pool::{Pool, Space};
-use crate::table::{Row, Table, Value};
-
-/// What a table is built with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TableSettings {
-    pub(crate) logged: bool,
-    pub(crate) audited: bool,
-    pub(crate) late_us: u32,
-    pub(crate) absence: Absence,
-    pub(crate) capacity: u32,
-    /// Entries whose memory is touched at start.
-    pub(crate) expected: u32,
-    pub(crate) idle: [Tick; IDLE_CLASSES],
-}
+use crate::table::{Row, Table, TableSettings, Value};
 
 /// Builds the objects of a state with what the operator chose for each, by name.
 pub struct Builder {

@@ -22,11 +22,10 @@ use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
 use crate::trace::Step;
 use crate::wire::Writer;
 pub use awaited::AWAITED_READS_MAX;
+pub use crate::tick::Tick;
 pub(crate) use write_set::WriteSet;
 pub use write_set::{WRITES_PER_PACKET, WriteSetTooLong};
 
-/// Seconds since the cluster's time base; what idle times are counted in.
-pub type Tick = u32;
 
 /// Bytes of operations that one group may hold, so that a group always fits a datagram; and so what one packet writes at most.
 pub const GROUP_BYTES_MAX: usize = 1_100;

@@ -11,46 +11,18 @@
 //! Of each member it is remembered up to which incarnation it was forgotten: who is heard of once more, in a snapshot that was long on its
 //! way, gets a slot, and what it wrote counts as known to all, as it did before.
 
-use core::cell::{Cell, RefCell};
+mod cycle;
 
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectQuery, State};
 use crate::stamp::{NamedOrigins, Origin, OriginName, Origins};
 
-/// From so many incarnations on an instance looks for those that it can forget: 64 members that were restarted 16 times each. Below it
-/// nothing is looked for.
-pub const FORGETS_FROM: usize = 1_024;
+pub use cycle::FORGETS_FROM;
+pub(crate) use cycle::Forgetting;
+
 /// From so many on it looks again and again, whatever the last cycle left.
 const FORGETS_ALWAYS_FROM: usize = crate::stamp::ORIGINS_MAX / 2;
-
-/// What a context knows of a cycle.
-#[derive(Debug)]
-pub(crate) struct Forgetting {
-    /// A cycle runs: what is looked up is marked.
-    runs: Cell<bool>,
-    /// The slots that something refers to, as far as the cycle got.
-    named: RefCell<NamedOrigins>,
-    /// The slots that may be freed at the end.
-    over: RefCell<NamedOrigins>,
-    /// Where the cycle goes on: (object, place in it).
-    cursor: Cell<(u8, u32)>,
-    /// The next cycle begins at so many incarnations: twice what the last one left, so that what it costs is in proportion to what it
-    /// frees.
-    begins_at: Cell<usize>,
-}
-
-impl Default for Forgetting {
-    fn default() -> Self {
-        Self {
-            runs: Cell::new(false),
-            named: RefCell::default(),
-            over: RefCell::default(),
-            cursor: Cell::new((0, 0)),
-            begins_at: Cell::new(FORGETS_FROM),
-        }
-    }
-}
 
 /// [`Object::origins_named`] as a look.
 struct NameOrigins<'a> {

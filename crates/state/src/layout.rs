@@ -1,10 +1,11 @@
-//! What two hosts must have alike for one to read what the other writes, as numbers: how values are written, and how a state's
-//! objects are made.
+//! What two hosts must have alike for one to read what the other writes, as numbers: how values are written.
+//! `shape.rs` adds up what a whole state is made of.
 //!
 //! Numbers, and neither names of types nor the compiler's: they are the same in all builds of one version.
 
 use crate::hash;
-use crate::object::ObjectSettings;
+
+pub use crate::shape::Shape;
 
 /// The layout of a type that is written manually, under this name; `version` is another one when its bytes are.
 #[must_use]
@@ -66,48 +67,6 @@ pub const fn bytes_of_cases(cases: &[usize]) -> usize {
     most
 }
 
-/// What hosts must have alike of a whole state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
-    /// The objects' names, kinds and layouts, in order: anyone who differs misreads every byte.
-    pub layout: u64,
-    /// That, which of them are shared, and their sizes: anyone who differs has no room for, or no use of, what others write.
-    pub whole: u64,
-}
-
-impl Shape {
-    pub(crate) const EMPTY: Self = Self {
-        layout: 1,
-        whole: 2,
-    };
-
-    /// With an object of a name and a kind, whose operations are written so, and which is made with these numbers. What nobody
-    /// else writes to may be of any size.
-    pub(crate) fn add(
-        &mut self,
-        name: &str,
-        settings: &ObjectSettings,
-        layout: &[u64],
-        made: &[u64],
-    ) {
-        self.layout = hash::word(hash::bytes(name.as_bytes(), of_parts(layout)), self.layout);
-        let made = match settings.logged {
-            true => hash::word(1, of_parts(made)),
-            false => 0,
-        };
-        self.whole = hash::word(made, hash::word(self.layout, self.whole));
-    }
-
-    /// With another number that hosts must have alike however they are made.
-    #[must_use]
-    pub fn and(self, number: u64) -> Self {
-        Self {
-            layout: hash::word(number, self.layout),
-            whole: hash::word(number, self.whole),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,21 +100,5 @@ mod tests {
         apart.sort_unstable();
         apart.dedup();
         assert_eq!(apart.len(), layouts.len());
-    }
-
-    #[test]
-    fn every_build_has_these_numbers() {
-        let mut shape = Shape::EMPTY;
-        let settings = ObjectSettings::REPLICATED;
-        shape.add("sessions", &settings, &[u32::LAYOUT], &[64]);
-        let numbers = [<(u32, [u8; 6])>::LAYOUT, shape.layout, shape.whole];
-        assert_eq!(
-            numbers,
-            [
-                17809382094718132938,
-                13929507393061739158,
-                10720811068002891972
-            ]
-        );
     }
 }

@@ -37,9 +37,11 @@ mod pool;
 mod prefetch_hints;
 mod register;
 mod reservations;
+mod shape;
 mod shown;
 mod stamp;
 mod table;
+mod tick;
 mod trace;
 mod wire;
 

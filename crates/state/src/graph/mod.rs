@@ -14,7 +14,6 @@ use std::rc::Rc;
 
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::builder::TableSettings;
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::counts::ObjectCounts;
 use crate::map::Key;
@@ -23,7 +22,7 @@ use crate::object::{Object, Part, Since};
 use crate::prefetch_hints::PrefetchHints;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::table::{At, Row, Table, TableTally, Vacancy};
+use crate::table::{At, Row, Table, TableSettings, TableTally, Vacancy};
 use crate::wire::{BadBytes, Reader};
 
 use nodes::{Nodes, Side};

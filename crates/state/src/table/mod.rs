@@ -13,6 +13,7 @@ mod merge;
 mod purge;
 mod record;
 mod saved;
+mod settings;
 mod totals;
 
 use core::ops::Range;
@@ -20,7 +21,6 @@ use std::rc::Rc;
 
 use crate::answer::{Late, Nearby};
 use crate::audit::Leaves;
-use crate::builder::TableSettings;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::index::Index;
@@ -35,6 +35,7 @@ pub use entry_end::EntryAge;
 use lanes::Hashes;
 pub use record::{At, Row, Value};
 use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record};
+pub(crate) use settings::TableSettings;
 pub(crate) use totals::Total;
 
 /// Most keys (unique and grouping) of a row.
