@@ -12,8 +12,8 @@ use asterism_engine::link::{LinkConditions, Network, SeededRandom};
 use asterism_engine::port::{Port, PortDrop, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
 use asterism_function::{NetworkFunction, PortNumber};
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 use crate::config;

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use asterism_placement::seal::{ClusterKey, KeyRing};
+use asterism_secure_channel::{ClusterKey, KeyRing};
 use serde::Serialize;
 
 use crate::check;

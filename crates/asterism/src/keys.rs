@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use asterism_engine::hash_seed;
-use asterism_placement::seal::{ClusterKey, KEYS_MAX, KeyRing};
+use asterism_secure_channel::{ClusterKey, KEYS_MAX, KeyRing};
 use clap::Args;
 use serde::Serialize;
 

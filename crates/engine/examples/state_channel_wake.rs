@@ -20,8 +20,8 @@ use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
     Verdict, state,
 };
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 const WRITES: u16 = 400;

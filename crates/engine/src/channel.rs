@@ -17,8 +17,8 @@ use asterism_placement::replicated::audit::{AuditResult, Auditor, StreamFault};
 use asterism_placement::replicated::{
     AcceptedKeys, Destination as ReplicaDestination, Event, Replicator, Standing, SubmitError,
 };
-use asterism_placement::seal::{Event as SealEvent, Refusal, SecureChannel};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
+use asterism_secure_channel::{Event as SealEvent, Refusal, SecureChannel};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use asterism_placement::replicated::audit::Auditor;
 use asterism_placement::replicated::{Config as ReplicaConfig, FRAME_BYTES, Replicator};
-use asterism_placement::seal::{
+use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
+use asterism_secure_channel::{
     ClusterKey, HEADER_BYTES, KeyRing, SecureChannel, SecureConfig, TAG_BYTES, Terms,
 };
-use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_state::{Identity, OBJECTS_MAX, OriginName, Sequencer, Tick};
 
 use crate::channel::StateChannel;

@@ -9,8 +9,8 @@ use asterism_engine::{
 };
 use asterism_function::objects::ObjectSettings;
 use asterism_function::{Late, PortNumber};
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 
 use crate::keeper::{Backlog, Command, Keeper};
 use crate::workload::Workload;

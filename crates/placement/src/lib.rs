@@ -4,13 +4,9 @@
 //! bytes here. Read first: [`replicated`].
 
 pub mod branch;
-mod member;
 pub mod mutant;
 pub mod replicated;
-pub mod seal;
-mod time;
 #[cfg(test)]
 mod vectors;
 
-pub use member::{ClusterId, Epoch, Incarnation, MemberId};
-pub use time::Time;
+pub use asterism_secure_channel::{ClusterId, Epoch, Incarnation, MemberId, Time};

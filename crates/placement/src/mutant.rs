@@ -66,10 +66,6 @@ asterism_mutant::planted! {
     JoinsOutOfOrder,
     /// A joining member's snapshot is cut before all members keep the updates that follow.
     CutBeforeConfirmed,
-    /// A later epoch in a peer's header is ignored (a restored snapshot serves in the epoch in which it was saved).
-    LaterEpochIgnored,
-    /// Hosts with different lists of members admit each other (each assigns ports by its own list: one port for two flows).
-    TermsNotCompared,
     /// A joining member is ready once it has its snapshot, which contains parts of some groups (a session without its port: a
     /// copy of no single moment, as without the copy on write of a forked process).
     ReadyInMidGroup,
@@ -108,15 +104,6 @@ asterism_mutant::planted! {
     WindowHoldsGroups,
     /// On a congested path repairs wait only for echoes, which do not arrive.
     RepairsStayPaused,
-    /// A host uses the newest wire version that it understands, whatever other members understand (a rolling upgrade that splits
-    /// the cluster: old hosts receive nothing from new ones).
-    SpeaksTooEarly,
-    /// Handshakes from any address use the budget of the member that they name (a flood of forged handshakes from one address
-    /// keeps that member out for a minute).
-    OneBudgetForAll,
-    /// With a used-up budget no source is asked to prove its address (an attacker that forges a member's address keeps the member
-    /// out).
-    CookieUnasked,
     /// A relay's acknowledgement counts for every member of its site (RULES 26: an acknowledgement is the end member's).
     RelayVouches,
     /// A dead relay stays its site's relay, and no member bypasses it.

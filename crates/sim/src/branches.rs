@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use asterism_engine::Cluster;
-use asterism_placement::seal::Refusal;
+use asterism_secure_channel::Refusal;
 
 use crate::exercise::Exercise;
 

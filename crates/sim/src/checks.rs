@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use asterism_engine::{BACKLOG_BYTES_MAX, Cluster, Instance, PARKED_MAX};
-use asterism_placement::seal::Refusal;
 use asterism_placement::{MemberId, Time};
+use asterism_secure_channel::Refusal;
 
 use asterism_state::audit::{LEAVES, Leaf};
 use asterism_state::{ReadLeaves, State};

@@ -150,7 +150,7 @@ fn mutants(words: &[&str], json: bool) -> ExitCode {
                 String::new()
             };
             println!(
-                "{:<10} {:<28} {killed}{share}  [{}]",
+                "{:<14} {:<28} {killed}{share}  [{}]",
                 verdict.layer, verdict.name, verdict.complaint
             );
         }

@@ -7,6 +7,7 @@ use asterism_detection::mutant as detection;
 use asterism_engine::mutant as engine;
 use asterism_functions::mutant as functions;
 use asterism_placement::mutant as placement;
+use asterism_secure_channel::mutant as secure_channel;
 use asterism_state::mutant as state;
 use asterism_tracking::mutant as tracking;
 use asterism_translation::mutant as translation;
@@ -23,6 +24,8 @@ pub use known_seeds::KNOWN_SEEDS;
 /// A planted bug of some layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
+    /// Of the secure channel.
+    SecureChannel(secure_channel::Mutant),
     /// Of the placement's protocol.
     Placement(placement::Mutant),
     /// Of the state objects.
@@ -58,19 +61,24 @@ pub struct Verdict {
     pub of: u64,
 }
 
+/// Planted bugs of the secure channel that need a forged handshake, a snapshot of a disk, or another configuration: its tests find them
+/// (`crates/secure-channel/src/tests`, `crates/secure-channel/tests/suite/floods`).
+const IN_THE_SECURE_CHANNEL: [secure_channel::Mutant; 4] = [
+    secure_channel::Mutant::LaterEpochIgnored,
+    secure_channel::Mutant::TermsNotCompared,
+    secure_channel::Mutant::OneBudgetForAll,
+    secure_channel::Mutant::CookieUnasked,
+];
+
 /// Planted bugs that need many deaths in a row, one word lost at one moment, an epoch with a longer number, or dates that differ, and two
-/// that only cost time: the tests of the protocol core find them (`crates/placement/tests/suite/membership`, where members die by the dozen,
-/// `.../replicated`, and `.../floods` those of forged handshakes), and two of admission, which need a snapshot of a disk or another
-/// configuration (`placement/src/seal/tests`). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/suite/sites/mod.rs`).
-const IN_THE_CORE: [placement::Mutant; 26] = [
+/// that only cost time: the tests of the protocol core find them (`crates/placement/tests/suite/membership`, where members die by the
+/// dozen, and `.../replicated`). Those of relays that only cost time or bytes the tests of sites find
+/// (`crates/engine/tests/suite/sites/mod.rs`).
+const IN_THE_CORE: [placement::Mutant; 22] = [
     placement::Mutant::TimeNotTakenOver,
     placement::Mutant::TimesApartAccepted,
     placement::Mutant::TimeNeverForward,
-    placement::Mutant::LaterEpochIgnored,
-    placement::Mutant::TermsNotCompared,
     placement::Mutant::JoinsOutOfOrder,
-    placement::Mutant::OneBudgetForAll,
-    placement::Mutant::CookieUnasked,
     placement::Mutant::OldHoldingsCount,
     placement::Mutant::JoinedSnapshotForgotten,
     placement::Mutant::OwedSnapshotForgotten,
@@ -147,7 +155,8 @@ const OF_INHERITANCES: [state::Mutant; 12] = [
 ];
 
 impl Planted {
-    /// All that there are, but for [`IN_THE_CORE`], [`IN_THE_STATE`], [`OF_WAKING`] and [`OF_PARKING`].
+    /// All that there are, but for those that tests of one crate find: [`IN_THE_SECURE_CHANNEL`], [`IN_THE_CORE`], [`IN_THE_STATE`],
+    /// [`OF_WAKING`] and [`OF_PARKING`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
@@ -165,12 +174,16 @@ impl Planted {
         let balancing = balancing::Mutant::ALL.into_iter().map(Planted::Balancing);
         let detection = detection::Mutant::ALL.into_iter().map(Planted::Detection);
         let functions = functions::Mutant::ALL.into_iter().map(Planted::Functions);
-        let below = placement.chain(state).chain(engine);
-        let rooms = tracking
+        let secure_channel = secure_channel::Mutant::ALL.into_iter();
+        let secure_channel =
+            secure_channel.filter(|planted| !IN_THE_SECURE_CHANNEL.contains(planted));
+        let secure_channel = secure_channel.map(Planted::SecureChannel);
+        let below = secure_channel.chain(placement).chain(state).chain(engine);
+        let libraries = tracking
             .chain(translation)
             .chain(balancing)
             .chain(detection);
-        below.chain(rooms).chain(functions).collect()
+        below.chain(libraries).chain(functions).collect()
     }
 
     /// The seeds that may find it, in the order in which they are tried.
@@ -186,6 +199,7 @@ impl Planted {
 
     fn name(self) -> String {
         match self {
+            Planted::SecureChannel(mutant) => format!("{mutant:?}"),
             Planted::Placement(mutant) => format!("{mutant:?}"),
             Planted::State(mutant) => format!("{mutant:?}"),
             Planted::Engine(mutant) => format!("{mutant:?}"),
@@ -199,6 +213,7 @@ impl Planted {
 
     fn layer(self) -> &'static str {
         match self {
+            Planted::SecureChannel(_) => "secure-channel",
             Planted::Placement(_) => "placement",
             Planted::State(_) => "state",
             Planted::Engine(_) => "engine",
@@ -224,7 +239,7 @@ impl Planted {
     /// Whether seeds of network functions are to find it, and not those of clusters.
     fn is_of_functions(self) -> bool {
         match self {
-            Planted::Placement(_) => false,
+            Planted::SecureChannel(_) | Planted::Placement(_) => false,
             Planted::State(mutant) => OF_BUCKETS.contains(&mutant),
             Planted::Engine(mutant) => OF_FUNCTIONS.contains(&mutant),
             Planted::Tracking(_)
@@ -238,6 +253,7 @@ impl Planted {
     fn select(self) {
         clear();
         match self {
+            Planted::SecureChannel(mutant) => secure_channel::select(Some(mutant)),
             Planted::Placement(mutant) => placement::select(Some(mutant)),
             Planted::State(mutant) => state::select(Some(mutant)),
             Planted::Engine(mutant) => engine::select(Some(mutant)),
@@ -251,6 +267,7 @@ impl Planted {
 }
 
 fn clear() {
+    secure_channel::select(None);
     placement::select(None);
     state::select(None);
     engine::select(None);

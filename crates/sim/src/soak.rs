@@ -18,8 +18,8 @@ use asterism_function::{
     Ask, Builder, Counters, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict,
     Wire, build, state,
 };
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::{ObjectSettings, hash};
 
 use crate::report::Failure;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use asterism_engine::Member;
 use asterism_placement::replicated::{Refused, Roster, WIRE_VERSION, WIRE_VERSION_TRIAL};
-use asterism_placement::seal::Refusal;
 use asterism_placement::{Epoch, Incarnation, MemberId};
+use asterism_secure_channel::Refusal;
 
 use crate::exercise::Exercise;
 use crate::rebirth::{LIVES, ROUNDS, become_equal, hand_out, known_to, pass, spend};

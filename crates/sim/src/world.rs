@@ -9,8 +9,8 @@ use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, Instance, host};
 use asterism_function::Tick;
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::{Absence, ObjectSettings, State};
 
 use crate::audits;

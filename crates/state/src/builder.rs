@@ -402,6 +402,7 @@ mod tests {
     use super::*;
     use crate::context::{Identity, Sequencer};
     use crate::layout::Shape;
+    use crate::object::Absence;
 
     fn shape(settings: ObjectSettings, build: impl Fn(&Builder)) -> Shape {
         let sequencer = Sequencer::Own(Cell::new(0));

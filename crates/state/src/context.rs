@@ -19,13 +19,12 @@ use crate::leases::Leasing;
 use crate::mutant::{self, Mutant};
 use crate::prefetch_hints::PrefetchHints;
 use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
+pub use crate::tick::Tick;
 use crate::trace::Step;
 use crate::wire::Writer;
 pub use awaited::AWAITED_READS_MAX;
-pub use crate::tick::Tick;
 pub(crate) use write_set::WriteSet;
 pub use write_set::{WRITES_PER_PACKET, WriteSetTooLong};
-
 
 /// Bytes of operations that one group may hold, so that a group always fits a datagram; and so what one packet writes at most.
 pub const GROUP_BYTES_MAX: usize = 1_100;

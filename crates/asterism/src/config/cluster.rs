@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use asterism_engine::HostConfig;
 use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, SiteId, SitesConfig};
-use asterism_placement::seal::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
+use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
 
 use super::Purpose;
 use super::diagnostic::{Diagnostic, Report};

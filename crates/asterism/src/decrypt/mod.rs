@@ -1,7 +1,7 @@
 //! `asterism decrypt`: opens the sealed datagrams of a capture, for the Wireshark dissector in `tools/wireshark`.
 //!
 //! Every packet is written as it was read, except that in an opened datagram the text replaces the ciphertext and
-//! [`OPENED_MARK`](asterism_placement::seal::OPENED_MARK) replaces the tag: lengths, addresses and times stay. The capture is
+//! [`OPENED_MARK`](asterism_secure_channel::OPENED_MARK) replaces the tag: lengths, addresses and times stay. The capture is
 //! read twice, so that datagrams before a session's first handshake open too. `frame.rs` finds datagrams in frames;
 //! `report.rs` counts the results.
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use asterism_engine::port::{CaptureError, CaptureReader, CaptureWriter};
 use asterism_placement::replicated::Frame;
-use asterism_placement::seal::RecordedOpener;
+use asterism_secure_channel::RecordedOpener;
 
 use crate::command_line::End;
 use crate::key_file;

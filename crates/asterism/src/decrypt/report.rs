@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use asterism_placement::seal::{Header, Recorded, Unopened};
+use asterism_secure_channel::{Header, Recorded, Unopened};
 use serde::Serialize;
 
 use crate::output::Schema;

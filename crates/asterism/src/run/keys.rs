@@ -2,7 +2,7 @@
 
 use asterism_engine::hash_seed;
 use asterism_placement::Time;
-use asterism_placement::seal::KeyRing;
+use asterism_secure_channel::KeyRing;
 
 use super::Prepared;
 use super::event_log::Event;

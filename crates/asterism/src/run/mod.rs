@@ -41,7 +41,7 @@ pub mod worker;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asterism_placement::seal::{ClusterKey, KeyRing};
+use asterism_secure_channel::{ClusterKey, KeyRing};
 use clap::Args;
 
 use crate::command_line::End;

@@ -3,7 +3,7 @@
 use asterism_engine::ChannelEvent;
 use asterism_engine::transport::{Notice, PeerFault, TransportEvent};
 use asterism_placement::MemberId;
-use asterism_placement::seal::Event as SealEvent;
+use asterism_secure_channel::Event as SealEvent;
 
 use super::event_log::Event;
 use crate::config::Cluster;

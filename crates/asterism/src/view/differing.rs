@@ -1,6 +1,6 @@
 //! The settings that two hosts must share but have with different values.
 
-use asterism_placement::seal::Terms;
+use asterism_secure_channel::Terms;
 
 use super::documents::DifferingSetting;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use asterism_placement::seal::Versions;
+use asterism_secure_channel::Versions;
 use serde::{Deserialize, Serialize};
 
 use super::{HealthDocument, StageDocument};

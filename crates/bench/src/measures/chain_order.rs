@@ -18,8 +18,8 @@ use asterism_engine::{Cluster, HostConfig, Instance, InstanceParts, host};
 use asterism_function::chain::Chain;
 use asterism_function::{Endpoint, IcmpKind, Packet, PortNumber, Reason};
 use asterism_functions::nat::NatState;
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 
 use chains::Row;
 use sides::Sides;

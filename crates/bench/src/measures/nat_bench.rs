@@ -11,8 +11,8 @@ use asterism_engine::port::{Port, PortError, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, InstanceParts, host};
 use asterism_function::{Endpoint, Flow4, MacAddress, PortNumber, Protocol, TcpFlags};
 use asterism_functions::nat::{BY_INSIDE, Interface, Nat, NatConfig, Prefix, Route, Side};
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::{Absence, ObjectSettings};
 
 use crate::contract::Failure;

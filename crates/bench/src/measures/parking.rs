@@ -16,8 +16,8 @@ use asterism_engine::{Cluster, HostConfig, Instance, host};
 use asterism_function::{
     Ask, Builder, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Verdict, build, state,
 };
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 use super::{Context, Measure};

@@ -7,8 +7,8 @@ use asterism_engine::frame::FramePool;
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{HostConfig, Instance, StateChannel, host};
 use asterism_functions::pass_through::{Access, PassThrough};
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 use super::{Context, Measure};

@@ -22,8 +22,8 @@ use asterism_function::{
     Ask, Builder, CountMin, Counter, Counters, CountingBloom, Flow4Key, Late, NetworkFunction,
     Packet, PortNumber, Reason, Verdict, state,
 };
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 use super::{Context, Measure};

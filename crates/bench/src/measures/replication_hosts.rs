@@ -11,8 +11,8 @@ use asterism_engine::port::{Port, PortStatistics};
 use asterism_engine::ring::{ByteRing, RingReader, RingWriter};
 use asterism_engine::{Destination, HostConfig, Instance, StateChannel, host};
 use asterism_function::NetworkFunction;
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 use crate::contract::Failure;

@@ -15,8 +15,8 @@ use asterism_engine::{Cluster, HostConfig, host};
 use asterism_function::{
     Ask, Builder, Late, NetworkFunction, PortNumber, Register, Value, Verdict, Wire, state,
 };
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 use super::{Context, Measure};

@@ -1,13 +1,13 @@
 //! The keys of a state channel: taken up while it runs, and asked to the other members.
 
 use asterism_placement::replicated::{AcceptedKey, AcceptedKeys};
-use asterism_placement::seal::KeyRing;
+use asterism_secure_channel::KeyRing;
 
 use super::StateChannel;
 
 impl StateChannel {
     /// Accepts the ring's keys from the next datagram on and no others, and seals under the one that it names; see
-    /// [`SecureChannel::set_keys`](asterism_placement::seal::SecureChannel::set_keys). Anyone who calls it has seen that the hash seed is the same.
+    /// [`SecureChannel::set_keys`](asterism_secure_channel::SecureChannel::set_keys). Anyone who calls it has seen that the hash seed is the same.
     pub fn set_keys(&mut self, keys: &KeyRing) {
         self.secure.set_keys(keys);
         self.announce_keys();

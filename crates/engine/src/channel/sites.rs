@@ -5,10 +5,10 @@ use asterism_placement::replicated::{
     Destination as ReplicaDestination, FRAME_BYTES, Frame, FrameKind, Relay, RelayTally,
     Replicator, SiteState,
 };
-use asterism_placement::seal::{
+use asterism_placement::{MemberId, Time, mutant as placed};
+use asterism_secure_channel::{
     Destination as SealDestination, Header, OVERHEAD_BYTES, RELAYED_SOURCES_FROM, Refusal,
 };
-use asterism_placement::{MemberId, Time, mutant as placed};
 
 use super::{Destination, StateChannel};
 

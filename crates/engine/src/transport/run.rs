@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use asterism_placement::replicated::{InstallError, Roster};
-use asterism_placement::seal::KeyRing;
 use asterism_placement::{Epoch, MemberId, Time};
+use asterism_secure_channel::KeyRing;
 
 use super::config::{RunConfig, RunMode, TransportError, UdpConfig};
 use super::kernel;

@@ -10,8 +10,8 @@ use asterism_placement::replicated::{
     AcceptedKeys, Counters, Ended, Lag, LogCapacity, MemberProgress, RelayTally, SiteId, SiteState,
     Standing, Window,
 };
-use asterism_placement::seal::{RefusalCounts, Terms, Versions, WithoutKey};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
+use asterism_secure_channel::{RefusalCounts, Terms, Versions, WithoutKey};
 
 use super::statistics::{PeerTraffic, TransportState, TransportStatistics};
 use super::udp::UdpTransport;

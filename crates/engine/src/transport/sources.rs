@@ -11,7 +11,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 
-use asterism_placement::seal::{RELAYED_SOURCES_FROM, STRANGER_SOURCES_FROM};
+use asterism_secure_channel::{RELAYED_SOURCES_FROM, STRANGER_SOURCES_FROM};
 
 /// Addresses of strangers that are remembered for an answer.
 pub const STRANGERS_MAX: usize = 1_024;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use asterism_placement::replicated::{Lacking, Standing};
-use asterism_placement::seal::{OVERHEAD_BYTES, Refusal};
 use asterism_placement::{MemberId, Time};
+use asterism_secure_channel::{OVERHEAD_BYTES, Refusal};
 
 use super::udp::UdpTransport;
 use crate::channel::StateChannel;

@@ -12,8 +12,8 @@ use asterism_function::{
     Verdict, state,
 };
 use asterism_placement::replicated::audit::LEAVES;
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::audit::LeafSet;
 use asterism_state::{ObjectSettings, OriginName, Wire, Writer};
 

@@ -13,8 +13,8 @@ use asterism_function::{
     Verdict, Wire, build, state,
 };
 use asterism_placement::replicated::Roster;
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 /// Keeps much for each source.

@@ -12,8 +12,8 @@ use asterism_function::{
     Ask, Bloom, Builder, Counter, Late, NetworkFunction, PortNumber, Reason, Verdict, build, state,
 };
 use asterism_placement::replicated::Roster;
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 /// Remembers who sent.

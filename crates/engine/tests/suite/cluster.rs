@@ -11,8 +11,8 @@ use asterism_function::{
     Ask, Builder, CountMin, Counter, Counters, Endpoint, Late, Map, NetworkFunction, Packet,
     PortNumber, Protocol, Reason, Spending, TokenBucket, TokenRate, Verdict, state,
 };
-use asterism_placement::seal::{ClusterKey, KeyRing};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::{ClusterKey, KeyRing};
 use asterism_state::ObjectSettings;
 
 /// Counts packets by source, exactly and in a sketch, and remembers each source's last destination.

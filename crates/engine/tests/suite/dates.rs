@@ -12,8 +12,8 @@ use asterism_function::{
     Verdict, build, state,
 };
 use asterism_placement::replicated::Roster;
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 /// Seconds after which an unused session ends; a quarter of it and a second are the grace.

@@ -14,8 +14,8 @@ use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason, Value,
     Verdict, Wire, build, state,
 };
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::{Absence, ObjectSettings};
 
 /// Remembers sources that came in by port 0, and lets through by port 1 only packets to those.

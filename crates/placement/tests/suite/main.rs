@@ -1,6 +1,5 @@
 //! All tests of this crate from outside, in one program: each further one costs seconds of linking.
 
-mod floods;
 mod membership;
 mod random;
 mod replicated;

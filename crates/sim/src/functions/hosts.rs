@@ -11,8 +11,8 @@ use asterism_engine::port::{Port, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_placement::replicated::Roster;
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::{Absence, ObjectSettings, hash};
 
 use super::plan::Plan;

@@ -10,8 +10,8 @@ use asterism_engine::{Cluster, HostConfig, host};
 use asterism_function::build::{self, Header4, Segment};
 use asterism_function::{PortNumber, Reason, TcpFlags};
 use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 const CLIENT: ([u8; 4], u16) = ([10, 0, 0, 5], 40_000);

@@ -18,10 +18,10 @@ use asterism_functions::nat::clauses::{CLAUSES, Status};
 use asterism_placement::replicated::{
     CLUSTER_TIME_APART_MAX, Config, GROUP_BYTES_MAX, MEMBERS_MAX, Refused,
 };
-use asterism_placement::seal::{
+use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
+use asterism_secure_channel::{
     KEYS_MAX, OVERHEAD_BYTES, Refusal, UNKNOWN_KEY_REPORT_INTERVAL_MS, WINDOW_COUNTERS,
 };
-use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_state::{
     AWAITED_READS_MAX, BLOCK_ITEMS, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX as WRITE_SET_BYTES_MAX,
     LANES_MAX, MISSES_PER_PACKET_MAX, OBJECTS_MAX, OPERATION_BYTES_MAX, ObjectCount,
@@ -68,7 +68,7 @@ fn port_drops() -> String {
 }
 
 fn sealed_refusals() -> String {
-    let documented = items("crates/placement/src/seal/refusal.rs", "refusals! {", "}");
+    let documented = items("crates/secure-channel/src/refusal.rs", "refusals! {", "}");
     assert_eq!(documented.len(), Refusal::ALL.len());
     let rows = Refusal::ALL.iter().zip(documented);
     table(

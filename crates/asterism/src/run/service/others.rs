@@ -5,7 +5,7 @@ use std::time::Duration;
 use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::MemberId;
 use asterism_placement::replicated::{Refused, Standing};
-use asterism_placement::seal::Refusal;
+use asterism_secure_channel::Refusal;
 
 use super::Service;
 use crate::run::event_log::Event;

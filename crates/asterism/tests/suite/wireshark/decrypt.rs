@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use asterism::command_line::End;
 use asterism_packet::Packet;
-use asterism_placement::seal::{HEADER_BYTES, OPENED_MARK, OVERHEAD_BYTES};
+use asterism_secure_channel::{HEADER_BYTES, OPENED_MARK, OVERHEAD_BYTES};
 use serde_json::Value;
 
 use crate::validator::validate;

@@ -9,8 +9,8 @@ use asterism::command_line::{self, End};
 use asterism_engine::port::{CaptureReader, CaptureWriter};
 use asterism_packet::build::{self, Header4};
 use asterism_packet::checksum::Sum;
-use asterism_placement::seal::{ClusterKey, KeyRing, Salt, Sealer, Session};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
+use asterism_secure_channel::{ClusterKey, KeyRing, Salt, Sealer, Session};
 
 use crate::wireshark::vectors::{self, Vector, hex, named};
 

@@ -12,8 +12,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use asterism_placement::replicated::{FRAME_BYTES, PAYLOAD_BYTES_MIN};
-use asterism_placement::seal::OVERHEAD_BYTES;
 use asterism_placement::{MemberId, Time};
+use asterism_secure_channel::OVERHEAD_BYTES;
 
 use super::config::{PathMtu, TransportError, UdpConfig, UdpPeer};
 use super::kernel::{self, Arrivals, Socket};

@@ -1,7 +1,7 @@
 //! What a relay keeps: a loss inside a site is repaired in a round trip of the site, and what nobody may have of it.
 
 use asterism_placement::replicated::{Counters, Relay};
-use asterism_placement::seal::{Header, OVERHEAD_BYTES};
+use asterism_secure_channel::{Header, OVERHEAD_BYTES};
 
 use super::*;
 

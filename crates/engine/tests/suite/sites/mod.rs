@@ -16,8 +16,8 @@ use asterism_function::{
     state,
 };
 use asterism_placement::replicated::{Frame, FrameKind, Roster, SiteId, SitesConfig};
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 /// Remembers who sent.

@@ -9,7 +9,7 @@ use asterism_engine::transport::{
     BUFFER_BYTES_MIN, Notice, PACE_BURST, RunConfig, RunMode, TransportEvent, UdpConfig,
 };
 use asterism_placement::MemberId;
-use asterism_placement::seal::Refusal;
+use asterism_secure_channel::Refusal;
 
 use crate::transport::hosts::{Addresses, Host, converge, exercise, meet};
 use crate::transport::relay::{Conditions, Relay};

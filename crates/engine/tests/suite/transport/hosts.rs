@@ -18,8 +18,8 @@ use asterism_function::{
     Ask, Builder, Counter, Endpoint, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
     Verdict, state,
 };
-use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId};
+use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 /// Entries that a host has room for.

@@ -3,7 +3,7 @@
 use asterism_engine::ChannelEvent;
 use asterism_engine::transport::{Notice, RunConfig, UdpConfig};
 use asterism_placement::MemberId;
-use asterism_placement::seal::Event;
+use asterism_secure_channel::Event;
 
 use crate::transport::hosts::{Addresses, Host, exercise, free_ports, meet};
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use asterism_engine::hash_seed;
 use asterism_engine::transport::Notice;
-use asterism_placement::seal::{ClusterKey, KeyRing, Refusal};
+use asterism_secure_channel::{ClusterKey, KeyRing, Refusal};
 
 use crate::transport::hostile::relayed;
 use crate::transport::hosts::{Addresses, Host, converge, exercise, host_config, meet};

@@ -13,8 +13,8 @@
 
 use core::ops::Range;
 
-use super::super::super::seal::{OVERHEAD_BYTES, segments};
 use crate::{ClusterId, MemberId};
+use asterism_secure_channel::{OVERHEAD_BYTES, segments};
 
 /// Bytes before the first datagram's length.
 const HEAD_BYTES: usize = 8;

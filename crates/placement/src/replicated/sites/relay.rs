@@ -10,8 +10,8 @@ use super::SitesConfig;
 use super::cache::Cache;
 use super::frame::{Frame, FrameKind};
 use crate::mutant::{self, Mutant};
-use crate::seal::Header;
 use crate::{ClusterId, MemberId, Time};
+use asterism_secure_channel::Header;
 
 /// Frames that wait to be handed on at most. What comes beyond them is counted and goes no further: it is repaired.
 pub const HANDING_FRAMES_MAX: usize = 256;

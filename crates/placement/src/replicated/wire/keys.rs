@@ -1,7 +1,7 @@
 //! Which cluster keys a member accepts: for anyone who changes the key to look at before hosts send with another.
 
 use super::FRAME_BYTES_MAX;
-use crate::seal::KEYS_MAX;
+use asterism_secure_channel::KEYS_MAX;
 
 /// May be skipped by a build that does not know it.
 pub(crate) const KIND_KEYS: u8 = 0x82;
@@ -14,7 +14,7 @@ const KEY_BYTES: usize = 5;
 pub struct AcceptedKey {
     /// Its number.
     pub id: u8,
-    /// Derived from the key ([`ClusterKey::check`](crate::seal::ClusterKey::check)): differs between two keys of one number,
+    /// Derived from the key ([`ClusterKey::check`](asterism_secure_channel::ClusterKey::check)): differs between two keys of one number,
     /// but for one pair in 2^32.
     pub check: u32,
 }

@@ -1,7 +1,7 @@
 //! Every planted bug of budgets and cookies is found. Only in a build with `--cfg asterism_mutants`:
-//! `RUSTFLAGS="--cfg asterism_mutants" cargo test -p asterism-placement --test suite floods:: planted`.
+//! `RUSTFLAGS="--cfg asterism_mutants" cargo test -p asterism-secure-channel planted`.
 
-use asterism_placement::mutant::{self, Mutant};
+use asterism_secure_channel::mutant::{self, Mutant};
 
 use super::{ALL_FORGED, admitted_after_us, assert_admitted};
 

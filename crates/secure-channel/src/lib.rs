@@ -40,16 +40,24 @@ mod handshake;
 mod header;
 mod key;
 mod key_ring;
+mod member;
+pub mod mutant;
 mod opener;
 mod recorded;
 mod refusal;
 mod retry;
 mod sealer;
 mod terms;
+mod time;
 mod window;
 
 #[cfg(test)]
 mod tests;
+// What another crate has for its tests cannot be imported: the file is.
+#[cfg(test)]
+#[allow(dead_code, reason = "the placement's tests use the rest")]
+#[path = "../../placement/src/vectors.rs"]
+mod vectors;
 
 pub use channel::{Destination, Event, SecureChannel, WithoutKey};
 pub use config::{SecureConfig, SecureConfigError};
@@ -65,6 +73,7 @@ pub use handshake::{
 pub use header::{HEADER_BYTES, Header, OVERHEAD_BYTES, TAG_BYTES, WIRE_VERSION_MAX};
 pub use key::{ClusterKey, KEY_TEXT_PREFIX, KeyError, SEEDED_KEY_TEXT_PREFIX, Salt, Session};
 pub use key_ring::{KeyRing, KeyRingError, KeyRingMistake, RING_TEXT_PREFIX};
+pub use member::{ClusterId, Epoch, Incarnation, MemberId};
 pub use opener::{AddKeyError, KEYS_MAX, Opened, Opener, OpenerConfig};
 pub use recorded::{
     OPENED_MARK, RECORDED_SESSIONS_MAX, Recorded, RecordedOpener, Unopened, segments,
@@ -76,4 +85,5 @@ pub use retry::{
 };
 pub use sealer::{COUNTER_MAX, SealError, Sealer};
 pub use terms::{TERMS_TEXT_BYTES_MAX, Terms};
+pub use time::Time;
 pub use window::{ReplayWindow, WINDOW_COUNTERS};

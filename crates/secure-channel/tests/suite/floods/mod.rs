@@ -9,10 +9,10 @@ mod planted;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use asterism_placement::seal::{
+use asterism_secure_channel::{ClusterId, Incarnation, MemberId, Time};
+use asterism_secure_channel::{
     ClusterKey, Destination, Refusal, STRANGER_SOURCES_FROM, SecureChannel, SecureConfig, Terms,
 };
-use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 
 /// One way of the link, in microseconds.
 const DELAY_US: u64 = 500;
@@ -261,8 +261,8 @@ fn retries_are_shorter_and_bounded() {
     }
     assert!(sent < received, "{sent} of {received} bytes");
     // Within one second: the rate, the burst, and challenges within the budget of handshakes.
-    let most = asterism_placement::seal::STRANGER_RETRIES_PER_SECOND_MAX
-        + asterism_placement::seal::RETRIES_BURST_MAX
+    let most = asterism_secure_channel::STRANGER_RETRIES_PER_SECOND_MAX
+        + asterism_secure_channel::RETRIES_BURST_MAX
         + 100;
     assert!((1_000..=most).contains(&answers), "{answers} answers");
 }

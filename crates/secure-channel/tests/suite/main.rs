@@ -1,0 +1,3 @@
+//! All tests of this crate from outside, in one program: each further one costs seconds of linking.
+
+mod floods;
