@@ -1,4 +1,4 @@
 //! Offload headers and the packets they describe, as an interface or a peer may claim them.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| asterism_engine::port::fuzz_offload(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| asterism_io::port::fuzz_offload(data));

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use asterism_engine::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_JUMBO};
-use asterism_engine::link::{LinkConditions, Network, SeededRandom};
-use asterism_engine::port::{Port, PortDrop, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
 use asterism_function::{NetworkFunction, PortNumber};
+use asterism_io::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_JUMBO};
+use asterism_io::link::{LinkConditions, Network, SeededRandom};
+use asterism_io::port::{Port, PortDrop, PortStatistics};
 use asterism_placement::{Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;

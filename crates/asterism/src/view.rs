@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::port::PortDrop;
 use asterism_engine::transport::{ChannelSnapshot, Snapshots};
+use asterism_io::clock::MonotonicClock;
+use asterism_io::port::PortDrop;
 use asterism_placement::replicated::{Ended, Standing};
 use asterism_placement::{Incarnation, MemberId};
 use asterism_state::ObjectCount;

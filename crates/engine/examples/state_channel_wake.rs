@@ -11,15 +11,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::FramePool;
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::transport::{RunConfig, RunMode, UdpConfig, UdpTransport, spawn};
 use asterism_engine::{HostConfig, Instance, InstanceParts, StateChannel, host};
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
     Verdict, state,
 };
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::FramePool;
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::{ClusterId, Incarnation, MemberId};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::exchange::{Down, Round, SCAN_PARTS, Up, origin};
 use crate::mutant::{self, Mutant};
-use crate::ring::{RingReader, RingWriter};
+use asterism_io::ring::{RingReader, RingWriter};
 use outlet::{Delivering, Outlet};
 use scans::{SnapshotScan, find_scan};
 use sites::Sites;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::channel::{Destination, StateChannel};
 use crate::instance::Instance;
-use crate::link::Network;
+use asterism_io::link::Network;
 
 /// A member: a state channel and its instances.
 #[derive(Debug)]

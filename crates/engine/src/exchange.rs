@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use asterism_placement::{Incarnation, MemberId};
 use asterism_state::OriginName;
 
-use crate::ring::{Refused, RingWriter};
+use asterism_io::ring::{Refused, RingWriter};
 
 /// What an instance tells its state channel.
 #[derive(Debug, PartialEq, Eq)]
@@ -470,7 +470,7 @@ pub(crate) fn origin(member: MemberId, incarnation: Incarnation) -> OriginName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::ByteRing;
+    use asterism_io::ring::ByteRing;
 
     #[test]
     fn records_come_back() {

@@ -18,7 +18,7 @@ use crate::channel::StateChannel;
 use crate::exchange::Round;
 use crate::instance::{Exchange, InstanceParts, Reports};
 use crate::mutant::{self, Mutant};
-use crate::ring::{Broadcast, ByteRing};
+use asterism_io::ring::{Broadcast, ByteRing};
 
 /// How a host takes part in a cluster. Fields say meaning, a sane value and the bound.
 #[derive(Clone, Debug)]

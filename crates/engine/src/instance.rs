@@ -40,11 +40,11 @@ use asterism_state::{
 
 use crate::branch::{Branch, taken};
 use crate::exchange::origin;
-use crate::frame::{BURST, Burst, Frame, FramePool};
 use crate::mutant::{self, Mutant};
 use crate::parking::Parking;
-use crate::port::Port;
 use crate::tally::Tally;
+use asterism_io::frame::{BURST, Burst, Frame, FramePool};
+use asterism_io::port::Port;
 
 use chained::take_within;
 pub(crate) use parts::Exchange;

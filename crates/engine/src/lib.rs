@@ -1,20 +1,14 @@
-//! The packet loop, ports and links. Read first: `instance.rs` (the loop), then `port/mod.rs`, `channel.rs` (the state
-//! channel) and `transport/mod.rs`.
+//! The packet loop and the state channel. Read first: `instance.rs` (the loop), then `channel.rs` (the state channel) and
+//! `transport/mod.rs`. Frames and ports are in `asterism-io`.
 
 pub mod branch;
 mod channel;
-pub mod clock;
 mod cluster;
 mod exchange;
-pub mod frame;
 mod host;
 mod instance;
-pub mod link;
 pub mod mutant;
-pub mod pages;
 mod parking;
-pub mod port;
-pub mod ring;
 mod tally;
 pub mod transport;
 

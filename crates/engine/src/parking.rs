@@ -18,8 +18,8 @@ use std::collections::{HashMap, VecDeque};
 use asterism_function::Reason;
 use asterism_state::{Call, Context, Wait};
 
-use crate::frame::{BURST, Frame, FramePool};
 use crate::mutant::{self, Mutant};
+use asterism_io::frame::{BURST, Frame, FramePool};
 use filter::Filter;
 use lists::{Link, List, NOTHING};
 use timers::Timers;

@@ -1,16 +1,16 @@
 //! Nothing on the packet path allocates once it is warm: counted by an allocator, for ports, rings, links and chains.
 
 use asterism_engine::InstanceParts;
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::link::{LinkConditions, Network, SeededRandom, ThreadedLink};
-use asterism_engine::port::{
-    CapturePort, CaptureReader, CaptureWriter, DelayedPort, LossyPort, MemoryPort, Port,
-};
-use asterism_engine::ring::Broadcast;
 use asterism_function::chain::{Chain, Stage};
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Verdict, build, state,
 };
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::link::{LinkConditions, Network, SeededRandom, ThreadedLink};
+use asterism_io::port::{
+    CapturePort, CaptureReader, CaptureWriter, DelayedPort, LossyPort, MemoryPort, Port,
+};
+use asterism_io::ring::Broadcast;
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 use std::alloc::{GlobalAlloc, Layout, System};

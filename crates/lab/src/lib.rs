@@ -1,7 +1,7 @@
 //! A laboratory for tests and users: real programs in network namespaces, with links that delay, lose and limit.
 //!
 //! A [`Lab`] holds [`Node`]s (network namespaces) joined by cables, bridges and [`Wire`]s. A [`Wire`] is a user-space switch
-//! whose paths have the conditions of `asterism_engine::link`, and which records its own lateness. Programs run inside by
+//! whose paths have the conditions of `asterism_io::link`, and which records its own lateness. Programs run inside by
 //! [`Node::program`]; [`nat::NatLab`] is a whole laboratory for a NAT cluster. No part has a name outside the laboratory's
 //! own process: when that process ends, by whatever signal, programs, namespaces, interfaces and files end with it. Needs
 //! root and `ip` (iproute2).

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
 use asterism_engine::{
     ChannelEvent, ChannelTally, Destination, HostConfig, HostError, Instance, StateChannel, host,
 };
 use asterism_function::objects::ObjectSettings;
 use asterism_function::{Late, PortNumber};
+use asterism_io::frame::FramePool;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 

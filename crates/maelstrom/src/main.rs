@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
+use asterism_io::clock::MonotonicClock;
 use asterism_maelstrom::{Node, Output, Start, Workload};
 use asterism_placement::Incarnation;
 use lexopt::prelude::*;

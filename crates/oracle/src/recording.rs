@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::Path;
 
-use asterism_engine::port::{CaptureReader, CaptureWriter};
 use asterism_functions::nat::Side;
+use asterism_io::port::{CaptureReader, CaptureWriter};
 
 use crate::normalise::{Normalised, normalise};
 use crate::setup::Setup;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::port::{Port, PortStatistics};
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::{PortNumber, Reason};
 use asterism_functions::nat::{Nat, NatConfig, Side};
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{Port, PortStatistics};
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use asterism_engine::link::{LinkConditions, SeededRandom};
+use asterism_io::link::{LinkConditions, SeededRandom};
 use asterism_placement::replicated::Delivery;
 
 use crate::congestion::COMMANDS;

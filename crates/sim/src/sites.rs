@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use asterism_engine::link::LinkConditions;
+use asterism_io::link::LinkConditions;
 use asterism_placement::MemberId;
 use asterism_placement::replicated::{SiteId, SitesConfig};
 

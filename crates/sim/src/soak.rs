@@ -10,14 +10,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
 use asterism_function::{
     Ask, Builder, Counters, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict,
     Wire, build, state,
 };
+use asterism_io::frame::FramePool;
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::{ObjectSettings, hash};

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, Instance, host};
 use asterism_function::Tick;
+use asterism_io::frame::FramePool;
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::{Absence, ObjectSettings, State};

@@ -234,7 +234,7 @@ static FIELDS: &[Field] = &[
         name: "mtu",
         kind: Kind::Count {
             least: 68,
-            most: asterism_engine::port::TAP_MTU_MAX as u64,
+            most: asterism_io::port::TAP_MTU_MAX as u64,
         },
         default: Default::Unset("1500 for a new interface; refused with kinds other than `tap`"),
         meaning: "The MTU of a TAP.",

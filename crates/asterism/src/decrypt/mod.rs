@@ -12,7 +12,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use asterism_engine::port::{CaptureError, CaptureReader, CaptureWriter};
+use asterism_io::port::{CaptureError, CaptureReader, CaptureWriter};
 use asterism_placement::replicated::Frame;
 use asterism_secure_channel::RecordedOpener;
 

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::link::LinkConditions;
 use asterism_function::{Endpoint, FlowKey, Packet, Reason};
 use asterism_functions::nat::Nat;
 use asterism_functions::port_scan::PortScan;
+use asterism_io::link::LinkConditions;
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 

@@ -8,10 +8,10 @@ use std::io::Cursor;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use asterism_engine::link::SeededRandom;
-use asterism_engine::port::CaptureReader;
 use asterism_function::build::{self, Header4, Segment};
 use asterism_function::{Endpoint, Flow4, Packet, Protocol, TcpFlags};
+use asterism_io::link::SeededRandom;
+use asterism_io::port::CaptureReader;
 
 /// Conversations that TRex ships as templates of its mix (Apache-2.0; see `data/README.md`).
 const TEMPLATES: [(&str, &[u8]); 5] = [
@@ -198,7 +198,7 @@ fn template(name: &str, bytes: &'static [u8]) -> Result<Vec<Template>, String> {
 }
 
 fn read(name: &str, bytes: &'static [u8]) -> Result<Vec<(u64, Vec<u8>)>, String> {
-    let broken = |error: asterism_engine::port::CaptureError| {
+    let broken = |error: asterism_io::port::CaptureError| {
         format!("the demo's own capture is damaged: {error}")
     };
     let mut reader = CaptureReader::new(name, Cursor::new(bytes)).map_err(broken)?;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
+use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::epochs::{HandError, InForce, Standing};
 use serde::Serialize;
 

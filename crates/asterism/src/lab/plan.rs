@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use asterism_engine::link::LinkConditions;
+use asterism_io::link::LinkConditions;
 use asterism_lab::{Cable, Lab, LabError, Node, Offloads, Program, Wire, WireConfig};
 use serde::{Deserialize, Deserializer};
 

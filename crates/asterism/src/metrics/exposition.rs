@@ -12,7 +12,7 @@ mod stages;
 use std::fmt::Write;
 
 use asterism_engine::ChannelTally;
-use asterism_engine::port::{PortDrop, PortStatistics};
+use asterism_io::port::{PortDrop, PortStatistics};
 use asterism_state::ObjectCount;
 
 use crate::control::audit::AuditDocument;

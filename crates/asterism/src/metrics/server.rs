@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
+use asterism_io::clock::MonotonicClock;
 
 use super::exposition;
 use crate::connections::{Open, serve_all};

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::link::LinkConditions;
-use asterism_engine::port::{CaptureError, CaptureReader, CaptureWriter, CapturedPacket};
 use asterism_function::{FlowKey, NetworkFunction, Packet};
+use asterism_io::link::LinkConditions;
+use asterism_io::port::{CaptureError, CaptureReader, CaptureWriter, CapturedPacket};
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 

@@ -2,9 +2,9 @@
 //! read. They may be hours apart, and the date may be corrected while the host runs; so the difference is taken when something is
 //! shown, and a time of the cluster is never shown as a date.
 
-use asterism_engine::clock::MonotonicClock;
 use asterism_engine::transport::ChannelSnapshot;
 use asterism_function::Tick;
+use asterism_io::clock::MonotonicClock;
 use asterism_placement::Time;
 
 /// The date and the cluster's time count as one while they are closer: what is shown does not waver by a second.

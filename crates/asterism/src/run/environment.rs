@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 
-use asterism_engine::clock::MonotonicClock;
 use asterism_engine::transport::{MulticastConfig, UdpConfig, UdpPeer};
+use asterism_io::clock::MonotonicClock;
 use asterism_placement::MemberId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
+use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::epochs::{InForce, Refusal, Standing};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation, Time};

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
 use asterism_function::{CONTROL, Endpoint, Protocol};
 use asterism_functions::balancer::CheckResult;
+use asterism_io::clock::MonotonicClock;
 
 use super::event_log::Event;
 use super::requests::Request;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use asterism_engine::frame::{FramePool, STRIDE_BYTES, STRIDE_BYTES_MAX};
-use asterism_engine::port::{
+use asterism_io::frame::{FramePool, STRIDE_BYTES, STRIDE_BYTES_MAX};
+use asterism_io::port::{
     AfPacketConfig, AfPacketMode, AfPacketPort, AfXdpConfig, AfXdpPort, Fanout, Offloads, Port,
     PortError, SendingPort, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole, TapConfig,
     TapPort, XdpMode,

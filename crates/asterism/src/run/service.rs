@@ -20,10 +20,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
 use asterism_engine::transport::{self, Notice, RunConfig, RunMode, StateChannelThread};
 use asterism_engine::{HostConfig, host, shape_of};
 use asterism_function::NetworkFunction;
+use asterism_io::clock::MonotonicClock;
 use asterism_placement::replicated::Refused as RefusedMessage;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 use serde_json::Value;

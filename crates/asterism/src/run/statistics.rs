@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
-use asterism_engine::port::{PortDrop, PortStatistics};
 use asterism_engine::{ObjectUse, Tally};
 use asterism_function::Reason;
 use asterism_function::chain::StageTally;
+use asterism_io::port::{PortDrop, PortStatistics};
 use asterism_placement::Time;
 use asterism_state::{ObjectCount, ObjectCounts};
 

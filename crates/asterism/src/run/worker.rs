@@ -10,11 +10,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::port::LinkState;
 use asterism_engine::transport::Waker;
 use asterism_engine::{Instance, Repair, Repaired, StopReason, TracedPacket};
 use asterism_function::NetworkFunction;
+use asterism_io::clock::MonotonicClock;
+use asterism_io::port::LinkState;
 use asterism_placement::Time;
 use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

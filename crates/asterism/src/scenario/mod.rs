@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::link::LinkConditions;
 use asterism_function::{Endpoint, NetworkFunction, Protocol, Reason};
+use asterism_io::link::LinkConditions;
 
 use crate::check;
 use crate::command_line::End;

@@ -12,15 +12,13 @@ use asterism::outside::{
     Default, DescribedObject, Field, FunctionSettings, Kind, ObjectChoice, ObjectKind,
     OutsideFunction, REPLICATED, Report, Section, Values, delay, described, placement,
 };
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::port::{
-    LinkState, Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole,
-};
 use asterism_function::{
     Ask, Builder, Counters, Flow4, Late, MetricKind, NetworkFunction, OwnMetric, OwnReason,
     PortNumber, Reason, Verdict, build, state,
 };
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{LinkState, Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole};
 use asterism_placement::Time;
 
 /// How long anything may take that should take a moment.

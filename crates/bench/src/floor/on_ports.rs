@@ -1,8 +1,8 @@
 //! The hand-written NAT between ports: the loop around it that takes bursts from two ports and gives each packet to the one it
 //! leaves by.
 
-use asterism_engine::frame::{BURST, Burst, FramePool};
-use asterism_engine::port::Port;
+use asterism_io::frame::{BURST, Burst, FramePool};
+use asterism_io::port::Port;
 
 use super::{Nat, Verdict, hash, key_of};
 use crate::memory::prefetch;

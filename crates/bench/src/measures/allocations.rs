@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::{Burst, Frame, FramePool};
-use asterism_engine::port::{Port, PortStatistics};
 use asterism_functions::nat::{IdleTimes, Nat, NatConfig};
+use asterism_io::frame::{Burst, Frame, FramePool};
+use asterism_io::port::{Port, PortStatistics};
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 

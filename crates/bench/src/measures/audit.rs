@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::FramePool;
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::transport::{RunConfig, StateChannelThread, UdpConfig, spawn};
 use asterism_engine::{HostConfig, Instance, InstanceParts, host};
 use asterism_function::{
     Ask, Builder, Late, NetworkFunction, PortNumber, Reason, Set, Verdict, Wire, Writer, state,
 };
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::FramePool;
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::MemberId;
 use asterism_state::{ObjectSettings, OriginName};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asterism_engine::port::CaptureReader;
+use asterism_io::port::CaptureReader;
 
 use crate::contract::Failure;
 

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use asterism_engine::frame::{Burst, FramePool, STRIDE_BYTES_MAX};
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{CaptureReader, Port, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, InstanceParts, host};
 use asterism_function::chain::Chain;
 use asterism_function::{Endpoint, IcmpKind, Packet, PortNumber, Reason};
 use asterism_functions::nat::NatState;
+use asterism_io::frame::{Burst, FramePool, STRIDE_BYTES_MAX};
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{CaptureReader, Port, PortStatistics};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 

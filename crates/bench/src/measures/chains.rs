@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::port::Port;
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::chain::{Chain, ChainState, Stage};
 use asterism_function::{Endpoint, NetworkFunction, PortNumber};
 use asterism_functions::nat::{BY_INSIDE, NatState};
 use asterism_functions::pass_through::{Access, PassThrough};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response};
+use asterism_io::frame::FramePool;
+use asterism_io::port::Port;
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::link::{LinkConditions, LinkReceiver, LinkSender, ThreadedLink};
-use asterism_engine::port::{MemoryPort, Port, PortStatistics};
 use asterism_engine::{Destination, Instance, InstanceParts, StateChannel, host};
 use asterism_function::{
     Ask, Builder, Counters, Flow4Key, Late, NetworkFunction, Packet, PortNumber, Reason, Verdict,
     state,
 };
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::link::{LinkConditions, LinkReceiver, LinkSender, ThreadedLink};
+use asterism_io::port::{MemoryPort, Port, PortStatistics};
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::port::{Port, PortStatistics};
-use asterism_engine::ring::{ByteRing, RingReader, RingWriter};
 use asterism_engine::{Instance, InstanceParts};
 use asterism_functions::nat::Nat;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{Port, PortStatistics};
+use asterism_io::ring::{ByteRing, RingReader, RingWriter};
 use asterism_placement::Time;
 
 use super::nat_bench::{Placed, nat, settings};

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::ring::RingWriter;
 use asterism_engine::{HostConfig, Instance};
 use asterism_function::{Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, TokenRate};
 use asterism_functions::balancer::{Backend, Balancer, BalancerConfig, Service};
@@ -18,6 +17,7 @@ use asterism_functions::nat::{Interface, Prefix, Route, Side};
 use asterism_functions::pass_through::{Access, PassThrough};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response};
 use asterism_functions::signature::{Carrier, Signature, SignatureConfig, Signatures};
+use asterism_io::ring::RingWriter;
 use asterism_placement::Time;
 use asterism_state::{Absence, ObjectSettings};
 

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::ring::RingWriter;
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::{NetworkFunction, Reason};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response, VolumePolicy};
+use asterism_io::frame::FramePool;
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::ring::RingWriter;
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 

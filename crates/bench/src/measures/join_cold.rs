@@ -9,11 +9,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::port::{
-    LinkState, Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole,
-};
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{LinkState, Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole};
 
 use super::host_process::{HostProcess, PATIENCE, Products, two_addresses, wait};
 use super::lab::product;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use asterism_engine::link::LinkConditions;
+use asterism_io::link::LinkConditions;
 use asterism_lab::http::{DownloadReport, Downloads, document};
 use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig, SERVER};
 

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asterism_engine::port::AfPacketMode;
+use asterism_io::port::AfPacketMode;
 use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig, SERVER};
 use asterism_lab::{LabError, Offloads, Program};
 

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::ring::RingWriter;
 use asterism_function::{Reason, Spending, TokenRate};
 use asterism_functions::limiter::{Limit, Limiter, LimiterConfig, Unit};
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::ring::RingWriter;
 use asterism_state::ObjectSettings;
 
 use super::replication_hosts::{Hosts, Start, fed_ports, feed};

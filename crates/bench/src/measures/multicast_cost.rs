@@ -6,9 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::FramePool;
-use asterism_engine::ring::RingWriter;
 use asterism_engine::transport::{
     ChannelSnapshot, RunConfig, StateChannelThread, TransportError, UdpConfig, spawn,
 };
@@ -17,6 +14,9 @@ use asterism_function::{
     Ask, Builder, Key, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict, Wire,
     objects, state,
 };
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::FramePool;
+use asterism_io::ring::RingWriter;
 use asterism_lab::{Cable, Lab, LabError, Node, Offloads, permitted};
 use asterism_placement::MemberId;
 use asterism_state::ObjectSettings;
@@ -421,10 +421,7 @@ impl Bench {
     }
 }
 
-fn start(
-    parts: InstanceParts,
-    ports: Vec<Box<dyn asterism_engine::port::Port>>,
-) -> Instance<Writing> {
+fn start(parts: InstanceParts, ports: Vec<Box<dyn asterism_io::port::Port>>) -> Instance<Writing> {
     parts.start(
         Arc::new(Writing),
         |_| ObjectSettings::REPLICATED,

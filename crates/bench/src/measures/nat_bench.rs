@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::{BURST, Burst, FramePool};
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{Port, PortError, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, InstanceParts, host};
 use asterism_function::{Endpoint, Flow4, MacAddress, PortNumber, Protocol, TcpFlags};
 use asterism_functions::nat::{BY_INSIDE, Interface, Nat, NatConfig, Prefix, Route, Side};
+use asterism_io::frame::{BURST, Burst, FramePool};
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{Port, PortError, PortStatistics};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::{Absence, ObjectSettings};

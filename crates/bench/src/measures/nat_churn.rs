@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use asterism_engine::frame::{BURST, FramePool};
-use asterism_engine::ring::RingWriter;
 use asterism_engine::{Instance, InstanceParts};
 use asterism_functions::nat::Nat;
+use asterism_io::frame::{BURST, FramePool};
+use asterism_io::ring::RingWriter;
 use asterism_placement::Time;
 use std::time::Duration;
 

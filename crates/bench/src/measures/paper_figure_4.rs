@@ -12,13 +12,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::port::Port;
-use asterism_engine::ring::RingWriter;
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::NetworkFunction;
 use asterism_functions::nat::Nat;
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response, VolumePolicy};
+use asterism_io::frame::FramePool;
+use asterism_io::port::Port;
+use asterism_io::ring::RingWriter;
 use asterism_placement::Time;
 use asterism_state::{Absence, ObjectSettings};
 

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::Instance;
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::Port;
 use asterism_functions::nat::Nat;
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::Port;
 use asterism_placement::Time;
 
 use super::nat_bench::{Placed, nat, settings};

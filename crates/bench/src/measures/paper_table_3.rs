@@ -5,9 +5,9 @@
 //! paper's "reference", the search for the instance that owns a counter, has nothing to do here, nor there in Constellation. No
 //! network card takes part: a packet costs a tenth of what it costs the paper's, so the same share of it is a tenth of the time.
 
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_functions::pass_through::Access;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{MemoryPort, Port};
 
 use super::pass_through::{Bench, FRAMES, WINDOW, looping_ports};
 use super::{Context, Measure};

@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::{BURST, Burst, Frame, FramePool};
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{Port, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, host};
 use asterism_function::{
     Ask, Builder, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Verdict, build, state,
 };
+use asterism_io::frame::{BURST, Burst, Frame, FramePool};
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{Port, PortStatistics};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{HostConfig, Instance, StateChannel, host};
 use asterism_functions::pass_through::{Access, PassThrough};
+use asterism_io::frame::FramePool;
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;

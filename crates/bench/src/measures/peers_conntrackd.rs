@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
 use asterism_functions::nat::Nat;
+use asterism_io::clock::MonotonicClock;
 use asterism_lab::{Cable, Lab, Node, Program};
 
 use super::host_process::wait;

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use asterism_engine::clock::MonotonicClock;
 use asterism_function::{
     Ask, Builder, Counters, Key, Late, NetworkFunction, PortNumber, Reason, Verdict, Wire, objects,
     state,
 };
+use asterism_io::clock::MonotonicClock;
 use asterism_state::ObjectSettings;
 
 use super::host_process::{Folder, two_addresses, wait};

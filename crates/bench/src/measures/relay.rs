@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_MAX};
-use asterism_engine::port::{AfPacketConfig, AfPacketMode, AfPacketPort, Port};
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_MAX};
+use asterism_io::port::{AfPacketConfig, AfPacketMode, AfPacketPort, Port};
 use asterism_lab::nat::NatLab;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::ring::RingWriter;
 use asterism_engine::{Instance, InstanceParts};
 use asterism_functions::nat::Nat;
+use asterism_io::frame::FramePool;
+use asterism_io::ring::RingWriter;
 use asterism_state::ObjectSettings;
 
 use super::nat_bench::nat;

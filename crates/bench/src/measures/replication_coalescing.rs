@@ -14,14 +14,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::{BURST, FramePool};
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{CaptureReader, MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, host};
 use asterism_function::{
     Ask, Builder, CountMin, Counter, Counters, CountingBloom, Flow4Key, Late, NetworkFunction,
     Packet, PortNumber, Reason, Verdict, state,
 };
+use asterism_io::frame::{BURST, FramePool};
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{CaptureReader, MemoryPort, Port};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::link::Network;
-use asterism_engine::port::{Port, PortStatistics};
-use asterism_engine::ring::{ByteRing, RingReader, RingWriter};
 use asterism_engine::{Destination, HostConfig, Instance, StateChannel, host};
 use asterism_function::NetworkFunction;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::link::Network;
+use asterism_io::port::{Port, PortStatistics};
+use asterism_io::ring::{ByteRing, RingReader, RingWriter};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::ring::RingWriter;
 use asterism_function::{
     Ask, Builder, Key, Late, Map, NetworkFunction, Plain4, PortNumber, Reason, Single, Value,
     Verdict, Wire, objects, state,
 };
+use asterism_io::ring::RingWriter;
 use asterism_state::ObjectSettings;
 
 use super::replication_hosts::{Hosts, Start, fed_ports, feed, provide_memory};

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::ring::RingWriter;
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::ring::RingWriter;
 use asterism_placement::MemberId;
 use asterism_state::ObjectSettings;
 

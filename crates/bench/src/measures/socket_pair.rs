@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::FramePool;
-use asterism_engine::ring::RingWriter;
 use asterism_engine::transport::{UdpConfig, UdpTransport};
 use asterism_engine::{Instance, StateChannel, host};
 use asterism_function::NetworkFunction;
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::FramePool;
+use asterism_io::ring::RingWriter;
 use asterism_placement::{MemberId, Time};
 use asterism_state::ObjectSettings;
 

@@ -8,7 +8,7 @@ use asterism_placement::{Incarnation, MemberId, Time};
 
 use crate::exchange::{Down, REMOTE, origin};
 use crate::mutant::{self, Mutant};
-use crate::ring::RingWriter;
+use asterism_io::ring::RingWriter;
 
 /// Emptied record buffers kept for use again.
 const SPARE_RECORDS_MAX: usize = 1_024;

@@ -7,10 +7,10 @@ use asterism_function::chain::{Place, STAGES_MAX};
 use asterism_function::{Layout, NetworkFunction, PortNumber, Reason};
 
 use super::Instance;
-use crate::frame::{Frame, FramePool};
 use crate::mutant::{self, Mutant};
 use crate::parking::PARKED_MAX;
 use crate::tally::Tally;
+use asterism_io::frame::{Frame, FramePool};
 
 /// Calls of stages for one packet at most, those apart that a chain makes by itself.
 const HANDED_ON_MAX: u8 = 2 * STAGES_MAX as u8;

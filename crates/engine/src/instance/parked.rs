@@ -8,9 +8,9 @@ use asterism_state::{GiveBack, Settle, State};
 
 use super::Instance;
 use crate::exchange::Up;
-use crate::frame::Frame;
 use crate::mutant::{self, Mutant};
 use crate::parking::{Parked, Until};
+use asterism_io::frame::Frame;
 
 impl<F: NetworkFunction> Instance<F> {
     /// The flow of a packet that is at the port or place that its frame says, by its hash, and the digest of its key.
@@ -224,9 +224,9 @@ mod tests {
 
     use super::*;
     use crate::exchange::{Down, Round};
-    use crate::frame::FramePool;
     use crate::instance::{Exchange, InstanceParts, Reports};
-    use crate::ring::ByteRing;
+    use asterism_io::frame::FramePool;
+    use asterism_io::ring::ByteRing;
 
     /// Asks for an entry that nobody wrote.
     struct Asks;

@@ -15,11 +15,11 @@ use super::recency::Recency;
 use super::reports::{Report, Reports};
 use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, SNAPSHOT_PART_BYTES};
 use crate::exchange::Round;
-use crate::frame::{Burst, FramePool};
 use crate::parking::Parking;
-use crate::port::Port;
-use crate::ring::{RingReader, RingWriter};
 use crate::tally::Tally;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::Port;
+use asterism_io::ring::{RingReader, RingWriter};
 
 /// How an instance is made; everything in it can be sent to the thread that will run it.
 #[derive(Debug)]

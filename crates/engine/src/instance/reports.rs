@@ -9,7 +9,7 @@ use asterism_placement::MemberId;
 use asterism_state::OriginName;
 
 use crate::exchange::Up;
-use crate::ring::RingWriter;
+use asterism_io::ring::RingWriter;
 
 /// Words that wait without an allocation: more than a cluster of thirty has streams, snapshots and rounds under way.
 const ROOM: usize = 64;
@@ -83,7 +83,7 @@ impl Reports {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::ByteRing;
+    use asterism_io::ring::ByteRing;
 
     fn applied(member: u16, sequence: u64) -> Report {
         let origin = OriginName {

@@ -135,12 +135,12 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     /// The ports.
-    pub fn ports(&self) -> &[Box<dyn crate::port::Port>] {
+    pub fn ports(&self) -> &[Box<dyn asterism_io::port::Port>] {
         &self.ports
     }
 
     /// Has every port send what it still holds; the first failure of each is handed to `failed`.
-    pub fn flush_ports(&mut self, mut failed: impl FnMut(crate::port::PortError)) {
+    pub fn flush_ports(&mut self, mut failed: impl FnMut(asterism_io::port::PortError)) {
         let Self { ports, pool, .. } = self;
         for port in ports {
             if let Err(error) = port.flush(pool) {

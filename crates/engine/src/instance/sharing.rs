@@ -17,8 +17,8 @@ use super::{Exchange, Instance};
 use crate::branch::{Branch, taken};
 use crate::channel::audits::{LEAVES_BYTES, write_leaves};
 use crate::exchange::{Down, RECORD_BYTES, SCAN_PARTS, Up, read_incarnations};
-use crate::frame::BURST;
 use crate::mutant::{self, Mutant};
+use asterism_io::frame::BURST;
 
 /// Groups of others applied in one turn at most; the rest is reported as lag.
 pub const APPLY_GROUPS_PER_TURN: usize = 256;
@@ -534,9 +534,9 @@ mod tests {
 
     use super::*;
     use crate::exchange::{Round, write_incarnations};
-    use crate::frame::FramePool;
     use crate::instance::{InstanceParts, Reports};
-    use crate::ring::ByteRing;
+    use asterism_io::frame::FramePool;
+    use asterism_io::ring::ByteRing;
 
     struct Nothing;
 

@@ -118,9 +118,9 @@ mod tests {
 
     use super::*;
     use crate::exchange::{Down, REMOTE, Round, Up, write_incarnations};
-    use crate::frame::FramePool;
     use crate::instance::{Exchange, InstanceParts, Reports};
-    use crate::ring::ByteRing;
+    use asterism_io::frame::FramePool;
+    use asterism_io::ring::ByteRing;
 
     struct Nothing;
 

@@ -6,7 +6,7 @@ use asterism_placement::Time;
 use asterism_state::{StageEnd, State, Step, Written};
 
 use super::Instance;
-use crate::frame::{BURST, Burst};
+use asterism_io::frame::{BURST, Burst};
 
 /// Bytes of a traced packet's beginning that are kept.
 pub const TRACED_BYTES_MAX: usize = 2_048;

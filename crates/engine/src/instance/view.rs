@@ -7,9 +7,9 @@ use asterism_state::{Context, Entries, OriginName, State};
 
 use super::Instance;
 use super::sharing::{SWEEP_STEP_US, SnapshotScan};
-use crate::frame::{Burst, FramePool};
-use crate::port::Port;
 use crate::tally::Tally;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::Port;
 
 /// How long the loop of an instance that stopped by itself may rest: it has nothing to do.
 const STOPPED_REST_US: u64 = 1_000_000;

@@ -10,8 +10,8 @@ use asterism_state::{Context, GROUP_BYTES_MAX, ObjectSettings};
 use super::sharing::BURST_LOG_BYTES;
 use super::{Exchange, InstanceParts, Reports};
 use crate::exchange::{Round, Up};
-use crate::frame::{BURST, FramePool};
-use crate::ring::ByteRing;
+use asterism_io::frame::{BURST, FramePool};
+use asterism_io::ring::ByteRing;
 
 /// Entries of 100 bytes: two of a tag, ten of a generation, three of a time.
 const KEY_BYTES: usize = 85;

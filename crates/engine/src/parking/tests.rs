@@ -3,7 +3,7 @@
 use asterism_state::{Identity, OriginName, Sequencer};
 
 use super::*;
-use crate::frame::FramePool;
+use asterism_io::frame::FramePool;
 
 fn context() -> Context {
     let identity = Identity {

@@ -18,7 +18,7 @@ use super::statistics::TransportEvent;
 use super::udp::UdpTransport;
 use super::watch::{PeerFault, Watch};
 use crate::channel::{ChannelEvent, StateChannel};
-use crate::clock::MonotonicClock;
+use asterism_io::clock::MonotonicClock;
 
 /// Events kept for a reader at most; more are counted in [`ThreadTally::events_lost`].
 pub const EVENTS_MAX: usize = 1_024;
@@ -169,7 +169,7 @@ pub struct Stopped {
 /// ```no_run
 /// # fn example(config: asterism_engine::HostConfig, udp: asterism_engine::transport::UdpConfig)
 /// # -> Result<(), Box<dyn std::error::Error>> {
-/// use asterism_engine::clock::MonotonicClock;
+/// use asterism_io::clock::MonotonicClock;
 /// use asterism_engine::transport::{self, RunConfig};
 ///
 /// let clock = MonotonicClock::new();

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::link::Network;
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{ChannelEvent, Cluster, HostConfig, Removal, host};
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Graph, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
     Verdict, state,
 };
+use asterism_io::frame::FramePool;
+use asterism_io::link::Network;
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::replicated::audit::LEAVES;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;

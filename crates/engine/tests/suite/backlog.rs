@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::link::Network;
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{BACKLOG_BYTES_MAX, Cluster, HostConfig, host};
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason, Value,
     Verdict, Wire, build, state,
 };
+use asterism_io::frame::FramePool;
+use asterism_io::link::Network;
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;

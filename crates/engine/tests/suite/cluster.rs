@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, hash_seed, host};
 use asterism_function::{
     Ask, Builder, CountMin, Counter, Counters, Endpoint, Late, Map, NetworkFunction, Packet,
     PortNumber, Protocol, Reason, Spending, TokenBucket, TokenRate, Verdict, state,
 };
+use asterism_io::frame::FramePool;
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::{ClusterKey, KeyRing};
 use asterism_state::ObjectSettings;

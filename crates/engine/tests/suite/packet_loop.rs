@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{
     Cluster, HostConfig, Instance, InstanceParts, PARKED_ABSENT_MAX, PARKED_BEHIND_MAX,
     PARKED_FLOW_MAX, PARKED_MAX, host,
@@ -14,6 +11,9 @@ use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason, Value,
     Verdict, Wire, build, state,
 };
+use asterism_io::frame::FramePool;
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::{Absence, ObjectSettings};
@@ -113,11 +113,7 @@ impl Port for Shared {
     fn name(&self) -> &str {
         "shared"
     }
-    fn receive(
-        &mut self,
-        pool: &mut FramePool,
-        burst: &mut asterism_engine::frame::Burst,
-    ) -> usize {
+    fn receive(&mut self, pool: &mut FramePool, burst: &mut asterism_io::frame::Burst) -> usize {
         let before = burst.len();
         while burst.room() > 0 {
             let Ok(bytes) = self.1.try_recv() else { break };
@@ -129,7 +125,7 @@ impl Port for Shared {
         }
         burst.len() - before
     }
-    fn send(&mut self, pool: &mut FramePool, burst: &mut asterism_engine::frame::Burst) -> usize {
+    fn send(&mut self, pool: &mut FramePool, burst: &mut asterism_io::frame::Burst) -> usize {
         let count = burst.len();
         for frame in burst.iter() {
             self.0
@@ -139,8 +135,8 @@ impl Port for Shared {
         pool.release_all(burst);
         count
     }
-    fn statistics(&self) -> asterism_engine::port::PortStatistics {
-        asterism_engine::port::PortStatistics::default()
+    fn statistics(&self) -> asterism_io::port::PortStatistics {
+        asterism_io::port::PortStatistics::default()
     }
 }
 

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::port::Port;
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Verdict, build,
     state,
 };
+use asterism_io::frame::FramePool;
+use asterism_io::port::Port;
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_engine::link::{LinkConditions, LinkStatistics};
+use asterism_io::link::{LinkConditions, LinkStatistics};
 
 use crate::error::LabError;
 use crate::interface::{index_of, mtu_of};

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
-use asterism_engine::link::LinkConditions;
+use asterism_io::link::LinkConditions;
 
 use super::lateness::Lateness;
 use super::schedule::{Due, Schedule};

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use asterism_engine::link::{Link, LinkConditions, LinkStatistics, SeededRandom};
+use asterism_io::link::{Link, LinkConditions, LinkStatistics, SeededRandom};
 use asterism_placement::Time;
 
 /// Ethernet addresses learnt at most; frames to others go to all ports.

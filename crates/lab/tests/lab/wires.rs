@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use asterism_engine::link::LinkConditions;
+use asterism_io::link::LinkConditions;
 use asterism_lab::{Cable, Lab, LabError, Node, Offloads, Wire, WireConfig};
 
 use crate::lab;

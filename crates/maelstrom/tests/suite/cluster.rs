@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use asterism_engine::link::{LinkConditions, Network};
+use asterism_io::link::{LinkConditions, Network};
 use asterism_maelstrom::{ELEMENTS_MAX, Node, Output, Start, Workload};
 use asterism_placement::{Incarnation, Time};
 use serde_json::{Value, json};

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::link::SeededRandom;
+use asterism_io::clock::MonotonicClock;
+use asterism_io::link::SeededRandom;
 use asterism_placement::Time;
 use serde_json::{Value, json};
 

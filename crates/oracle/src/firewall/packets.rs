@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use asterism_engine::port::CaptureReader;
 use asterism_function::{Layout, Network};
+use asterism_io::port::CaptureReader;
 
 use super::{Direction, MAC_INSIDE, MAC_OUTSIDE};
 

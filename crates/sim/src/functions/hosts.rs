@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::link::Network;
-use asterism_engine::port::{Port, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
 use asterism_function::{NetworkFunction, PortNumber};
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::link::Network;
+use asterism_io::port::{Port, PortStatistics};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use asterism_engine::link::LinkConditions;
+use asterism_io::link::LinkConditions;
 
 use crate::scenario::Draws;
 

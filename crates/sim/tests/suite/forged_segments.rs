@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, host};
 use asterism_function::build::{self, Header4, Segment};
 use asterism_function::{PortNumber, Reason, TcpFlags};
 use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
+use asterism_io::frame::FramePool;
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;

@@ -5,7 +5,6 @@ use std::fmt::Write;
 
 use asterism::config::fields;
 use asterism::config::functions::Functions;
-use asterism_engine::port::PortDrop;
 use asterism_engine::transport::{
     DATAGRAM_BYTES_MIN, DATES_APART, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
 };
@@ -15,6 +14,7 @@ use asterism_engine::{
 };
 use asterism_function::Reason;
 use asterism_functions::nat::clauses::{CLAUSES, Status};
+use asterism_io::port::PortDrop;
 use asterism_placement::replicated::{
     CLUSTER_TIME_APART_MAX, Config, GROUP_BYTES_MAX, MEMBERS_MAX, Refused,
 };
@@ -55,11 +55,7 @@ fn reasons() -> String {
 }
 
 fn port_drops() -> String {
-    let documented = items(
-        "crates/engine/src/port/statistics.rs",
-        "pub enum PortDrop",
-        "}",
-    );
+    let documented = items("crates/io/src/port/statistics.rs", "pub enum PortDrop", "}");
     let rows = PortDrop::ALL.iter().zip(documented);
     table(
         ["reason", "meaning"],
@@ -114,7 +110,7 @@ fn instance_counters() -> String {
 }
 
 fn port_counters() -> String {
-    let path = "crates/engine/src/port/statistics.rs";
+    let path = "crates/io/src/port/statistics.rs";
     let rows = items(path, "pub struct PortStatistics", "}");
     table(
         ["counter", "meaning"],

@@ -9,7 +9,7 @@ use asterism_tidy::{must_be_empty, sources};
 const CIRCLES: [(&str, usize); 1] = [("asterism", 114)];
 
 /// Crates that are longer still: their lines in thousands, which may only become fewer.
-const LONG: [(&str, usize); 3] = [("asterism", 45), ("engine", 23), ("state", 20)];
+const LONG: [(&str, usize); 2] = [("asterism", 45), ("state", 20)];
 
 #[test]
 fn circles_are_small_and_crates_short() {

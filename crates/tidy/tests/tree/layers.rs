@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("secure-channel", &["mutant"]),
     ("placement", &["mutant", "secure-channel"]),
     ("function", &["packet", "state", "state-macro"]),
+    ("io", &["packet", "state", "placement"]),
     (
         "engine",
         &[
@@ -20,6 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "mutant",
             "state",
             "placement",
+            "io",
             "secure-channel",
             "function",
         ],
@@ -48,13 +50,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("orchestrator", &["placement"]),
     // Of the engine only the link's conditions, of placement only `Time`, of the orchestrator only the steering of its routers:
     // the laboratory tests the product from outside.
-    ("lab", &["packet", "placement", "engine", "orchestrator"]),
+    (
+        "lab",
+        &["packet", "placement", "io", "engine", "orchestrator"],
+    ),
     (
         "asterism",
         &[
             "packet",
             "state",
             "placement",
+            "io",
             "secure-channel",
             "function",
             "engine",
@@ -69,6 +75,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "packet",
             "state",
             "placement",
+            "io",
             "secure-channel",
             "function",
             "engine",
@@ -85,6 +92,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "packet",
             "state",
             "placement",
+            "io",
             "secure-channel",
             "function",
             "engine",
@@ -96,6 +104,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "packet",
             "state",
             "placement",
+            "io",
             "function",
             "engine",
             "functions",
@@ -108,6 +117,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "packet",
             "state",
             "placement",
+            "io",
             "secure-channel",
             "function",
             "engine",

@@ -186,11 +186,11 @@ where
 #[cfg(test)]
 mod tests {
     use asterism_engine::InstanceParts;
-    use asterism_engine::frame::FramePool;
-    use asterism_engine::port::{MemoryPort, Port};
     use asterism_function::chain::StageTally;
     use asterism_function::{PortNumber, Reason};
     use asterism_functions::cache_digests::icp;
+    use asterism_io::frame::FramePool;
+    use asterism_io::port::{MemoryPort, Port};
     use asterism_packet::{TcpFlags, build};
     use asterism_placement::Time;
 

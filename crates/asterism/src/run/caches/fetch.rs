@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
 use asterism_function::CONTROL;
 use asterism_functions::cache_digests::squid::{self, HEADER_BYTES, Header};
 use asterism_functions::cache_digests::{Head, Known, Refusal, frames};
+use asterism_io::clock::MonotonicClock;
 use asterism_placement::Time;
 
 use super::{digest, directory};

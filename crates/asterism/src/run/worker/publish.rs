@@ -1,7 +1,7 @@
 //! What a packet loop shows of itself, now and then.
 
-use asterism_engine::port::LinkState;
 use asterism_function::{NetworkFunction, Reason};
+use asterism_io::port::LinkState;
 use asterism_placement::Time;
 
 use super::Worker;

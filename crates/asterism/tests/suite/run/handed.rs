@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use asterism::command_line::End;
-use asterism_engine::clock::MonotonicClock;
+use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, HandError, InForce, Refusal, Standing, hand};
 use serde_json::Value;
 

@@ -8,11 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use asterism::command_line::{self, End};
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::port::{
-    LinkState, Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole,
-};
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{LinkState, Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole};
 use asterism_packet::{Flow4, Packet, Protocol, build};
 use asterism_placement::Time;
 use serde_json::Value;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use asterism_engine::port::PortDrop;
 use asterism_function::Reason;
+use asterism_io::port::PortDrop;
 
 use crate::run::host::{Cluster, outbound, wait};
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use asterism::config::Config;
 use asterism::config::functions::Functions;
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::FramePool;
 use asterism_engine::transport::{RunConfig, UdpConfig, spawn};
 use asterism_engine::{HostConfig, host};
 use asterism_function::{Ask, Builder, Counter, Late, NetworkFunction, Verdict, state};
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::FramePool;
 use asterism_placement::{Incarnation, MemberId};
 use asterism_state::ObjectSettings;
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use asterism::command_line::{self, End};
-use asterism_engine::port::{CaptureReader, CaptureWriter};
+use asterism_io::port::{CaptureReader, CaptureWriter};
 use asterism_packet::build::{self, Header4};
 use asterism_packet::checksum::Sum;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};

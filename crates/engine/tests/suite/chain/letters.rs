@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::port::{Port, PortStatistics};
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::chain::{Chain, Stage, StageTally};
 use asterism_function::{
     Ask, Builder, Counter, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol,
     Reason, Verdict, build, state,
 };
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{Port, PortStatistics};
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 

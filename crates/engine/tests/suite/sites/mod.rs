@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::Destination;
-use asterism_engine::frame::FramePool;
-use asterism_engine::link::{LinkConditions, Network};
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, host};
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, NetworkFunction, PortNumber, Reason, Set, Verdict, build,
     state,
 };
+use asterism_io::frame::FramePool;
+use asterism_io::link::{LinkConditions, Network};
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::replicated::{Frame, FrameKind, Roster, SiteId, SitesConfig};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;

@@ -4,10 +4,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use asterism_engine::link::SeededRandom;
 use asterism_engine::transport::{
     BUFFER_BYTES_MIN, Notice, PACE_BURST, RunConfig, RunMode, TransportEvent, UdpConfig,
 };
+use asterism_io::link::SeededRandom;
 use asterism_placement::MemberId;
 use asterism_secure_channel::Refusal;
 

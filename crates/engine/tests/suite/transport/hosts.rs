@@ -7,9 +7,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::FramePool;
-use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::transport::{
     ChannelSnapshot, Notice, RunConfig, StateChannelThread, Stopped, UdpConfig, spawn,
 };
@@ -18,6 +15,9 @@ use asterism_function::{
     Ask, Builder, Counter, Endpoint, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
     Verdict, state,
 };
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::FramePool;
+use asterism_io::port::{MemoryPort, Port};
 use asterism_placement::{ClusterId, Incarnation, MemberId};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;

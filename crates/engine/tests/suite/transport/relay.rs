@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_engine::link::SeededRandom;
+use asterism_io::link::SeededRandom;
 
 /// What a relay does to each datagram.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,10 +5,10 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use asterism_engine::Destination;
-use asterism_engine::clock::MonotonicClock;
 use asterism_engine::transport::{
     PACE_BURST, SEND_QUEUE_DATAGRAMS_MAX, TransportError, TransportEvent, UdpConfig, UdpTransport,
 };
+use asterism_io::clock::MonotonicClock;
 use asterism_placement::{MemberId, Time};
 
 use crate::transport::hosts::Addresses;

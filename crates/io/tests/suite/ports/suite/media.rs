@@ -1,9 +1,9 @@
 //! A port of each kind with its other side at hand: what is injected there the port receives, what it sends is collected there.
 
 use super::{Kind, reports};
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::{Burst, Frame, FramePool, STRIDE_BYTES_MAX};
-use asterism_engine::port::{
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::{Burst, Frame, FramePool, STRIDE_BYTES_MAX};
+use asterism_io::port::{
     AfPacketConfig, AfPacketMode, AfPacketPort, AfXdpConfig, AfXdpPort, CapturePort, CaptureReader,
     CaptureWriter, LinkState, MemoryPort, Port, PortError, PortStatistics, SharedMemoryConfig,
     SharedMemoryPort, SharedMemoryRole, TapConfig, TapPort, XdpMode,

@@ -3,7 +3,7 @@
 use super::frames::{Long, check_finished, experimental, has_pseudo_sum, numbered, unfinished};
 use super::media::{Driven, Folder, Medium, Stand};
 use super::{Kind, expect, reports, transfer};
-use asterism_engine::port::{LinkState, PortDrop};
+use asterism_io::port::{LinkState, PortDrop};
 use asterism_lab::Offloads;
 use asterism_packet::Packet;
 use std::net::UdpSocket;

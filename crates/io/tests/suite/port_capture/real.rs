@@ -1,6 +1,6 @@
 //! Captures that real tools wrote, against what an independent tool counted in them.
 
-use asterism_engine::port::{CaptureError, CaptureProblem, CaptureReader};
+use asterism_io::port::{CaptureError, CaptureProblem, CaptureReader};
 use std::path::{Path, PathBuf};
 
 /// The number behind `"key": ` in one of the facts files, which are flat enough for it.

@@ -1,8 +1,8 @@
 //! Wrapping ports around a port in memory: what they hold, lose and write, and that no buffer gets lost.
 
-use asterism_engine::frame::{BURST, Burst, FramePool};
-use asterism_engine::link::SeededRandom;
-use asterism_engine::port::{
+use asterism_io::frame::{BURST, Burst, FramePool};
+use asterism_io::link::SeededRandom;
+use asterism_io::port::{
     CaptureReader, CaptureWriter, CapturingPort, DelayedPort, Direction, LossyPort, MemoryPort,
     Port, PortDrop, SendingPort,
 };

@@ -2,9 +2,9 @@
 
 use super::media::{Folder, PATIENCE, Stand, open_on, sleep_on};
 use super::{Kind, expect, reports};
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::{Burst, FramePool, STRIDE_BYTES_MAX};
-use asterism_engine::port::{
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::{Burst, FramePool, STRIDE_BYTES_MAX};
+use asterism_io::port::{
     Port, PortStatistics, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole,
 };
 use asterism_lab::{Cable, Offloads};

@@ -3,9 +3,9 @@
 
 use crate::ports::permitted;
 use crate::ports::suite::media::{PATIENCE, RawSocket, Stand};
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::port::{AfPacketConfig, AfPacketPort, Port, PortDrop};
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{AfPacketConfig, AfPacketPort, Port, PortDrop};
 use asterism_lab::Offloads;
 use asterism_packet::TcpFlags;
 use asterism_packet::build::{Header4, Segment, tcp4};
@@ -37,7 +37,7 @@ fn stream(count: u16, payload: usize) -> Vec<Vec<u8>> {
 fn sent_merged(
     packets: &[Vec<u8>],
     mtu: Option<u32>,
-) -> (Vec<Vec<u8>>, asterism_engine::port::PortStatistics) {
+) -> (Vec<Vec<u8>>, asterism_io::port::PortStatistics) {
     let stand = Stand::new(Offloads::Off, Offloads::Off).unwrap();
     if let Some(mtu) = mtu {
         let line = format!("link set dev port0 mtu {mtu}");

@@ -1,7 +1,7 @@
 //! Frames for the suite, whole and with work left to do, and what must hold of them afterwards.
 
-use asterism_engine::frame::{Frame, FramePool};
-use asterism_engine::port::{Offload, Segmentation};
+use asterism_io::frame::{Frame, FramePool};
+use asterism_io::port::{Offload, Segmentation};
 use asterism_packet::{Flow4, Packet, build, checksum::Sum};
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,8 +1,8 @@
 //! Ports whose medium is a capture.
 
 use crate::port_capture::files::{Pipe, collected, pcap};
-use asterism_engine::frame::{BURST, Burst, FramePool};
-use asterism_engine::port::{
+use asterism_io::frame::{BURST, Burst, FramePool};
+use asterism_io::port::{
     CapturePort, CaptureReader, CaptureWriter, CapturingPort, Direction, MemoryPort, Port, PortDrop,
 };
 use asterism_placement::Time;

@@ -7,9 +7,9 @@ use crate::ports::suite::media::{
     Driven, Folder, Medium, PATIENCE, RawSocket, Stand, open_on, sleep_on,
 };
 use crate::ports::suite::{Kind, reports};
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::port::{
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{
     AfPacketConfig, AfPacketMode, AfPacketPort, AfXdpConfig, AfXdpPort, Fanout, LinkState,
     Offloads as PortOffloads, Port, PortDrop, TapConfig, TapPort,
 };

@@ -1,7 +1,7 @@
 //! What nobody should have written: damaged, cut and hostile captures.
 
 use crate::port_capture::files::{Bytes, enhanced, interface, pcap, read, section};
-use asterism_engine::port::{CaptureProblem, CaptureReader, fuzz_capture};
+use asterism_io::port::{CaptureProblem, CaptureReader, fuzz_capture};
 use proptest::prelude::*;
 use std::io::{self, Read};
 

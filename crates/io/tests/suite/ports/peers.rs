@@ -2,10 +2,10 @@
 
 use crate::ports::suite::frames::numbered;
 use crate::ports::suite::media::{Folder, sleep_on};
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::{Burst, FramePool};
-use asterism_engine::link::SeededRandom;
-use asterism_engine::port::{
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::link::SeededRandom;
+use asterism_io::port::{
     LinkState, Port, PortDrop, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole,
     fuzz_offload, fuzz_shared_memory,
 };

@@ -68,7 +68,7 @@ impl Frame {
     /// The same handle again. Only for moving one out of a slot whose content nobody looks at any more: it spares
     /// writing a placeholder there.
     #[inline(always)]
-    pub(crate) fn alias(&self) -> Frame {
+    pub fn alias(&self) -> Frame {
         Frame { ..*self }
     }
 

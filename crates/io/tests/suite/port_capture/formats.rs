@@ -3,7 +3,7 @@
 use crate::port_capture::files::{
     Bytes, Pipe, collected, enhanced, interface, pcap, read, section,
 };
-use asterism_engine::port::{CaptureWriter, PACKET_BYTES_MAX};
+use asterism_io::port::{CaptureWriter, PACKET_BYTES_MAX};
 use asterism_placement::Time;
 use proptest::prelude::*;
 

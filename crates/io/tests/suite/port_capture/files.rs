@@ -1,6 +1,6 @@
 //! Capture files made in memory, byte by byte, and read back.
 
-use asterism_engine::port::{CaptureError, CaptureReader, CapturedPacket};
+use asterism_io::port::{CaptureError, CaptureReader, CapturedPacket};
 use std::io::{self, Cursor, Write};
 use std::sync::mpsc;
 

@@ -1,8 +1,6 @@
 //! Rings against a queue as the model, and across threads: every reader gets every record, in order and whole.
 
-use asterism_engine::ring::{
-    Broadcast, ByteRing, RECORD_BYTES_MAX, Refused, RingReader, RingWriter,
-};
+use asterism_io::ring::{Broadcast, ByteRing, RECORD_BYTES_MAX, Refused, RingReader, RingWriter};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 

@@ -45,7 +45,7 @@ impl Burst {
     /// Adds the frame that `slot` holds; false when the burst is full. The caller forgets the slot's content. One copy from
     /// memory to memory, which moving the frame by value is not.
     #[inline(always)]
-    pub(crate) fn push_from(&mut self, slot: &Frame) -> bool {
+    pub fn push_from(&mut self, slot: &Frame) -> bool {
         match self.frames.get_mut(self.length) {
             Some(free) => {
                 *free = slot.alias();
@@ -115,7 +115,7 @@ impl Burst {
 
     /// Empties the burst of frames whose buffers were given back or moved elsewhere.
     #[inline]
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.length = 0;
     }
 

@@ -1,0 +1,6 @@
+//! All tests of this crate from outside, in one program: each further one costs seconds of linking.
+
+mod port_capture;
+mod port_wrapping;
+mod ports;
+mod ring;
