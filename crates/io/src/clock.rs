@@ -50,7 +50,7 @@ impl MonotonicClock {
     }
 
     /// Seconds since 1970 at this clock's zero, as the machine's date was then: what
-    /// [`HostConfig::tick_at_zero`](crate::HostConfig::tick_at_zero) takes. Reads no clock.
+    /// `tick_at_zero` of a host's configuration takes. Reads no clock.
     #[must_use]
     pub fn wall_at_zero(&self) -> u32 {
         u32::try_from(self.wall_at_zero.as_secs()).unwrap_or(u32::MAX)

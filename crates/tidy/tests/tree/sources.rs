@@ -18,6 +18,7 @@ const UNSAFE: &[&str] = &[
     "crates/engine/src/transport/kernel/",
     "crates/engine/tests/",
     "crates/function/src/testkit/allocations.rs",
+    "crates/io/tests/",
     "crates/lab/src/clock.rs",
     "crates/lab/src/interface.rs",
     "crates/lab/src/namespace.rs",
