@@ -1,4 +1,4 @@
-//! Packets that the NAT makes itself, or cuts: what the comparison with Linux taught (see `crates/oracle`).
+//! Packets that the NAT makes itself, or cuts: what the comparison with Linux taught (see `testing/oracle`).
 
 use asterism_function::{Packet, Verdict};
 

@@ -503,7 +503,10 @@ mod tests {
             full: false,
             seed: 1,
         };
-        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../asterism/data"));
+        let folder = Path::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../crates/asterism/data"
+        ));
         for (name, packets) in [("trex-http_get_0.pcap", 15), ("nmap-sT-top200.pcap", 150)] {
             for row in Row::ALL {
                 let path = folder.join(name);
@@ -521,7 +524,10 @@ mod tests {
             full: false,
             seed: 1,
         };
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../asterism/data"));
+        let path = Path::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../crates/asterism/data"
+        ));
         let path = path.join("trex-http_get_0.pcap");
         for row in Row::ALL {
             let late = Duration::from_secs(30);

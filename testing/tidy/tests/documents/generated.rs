@@ -507,9 +507,11 @@ const PARTS: &[Part] = &[
     ("docs/src/counters.md", "object counters", object_counters),
     ("docs/src/configuration.md", "configuration", configuration),
     ("docs/src/bounds.md", "bounds", bounds),
-    ("docs/src/simulator.md", "mutants of the secure channel", || {
-        mutants("crates/secure-channel/src/mutant.rs")
-    }),
+    (
+        "docs/src/simulator.md",
+        "mutants of the secure channel",
+        || mutants("crates/secure-channel/src/mutant.rs"),
+    ),
     ("docs/src/simulator.md", "mutants of the placement", || {
         mutants("crates/placement/src/mutant.rs")
     }),

@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Row] = &[
         "tree.words",
         "uses",
         Exactly(0.0),
-        "retired words in code, pages and messages, and retired names of types, keys, events, metrics and fields of JSON (`crates/tidy/src/words.rs`)",
+        "retired words in code, pages and messages, and retired names of types, keys, events, metrics and fields of JSON (`testing/tidy/src/words.rs`)",
     ),
     row(
         Beside,

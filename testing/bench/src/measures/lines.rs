@@ -57,7 +57,7 @@ macro_rules! source {
     ($folder:literal, $name:literal, $part:expr, $aside:expr) => {
         Source {
             name: $name,
-            text: include_str!(concat!("../../../", $folder, $name)),
+            text: include_str!(concat!("../../../../crates/", $folder, $name)),
             part: $part,
             aside: &$aside,
         }
@@ -599,7 +599,7 @@ mod tests {
         let functions = functions.map(|(folder, sources)| (folder.to_owned(), sources));
         let rooms = ROOMS.map(|(name, sources)| (format!("{name}/src"), sources));
         for (folder, sources) in functions.into_iter().chain(rooms) {
-            let path = format!("{}/../{folder}", env!("CARGO_MANIFEST_DIR"));
+            let path = format!("{}/../../crates/{folder}", env!("CARGO_MANIFEST_DIR"));
             let there: BTreeSet<String> = files(path.as_ref())
                 .into_iter()
                 // The firewall's rule files.

@@ -32,7 +32,7 @@ fn large_circles(context: &Context) -> Result<Outcome, Failure> {
     let mut large = 0;
     let mut too_long = 0;
     let mut largest = 0;
-    for of_crate in crates.iter().filter(|of_crate| of_crate.ships()) {
+    for of_crate in &crates {
         for circle in &of_crate.circles {
             largest = largest.max(circle.len());
             if circle.len() > circles::FILES_MAX {

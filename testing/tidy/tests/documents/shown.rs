@@ -43,14 +43,17 @@ fn faults(page: &str, source: &str) -> Vec<String> {
 
 #[test]
 fn the_code_of_the_readme_is_compiled_and_run() {
-    must_be_empty(&faults("README.md", "crates/tidy/tests/readme/function.rs"));
+    must_be_empty(&faults(
+        "README.md",
+        "testing/tidy/tests/readme/function.rs",
+    ));
 }
 
 #[test]
 fn the_code_of_the_tutorial_is_compiled_and_run() {
     must_be_empty(&faults(
         "docs/src/tutorial.md",
-        "crates/tidy/tests/tutorial.rs",
+        "testing/tidy/tests/tutorial.rs",
     ));
 }
 
@@ -68,7 +71,7 @@ fn the_code_of_the_pages_of_objects_is_compiled_and_run() {
         let file = name.replace('-', "_");
         faults(
             &format!("docs/src/objects/{name}.md"),
-            &format!("crates/tidy/tests/objects/{file}.rs"),
+            &format!("testing/tidy/tests/objects/{file}.rs"),
         )
     });
     must_be_empty(&found.collect::<Vec<_>>());

@@ -17,9 +17,6 @@ pub const FILES_MAX: usize = 10;
 /// Lines of a crate at most, its unit tests included: what is longer has more than one subject.
 pub const LINES_MAX: usize = 18_000;
 
-/// Crates that test or measure what ships, and may be larger.
-const TESTING: [&str; 6] = ["bench", "lab", "maelstrom", "oracle", "sim", "tidy"];
-
 /// The shape of a crate.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -31,15 +28,7 @@ pub struct Shape {
     pub circles: Vec<Vec<String>>,
 }
 
-impl Shape {
-    /// Whether the crate is a part of what ships.
-    #[must_use]
-    pub fn ships(&self) -> bool {
-        !TESTING.contains(&self.name.as_str())
-    }
-}
-
-/// The shapes of all crates whose sources are among these.
+/// The shapes of all crates that ship and whose sources are among these.
 #[must_use]
 pub fn crates(sources: &[Source]) -> Vec<Shape> {
     let name = |source: &Source| {

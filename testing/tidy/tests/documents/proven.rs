@@ -31,6 +31,7 @@ fn named(page: &str) -> Vec<(usize, String)> {
 #[test]
 fn what_shows_it_is_there() {
     let planted: BTreeSet<String> = [
+        "secure-channel",
         "placement",
         "state",
         "engine",

@@ -142,6 +142,17 @@ const PARTS: [&str; 6] = [
     "detection",
 ];
 
+/// Crates that do not ship.
+const TESTING: [&str; 5] = ["sim", "oracle", "bench", "tidy", "maelstrom"];
+
+/// The folder of a crate.
+fn folder(name: &str) -> String {
+    match TESTING.contains(&name) {
+        true => format!("testing/{name}"),
+        false => format!("crates/{name}"),
+    }
+}
+
 fn manifest(path: &str) -> toml::Table {
     toml::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -157,23 +168,28 @@ fn names(manifest: &toml::Table, table: &str) -> Vec<String> {
 fn crates_import_only_layers_below() {
     let layers: BTreeMap<_, _> = LAYERS.iter().copied().collect();
     let mut faults = Vec::new();
-    let folders = std::fs::read_dir(root().join("crates")).unwrap();
-    for folder in folders.flatten() {
-        let name = folder.file_name().to_string_lossy().into_owned();
+    let folders =
+        ["crates", "testing"].map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
+    for entry in folders.into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // A workspace of its own.
+        if name == "fuzz" {
+            continue;
+        }
         let Some(allowed) = layers.get(name.as_str()) else {
             faults.push(format!(
-                "crates/{name}: in no layer; add it to the table in this test"
+                "{name}: in no layer; add it to the table in this test"
             ));
             continue;
         };
-        let manifest = manifest(&format!("crates/{name}/Cargo.toml"));
+        let manifest = manifest(&format!("{}/Cargo.toml", folder(&name)));
         for table in ["dependencies", "build-dependencies"] {
             for dependency in names(&manifest, table) {
                 if let Some(other) = dependency.strip_prefix("asterism-")
                     && !allowed.contains(&other)
                 {
                     faults.push(format!(
-                        "crates/{name}: {table} must not have {dependency}: its layer is not below"
+                        "{name}: {table} must not have {dependency}: its layer is not below"
                     ));
                 }
             }
@@ -227,7 +243,7 @@ fn packet_imports_nothing() {
 fn every_crate_takes_the_lints_of_the_workspace() {
     let mut faults = Vec::new();
     for (name, _) in LAYERS {
-        let path = format!("crates/{name}/Cargo.toml");
+        let path = format!("{}/Cargo.toml", folder(name));
         let inherits = manifest(&path)
             .get("lints")
             .and_then(|lints| lints.get("workspace"))

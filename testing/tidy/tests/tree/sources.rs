@@ -9,8 +9,8 @@ const LONGER: &[(&str, usize)] = &[];
 
 /// Files that may say `unsafe`: views of raw memory, rings between threads, kernel interfaces.
 const UNSAFE: &[&str] = &[
-    "crates/bench/src/",
-    "crates/bench/tests/",
+    "testing/bench/src/",
+    "testing/bench/tests/",
     "crates/io/src/frame.rs",
     "crates/io/src/pages.rs",
     "crates/io/src/port/system/",
@@ -23,7 +23,7 @@ const UNSAFE: &[&str] = &[
     "crates/lab/src/interface.rs",
     "crates/lab/src/namespace.rs",
     "crates/lab/src/wire/socket.rs",
-    "crates/oracle/src/live/socket.rs",
+    "testing/oracle/src/live/socket.rs",
     "crates/placement/tests/replicated_allocations.rs",
     "crates/state/src/accumulator/writer_counters.rs",
     "crates/state/src/index.rs",
@@ -36,7 +36,7 @@ const UNSAFE: &[&str] = &[
 
 fn rust() -> Vec<Source> {
     let all = sources(&[".rs"]).into_iter();
-    all.filter(|source| !source.path.starts_with("crates/tidy/tests/tree/"))
+    all.filter(|source| !source.path.starts_with("testing/tidy/tests/tree/"))
         .collect()
 }
 
@@ -177,7 +177,7 @@ fn permissions_to_be_ambient_have_a_reason() {
 fn nothing_names_the_machine_it_was_written_on() {
     let mut faults = Vec::new();
     for source in sources(&[".rs", ".md", ".toml", ".yml", "test", "run"]) {
-        if source.path.starts_with("crates/tidy/tests/tree/") || source.path.contains("/corpus/") {
+        if source.path.starts_with("testing/tidy/tests/tree/") || source.path.contains("/corpus/") {
             continue;
         }
         for (number, line) in source.lines() {

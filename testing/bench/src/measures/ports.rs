@@ -3,7 +3,7 @@
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 
-#[path = "../../../io/tests/suite/ports/suite/mod.rs"]
+#[path = "../../../../crates/io/tests/suite/ports/suite/mod.rs"]
 mod suite;
 
 use suite::{Case, Kind};
