@@ -59,8 +59,8 @@
 //!         let (from, to) = (flow.source(), flow.destination());
 //!         let egress = Verdict::Forward(PortNumber(ask.port().0 ^ 1));
 //!         if let Some(pool) = self.pools.of(to) {
-//!             let incarnations = |number| pool.may_take(number, &ask.health, ask.now(), HealthSource::All);
-//!             let Some(number) = pool.by_hash(&ask, pool.key(from, to), incarnations)? else {
+//!             let is_alive = |number| pool.may_take(number, &ask.health, ask.now(), HealthSource::All);
+//!             let Some(number) = pool.by_hash(&ask, pool.key(from, to), is_alive)? else {
 //!                 return Ok(Verdict::Drop(Reason::NoBackend));
 //!             };
 //!             let resolver = pool.backends()[number].answers_at(to);

@@ -37,8 +37,8 @@ pub fn tables(builder: &Builder, sizes: &Sizes) -> (Flows, Clients, Vector, Heal
     let affinity = builder.table("affinity", sizes.affinity_max, &[sizes.persistence_s]);
     let usage = builder.own_vector("usage", usage_places(sizes.backends_max));
     let later = usage.later();
-    flows.on_turn(move |flow: &Flow, incarnations| {
-        later.add(flow.place.into(), if incarnations { 1 } else { -1 });
+    flows.on_turn(move |flow: &Flow, is_live| {
+        later.add(flow.place.into(), if is_live { 1 } else { -1 });
     });
     let health = watch::health(builder, sizes.backends_max);
     (flows, affinity, usage, health)

@@ -56,7 +56,7 @@ pub fn derive_wire_below(input: TokenStream) -> TokenStream {
 ///
 /// Fields of known width (integers, `bool`, addresses, endpoints; tuples, arrays and derived keys of such) lie side by side in words
 /// of 64 bits, so that no two can cancel each other; one multiplication for each word, and one more if their number is odd. What is
-/// left, keys with a hash manually, is hashed in its order with what came before as its seed, at its own cost. An enum whose variants
+/// left, keys with a hash of their own, is hashed in its order with what came before as its seed, at its own cost. An enum whose variants
 /// have fields hashes its tag first: two multiplications.
 ///
 /// Tags are those of [`Wire`](macro@Wire). Reordering fields changes the hash: hosts of both versions cannot share a table.

@@ -114,8 +114,8 @@ impl Context {
         }
         living[hash as usize % living.len()] == self.identity.own && self.falls_to_lane(hash)
     }
-    /// Whether an incarnation may still write: the epoch names it, or none reported incarnations.
-    pub(crate) fn incarnations_on(&self, incarnation: OriginName) -> bool {
+    /// Whether an incarnation may still write: the epoch names it, or no epoch was reported.
+    pub(crate) fn goes_on(&self, incarnation: OriginName) -> bool {
         let living = self.living.borrow();
         living.is_empty() || living.contains(&incarnation)
     }

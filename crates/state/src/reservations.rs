@@ -63,7 +63,7 @@ mod tests {
         context.resume(call);
         assert!(
             reservations.take(&context, [(9, 10), (0, 10)]),
-            "the retry finds the room that the first call was informed of"
+            "the retry finds the room that the first call reserved"
         );
         reservations.spend(&context);
         assert_eq!(reservations.held(&context), 0);

@@ -45,7 +45,7 @@ impl Past {
             self.over = self.over.max(over);
             return None;
         }
-        (age.seen <= self.over).then_some("incarnations by a use that was over")
+        (age.seen <= self.over).then_some("is kept by a use that was over")
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_ended_incarnations_on_by_a_later_use_or_generation_alone() {
+    fn an_entry_that_ended_goes_on_by_a_later_use_or_generation_alone() {
         let mut past = Past::default();
         assert_eq!(past.see(age(1, 10, true, false)), None);
         assert_eq!(past.see(age(1, 12, false, false)), None, "it idled out");

@@ -456,7 +456,7 @@ impl Estate {
             let before = talk.is_some_and(|talk| talk.client == client && talk.closed);
             let closed = done.command.verb == Verb::Close || before && !done.granted;
             if done.granted {
-                self.incarnations_while_used(place, client, now)?;
+                self.is_kept_while_used(place, client, now)?;
                 self.given.insert(client, port);
                 self.own[place].push((client, port));
             }
@@ -473,7 +473,7 @@ impl Estate {
     }
 
     /// A client's flow keeps its port while it talks, at the one host that it talks by.
-    fn incarnations_while_used(&self, place: usize, client: u16, now: Time) -> Result<(), Failure> {
+    fn is_kept_while_used(&self, place: usize, client: u16, now: Time) -> Result<(), Failure> {
         let since = self.went_on.filter(|(slow, _)| *slow == place);
         if since.is_some_and(|(_, at)| now < at + CATCHES_UP) {
             // It reads packets while it is still behind its sibling.

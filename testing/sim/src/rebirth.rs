@@ -24,7 +24,7 @@ pub(crate) const ROUNDS: u32 = 6;
 /// An epoch reaches the last member at most so long after the first.
 const SPREAD_US: u64 = 30_000;
 /// The new incarnation's name is so much greater.
-pub(crate) const LIVES: u64 = 1_000;
+pub(crate) const INCARNATIONS_APART: u64 = 1_000;
 /// How long it may take until all are equal, besides what healing takes. The slowest that is known took 9.8 s for both: logs of eleven
 /// groups, sites 41 ms apart (seed 419183).
 const JOINING: Duration = Duration::from_secs(16);
@@ -68,7 +68,7 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
         (0..members).filter(|&place| place != victim).collect(),
         (0..members).collect(),
     );
-    let incarnation = Incarnation(victim as u64 + LIVES);
+    let incarnation = Incarnation(victim as u64 + INCARNATIONS_APART);
     let (name, channel, instances) = build_host(
         &world.scenario,
         victim,

@@ -13,7 +13,7 @@ use asterism_placement::{Epoch, Incarnation, MemberId};
 use asterism_secure_channel::Refusal;
 
 use crate::exercise::Exercise;
-use crate::rebirth::{LIVES, ROUNDS, become_equal, hand_out, known_to, pass, spend};
+use crate::rebirth::{INCARNATIONS_APART, ROUNDS, become_equal, hand_out, known_to, pass, spend};
 use crate::report::Failure;
 use crate::scenario::Draws;
 use crate::world::{World, build_host, calm};
@@ -56,7 +56,7 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     let mut understand = vec![WIRE_VERSION; members];
     let mut excused = vec![0; members];
     for (step, &(place, newest)) in steps.iter().enumerate() {
-        incarnations[place] = place as u64 + LIVES * (step as u64 + 2);
+        incarnations[place] = place as u64 + INCARNATIONS_APART * (step as u64 + 2);
         understand[place] = newest;
         excused[place] = 0;
         renew(

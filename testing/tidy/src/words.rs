@@ -1,5 +1,5 @@
 //! Words of our own that code, pages and messages use no more, because the field has a term for each. The test of the tree and the
-//! measure `tree.words` read this list; `CONTRIBUTING.md` says which term to use instead.
+//! measure `tree.words` read this list.
 
 use crate::Source;
 
@@ -64,9 +64,6 @@ pub const RETIRED_ALONE: &[&str] = &[
     "Look", "Loose", "Manner", "Marks", "News", "Rest", "Room", "Said", "Visit", "Votes", "Way",
 ];
 
-/// Where a retired word means something else: a file and the name.
-const ALLOWED: &[(&str, &str)] = &[];
-
 /// Every use that is left, as `path:line: what`.
 #[must_use]
 pub fn left(sources: &[Source]) -> Vec<String> {
@@ -85,8 +82,7 @@ pub fn left(sources: &[Source]) -> Vec<String> {
                 _ => continue,
             };
             for name in names {
-                let is_allowed = ALLOWED.contains(&(source.path.as_str(), name));
-                if !is_allowed && is_retired(name) {
+                if is_retired(name) {
                     faults.push(format!("{}:{number}: the name `{name}`", source.path));
                 }
             }

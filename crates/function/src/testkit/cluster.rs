@@ -45,7 +45,7 @@ struct Member<F: NetworkFunction> {
     heard: Vec<usize>,
     /// Seconds that its clock is behind the others'.
     behind: u32,
-    incarnations: bool,
+    is_alive: bool,
 }
 
 impl<F: NetworkFunction> Member<F> {
@@ -110,7 +110,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
                 written: Vec::new(),
                 heard: vec![0; usize::from(members)],
                 behind: 0,
-                incarnations: true,
+                is_alive: true,
             }
         };
         let members = (0..members).map(member).collect();
@@ -177,10 +177,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
     ) -> Result<Outcome, Late> {
         self.serial += 1;
         let member = &mut self.members[member];
-        assert!(
-            member.incarnations,
-            "a packet for an instance that was killed"
-        );
+        assert!(member.is_alive, "a packet for an instance that was killed");
         let mut packet = bytes.to_vec();
         let verdict = match Layout::parse(&packet) {
             Ok(layout) => {
@@ -248,7 +245,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
     /// All living instances hear everything that the others wrote until now.
     pub fn exchange(&mut self) {
         let living: Vec<_> = (0..self.members.len())
-            .filter(|place| self.members[*place].incarnations)
+            .filter(|place| self.members[*place].is_alive)
             .collect();
         for from in &living {
             self.members[*from].gather();
@@ -281,12 +278,12 @@ impl<F: NetworkFunction> ClusterKit<F> {
     /// every living instance knows to have ended is forgotten.
     pub fn idle_out(&mut self) {
         let living: Vec<_> = (0..self.members.len())
-            .filter(|place| self.members[*place].incarnations)
+            .filter(|place| self.members[*place].is_alive)
             .collect();
         for place in &living {
             let member = &mut self.members[*place];
-            let incarnations = living.iter().map(|living| name(*living));
-            member.context.set_living(incarnations);
+            let named = living.iter().map(|living| name(*living));
+            member.context.set_living(named);
             member.sweep();
         }
         // Once for what ended, once for what was informed of it.
@@ -310,12 +307,12 @@ impl<F: NetworkFunction> ClusterKit<F> {
     /// An instance dies. What it wrote and reported nobody is lost; what only some heard, all others hear, as those who live complete
     /// it among themselves. From then on nobody waits for it.
     pub fn kill(&mut self, dead: usize) {
-        self.members[dead].incarnations = false;
+        self.members[dead].is_alive = false;
         let reported = self.members.iter().map(|member| member.heard[dead]);
         let most = reported.max().unwrap_or(0);
         self.members[dead].written.truncate(most);
         for to in (0..self.members.len()).filter(|to| *to != dead) {
-            if self.members[to].incarnations {
+            if self.members[to].is_alive {
                 self.deliver(dead, to);
                 self.members[to].context.set_covered(dead as u16, u64::MAX);
             }
@@ -343,7 +340,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
             .members
             .iter()
             .enumerate()
-            .filter(|(_, one)| one.incarnations);
+            .filter(|(_, one)| one.is_alive);
         let Some((first, one)) = living.next() else {
             return;
         };

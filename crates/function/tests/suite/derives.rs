@@ -268,7 +268,7 @@ fn a_hash_is_that_of_the_fields_side_by_side() {
     assert_eq!(
         opaque.hash(SEED),
         Some(5u32).hash(hash::word(6, SEED)),
-        "a hash manually has what came before as its seed"
+        "a hash of its own has what came before as its seed"
     );
 }
 

@@ -1,4 +1,4 @@
-//! What a balancer knows of its backends, asked to anyone who looks: a part of its `report`. For the control plane.
+//! What a balancer knows of its backends, for anyone who looks: a part of its `report`. For the control plane.
 
 use asterism_function::notice;
 use asterism_function::{BadBytes, Endpoint, Reader, Tick, Wire, Writer};

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_exports_nothing_while_the_first_incarnations() {
+    fn the_second_exports_nothing_while_the_first_is_alive() {
         let alive = |now| {
             Some(Before {
                 since: 0,

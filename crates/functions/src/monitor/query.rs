@@ -1,4 +1,4 @@
-//! What a monitor knows, asked to anyone who looks: records in the words of its `report`, for the control plane.
+//! What a monitor knows, for anyone who looks: records in the words of its `report`, for the control plane.
 //!
 //! Every instance holds what all counted, so any of them can be asked.
 

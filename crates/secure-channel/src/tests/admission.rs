@@ -395,6 +395,6 @@ fn planted_bugs_of_admission_are_found() {
         mutant::select(Some(planted));
         let run = std::panic::catch_unwind(test);
         mutant::select(None);
-        assert!(run.is_err(), "{planted:?} incarnations");
+        assert!(run.is_err(), "{planted:?} is alive");
     }
 }

@@ -359,7 +359,7 @@ impl<N: Key> Object for Graph<N> {
         let seed = context.seed();
         let is_ours = |row: &Sighting<N>| {
             row.witness == witness
-                || !context.incarnations_on(row.witness.incarnation())
+                || !context.goes_on(row.witness.incarnation())
                     && context.falls_to_lane(row.lane_hash(OWN, seed))
         };
         self.sightings

@@ -250,10 +250,10 @@ impl<R: Row, V: Value> Table<R, V> {
         self.on_turn = Some(Box::new(call));
     }
 
-    fn turn(&mut self, number: u32, incarnations: bool) {
-        self.turned = Some((number, incarnations));
+    fn turn(&mut self, number: u32, is_live: bool) {
+        self.turned = Some((number, is_live));
         if let Some(call) = &self.on_turn {
-            call(&self.records[number as usize].row, incarnations);
+            call(&self.records[number as usize].row, is_live);
         }
     }
 

@@ -193,8 +193,8 @@ fn what_a_table_turns_is_counted_by_each_replica_for_itself() {
         let mut rows = builder.table("rows", 64, &[10]);
         let counts = builder.own_vector("counts", 2);
         let later = counts.later();
-        rows.on_turn(move |row: &Single<u32>, incarnations| {
-            later.add(row.0 % 2, if incarnations { 1 } else { -1 });
+        rows.on_turn(move |row: &Single<u32>, is_live| {
+            later.add(row.0 % 2, if is_live { 1 } else { -1 });
         });
         (context, Counted { rows, counts })
     };

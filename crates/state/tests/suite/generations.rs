@@ -58,7 +58,7 @@ fn host(own: OriginName, lane: (u16, u16)) -> Host {
     let ended = Rc::new(Cell::new(0));
     let mut bits = builder.table("bits", 64, &[IDLE]);
     let count = ended.clone();
-    bits.on_turn(move |_, incarnations| count.set(count.get() + u32::from(!incarnations)));
+    bits.on_turn(move |_, is_live| count.set(count.get() + u32::from(!is_live)));
     let state = Edges {
         bits,
         words: builder.table("words", 64, &[0]),
@@ -286,11 +286,11 @@ fn in_the_last_generation_nothing_is_removed() {
 /// Who is restarted goes on with the total of the incarnation before, so that one writer stays of a thousand incarnations.
 #[test]
 fn incarnations_of_one_host_are_one_writer() {
-    const LIVES: u64 = 1_000;
+    const INCARNATIONS: u64 = 1_000;
     let mut keeper = host(name(0, 1), (0, 1));
     let length = |host: &Host| snapshot(&host.state, 1_000).concat().len();
     let mut lengths = Vec::new();
-    for incarnation in 1..=LIVES {
+    for incarnation in 1..=INCARNATIONS {
         let mut returned = host(name(1, incarnation), (0, 1));
         for part in snapshot(&keeper.state, 1_000) {
             let joined = returned.state.apply_snapshot(&returned.context, &part);
@@ -303,7 +303,7 @@ fn incarnations_of_one_host_are_one_writer() {
         keeper.hear(name(1, incarnation), &written);
         lengths.push(length(&keeper));
     }
-    assert_eq!(keeper.state.sum.total(), 5 * LIVES);
+    assert_eq!(keeper.state.sum.total(), 5 * INCARNATIONS);
     assert!(lengths[999] < lengths[0] + 8, "{lengths:?}");
     // Restored, it is one writer's too.
     let mut restored = host(name(0, 2), (0, 1));
@@ -316,6 +316,6 @@ fn incarnations_of_one_host_are_one_writer() {
         let taken = restored.state.restore(&restored.context, part, &since);
         assert_eq!(taken, Ok(1));
     }
-    assert_eq!(restored.state.sum.total(), 5 * LIVES);
+    assert_eq!(restored.state.sum.total(), 5 * INCARNATIONS);
     assert!(!restored.written().is_empty());
 }

@@ -155,7 +155,7 @@ fn additions_travel_with_the_flush_and_not_with_every_packet() {
 }
 
 #[test]
-fn an_edge_incarnations_while_one_member_sees_it_and_ends_everywhere() {
+fn an_edge_stays_while_one_member_sees_it_and_ends_everywhere() {
     let (mut left, mut right) = (replicated(0), replicated(1));
     left.add(1, 2, 10);
     right.add(1, 2, 100);

@@ -154,7 +154,7 @@ fn an_entry_whose_last_user_is_gone_is_ended_by_one_survivor() {
     assert_eq!(
         heir.live_after(LONG),
         1,
-        "nobody was informed that its user is gone"
+        "nobody knows that its user is gone"
     );
     let living = [name(0, 1)];
     heir.context.set_living(living.into_iter());

@@ -102,7 +102,7 @@ fn saved() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_incarnations_comes_back_as_writes_that_reach_others() {
+fn what_is_live_comes_back_as_writes_that_reach_others() {
     let mut restored = host(0, 2, 5_000);
     let since = Since {
         saved: 1_000,
@@ -122,7 +122,7 @@ fn what_incarnations_comes_back_as_writes_that_reach_others() {
     assert_eq!(
         restored.adopted.get(),
         2,
-        "the pool that grants the items of rows is informed"
+        "the pool that grants the items of rows knows them"
     );
     let mut other = host(1, 1, 5_000);
     let own = restored.context.identity().own;

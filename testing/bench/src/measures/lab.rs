@@ -21,7 +21,7 @@ pub(super) fn product() -> Result<PathBuf, Failure> {
         Ok(product)
     } else {
         Err(Failure::Absent(format!(
-            "{} is not there: build the product with the same profile first (cargo build --release -p asterism)",
+            "{} is not there: build the product with the same profile first (cargo build --profile dist -p asterism)",
             product.display()
         )))
     }

@@ -26,7 +26,7 @@ pub(crate) const TICK_AT_ZERO: u32 = 1_020;
 /// Buffers for frames of an instance, and the bytes of each.
 const FRAMES: (usize, usize) = (128, 2_048);
 /// The next incarnation of a host has a name so much greater.
-const LIVES: u64 = 1_000;
+const INCARNATIONS_APART: u64 = 1_000;
 /// Microseconds for which a packet waits for what others may have to say: as `absent` has it in configurations.
 const ABSENT_US: u32 = 20_000;
 /// Sibling instances know of each other after at most so long.
@@ -341,7 +341,7 @@ impl<F: NetworkFunction> Hosts<F> {
 
     /// The next incarnation of a host that died: it joins once it is reported the epoch.
     pub(crate) fn revive(&mut self, place: usize) {
-        self.incarnations[place] += LIVES;
+        self.incarnations[place] += INCARNATIONS_APART;
         let host = build(
             &self.function,
             &self.plan,
@@ -463,7 +463,7 @@ fn build<F: NetworkFunction>(
         secrets,
     );
     config.instances = plan.lanes;
-    config.joins = incarnation >= LIVES;
+    config.joins = incarnation >= INCARNATIONS_APART;
     config.tick_at_zero = TICK_AT_ZERO;
     config.flush_us = plan.flush.as_micros() as u64;
     config.audited_objects = function.objects().len();

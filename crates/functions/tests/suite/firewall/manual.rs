@@ -66,7 +66,7 @@ fn reported(kit: &Testkit<Firewall>) -> Vec<BlockedRecord> {
 
 /// From any instance a block manually holds at all of them, its known flows included, for the time that was asked; then its place is free.
 #[test]
-fn who_is_blocked_manual_is_by_all_for_the_asked_time() {
+fn a_manual_block_is_by_all_for_the_asked_time() {
     let mut cluster = ClusterKit::new(firewall(), MEMBERS as u16, 7);
     assert_eq!(verdicts(&mut cluster), PASSES);
     tell(&mut cluster, 1, &block(100));
@@ -91,7 +91,7 @@ fn who_is_blocked_manual_is_by_all_for_the_asked_time() {
 
 /// It is reported as such; what a rule blocked for longer stays the rule's, and a longer manual block is reported as manual.
 #[test]
-fn who_was_blocked_manual_is_reported_and_the_later_end_holds() {
+fn a_manual_block_is_reported_and_the_later_end_holds() {
     let mut kit = Testkit::new(firewall());
     kit.packet(CONTROL, &block(600));
     let [record] = &reported(&kit)[..] else {
@@ -190,7 +190,7 @@ fn instances_agree_on_what_they_are_reported_at_once() {
 }
 
 #[test]
-fn a_full_table_takes_no_block_manual_and_what_is_not_blocked_is_not_lifted() {
+fn a_full_table_takes_no_manual_block_and_what_is_not_blocked_is_not_lifted() {
     let mut kit = Testkit::new(Firewall::new(FirewallConfig {
         blocked_max: 1,
         ..config()

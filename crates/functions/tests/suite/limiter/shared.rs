@@ -42,7 +42,7 @@ fn offer(
         for (source, frame) in frames.iter().enumerate() {
             for (member, weight) in weights[source].iter().enumerate() {
                 // What would have come to the dead one comes to the next.
-                let member = match cluster.incarnations(member) {
+                let member = match cluster.is_alive(member) {
                     true => member,
                     false => (member + 1) % instances,
                 };

@@ -32,7 +32,7 @@ struct Member<F: NetworkFunction> {
     state: F::State,
     emissions: Emissions,
     incoming: VecDeque<Message>,
-    incarnations: bool,
+    is_alive: bool,
 }
 
 impl<F: NetworkFunction> Cluster<F> {
@@ -60,7 +60,7 @@ impl<F: NetworkFunction> Cluster<F> {
                 state,
                 emissions: Emissions::default(),
                 incoming: VecDeque::new(),
-                incarnations: true,
+                is_alive: true,
             }
         };
         let mut cluster = Self {
@@ -84,13 +84,13 @@ impl<F: NetworkFunction> Cluster<F> {
         &self.members[member].state
     }
 
-    pub(crate) fn incarnations(&self, member: usize) -> bool {
-        self.members[member].incarnations
+    pub(crate) fn is_alive(&self, member: usize) -> bool {
+        self.members[member].is_alive
     }
 
     /// Ends an instance at once: what it has not reported yet is lost, what is on its way arrives.
     pub(crate) fn kill(&mut self, member: usize) {
-        self.members[member].incarnations = false;
+        self.members[member].is_alive = false;
     }
 
     /// Moves the clock, and delivers what arrives until then.
@@ -122,7 +122,7 @@ impl<F: NetworkFunction> Cluster<F> {
         self.serial += 1;
         let (serial, now_us) = (self.serial, self.now_us);
         let member = &mut self.members[member];
-        assert!(member.incarnations, "nobody sends packets to the dead");
+        assert!(member.is_alive, "nobody sends packets to the dead");
         let mut bytes = frame.to_vec();
         let Ok(layout) = Layout::parse(&bytes) else {
             return Verdict::Drop(Reason::LinkTooShort);
@@ -149,7 +149,7 @@ impl<F: NetworkFunction> Cluster<F> {
     pub(crate) fn flush(&mut self) {
         for from in 0..self.members.len() {
             let member = &mut self.members[from];
-            if !member.incarnations {
+            if !member.is_alive {
                 continue;
             }
             for object in 0..F::State::OBJECTS.len() as u8 {
@@ -162,7 +162,7 @@ impl<F: NetworkFunction> Cluster<F> {
             let arrives_us = self.now_us + self.delay_us;
             for (sequence, bytes) in written {
                 for (place, member) in self.members.iter_mut().enumerate() {
-                    if place != from && member.incarnations {
+                    if place != from && member.is_alive {
                         let message = (arrives_us, from, sequence, bytes.clone());
                         member.incoming.push_back(message);
                     }
@@ -181,7 +181,7 @@ impl<F: NetworkFunction> Cluster<F> {
 
     /// Lets time pass for idle entries.
     pub(crate) fn sweep(&mut self) {
-        for member in self.members.iter_mut().filter(|member| member.incarnations) {
+        for member in self.members.iter_mut().filter(|member| member.is_alive) {
             for object in 0..F::State::OBJECTS.len() as u8 {
                 for _ in 0..2 {
                     member.state.with(object, Sweep { turns: 1 });
@@ -193,7 +193,7 @@ impl<F: NetworkFunction> Cluster<F> {
     /// The digests, demanding that all that live agree.
     pub(crate) fn agree(&mut self) {
         self.settle();
-        let mut living = self.members.iter().filter(|member| member.incarnations);
+        let mut living = self.members.iter().filter(|member| member.is_alive);
         let first = living.next().expect("somebody lives").state.digests();
         for member in living {
             assert_eq!(member.state.digests(), first, "members disagree");

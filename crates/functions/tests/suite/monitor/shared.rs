@@ -43,12 +43,12 @@ impl Exports {
     fn query(&mut self, cluster: &Cluster<Monitor>) {
         let now = cluster.tick();
         for host in 0..self.duties.len() {
-            if cluster.incarnations(host) {
+            if cluster.is_alive(host) {
                 self.heard[host] = now;
             }
         }
         for host in 0..self.duties.len() {
-            if !cluster.incarnations(host) {
+            if !cluster.is_alive(host) {
                 continue;
             }
             let before: Vec<Before> = self.heard[..host]
@@ -86,7 +86,7 @@ fn deal(dying: Option<usize>) -> (Cluster<Monitor>, Exports, Truth) {
             let back = udp((2, 53), (1, 4_000 + number), b"a longer answer");
             for (frame, turn) in [(there, number), (back, number + 1)] {
                 let wanted = usize::from(turn + second as u16) % 3;
-                let member = if cluster.incarnations(wanted) {
+                let member = if cluster.is_alive(wanted) {
                     wanted
                 } else {
                     (wanted + 1) % 3

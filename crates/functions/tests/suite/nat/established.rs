@@ -46,7 +46,7 @@ fn a_reply_comes_back_to_the_endpoint_that_asked() {
 }
 
 #[test]
-fn a_forwarded_packet_incarnations_a_hop_less_and_goes_to_the_next_station() {
+fn a_forwarded_packet_has_a_hop_less_and_goes_to_the_next_station() {
     let mut kit = kit();
     let (inside, remote) = (udp([10, 0, 0, 5], 40_000), udp([198, 51, 100, 7], 443));
     for _ in 0..2 {

@@ -53,7 +53,7 @@ fn reported(function: &PortScan, kit: &Testkit<PortScan>) -> Vec<BlockedRecord> 
 
 /// Whatever the response is to scans, and however short its blocks are; of either IP version, and of an exempt source too.
 #[test]
-fn who_is_blocked_manual_is_by_all_for_the_asked_time() {
+fn a_manual_block_is_by_all_for_the_asked_time() {
     for response in [Response::Detect, Response::Block { block_s: BLOCK_S }] {
         let function = PortScan::new(PortScanConfig {
             exempt: vec![alone(host(SCANNER))],

@@ -61,7 +61,7 @@ fn reported(kit: &Testkit<Signatures>) -> Vec<BlockedRecord> {
 
 /// Whatever the response is to signatures: TCP, UDP, fragments and all else of the source, of either IP version; nobody else's.
 #[test]
-fn who_is_blocked_manual_is_by_all_for_the_asked_time() {
+fn a_manual_block_is_by_all_for_the_asked_time() {
     for response in [Response::Detect, CONNECTION, SOURCE] {
         let mut cluster = ClusterKit::new(function(response), 3, 7);
         let six = core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 5);

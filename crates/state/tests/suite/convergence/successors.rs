@@ -209,8 +209,8 @@ impl World {
         } else {
             self.under_way.swap_remove(at)
         };
-        let incarnations = |name: OriginName| self.hosts[usize::from(name.member)].name == name;
-        if incarnations(message.from) && incarnations(message.to) {
+        let is_current = |name: OriginName| self.hosts[usize::from(name.member)].name == name;
+        if is_current(message.from) && is_current(message.to) {
             self.hosts[usize::from(message.to.member)].hear(&message);
         }
     }
