@@ -3,56 +3,22 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use asterism_config::functions::Functions;
+use asterism_output::{EXIT_CODES, End, Format, Output};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::config::functions::Functions;
 use crate::control::client::Which;
 use crate::control::{
     Ask, audit, backends, blocked, commands, digests, flows, manual, rules, traffic,
 };
-use crate::output::Output;
 use crate::{
-    check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold, scenario,
+    check, decrypt, demo, epochs, keygen, keys, lab, replay, run as host, scaffold, scenario,
 };
-
-pub(crate) const EXIT_CODES: &str = "\
-Exit codes:
-  0  success: every check of the command holds
-  1  the command ran without success: a check does not hold (demo, test), packets were lost on the way (replay), no datagram
-     was opened (decrypt), the host could not start or continue (run), the entry does not exist (state get), a replica
-     differs (audit), a host did not take the epoch (epoch --hand), no cache holds the object (digests), a source was not
-     blocked, or is still blocked (block, unblock), no flow was ended, or a flow is still or again known (flows end)
-  2  the command line is wrong
-  3  the configuration is refused; every mistake is listed
-  4  a file could not be read or written, or no host answers
-  5  the system refused a request: a right or a program is missing (lab)
-  `lab up --exec` ends with the exit code of the program that it ran.
-";
 
 /// The program's name.
 const NAME: &str = "asterism";
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Success: every check of the command holds.
-    Done,
-    /// The command ran, and a check does not hold.
-    DoesNotHold,
-    /// The command line is wrong.
-    CommandLine,
-    /// The configuration is refused.
-    Configuration,
-    /// A file could not be read or written.
-    File,
-    /// The system refused a request.
-    System,
-    /// The program that the command ran ended with this exit code.
-    Program(u8),
-}
 
 /// Stateful network functions as a cluster that behaves like one box.
 #[derive(Parser, Debug)]
@@ -65,15 +31,6 @@ pub struct CommandLine {
     /// The command to run.
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// The format of standard output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Text to read.
-    Text,
-    /// One JSON document; its `schema` says which kind and version.
-    Json,
 }
 
 /// The commands.
@@ -254,7 +211,7 @@ pub(crate) fn run_with(
             into,
             asterism,
         } => scaffold::run(&name, &into, asterism.as_deref(), &mut output),
-        Command::Keygen { file, id } => key_file::run(&file, id, &mut output),
+        Command::Keygen { file, id } => keygen::run(&file, id, &mut output),
         Command::Key(arguments) => keys::run(&arguments, &mut output),
         Command::Epoch(arguments) => epochs::command::run(&arguments, &mut output),
         Command::Completions { shell } => {
@@ -291,20 +248,6 @@ fn refuse(
     } else {
         let _ = write!(stdout, "{text}");
         End::Done
-    }
-}
-
-impl From<End> for ExitCode {
-    fn from(end: End) -> ExitCode {
-        ExitCode::from(match end {
-            End::Done => 0,
-            End::DoesNotHold => 1,
-            End::CommandLine => 2,
-            End::Configuration => 3,
-            End::File => 4,
-            End::System => 5,
-            End::Program(code) => code,
-        })
     }
 }
 

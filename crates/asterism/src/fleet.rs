@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
+use asterism_config as config;
 use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_io::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_JUMBO};
@@ -15,8 +16,6 @@ use asterism_io::port::{Port, PortDrop, PortStatistics};
 use asterism_placement::{Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
-
-use crate::config;
 
 /// Ports of every instance.
 const PORTS: u16 = 2;

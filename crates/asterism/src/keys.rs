@@ -8,19 +8,19 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use asterism_config::functions::Functions;
+use asterism_config::{files, key_file};
 use asterism_engine::hash_seed;
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use asterism_secure_channel::{ClusterKey, KEYS_MAX, KeyRing};
 use clap::Args;
 use serde::Serialize;
 
-use crate::command_line::End;
-use crate::config::functions::Functions;
 use crate::control::Ask;
 use crate::control::client::{Which, ask};
 use crate::control::commands::WITHIN;
-use crate::output::{Output, Schema};
 use crate::view::StatusDocument;
-use crate::{check, key_file};
 
 /// The arguments of `asterism key`.
 #[derive(Args, Clone, Debug)]
@@ -182,7 +182,7 @@ fn of_configuration(
     functions: Functions,
 ) -> Result<(PathBuf, Option<RunningDocument>), String> {
     let file = &arguments.file;
-    let (config, report) = check::load_for(file, arguments.member.as_deref(), functions)?;
+    let (config, report) = files::load_for(file, arguments.member.as_deref(), functions)?;
     let name = file.display();
     let Some(config) = config else {
         let first = report.diagnostics.first();
@@ -224,7 +224,7 @@ fn of_configuration(
             })
             .collect(),
     });
-    Ok((check::key_path(file, key), running))
+    Ok((files::key_path(file, key), running))
 }
 
 /// The reason why the step is too early for the running hosts.

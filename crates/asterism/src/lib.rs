@@ -1,12 +1,10 @@
 //! The one binary: command line, configuration, wiring.
 //!
-//! Layer 6, above every other layer. `main.rs` only calls [`command_line::run`]; the code is a library so that tests reach
-//! it, and so that programs around functions of other crates (`program.rs`) have the same command line. Read first:
-//! `command_line.rs`, then `config/mod.rs`, then `fleet.rs`.
+//! `main.rs` only calls [`command_line::run`]; the code is a library so that tests reach it, and so that programs around functions of
+//! other crates (`program.rs`) have the same command line. Read first: `command_line.rs`, then `run/mod.rs`.
 
 pub mod check;
 pub mod command_line;
-pub mod config;
 mod connections;
 pub mod control;
 pub mod decrypt;
@@ -14,12 +12,11 @@ pub mod demo;
 pub mod epochs;
 pub mod eve;
 pub mod fleet;
-pub mod key_file;
+pub mod keygen;
 pub mod keys;
 pub mod lab;
 pub mod lines;
 pub mod metrics;
-pub mod output;
 pub mod outside;
 pub mod program;
 pub mod replay;
@@ -27,8 +24,7 @@ pub mod run;
 pub mod scaffold;
 pub mod scenario;
 mod stations;
-pub mod table;
 pub mod view;
-pub mod wiring;
 
+pub use asterism_config as config;
 pub use program::Program;

@@ -3,14 +3,19 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::marker::PhantomData;
 use std::process::ExitCode;
 
+use asterism_config::fields;
+use asterism_config::functions::{Described, Functions, Jobs, OutsideFunction};
+use asterism_config::section::Default;
 use asterism_function::{NetworkFunction, State};
+use asterism_output::End;
 
-use crate::command_line::{self, End};
-use crate::config::fields;
-use crate::config::functions::{Described, Functions, OutsideFunction};
-use crate::config::section::Default;
+use crate::command_line;
+use crate::replay::ReplayJob;
+use crate::run::HostJobs;
+use crate::scenario::ScenarioJob;
 
 /// A program around network functions. See the module.
 #[derive(Clone, Debug)]
@@ -35,7 +40,8 @@ impl Program {
     /// The same with one function more, reported by its settings.
     #[must_use]
     pub fn with<S: OutsideFunction>(mut self) -> Program {
-        self.functions.push(Described::outside::<S>());
+        self.functions
+            .push(Described::outside::<S>(JobsOf::<S>::ALL));
         self.objects
             .push(<S::Function as NetworkFunction>::State::OBJECTS);
         self
@@ -91,6 +97,17 @@ impl Program {
         let functions = Functions::with(self.functions.leak());
         command_line::run_with((self.name, functions), arguments, stdout, stderr, coloured)
     }
+}
+
+/// What the crates of this program do with an outside function, compiled for its type.
+struct JobsOf<S>(PhantomData<S>);
+
+impl<S: OutsideFunction> JobsOf<S> {
+    const ALL: Jobs = &[
+        &HostJobs::new::<S>(),
+        &ReplayJob::new::<S>(),
+        &ScenarioJob::new::<S>(),
+    ];
 }
 
 /// Whether a function is described as it must be, given the objects of its state.

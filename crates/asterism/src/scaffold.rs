@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use asterism_config::functions::Functions;
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use serde::Serialize;
-
-use crate::command_line::End;
-use crate::config::functions::Functions;
-use crate::output::{Output, Schema};
 
 /// Files of the crate: their names, and what they hold before names are put in.
 const FILES: [(&str, &str); 9] = [

@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
+use asterism_config::functions::BalancerSettings;
+use asterism_config::{Function, Settings};
 use asterism_function::chain::Chain;
 use asterism_function::{CONTROL, PortNumber};
 use asterism_functions::balancer::StationRequest;
 use asterism_functions::nat::Side;
-
-use crate::config::functions::BalancerSettings;
-use crate::config::{Function, Settings};
 
 /// How often each station is requested at most. One that is known and answered within five minutes is not asked.
 pub(crate) const ROUND: Duration = Duration::from_secs(10);
@@ -61,8 +60,8 @@ fn of_balancer(settings: &BalancerSettings) -> Vec<StationRequest> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::functions::Functions;
-    use crate::config::{Config, Purpose};
+    use asterism_config::functions::Functions;
+    use asterism_config::{Config, Purpose};
 
     fn requested(text: &str) -> Vec<(PortNumber, Side, String)> {
         let functions = Functions::default();

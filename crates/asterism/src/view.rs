@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use asterism_config::{Config, Settings};
 use asterism_engine::transport::{ChannelSnapshot, Snapshots};
 use asterism_io::clock::MonotonicClock;
 use asterism_io::port::PortDrop;
@@ -23,7 +24,6 @@ use asterism_placement::replicated::{Ended, Standing};
 use asterism_placement::{Incarnation, MemberId};
 use asterism_state::ObjectCount;
 
-use crate::config::{Config, Settings};
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
 use crate::lines::Counts;
@@ -35,6 +35,7 @@ use crate::run::port_log::PortCounts;
 use crate::run::requests::Request;
 use crate::run::statistics::{COUNTS, InstanceSnapshot};
 use crate::run::worker::{Phase, Shared};
+
 pub use differing::differing;
 pub use documents::{
     ChannelDocument, ClockDocument, DifferingSetting, EndedDocument, InstanceDocument,

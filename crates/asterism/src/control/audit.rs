@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use asterism_config::functions::Functions;
 use asterism_engine::Removal;
 use asterism_engine::transport::ChannelSnapshot;
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use asterism_placement::MemberId;
 use asterism_placement::replicated::audit::{CYCLE, LEAVES, Place, SEGMENT_LEAVES};
 use clap::Args;
@@ -11,9 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Ask;
 use super::client::{Which, ask};
-use crate::command_line::End;
-use crate::config::functions::Functions;
-use crate::output::{Output, Schema};
 use crate::view::{Names, StatusDocument};
 
 /// Time limit for a host's answer; re-writing a large table takes a while.

@@ -1,14 +1,14 @@
 //! `asterism backends`: a balancer's services and backends, with the health and the number of flows of each backend.
 
+use asterism_output::End;
+use asterism_output::Table;
+use asterism_output::{Output, Schema};
 use clap::Args;
 
 use super::Ask;
 use super::client::Which;
 use super::commands::{WITHIN, with_answer};
-use crate::command_line::End;
-use crate::output::{Output, Schema};
 use crate::run::backends::{BackendDocument, BackendsDocument};
-use crate::table::Table;
 
 /// The arguments of `asterism backends`.
 #[derive(Args, Clone, Debug)]

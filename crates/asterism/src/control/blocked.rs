@@ -1,12 +1,12 @@
 //! `asterism blocked`: the sources that a host's functions block, until when and why.
 
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use clap::Args;
 
 use super::Ask;
 use super::client::Which;
 use super::commands::{WITHIN, with_answer};
-use crate::command_line::End;
-use crate::output::{Output, Schema};
 use crate::run::blocked::{BlockDocument, BlockedDocument};
 
 /// The arguments of `asterism blocked`.

@@ -5,13 +5,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asterism_config::files;
+use asterism_config::functions::Functions;
 use clap::Args;
 use serde::de::DeserializeOwned;
 
 use super::place::FOLDER;
 use super::{ANSWER_BYTES_MAX, Answer, Ask};
-use crate::config::functions::Functions;
-use crate::{check, run};
+use crate::run;
 
 /// The running host to ask.
 #[derive(Args, Clone, Debug, Default)]
@@ -37,7 +38,7 @@ impl Which {
             return Ok(socket.clone());
         }
         if let Some(file) = &self.config {
-            let (config, report) = check::load_for(file, self.member.as_deref(), functions)?;
+            let (config, report) = files::load_for(file, self.member.as_deref(), functions)?;
             let config = config.ok_or_else(|| {
                 format!(
                     "{} is refused: {} mistakes; see `asterism check`",

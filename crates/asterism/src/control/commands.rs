@@ -4,6 +4,8 @@ mod status;
 
 use std::time::Duration;
 
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +13,9 @@ use super::Ask;
 use super::client::{Which, ask};
 use super::place;
 use super::show::TracedDocument;
-use crate::command_line::End;
-use crate::output::{Output, Schema};
 use crate::run::requests::FoundProvenance;
 use crate::view::{InstanceDocument, PortDocument, StatusDocument};
+
 use status::status_text;
 
 /// Time limit for a host's answer.

@@ -1,12 +1,12 @@
 //! `asterism digests`: the known digests of web caches, and which caches hold an object.
 
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use clap::Args;
 
 use super::Ask;
 use super::client::{Which, ask};
 use super::commands::WITHIN;
-use crate::command_line::End;
-use crate::output::{Output, Schema};
 use crate::run::caches::{CacheDocument, DigestsDocument};
 
 /// The arguments of `asterism digests`.

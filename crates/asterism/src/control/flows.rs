@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use clap::{Args, Subcommand};
 
 use super::Ask;
 use super::client::Which;
 use super::commands::with_answer;
-use crate::command_line::End;
-use crate::output::{Output, Schema};
 use crate::run::flows::{ENDS_MAX, FlowFilter, FlowsEndDocument, Network};
 
 /// Time limit for a host's answer: the host hands its packet loop eight flows at a time.

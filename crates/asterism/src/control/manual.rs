@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
+use asterism_config::value::{self, show_duration};
 use asterism_functions::blocked::SECONDS_MAX;
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use clap::Args;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,9 +14,6 @@ use super::Ask;
 use super::blocked::line;
 use super::client::Which;
 use super::commands::{WITHIN, with_answer};
-use crate::command_line::End;
-use crate::config::value::{self, show_duration};
-use crate::output::{Output, Schema};
 use crate::run::manual::{BlockingDocument, RefusedDocument, UnblockingDocument};
 
 /// The arguments of `asterism block`.

@@ -5,6 +5,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use asterism_config::Cluster;
 use asterism_engine::Removal;
 use asterism_orchestrator::epochs::Refusal;
 use asterism_state::audit::LeafSet;
@@ -13,7 +14,6 @@ use serde_json::Value;
 
 use super::audit::{RemovalDocument, RepairDocument};
 use super::{Answer, Ask, show};
-use crate::config::Cluster;
 use crate::epochs::EpochFile;
 use crate::run::backends;
 use crate::run::blocked;

@@ -1,12 +1,12 @@
 //! `asterism rules`: a firewall's rules, and the number of new flows that each decided.
 
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use clap::Args;
 
 use super::Ask;
 use super::client::Which;
 use super::commands::{WITHIN, with_answer};
-use crate::command_line::End;
-use crate::output::{Output, Schema};
 use crate::run::rules::RulesDocument;
 
 /// The arguments of `asterism rules`.

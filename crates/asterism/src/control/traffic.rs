@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 
+use asterism_output::End;
+use asterism_output::Table;
+use asterism_output::{Output, Schema};
 use clap::Args;
 
 use super::Ask;
 use super::client::Which;
 use super::commands::{WITHIN, scaled, with_answer};
-use crate::command_line::End;
-use crate::output::{Output, Schema};
 use crate::run::traffic::{
     COUNT_MAX, EndsDocument, FlowDocument, HeavyDocument, HostDocument, TrafficDocument, Wanted,
 };
-use crate::table::Table;
 
 /// The arguments of `asterism traffic`.
 #[derive(Args, Clone, Debug)]

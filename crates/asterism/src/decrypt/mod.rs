@@ -12,13 +12,13 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use asterism_config::key_file;
 use asterism_io::port::{CaptureError, CaptureReader, CaptureWriter};
+use asterism_output::End;
+use asterism_output::Output;
 use asterism_placement::replicated::Frame;
 use asterism_secure_channel::RecordedOpener;
 
-use crate::command_line::End;
-use crate::key_file;
-use crate::output::Output;
 use frame::Found;
 
 pub use report::{DECRYPT, DecryptReport, SESSIONS_SHOWN_MAX, SessionReport};

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use asterism_output::Schema;
 use asterism_secure_channel::{Header, Recorded, Unopened};
 use serde::Serialize;
-
-use crate::output::Schema;
 
 /// Sessions without a handshake that are listed at most; the datagrams of further ones are only counted.
 pub const SESSIONS_SHOWN_MAX: usize = 64;

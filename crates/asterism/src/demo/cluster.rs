@@ -8,6 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use asterism_config::functions::FunctionSettings;
+use asterism_config::functions::outside_of;
+use asterism_config::wiring::{INSIDE, OUTSIDE};
+use asterism_config::{Cluster, Config, Settings};
 use asterism_function::{Endpoint, FlowKey, Packet, Reason};
 use asterism_functions::nat::Nat;
 use asterism_functions::port_scan::PortScan;
@@ -19,11 +23,7 @@ use super::Plan;
 use super::report::{Absent, HostRow, IdpsRow, RunRow, Sum};
 use super::traffic::{Conversation, SCANNER, ScanPacket};
 use super::view::{HostView, Snapshot, View};
-use crate::config::functions::FunctionSettings;
-use crate::config::{Cluster, Config, Settings};
 use crate::fleet::{Fleet, FleetConfig, Left};
-use crate::replay::outside_of;
-use crate::wiring::{INSIDE, OUTSIDE};
 
 /// Who got no packet for so long sends again.
 const SEND_AGAIN: Duration = Duration::from_secs(1);

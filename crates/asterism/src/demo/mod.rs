@@ -13,8 +13,8 @@ use std::time::Duration;
 
 pub use report::{Absent, DEMO, DemoReport, HostRow, IdpsRow, RunRow};
 
-use crate::command_line::End;
-use crate::output::Output;
+use asterism_output::End;
+use asterism_output::Output;
 use view::{Lines, Live, NoView, View};
 
 /// Replies wait at most so long for their binding: the delay twice.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use asterism_config::value::{show_count, show_duration};
 use asterism_function::{Absence, Endpoint};
+use asterism_output::Schema;
+use asterism_output::Table;
 use serde::Serialize;
 
-use crate::config::value::{show_count, show_duration};
 use crate::fleet::Lag;
-use crate::output::Schema;
-use crate::table::Table;
 
 /// The schema of [`DemoReport`].
 pub const DEMO: Schema = Schema {

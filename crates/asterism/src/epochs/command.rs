@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use asterism_config::Config;
+use asterism_config::files;
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use clap::Args;
 use serde::Serialize;
 
 use super::EpochFile;
 use super::hand::{self, HostDocument};
-use crate::check;
-use crate::command_line::End;
-use crate::config::Config;
-use crate::output::{Output, Schema};
 
 /// The arguments of `asterism epoch`.
 #[derive(Args, Clone, Debug)]
@@ -67,12 +67,12 @@ pub const EPOCH: Schema = Schema {
 
 /// `asterism epoch CONFIG`.
 pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
-    let (config, report) = match check::load_for(&arguments.config, None, output.functions()) {
+    let (config, report) = match files::load_for(&arguments.config, None, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
     let Some(config) = config else {
-        check::show(&report, output);
+        output.report(&report);
         return End::Configuration;
     };
     let functions = output.functions();
@@ -108,7 +108,7 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
     let path = cluster.epochs.as_ref().ok_or(
         "[cluster] epochs names no file: add epochs = \"epoch.toml\" on all hosts, so that members can join and leave",
     )?;
-    let path = check::key_path(&arguments.config, path);
+    let path = files::key_path(&arguments.config, path);
     if let Some(file) = &arguments.file {
         return Ok(EpochDocument {
             file: file.display().to_string(),

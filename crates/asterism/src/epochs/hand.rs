@@ -4,16 +4,17 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use asterism_config::Config;
+use asterism_config::files;
+use asterism_config::functions::Functions;
 use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::epochs::{HandError, InForce, Standing};
+use asterism_output::End;
 use serde::Serialize;
 
 use super::EpochFile;
 use super::command::Arguments;
-use crate::command_line::End;
-use crate::config::Config;
-use crate::config::functions::Functions;
-use crate::{check, run};
+use crate::run;
 
 /// Time limit for a host to write an epoch to disk and put it in force.
 const WITHIN: Duration = Duration::from_secs(15);
@@ -74,7 +75,7 @@ pub(super) fn hand(
     let text = epoch.text();
     let clock = MonotonicClock::new();
     let one = |member: &String| {
-        let found = check::load_for(&arguments.config, Some(member), functions);
+        let found = files::load_for(&arguments.config, Some(member), functions);
         let config = match found {
             Ok((Some(config), _)) => config,
             Ok((None, report)) => {

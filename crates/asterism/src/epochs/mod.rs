@@ -16,14 +16,13 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
+use asterism_config::Cluster;
+use asterism_config::text;
 use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation};
 use asterism_state::{BlockAssignment, PARTITIONS, PlaceAssignment};
 use serde::{Deserialize, Serialize};
-
-use crate::check;
-use crate::config::Cluster;
 
 pub use start_decision::StartDecision;
 pub use succession::Step;
@@ -120,7 +119,7 @@ impl EpochFile {
                 "{name} is too long: an epoch has at most {EPOCH_BYTES_MAX} bytes"
             )));
         }
-        let text = check::without_mark(text);
+        let text = text::without_mark(text);
         let file: EpochFile = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| {
                 text.get(..span.start)
@@ -454,7 +453,7 @@ impl EpochFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use asterism_config::Config;
 
     fn cluster() -> Cluster {
         let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.pass-through]";

@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asterism_config::text;
 use asterism_placement::Incarnation;
 
 use super::EpochFile;
-use crate::check;
 
 /// Maximum milliseconds that the kernel's clock for file times stands still: its step is 10 ms or less.
 const CLOCK_STEPS_MAX: usize = 20;
@@ -55,7 +55,7 @@ impl StartDecision {
     pub fn last_used(epochs: &Path, name: &str) -> Result<u64, String> {
         let path = place(epochs, name);
         match std::fs::read_to_string(&path) {
-            Ok(text) => check::without_mark(&text).trim().parse().map_err(|_| {
+            Ok(text) => text::without_mark(&text).trim().parse().map_err(|_| {
                 format!(
                     "{} does not hold the number of an incarnation: write the last incarnation of {name} into the file, or 0 if {name} never ran",
                     path.display()

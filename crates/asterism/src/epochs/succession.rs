@@ -111,7 +111,7 @@ impl EpochFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Cluster, Config};
+    use asterism_config::{Cluster, Config};
 
     fn cluster() -> Cluster {
         let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\", \"d\"]\n[function.pass-through]";

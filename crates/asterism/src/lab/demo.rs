@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use asterism_config::value::show_duration;
 use asterism_lab::http::{DocumentServer, Downloads, document};
 use asterism_lab::nat::SERVER;
+use asterism_output::End;
+use asterism_output::Table;
+use asterism_output::{Output, Schema};
 use serde::Serialize;
 
 use super::{DemoArguments, Refused, Running, this_program};
-use crate::command_line::End;
-use crate::config::value::show_duration;
-use crate::output::{Output, Schema};
-use crate::table::Table;
 
 /// Bytes of each document.
 const DOCUMENT_BYTES: usize = 1 << 20;

@@ -10,14 +10,13 @@ mod up;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use asterism_config::key_file;
+use asterism_config::value;
 use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig};
 use asterism_lab::{LabError, Offloads, Program};
+use asterism_output::End;
+use asterism_output::Output;
 use clap::{Args, Subcommand};
-
-use crate::command_line::End;
-use crate::config::value;
-use crate::key_file;
-use crate::output::Output;
 
 pub use demo::{DemoDocument, LAB_DEMO};
 pub use plan::Plan;

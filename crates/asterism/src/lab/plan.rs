@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use asterism_config::text;
+use asterism_config::{FILE_BYTES_MAX, value};
 use asterism_io::link::LinkConditions;
 use asterism_lab::{Cable, Lab, LabError, Node, Offloads, Program, Wire, WireConfig};
+use asterism_output::End;
 use serde::{Deserialize, Deserializer};
-
-use crate::check;
-use crate::command_line::End;
-use crate::config::{FILE_BYTES_MAX, value};
 
 /// Nodes of a laboratory at most.
 const NODES_MAX: usize = 64;
@@ -151,7 +150,7 @@ impl Plan {
                 "longer than {FILE_BYTES_MAX} bytes: is this a laboratory?"
             ));
         }
-        let text = check::without_mark(text);
+        let text = text::without_mark(text);
         let plan: Plan = toml::from_str(text).map_err(|error| error.to_string())?;
         let mistakes = plan.mistakes();
         if mistakes.is_empty() {

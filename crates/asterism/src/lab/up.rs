@@ -3,16 +3,16 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use asterism_config::value::show_duration;
 use asterism_lab::http::DocumentServer;
 use asterism_lab::nat::SERVER;
 use asterism_lab::{Finished, Lab, LabError, Node, Program, Wire, wait_until};
+use asterism_output::End;
+use asterism_output::{Output, Schema};
 use serde::Serialize;
 
 use super::plan::Plan;
 use super::{NatArguments, Refused, Running, UpArguments};
-use crate::command_line::End;
-use crate::config::value::show_duration;
-use crate::output::{Output, Schema};
 
 /// How long a command given with `--exec` may take.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(24 * 3_600);

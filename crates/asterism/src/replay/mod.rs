@@ -1,10 +1,9 @@
 //! `asterism replay`: a capture through a function, on virtual time; the packets that leave go to another capture.
 //!
-//! `direction.rs` finds the side of the function on which a packet arrives, `clock.rs` its time of arrival; `report.rs`
+//! `clock.rs` finds the time at which a packet arrives, the configuration the side of the function; `report.rs`
 //! counts the results. A program made by `asterism new` calls [`run`] with its own function.
 
 mod clock;
-mod direction;
 mod eve;
 mod report;
 
@@ -13,25 +12,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use asterism_config::direction::{Direction, Side};
+use asterism_config::functions::{FunctionSettings, Outside, OutsideFunction, WithFunction};
+use asterism_config::wiring;
+use asterism_config::{self as config, files};
+use asterism_config::{Cluster, Config, Purpose};
 use asterism_function::{FlowKey, NetworkFunction, Packet};
 use asterism_io::link::LinkConditions;
 use asterism_io::port::{CaptureError, CaptureReader, CaptureWriter, CapturedPacket};
+use asterism_output::End;
+use asterism_output::Output;
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 
-use crate::command_line::End;
-use crate::config::functions::{FunctionSettings, Outside, WithFunction};
-use crate::config::{Cluster, Config, Purpose};
 use crate::eve::line::Author;
 use crate::fleet::{Fleet, FleetConfig};
-use crate::output::Output;
-use crate::wiring;
-use crate::{check, config};
 
 use clock::CaptureClock;
 use eve::Lines;
 
-pub use direction::{BalancerDirection, Direction, FirstSpeaker, NatDirection, Side, outside_of};
 pub use report::{HostReport, REPLAY, ReplayReport};
 
 /// Flows that are distinguished at most; more are counted as one.
@@ -132,12 +131,12 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// `asterism replay`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let (file, functions) = (&arguments.config, output.functions());
-    let (config, mut report) = match check::load_as(file, Purpose::Replay, None, functions) {
+    let (config, mut report) = match files::load_as(file, Purpose::Replay, None, functions) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
-    let config = check::made(config, &mut report);
-    check::show(&report, output);
+    let config = files::made(config, &mut report);
+    output.report(&report);
     let Some(mut config) = config else {
         return output.fail(End::Configuration, "nothing was replayed");
     };
@@ -233,7 +232,20 @@ impl WithFunction for Configured<'_> {
     }
 
     fn with_outside(self, settings: &Outside) -> Self::Output {
-        settings.replay(self)
+        (settings.job::<ReplayJob>().0)(settings, self)
+    }
+}
+
+/// [`Configured`] for an outside function, compiled for its type.
+pub struct ReplayJob(
+    for<'a> fn(&Outside, Configured<'a>) -> <Configured<'a> as WithFunction>::Output,
+);
+
+impl ReplayJob {
+    /// The job of the function with these settings.
+    #[must_use]
+    pub const fn new<S: OutsideFunction>() -> ReplayJob {
+        ReplayJob(|settings, replay| replay.with(settings.settings::<S>()))
     }
 }
 

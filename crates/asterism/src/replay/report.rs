@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use asterism_config::value::show_count;
 use asterism_function::NetworkFunction;
+use asterism_output::Schema;
+use asterism_output::Table;
 use asterism_placement::Time;
 use serde::Serialize;
 
-use crate::config::value::show_count;
 use crate::fleet::{Fleet, Lag};
-use crate::output::Schema;
-use crate::table::Table;
 
 /// The schema of [`ReplayReport`].
 pub const REPLAY: Schema = Schema {

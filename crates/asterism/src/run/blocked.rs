@@ -1,5 +1,6 @@
 //! Who is blocked at the hosts of a cluster: the answer to `asterism blocked`.
 
+use asterism_config::Settings;
 use asterism_function::Tick;
 use asterism_function::notice::End;
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
@@ -7,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::dates::Dates;
 use super::event_log::date;
-use crate::config::Settings;
 use crate::view::View;
 
 /// Who is blocked.

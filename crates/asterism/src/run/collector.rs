@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::config::Settings;
+use asterism_config::Settings;
 
 /// Where messages go. Nothing that is sent waits.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 
+use asterism_config::Config;
 use asterism_engine::transport::{MulticastConfig, UdpConfig, UdpPeer};
 use asterism_io::clock::MonotonicClock;
 use asterism_placement::MemberId;
@@ -11,7 +12,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::event_log::Event;
 use super::saved::Moment;
-use crate::config::Config;
 
 /// A flag that SIGTERM and SIGINT raise, the second of which ends the process at once, and one for SIGHUP.
 pub(super) fn signals() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), String> {

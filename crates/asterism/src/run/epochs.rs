@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use asterism_config::Cluster;
+use asterism_config::files;
 use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::epochs::{InForce, Refusal, Standing};
 use asterism_placement::replicated::Roster;
@@ -14,8 +16,6 @@ use super::Prepared;
 use super::event_log::Event;
 use super::notify::Manager;
 use super::watched::{LOOK, Watched};
-use crate::check;
-use crate::config::Cluster;
 use crate::control::request_handler::{Command, CommandKind, Refused, in_json};
 use crate::epochs::{EpochFile, StartDecision, Step};
 
@@ -51,7 +51,7 @@ impl Watch {
     pub(super) fn of(prepared: &Prepared, date: u64) -> Option<Watch> {
         let config = &prepared.config;
         let path = config.cluster.epochs.as_ref()?;
-        let path = check::key_path(&prepared.arguments.config, path);
+        let path = files::key_path(&prepared.arguments.config, path);
         Some(Watch {
             file: Watched::new(path).at_once(date),
             cluster: config.cluster.clone(),
@@ -263,7 +263,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use asterism_config::Config;
 
     const FIRST: &str = "epoch = 1\n[members]\na = 1\nb = 1\nc = 1\n";
 

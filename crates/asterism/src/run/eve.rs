@@ -7,6 +7,8 @@
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
+use asterism_config::files::key_path;
+use asterism_config::{Eve as Settings, EveAlerts, Placement};
 use asterism_function::Tick;
 use asterism_function::notice::{Notice, questions};
 use asterism_placement::Time;
@@ -16,8 +18,6 @@ use super::dates::Dates;
 use super::event_log::Event;
 use super::requests::Request;
 use super::service::Service;
-use crate::check::key_path;
-use crate::config::{Eve as Settings, EveAlerts, Placement};
 use crate::eve::ledger::Ledger;
 use crate::eve::line::{Author, LineStats, PacketStats, Stats};
 use crate::lines::{Sink, Writer};
@@ -98,7 +98,8 @@ impl Service<'_, '_> {
         }
         let names = &self.view.names;
         // Instances with tables of their own are asked each.
-        let is_local = |object: &crate::config::ObjectChoice| object.placement == Placement::Local;
+        let is_local =
+            |object: &asterism_config::ObjectChoice| object.placement == Placement::Local;
         let instances = match self.config.function.objects.iter().any(is_local) {
             true => self.requests.len(),
             false => 1,

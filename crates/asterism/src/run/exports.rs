@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
+use asterism_config::Settings;
+use asterism_config::functions::MonitorSettings;
 use asterism_function::Tick;
 use asterism_function::chain::Chain;
 use asterism_function::records::read_records;
@@ -16,7 +18,6 @@ use asterism_functions::ipfix::Export;
 use asterism_functions::monitor::{Before, Exporter, ExporterElection, FlowRecord, Span};
 use asterism_placement::replicated::Standing;
 use asterism_placement::{Incarnation, MemberId, Time};
-
 use serde::{Deserialize, Serialize};
 
 use super::collector::{self, Collector};
@@ -25,8 +26,6 @@ use super::event_log::Event;
 use super::port_log::PortLog;
 use super::requests::Request;
 use super::service::Service;
-use crate::config::Settings;
-use crate::config::functions::MonitorSettings;
 
 /// How often a host looks whether it has to export.
 const LOOK: Duration = Duration::from_millis(200);

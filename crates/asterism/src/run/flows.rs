@@ -7,6 +7,8 @@ use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use asterism_config::suggestion::{nearest, quoted};
+use asterism_config::{Function, Settings};
 use asterism_function::{Host, Vlan};
 use asterism_functions::firewall::{
     Direction, ENDED_AT_ONCE_MAX, FLOWS_QUESTION, Flow, KnownFlow, end_frame,
@@ -15,8 +17,6 @@ use serde::{Deserialize, Serialize};
 
 use super::event_log::Event;
 use super::manual::RefusedDocument;
-use crate::config::suggestion::{nearest, quoted};
-use crate::config::{Function, Settings};
 use crate::view::{Asked, View};
 
 /// How often, and how many times, an order goes to an instance that takes nothing up now.

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use asterism_config::functions::{BalancerSettings, Check, Checks};
 use asterism_function::{CONTROL, Endpoint, Protocol};
 use asterism_functions::balancer::CheckResult;
 use asterism_io::clock::MonotonicClock;
 
 use super::event_log::Event;
 use super::requests::Request;
-use crate::config::functions::{BalancerSettings, Check, Checks};
 
 /// Threads that check at most: so many silent backends keep no other from being checked in time.
 const THREADS_MAX: usize = 32;

@@ -1,5 +1,6 @@
 //! How a running host learns of other keys: it reads the key file again whenever that changes.
 
+use asterism_config::{files, key_file};
 use asterism_engine::hash_seed;
 use asterism_placement::Time;
 use asterism_secure_channel::KeyRing;
@@ -9,7 +10,6 @@ use super::event_log::Event;
 use super::service::Service;
 use super::watched::{LOOK, Watched};
 use crate::keys::listed;
-use crate::{check, key_file};
 
 /// The key file, watched.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Watch {
     pub(super) fn of(prepared: &Prepared) -> Option<Watch> {
         let path = prepared.config.cluster.key.as_ref()?;
         Some(Watch {
-            file: Watched::new(check::key_path(&prepared.arguments.config, path)),
+            file: Watched::new(files::key_path(&prepared.arguments.config, path)),
             looked: Time::ZERO,
             installed: prepared.keys.clone(),
         })

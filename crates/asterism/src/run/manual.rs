@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use asterism_config::suggestion::{nearest, quoted};
 use asterism_function::notice::End;
 use asterism_function::{Host, Tick};
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::blocked::{BlockDocument, NOBODY_BLOCKS, block as document_of};
 use super::event_log::Event;
-use crate::config::suggestion::{nearest, quoted};
 use crate::view::{Asked, View};
 
 /// How often, and how many times, the state is read for the outcome of an order: at once, unless the function waits for an answer.

@@ -41,17 +41,21 @@ pub mod worker;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use asterism_config::Config;
+use asterism_config::diagnostic::Report;
+use asterism_config::functions::{
+    FunctionSettings, Functions, Outside, OutsideFunction, WithFunction,
+};
+use asterism_config::{files, key_file};
+use asterism_output::End;
+use asterism_output::Output;
 use asterism_secure_channel::{ClusterKey, KeyRing};
 use clap::Args;
 
-use crate::command_line::End;
-use crate::config::Config;
-use crate::config::diagnostic::Report;
-use crate::config::functions::{FunctionSettings, Functions, Outside, WithFunction};
 use crate::control::place::Place;
-use crate::output::Output;
-use crate::{check, key_file};
+
 use event_log::Style;
+use reload::Copies;
 use service::Service;
 
 /// The arguments of `asterism run`.
@@ -93,18 +97,18 @@ impl Prepared {
     /// The file could not be read; says why.
     pub(crate) fn read_again(&self) -> Result<(Option<Config>, Report), String> {
         let Arguments { config, member, .. } = &self.arguments;
-        check::load_for(config, member.as_deref(), self.functions)
+        files::load_for(config, member.as_deref(), self.functions)
     }
 }
 
 /// `asterism run CONFIG`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let (file, member) = (&arguments.config, arguments.member.as_deref());
-    let (config, report) = match check::load_for(file, member, output.functions()) {
+    let (config, report) = match files::load_for(file, member, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
-    check::show(&report, output);
+    output.report(&report);
     let Some(config) = config else {
         return End::Configuration;
     };
@@ -161,14 +165,33 @@ impl WithFunction for Run<'_, '_> {
     }
 
     fn with_outside(self, settings: &Outside) -> Self::Output {
-        settings.run(self)
+        (settings.job::<HostJobs>().run)(settings, self)
+    }
+}
+
+/// What this crate does with an outside function, compiled for its type.
+pub struct HostJobs {
+    /// [`Run`].
+    run: for<'a, 'o> fn(&Outside, Run<'a, 'o>) -> <Run<'a, 'o> as WithFunction>::Output,
+    /// [`Copies`].
+    pub(crate) copies: for<'a> fn(&Outside, Copies<'a>) -> <Copies<'a> as WithFunction>::Output,
+}
+
+impl HostJobs {
+    /// The jobs of the function with these settings.
+    #[must_use]
+    pub const fn new<S: OutsideFunction>() -> HostJobs {
+        HostJobs {
+            run: |settings, run| run.with(settings.settings::<S>()),
+            copies: |settings, copies| copies.with(settings.settings::<S>()),
+        }
     }
 }
 
 /// The cluster's keys; a host alone needs none and draws one.
 fn keys_of(file: &Path, config: &Config) -> Result<KeyRing, String> {
     if let Some(key) = &config.cluster.key {
-        return key_file::read(&check::key_path(file, key));
+        return key_file::read(&files::key_path(file, key));
     }
     let mut secret = [0; 32];
     random(&mut secret)?;
@@ -186,7 +209,7 @@ fn random(bytes: &mut [u8]) -> Result<(), String> {
 #[must_use]
 pub fn control_path(file: &Path, config: &Config) -> PathBuf {
     match &config.host.control {
-        Some(path) => check::key_path(file, path),
+        Some(path) => files::key_path(file, path),
         None => PathBuf::from(format!(
             "/run/asterism/{}-{}.sock",
             config.cluster.name, config.host.name

@@ -1,12 +1,12 @@
 //! What the state channel tells, as events of the log: each with its effect and a cure.
 
+use asterism_config::Cluster;
 use asterism_engine::ChannelEvent;
 use asterism_engine::transport::{Notice, PeerFault, TransportEvent};
 use asterism_placement::MemberId;
 use asterism_secure_channel::Event as SealEvent;
 
 use super::event_log::Event;
-use crate::config::Cluster;
 use crate::control::audit::parts_of;
 use crate::view::health::words;
 

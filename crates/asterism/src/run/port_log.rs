@@ -11,12 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
+use asterism_config::Settings;
+use asterism_config::files;
+use asterism_config::functions::NatSettings;
 use asterism_function::Tick;
 use asterism_function::chain::Chain;
 use asterism_functions::nat::export::EventExporter;
 use asterism_functions::nat::{
     EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatReportPart, NatUse,
 };
+use asterism_output::Schema;
 use asterism_placement::Time;
 use serde::{Deserialize, Serialize};
 
@@ -24,11 +28,7 @@ use super::collector::{self, Collector};
 use super::event_log::Event;
 use super::requests::Request;
 use super::service::{Service, TELL_LAST};
-use crate::check;
-use crate::config::Settings;
-use crate::config::functions::NatSettings;
 use crate::lines::{Counts, Sink, Writer};
-use crate::output::Schema;
 
 /// How often the instances are asked.
 const LOOK: Duration = Duration::from_millis(200);
@@ -348,7 +348,7 @@ impl Service<'_, '_> {
         };
         let log = &settings.carrier.log;
         let file = log.file.as_ref().map(|file| {
-            let file = check::key_path(&self.prepared.arguments.config, file);
+            let file = files::key_path(&self.prepared.arguments.config, file);
             open(&file, &self.view.nat_ports)
         });
         let (file, collector) = (file.transpose()?, log.collector.map(Collector::open));

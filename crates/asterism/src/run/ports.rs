@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
+use asterism_config::files;
+use asterism_config::{PortKind, PortMode, SPAN_PORT};
 use asterism_io::frame::{FramePool, STRIDE_BYTES, STRIDE_BYTES_MAX};
 use asterism_io::port::{
     AfPacketConfig, AfPacketMode, AfPacketPort, AfXdpConfig, AfXdpPort, Fanout, Offloads, Port,
     PortError, SendingPort, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole, TapConfig,
     TapPort, XdpMode,
 };
-
-use crate::check;
-use crate::config::{self, PortKind, PortMode};
 
 /// Frames of each instance: what may be parked, and some bursts in every port.
 const POOL_FRAMES: usize = 4_096;
@@ -21,7 +20,7 @@ const POOL_FRAMES: usize = 4_096;
 /// # Errors
 /// In words; nothing stays open.
 pub fn open(
-    ports: &[config::Port],
+    ports: &[asterism_config::Port],
     file: &Path,
     instances: usize,
     salt: u32,
@@ -41,7 +40,7 @@ pub fn open(
         let group = (salt as u16).wrapping_mul(2).wrapping_add(number as u16);
         let opened = open_one(port, file, (instances > 1).then_some(group));
         let opened = opened.map_err(|error| error.to_string())?;
-        open.push(if port.name == config::SPAN_PORT {
+        open.push(if port.name == SPAN_PORT {
             Box::new(SendingPort::new(opened))
         } else {
             opened
@@ -52,7 +51,7 @@ pub fn open(
 
 /// Opens one; `group` is the number of those that share the interface.
 fn open_one(
-    port: &config::Port,
+    port: &asterism_config::Port,
     file: &Path,
     group: Option<u16>,
 ) -> Result<Box<dyn Port>, PortError> {
@@ -68,7 +67,7 @@ fn open_one(
                 _ => AfPacketMode::Ring,
             },
             ring_slots: port.ring_frames as u32,
-            promiscuous: port.promiscuous && port.name != config::SPAN_PORT,
+            promiscuous: port.promiscuous && port.name != SPAN_PORT,
             merges_segments: port.merges,
             exclusive: port.exclusive,
             fanout: group.map(|group| Fanout { group }),
@@ -97,7 +96,7 @@ fn open_one(
             } else {
                 SharedMemoryRole::Connect
             };
-            let path = check::key_path(file, &port.path);
+            let path = files::key_path(file, &port.path);
             Box::new(SharedMemoryPort::open(&SharedMemoryConfig {
                 slots: port.ring_frames as u32,
                 ..SharedMemoryConfig::new(port.name, path, role)

@@ -4,10 +4,12 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::config::diagnostic::{Report, Severity};
-use crate::config::differences::{self, Difference};
-use crate::config::functions::{FunctionSettings, Outside, WithFunction};
-use crate::config::{Cluster, Config, ObjectChoice, Settings};
+use asterism_config::diagnostic::{Report, Severity};
+use asterism_config::differences::{self, Difference};
+use asterism_config::functions::{FunctionSettings, Outside, WithFunction};
+use asterism_config::{Cluster, Config, ObjectChoice, Settings};
+
+use super::HostJobs;
 
 /// What to do instead. A host that is restarted alone is refused by those that knew its earlier incarnation.
 const RESTART_ALL: &str = "stop all hosts, then start them with it";
@@ -78,7 +80,7 @@ impl Refusals<'_> {
             };
             return self.unless(same, &path, but, RESTART_ALL);
         };
-        let kinds = |chain: &crate::config::functions::ChainSettings| -> Vec<_> {
+        let kinds = |chain: &asterism_config::functions::ChainSettings| -> Vec<_> {
             let stages = chain.stages.iter();
             stages.map(|stage| (stage.name, stage.function)).collect()
         };
@@ -209,7 +211,7 @@ impl WithFunction for Copies<'_> {
     }
 
     fn with_outside(self, settings: &Outside) -> Self::Output {
-        settings.copies(self)
+        (settings.job::<HostJobs>().copies)(settings, self)
     }
 }
 

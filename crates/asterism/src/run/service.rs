@@ -20,10 +20,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use asterism_config::{Config, Idle};
 use asterism_engine::transport::{self, Notice, RunConfig, RunMode, StateChannelThread};
 use asterism_engine::{HostConfig, host, shape_of};
 use asterism_function::NetworkFunction;
 use asterism_io::clock::MonotonicClock;
+use asterism_output::Output;
 use asterism_placement::replicated::Refused as RefusedMessage;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 use serde_json::Value;
@@ -39,15 +41,14 @@ use super::requests::Request;
 use super::saved::Identity;
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
 use super::{Prepared, keys, notices, ports, random};
-use crate::config::{Config, Idle};
 use crate::control::place::Place;
 use crate::control::request_handler::{
     COMMANDS_MAX, Command, CommandKind, Refused, RequestHandler,
 };
 use crate::control::server;
 use crate::metrics;
-use crate::output::Output;
 use crate::view::{Own, View};
+
 use handing::Handed;
 use others::{EARLIER_INCARNATION, is_outvoted, knows_earlier_incarnation, others};
 

@@ -6,6 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asterism_config::diagnostic::Diagnostic;
+use asterism_config::files;
+use asterism_config::{Config, Purpose};
 use asterism_engine::Instance;
 use asterism_function::NetworkFunction;
 use asterism_function::notice::{Notice, questions};
@@ -17,9 +20,6 @@ use asterism_placement::{Incarnation, Time};
 use super::checked;
 use super::step::{Count, Step, What};
 use super::world::World;
-use crate::check;
-use crate::config::diagnostic::Diagnostic;
-use crate::config::{Config, Purpose};
 use crate::eve::line::Author;
 use crate::run::flows;
 use crate::run::reload::{self, Copies, Written};
@@ -176,13 +176,13 @@ impl<F: NetworkFunction> World<'_, F> {
     }
 
     fn reload(&mut self, step: &Step, file: &Path) -> Result<(), Diagnostic> {
-        let path = check::key_path(self.path, file);
-        let text = check::text_of(&path, "the configuration");
+        let path = files::key_path(self.path, file);
+        let text = files::text_of(&path, "the configuration");
         let text = text.map_err(|why| self.failure(step, why))?;
         let name = path.display().to_string();
         let (wanted, mut report) =
             Config::read_as(&name, &text, Purpose::Scenario, None, self.functions);
-        let Some(wanted) = check::with_files(wanted, &path, &mut report) else {
+        let Some(wanted) = files::with_files(wanted, &path, &mut report) else {
             let why = reload::first_mistake(&report);
             return Err(self
                 .failure(step, "this configuration is refused")

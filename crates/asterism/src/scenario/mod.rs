@@ -23,16 +23,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use asterism_config::diagnostic::{Diagnostic, Report};
+use asterism_config::files;
+use asterism_config::functions::{
+    Check, FunctionSettings, Functions, Outside, OutsideFunction, WithFunction,
+};
+use asterism_config::{Config, Purpose, Settings};
 use asterism_function::{Endpoint, NetworkFunction, Protocol, Reason};
 use asterism_io::link::LinkConditions;
+use asterism_output::End;
+use asterism_output::Output;
 
-use crate::check;
-use crate::command_line::End;
-use crate::config::diagnostic::{Diagnostic, Report};
-use crate::config::functions::{Check, FunctionSettings, Functions, Outside, WithFunction};
-use crate::config::{Config, Purpose, Settings};
 use crate::fleet::{Fleet, FleetConfig};
-use crate::output::Output;
 
 pub use report::{Ran, ScenarioReport, TEST, TestReport};
 pub use step::STEPS;
@@ -76,7 +78,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     };
     let mut all = TestReport::default();
     for path in &files {
-        let text = match check::text_of(path, "the scenario") {
+        let text = match files::text_of(path, "the scenario") {
             Ok(text) => text,
             Err(error) => return output.fail(End::File, &error),
         };
@@ -147,8 +149,8 @@ pub fn run(path: &Path, text: &str, seed: u64, functions: Functions) -> (Ran, Re
     let toml = &text[..rule.start];
     let (source, elsewhere) = match named_configuration(toml) {
         Some(file) => {
-            let path = check::key_path(path, Path::new(&file));
-            match check::text_of(&path, "the configuration") {
+            let path = files::key_path(path, Path::new(&file));
+            match files::text_of(&path, "the configuration") {
                 Ok(text) => (path, Some(text)),
                 Err(error) => {
                     let mut report = Report::new(&name, text);
@@ -167,7 +169,7 @@ pub fn run(path: &Path, text: &str, seed: u64, functions: Functions) -> (Ran, Re
     let source_name = source.display().to_string();
     let (config, mut read) =
         Config::read_as(&source_name, toml, Purpose::Scenario, None, functions);
-    let config = check::with_files(config, &source, &mut read);
+    let config = files::with_files(config, &source, &mut read);
     let mut report = Report::new(&name, text);
     report.functions = functions;
     if elsewhere.is_some() {
@@ -266,7 +268,18 @@ impl WithFunction for Tested<'_> {
     }
 
     fn with_outside(self, settings: &Outside) -> Ran {
-        settings.test(self)
+        (settings.job::<ScenarioJob>().0)(settings, self)
+    }
+}
+
+/// [`Tested`] for an outside function, compiled for its type.
+pub struct ScenarioJob(for<'a> fn(&Outside, Tested<'a>) -> Ran);
+
+impl ScenarioJob {
+    /// The job of the function with these settings.
+    #[must_use]
+    pub const fn new<S: OutsideFunction>() -> ScenarioJob {
+        ScenarioJob(|settings, test| test.with(settings.settings::<S>()))
     }
 }
 

@@ -3,10 +3,10 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
 
+use asterism_config::diagnostic::Diagnostic;
 use asterism_function::MacAddress;
 
 use super::words::Word;
-use crate::config::diagnostic::Diagnostic;
 
 /// What names stand for, by the packets that were expected so far.
 pub(super) type Names = BTreeMap<String, Named>;

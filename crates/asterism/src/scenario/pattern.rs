@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use asterism_config::diagnostic::Diagnostic;
 use asterism_function::{MacAddress, TcpFlags};
 
 use super::frame::{
@@ -10,7 +11,6 @@ use super::frame::{
 };
 use super::part::{End, Names, Part, address, end, mac, match_address, match_port, port, same};
 use super::words::{Word, show_bytes};
-use crate::config::diagnostic::Diagnostic;
 
 /// What a packet looks like, for anyone who wrote none.
 pub(super) const EXAMPLE: &str = "a packet is written such as `udp 10.0.0.7:5000 > 192.0.2.1:53 \"hello\"` or `tcp 10.0.0.7:5000 > 192.0.2.1:80 S`";

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use asterism_config::diagnostic::{DiagnosticDocument, Report};
+use asterism_config::value::{show_count, show_duration};
+use asterism_output::End;
+use asterism_output::Schema;
 use serde::Serialize;
-
-use crate::command_line::End;
-use crate::config::diagnostic::{DiagnosticDocument, Report};
-use crate::config::value::{show_count, show_duration};
-use crate::output::Schema;
 
 /// The schema of [`TestReport`].
 pub const TEST: Schema = Schema {

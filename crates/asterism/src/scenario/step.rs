@@ -6,15 +6,15 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use asterism_config::diagnostic::{Diagnostic, Report};
+use asterism_config::suggestion;
+use asterism_config::value::show_duration;
+use asterism_config::wiring::{INSIDE, OUTSIDE};
 use asterism_function::{Endpoint, PortNumber};
 
 use super::pattern::Pattern;
 use super::words::{self, Word};
 use super::{PACKETS_MAX, SPAN_MAX, STEPS_MAX};
-use crate::config::diagnostic::{Diagnostic, Report};
-use crate::config::suggestion;
-use crate::config::value::show_duration;
-use crate::wiring::{INSIDE, OUTSIDE};
 
 /// All kinds of steps: how each is written, and what it does. Errors and the page of scenarios are made of this.
 pub const STEPS: &[(&str, &str)] = &[

@@ -3,8 +3,8 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use crate::config::diagnostic::Diagnostic;
-use crate::config::value;
+use asterism_config::diagnostic::Diagnostic;
+use asterism_config::value;
 
 /// A word, or text in quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]

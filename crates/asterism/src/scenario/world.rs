@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use asterism_config::Config;
+use asterism_config::diagnostic::Diagnostic;
+use asterism_config::functions::Functions;
+use asterism_config::wiring::{INSIDE, OUTSIDE};
 use asterism_function::{FlowKey, MacAddress, NetworkFunction, Packet, PortNumber};
 use asterism_packet::{ArpOperation, build};
 use asterism_placement::Time;
@@ -17,13 +21,9 @@ use super::frame::Fields;
 use super::part::Names;
 use super::pattern::Pattern;
 use super::step::{More, Step, What};
-use crate::config::Config;
-use crate::config::diagnostic::Diagnostic;
-use crate::config::functions::Functions;
 use crate::epochs::EpochFile;
 use crate::fleet::Fleet;
 use crate::stations;
-use crate::wiring::{INSIDE, OUTSIDE};
 
 /// How far the clock goes between two looks at whether something has come.
 const LOOK: Duration = Duration::from_millis(1);

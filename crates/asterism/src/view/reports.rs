@@ -3,12 +3,12 @@
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
+use asterism_config::{Function, Settings};
 use asterism_function::chain::Chain;
 use asterism_function::records::{Record, read_records};
 use asterism_function::{CONTROL, PortNumber, Tick};
 
 use super::{ANSWER_MAX, View};
-use crate::config::{Function, Settings};
 use crate::run::collector;
 use crate::run::dates::Dates;
 use crate::run::requests::Request;

@@ -133,7 +133,7 @@ fn connections_through_a_chain_live_on_when_a_host_is_killed() {
         return;
     }
     let lab = NatLab::new(&NatLabConfig::new(2, MS * 5)).unwrap();
-    asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
+    asterism_config::key_file::write_new(&lab.key_file(), 1).unwrap();
     let configuration = write_configuration(&lab);
     let mut hosts: Vec<Program> = lab
         .start_hosts(Path::new(ASTERISM), &configuration)

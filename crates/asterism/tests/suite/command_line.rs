@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
+use asterism_output::End;
 
 fn run(arguments: &[&str]) -> (End, String, String) {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());

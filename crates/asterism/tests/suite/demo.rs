@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
 use asterism::demo::{DemoReport, Plan, run_unseen};
+use asterism_output::End;
 
 fn plan() -> Plan {
     Plan {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::validator::check;
-use asterism::command_line::{self, End};
+use asterism::command_line;
 use asterism_function::TcpFlags;
 use asterism_function::build::{self, Header4, Segment};
 use asterism_functions::events::{self, LIBRARY};
+use asterism_output::End;
 use serde_json::Value;
 
 fn here() -> PathBuf {

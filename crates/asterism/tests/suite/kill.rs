@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
 use asterism_lab::http::{DocumentServer, Downloads, Progress, document};
 use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig, SERVER};
 use asterism_lab::{Program, pause, wait_until};
 use asterism_orchestrator::steering::Steering;
 use asterism_orchestrator::steering::ecmp::{SLOTS_SANE, Spread};
+use asterism_output::End;
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 const MS: Duration = Duration::from_millis(1);
@@ -68,7 +69,7 @@ fn downloads_go_on_when_a_host_is_killed_and_when_it_returns() {
         return;
     }
     let lab = NatLab::new(&NatLabConfig::new(3, MS * 5)).unwrap();
-    asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
+    asterism_config::key_file::write_new(&lab.key_file(), 1).unwrap();
     let options = HostOptions {
         epochs: true,
         ..HostOptions::default().absent("wait 20ms")

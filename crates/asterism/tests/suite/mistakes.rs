@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
+use asterism_output::End;
 
 fn check(arguments: &[&str]) -> (End, String, String) {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
@@ -90,7 +91,7 @@ fn with_key(files: &[&str]) -> (tempfile::TempDir, String) {
         end != End::Done && stderr.contains("cluster.key"),
         "{stderr}"
     );
-    asterism::key_file::write_new(&folder.path().join("cluster.key"), 1).unwrap();
+    asterism_config::key_file::write_new(&folder.path().join("cluster.key"), 1).unwrap();
     (folder, path)
 }
 
@@ -100,7 +101,7 @@ fn a_file_is_good_if_it_is_for_each_of_its_members() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("asterism.toml");
     let path = path.to_str().unwrap();
-    asterism::key_file::write_new(&folder.path().join("cluster.key"), 1).unwrap();
+    asterism_config::key_file::write_new(&folder.path().join("cluster.key"), 1).unwrap();
     let file = |members: &str, rest: &str| {
         let text = format!(
             "[cluster]\nmembers = [{members}]\nkey = \"cluster.key\"\n[cluster.member]\n\

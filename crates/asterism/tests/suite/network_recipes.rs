@@ -30,7 +30,7 @@ fn ready(programs: &[&str]) -> bool {
 
 fn cluster(config: &NatLabConfig) -> (NatLab, Vec<Program>) {
     let lab = NatLab::new(config).unwrap();
-    asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
+    asterism_config::key_file::write_new(&lab.key_file(), 1).unwrap();
     let configuration = lab.write_configuration(&HostOptions::default()).unwrap();
     let hosts = lab
         .start_hosts(Path::new(ASTERISM), &configuration)

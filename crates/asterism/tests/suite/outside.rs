@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use asterism::Program;
-use asterism::command_line::End;
 use asterism::outside::{
     Default, DescribedObject, Field, FunctionSettings, Kind, ObjectChoice, ObjectKind,
     OutsideFunction, REPLICATED, Report, Section, Values, delay, described, placement,
@@ -19,6 +18,7 @@ use asterism_function::{
 use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::{Burst, FramePool};
 use asterism_io::port::{LinkState, Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole};
+use asterism_output::End;
 use asterism_placement::Time;
 
 /// How long anything may take that should take a moment.

@@ -43,7 +43,7 @@ impl Cluster {
     fn start(config: &NatLabConfig, options: &HostOptions) -> Cluster {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = NatLab::new(config).unwrap();
-        asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
+        asterism_config::key_file::write_new(&lab.key_file(), 1).unwrap();
         let configuration = lab.write_configuration(options).unwrap();
         let hosts = lab
             .start_hosts(Path::new(ASTERISM), &configuration)
@@ -453,7 +453,7 @@ fn a_killed_host_takes_its_taps_along() {
     }
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = NatLab::new(&NatLabConfig::new(1, Duration::ZERO)).unwrap();
-    asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
+    asterism_config::key_file::write_new(&lab.key_file(), 1).unwrap();
     let options = HostOptions {
         port: "tap".to_owned(),
         ..HostOptions::default()

@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
+use asterism_output::End;
 
 fn run(arguments: &[&str]) -> (End, String, String) {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
@@ -70,7 +71,7 @@ fn every_function_has_a_scenario() {
         .iter()
         .map(|name| fs::read_to_string(folder.join(format!("{name}.scenario"))).unwrap())
         .collect();
-    for function in asterism::config::functions::Functions::default().names() {
+    for function in asterism_config::functions::Functions::default().names() {
         // Copies need a third port, which these hosts have not; what passes everything has nothing to expect.
         if !["span", "pass-through"].contains(&function) {
             assert!(

@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use asterism::config::fields;
-use asterism::config::functions::Functions;
+use asterism_config::fields;
+use asterism_config::functions::Functions;
 use asterism_engine::transport::{
     DATAGRAM_BYTES_MIN, DATES_APART, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
 };

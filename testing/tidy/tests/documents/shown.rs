@@ -98,7 +98,7 @@ fn configurations_are_accepted() {
     for page in asterism_tidy::sources(&[".md"]) {
         for (place, lines) in blocks(&page.text, "toml") {
             shown += 1;
-            let (_, report) = asterism::config::Config::read(&page.path, &lines.join("\n"));
+            let (_, report) = asterism_config::Config::read(&page.path, &lines.join("\n"));
             if report.errors() > 0 {
                 faults.push(format!("{}:{place}:\n{}", page.path, report.render(false)));
             }

@@ -77,7 +77,7 @@ fn every_function_has_its_section_and_its_contract() {
     let page = read("docs/src/functions.md");
     let contracts = read("crates/functions/tests/suite/contract/mod.rs");
     let mut faults = Vec::new();
-    for name in asterism::config::functions::Functions::default().names() {
+    for name in asterism_config::functions::Functions::default().names() {
         let words = name.replace('-', " ");
         let has_section = page.lines().any(|line| {
             let title = line.strip_prefix("## ").map(str::to_lowercase);

@@ -46,6 +46,19 @@ const LAYERS: &[(&str, &[&str])] = &[
             "detection",
         ],
     ),
+    (
+        "config",
+        &[
+            "state",
+            "placement",
+            "io",
+            "secure-channel",
+            "function",
+            "engine",
+            "functions",
+        ],
+    ),
+    ("output", &["config"]),
     // Rosters and epochs may be its business; packets and what handles them are not.
     ("orchestrator", &["placement"]),
     // Of the engine only the link's conditions, of placement only `Time`, of the orchestrator only the steering of its routers:
@@ -65,6 +78,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "function",
             "engine",
             "functions",
+            "config",
+            "output",
             "orchestrator",
             "lab",
         ],

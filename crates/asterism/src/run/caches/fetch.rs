@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asterism_config::functions::CacheDigestsSettings;
 use asterism_function::CONTROL;
 use asterism_functions::cache_digests::squid::{self, HEADER_BYTES, Header};
 use asterism_functions::cache_digests::{Head, Known, Refusal, frames};
@@ -16,7 +17,6 @@ use asterism_io::clock::MonotonicClock;
 use asterism_placement::Time;
 
 use super::{digest, directory};
-use crate::config::functions::CacheDigestsSettings;
 use crate::run::event_log::Event;
 use crate::run::health::HealthReporter;
 use crate::run::requests::Request;

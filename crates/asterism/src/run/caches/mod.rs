@@ -8,12 +8,13 @@ pub(crate) mod serve;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use asterism_config::Settings;
 use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, StoreKey, contains};
 use asterism_functions::cache_digests::{Counted, Known, Refusal, read_directory, read_mask};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Settings;
 use crate::view::View;
+
 pub(super) use fetch::Fetching;
 
 /// Bytes of a directory at most: of 64 caches.

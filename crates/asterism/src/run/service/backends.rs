@@ -1,8 +1,9 @@
 //! What the main thread sees to beside the packets: a balancer's backends are checked, digests of web caches are fetched and served.
 
+use asterism_config::Settings;
+
 use super::Service;
 use super::stations::Requesting;
-use crate::config::Settings;
 use crate::run::caches::{Fetching, serve};
 use crate::run::health::Checking;
 

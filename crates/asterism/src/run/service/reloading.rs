@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+use asterism_config::{Config, Idle};
+
 use super::Service;
-use crate::config::{Config, Idle};
 use crate::run::environment::monotonic_us;
 use crate::run::event_log::Event;
 use crate::run::flows;

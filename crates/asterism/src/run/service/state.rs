@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, TrySendError, sync_channel};
 use std::time::Duration;
 
+use asterism_config::files;
+
 use super::{Interrupted, Service, others};
-use crate::check;
 use crate::run::environment::moment;
 use crate::run::event_log::Event;
 use crate::run::requests::Request;
@@ -192,6 +193,6 @@ impl Service<'_, '_> {
 
     fn state_path(&self) -> Option<PathBuf> {
         let state = self.config.host.state.as_ref()?;
-        Some(check::key_path(&self.prepared.arguments.config, state))
+        Some(files::key_path(&self.prepared.arguments.config, state))
     }
 }

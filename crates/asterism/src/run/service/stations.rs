@@ -6,10 +6,10 @@
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 
+use asterism_config::Function;
 use asterism_placement::Time;
 
 use super::Service;
-use crate::config::Function;
 use crate::run::requests::Request;
 use crate::run::worker::Phase;
 use crate::stations::{self, Addressed};

@@ -143,7 +143,7 @@ impl Balanced {
     }
 
     fn with(lab: NatLab, backends: Vec<Option<Program>>, kind: Kind) -> Balanced {
-        asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
+        asterism_config::key_file::write_new(&lab.key_file(), 1).unwrap();
         let file = lab
             .lab
             .file("asterism.toml", configuration(&lab, kind, None))

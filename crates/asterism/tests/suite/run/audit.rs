@@ -1,6 +1,6 @@
 //! Hosts compare their state all the time, and one can have the others take over what it has.
 
-use asterism::command_line::End;
+use asterism_output::End;
 
 use crate::run::host::{Cluster, outbound, wait};
 

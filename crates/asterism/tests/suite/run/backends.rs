@@ -1,7 +1,7 @@
 //! `asterism backends`: the services of a balancer as they are configured, and what has none says so. With real backends that die:
 //! `../balancer.rs`.
 
-use asterism::command_line::End;
+use asterism_output::End;
 use serde_json::Value;
 
 use crate::run::host::Cluster;

@@ -1,6 +1,6 @@
 //! `asterism blocked`: any host shows the sources that the rules of all hosts block, until when and by which rule.
 
-use asterism::command_line::End;
+use asterism_output::End;
 use asterism_packet::Flow4;
 use serde_json::Value;
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
+use asterism_output::End;
 
 use crate::run::host::{Cluster, Host, answer, outbound, wait};
 

@@ -1,6 +1,6 @@
 //! `asterism flows end`, and reloads after which flows that the new rules deny end: at all hosts, though one had the order.
 
-use asterism::command_line::End;
+use asterism_output::End;
 
 use crate::run::host::{Cluster, FIREWALL, Host, answer, outbound, wait};
 

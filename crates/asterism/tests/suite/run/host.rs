@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
 use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::{Burst, FramePool};
 use asterism_io::port::{LinkState, Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole};
+use asterism_output::End;
 use asterism_packet::{Flow4, Packet, Protocol, build};
 use asterism_placement::Time;
 use serde_json::Value;
@@ -99,7 +100,7 @@ impl Cluster {
         text.push_str(tables);
         std::fs::write(folder.path().join("asterism.toml"), text).unwrap();
         let key = folder.path().join("cluster.key");
-        asterism::key_file::write_new(&key, 1).unwrap();
+        asterism_config::key_file::write_new(&key, 1).unwrap();
         Cluster {
             folder,
             names,

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
+use asterism_output::End;
 use serde_json::Value;
 
 use crate::run::host::{Cluster, Host, PortEnd, outbound, wait};
@@ -331,7 +332,7 @@ fn a_host_without_the_key_is_reported_and_heals() {
 
     // Another cluster's key is not taken up, whatever its number.
     std::fs::remove_file(&path).unwrap();
-    asterism::key_file::write_new(&path, 4).unwrap();
+    asterism_config::key_file::write_new(&path, 4).unwrap();
     wait("the other cluster's key to be refused", || {
         scene.hosts[1]
             .log()

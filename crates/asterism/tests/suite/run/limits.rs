@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use asterism::command_line::End;
+use asterism_output::End;
 
 use crate::run::host::{Cluster, outbound, wait};
 use crate::run::metrics::fetch;

@@ -1,6 +1,6 @@
 //! `asterism block` and `asterism unblock`: all hosts block a source that an operator blocks at one of them, and none blocks it after he lifts the block.
 
-use asterism::command_line::End;
+use asterism_output::End;
 use serde_json::Value;
 
 use crate::run::host::{Cluster, FIREWALL, Host, NAT, outbound, wait};

@@ -30,7 +30,7 @@ use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use asterism::command_line::End;
+use asterism_output::End;
 use host::{Cluster, OUTSIDE, answer, outbound, wait};
 use rustix::process::Signal;
 

@@ -1,6 +1,6 @@
 //! Rules and signatures that change while packets flow: of a function alone, and of one that is a stage of a chain.
 
-use asterism::command_line::End;
+use asterism_output::End;
 use asterism_packet::build::{self, Header4, Segment};
 use asterism_packet::{Flow4, TcpFlags};
 

@@ -1,6 +1,6 @@
 //! `asterism rules`: any host tells on how many new flows each rule decided at all of them, by the rules that hold now.
 
-use asterism::command_line::End;
+use asterism_output::End;
 use serde_json::Value;
 
 use crate::run::host::{Cluster, FIREWALL, outbound, wait};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use asterism::config::Config;
-use asterism::config::functions::Functions;
+use asterism_config::Config;
+use asterism_config::functions::Functions;
 use asterism_engine::transport::{RunConfig, UdpConfig, spawn};
 use asterism_engine::{HostConfig, host};
 use asterism_function::{Ask, Builder, Counter, Late, NetworkFunction, Verdict, state};
@@ -122,7 +122,7 @@ fn a_host_that_receives_what_it_cannot_read_stops_and_never_acknowledges_it() {
     // The test is `b`: with the key, of the right version, and with the shape that the host asks for.
     let shape = u64::from_str_radix(&shape(&a), 16).unwrap();
     let (own, clock) = (MemberId(2), MonotonicClock::new());
-    let keys = asterism::key_file::read(&cluster.path("cluster.key")).unwrap();
+    let keys = asterism_config::key_file::read(&cluster.path("cluster.key")).unwrap();
     let of_cluster = &config.cluster;
     let host_config = HostConfig {
         tick_at_zero: clock.wall_at_zero(),

@@ -1,6 +1,7 @@
 //! Two sites on loopback, as processes: state crosses by the relays; one is killed, is passed by, and the next epoch replaces it.
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
+use asterism_output::End;
 
 use crate::run::host::{Cluster, Host, outbound, wait};
 

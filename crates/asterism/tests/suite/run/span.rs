@@ -1,6 +1,6 @@
 //! Copies of packets go to a port of their own, on a running host: whether somebody listens there, is slow, or is not there at all.
 
-use asterism::command_line::End;
+use asterism_output::End;
 use serde_json::Value;
 
 use crate::run::host::{Cluster, Host, NAT, OUTSIDE, outbound, wait};

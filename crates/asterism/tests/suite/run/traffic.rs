@@ -1,7 +1,7 @@
 //! `asterism traffic`: either host tells what both counted, the flows of an interval, what they say since the start, and nothing where
 //! nobody watches.
 
-use asterism::command_line::End;
+use asterism_output::End;
 use serde_json::Value;
 
 use crate::run::host::{Cluster, outbound, wait};

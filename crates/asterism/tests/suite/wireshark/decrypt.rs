@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use asterism::command_line::End;
+use asterism_output::End;
 use asterism_packet::Packet;
 use asterism_secure_channel::{HEADER_BYTES, OPENED_MARK, OVERHEAD_BYTES};
 use serde_json::Value;

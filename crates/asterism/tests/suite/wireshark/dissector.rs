@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use asterism::command_line::End;
+use asterism_output::End;
 
 use crate::wireshark::frames::{Folder, Golden, PORT, seal, udp4, udp6};
 use crate::wireshark::vectors::{Vector, hex, named, part, runs};

@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use asterism::command_line::{self, End};
+use asterism::command_line;
 use asterism_io::port::{CaptureReader, CaptureWriter};
+use asterism_output::End;
 use asterism_packet::build::{self, Header4};
 use asterism_packet::checksum::Sum;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
@@ -121,11 +122,14 @@ impl Folder {
     /// Has the key file hold another key besides the vectors', as a cluster's does while its key is changed.
     pub(crate) fn add_key(&self) -> ClusterKey {
         let path = self.path("cluster.key");
-        let first = asterism::key_file::read(&path).unwrap().sending().clone();
+        let first = asterism_config::key_file::read(&path)
+            .unwrap()
+            .sending()
+            .clone();
         let second =
             ClusterKey::from_random(8, core::array::from_fn(|place| place as u8)).with_hash_seed(1);
         let keys = vec![first.with_hash_seed(1), second.clone()];
-        asterism::key_file::replace(&path, &KeyRing::new(keys, 8).unwrap()).unwrap();
+        asterism_config::key_file::replace(&path, &KeyRing::new(keys, 8).unwrap()).unwrap();
         second
     }
 

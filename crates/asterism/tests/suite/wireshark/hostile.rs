@@ -1,6 +1,6 @@
 //! Messages that no host would have written: the dissector survives any bytes, and takes for malformed what a host does.
 
-use asterism::command_line::End;
+use asterism_output::End;
 use asterism_placement::replicated::{Config, Deliver, Refused, Replicator};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use asterism::command_line::End;
+use asterism_output::End;
 use asterism_placement::replicated::{Frame, FrameKind};
 use asterism_placement::{ClusterId, MemberId};
 use serde_json::Value;

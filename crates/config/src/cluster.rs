@@ -1,0 +1,635 @@
+//! The settings of the cluster: their contradictions, and the values made of them.
+
+use core::ops::Range;
+use core::time::Duration;
+use std::path::PathBuf;
+
+use asterism_engine::HostConfig;
+use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, SiteId, SitesConfig};
+use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
+use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
+
+use super::Purpose;
+use super::diagnostic::{Diagnostic, Report};
+use super::kind::Value;
+use super::section::Values;
+use super::suggestion;
+use core::net::SocketAddr;
+
+/// Bytes of an IPv4 and a UDP header.
+const IP_UDP_BYTES: usize = 28;
+/// Bytes that an IPv6 header has more.
+const IPV6_BYTES_MORE: usize = 20;
+/// The least MTU: that of IPv6 (RFC 8200 section 5). The longest group with every header fits it, whatever the addresses' family and
+/// with relays between sites.
+pub(super) const MTU_MIN: u64 = 1_280;
+const _: () = assert!(
+    replicated::PAYLOAD_BYTES_MIN
+        + HEADER_BYTES
+        + TAG_BYTES
+        + FRAME_BYTES
+        + IP_UDP_BYTES
+        + IPV6_BYTES_MORE
+        <= MTU_MIN as usize
+);
+/// The greatest MTU.
+pub(super) const MTU_LIMIT: u64 =
+    (replicated::PAYLOAD_BYTES_LIMIT + HEADER_BYTES + TAG_BYTES + IP_UDP_BYTES) as u64;
+
+/// What all hosts have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// The name.
+    pub name: String,
+    /// The key file, as written.
+    pub key: Option<PathBuf>,
+    /// The file of epochs, as written.
+    pub epochs: Option<PathBuf>,
+    /// How long a host grants from its leases that too few others answer.
+    pub port_lease: Option<Duration>,
+    /// All hosts, in order.
+    pub members: Vec<String>,
+    /// Where each member's state channel is, in the same order; `None` where it is not written.
+    pub addresses: Vec<Option<SocketAddr>>,
+    /// The site of each member, in the same order; empty where members have none.
+    pub sites: Vec<String>,
+    /// The state channel.
+    pub channel: Channel,
+}
+
+/// The state channel; the fields mean what those of [`replicated::Config`] mean, the protocol behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are documented in the reference")]
+pub struct Channel {
+    /// The smallest MTU between hosts.
+    pub mtu: usize,
+    pub log_bytes_max: usize,
+    pub log_groups_max: usize,
+    pub reorder_groups_max: usize,
+    pub unapplied_groups_max: usize,
+    pub keep_alive: Duration,
+    pub retransmit_min: Duration,
+    pub retransmit_max: Duration,
+    pub acknowledge_delay: Duration,
+    pub lookahead: Duration,
+    pub coalescing_max: Duration,
+    pub congested_above: Duration,
+    pub silent_after: Duration,
+    pub delivery: Delivery,
+    pub multicast: Option<SocketAddr>,
+    pub interface: Option<String>,
+    pub relay_silent_after: Option<Duration>,
+    pub relay_bundle: Option<Duration>,
+    pub relay_cache: Option<u64>,
+    pub relay_cache_age: Option<Duration>,
+    pub receive_buffer_bytes: usize,
+    pub send_buffer_bytes: usize,
+    /// Bytes a second; `None` is no cap.
+    pub bandwidth_max: Option<u64>,
+    pub offload: bool,
+}
+
+impl Cluster {
+    /// The number that messages carry for the name: FNV-1a of its bytes.
+    #[must_use]
+    pub fn id(&self) -> ClusterId {
+        let hash = self.name.bytes().fold(0x811C_9DC5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        ClusterId(hash)
+    }
+
+    /// The number of a member: its place in the list, from 1.
+    #[must_use]
+    pub fn member(&self, name: &str) -> Option<MemberId> {
+        let place = self.members.iter().position(|member| member == name)?;
+        u16::try_from(place + 1).ok().map(MemberId)
+    }
+
+    /// The numbers of all members, in order.
+    #[must_use]
+    pub fn member_ids(&self) -> Vec<MemberId> {
+        self.members
+            .iter()
+            .filter_map(|name| self.member(name))
+            .collect()
+    }
+
+    /// The sites' names, in the order of their first members: a site's number is its place here.
+    #[must_use]
+    pub fn site_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for site in &self.sites {
+            if !names.contains(&site.as_str()) {
+                names.push(site);
+            }
+        }
+        names
+    }
+
+    /// Whether two members are in one site.
+    #[must_use]
+    pub fn is_near(&self, one: MemberId, other: MemberId) -> bool {
+        let site = |member: MemberId| self.sites.get(usize::from(member.0).wrapping_sub(1));
+        site(one) == site(other)
+    }
+
+    /// Bytes of a datagram's IP and UDP headers.
+    fn headers_bytes(&self) -> usize {
+        let is_v6 = self.addresses.iter().flatten().any(SocketAddr::is_ipv6);
+        IP_UDP_BYTES + if is_v6 { IPV6_BYTES_MORE } else { 0 }
+    }
+
+    fn sites(&self) -> Option<SitesConfig> {
+        if self.sites.is_empty() {
+            return None;
+        }
+        let names = self.site_names();
+        let number = |site: &String| names.iter().position(|name| name == site).unwrap_or(0) as u8;
+        let numbers = self.sites.iter().map(|site| SiteId(number(site)));
+        let sane = SitesConfig::new(self.member_ids().into_iter().zip(numbers).collect());
+        Some(SitesConfig {
+            silent_after: self.channel.relay_silent_after.unwrap_or(sane.silent_after),
+            bundle_delay: self.channel.relay_bundle.unwrap_or(sane.bundle_delay),
+            cache_bytes_max: self
+                .channel
+                .relay_cache
+                .map_or(sane.cache_bytes_max, |bytes| bytes as usize),
+            cache_age_max: self.channel.relay_cache_age.unwrap_or(sane.cache_age_max),
+            ..sane
+        })
+    }
+
+    /// The number that messages carry for the name and further common settings, so that hosts whose states would disagree refuse
+    /// each other: `shape` of the function and its state, and the length of leases.
+    #[must_use]
+    pub fn number(&self, shape: u64) -> ClusterId {
+        let lease = self.port_lease.unwrap_or_default();
+        // Hosts that waited differently long for each other's ports would give them to two flows.
+        let shape = shape ^ (lease.as_micros() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        ClusterId(self.id().0 ^ shape as u32 ^ (shape >> 32) as u32)
+    }
+
+    /// Further settings that must be the same on all hosts, so that a difference can be named: they decide the assignment of shares and
+    /// the recipients of messages. `hash_seed` is that of the cluster's key.
+    #[must_use]
+    pub fn terms(&self, hash_seed: u64) -> Terms {
+        let channel = &self.channel;
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+        let epochs = match &self.epochs {
+            Some(_) => "a file",
+            None => "none",
+        };
+        let mut text = format!(
+            "epochs = {epochs}\nmulticast = {}\nhash seed = {:08x}\n",
+            or_none(channel.multicast.map(|group| group.to_string())),
+            asterism_state::hash::word(hash_seed, 0x7E_4255) as u32,
+        );
+        if let Some(sites) = self.sites() {
+            let silent_after = sites.silent_after;
+            text.push_str(&format!("relay_silent_after = {silent_after:?}\n"));
+            text.push_str(&format!("site = {}\n", self.sites.join(", ")));
+        }
+        // The longest comes last: what does not fit is cut.
+        text.push_str(&format!("members = {}", self.members.join(", ")));
+        Terms::new(&text, channel.keep_alive, channel.silent_after)
+    }
+
+    /// The settings of a host of the cluster; `shape` as in [`Cluster::number`].
+    #[must_use]
+    pub fn host(
+        &self,
+        member: MemberId,
+        incarnation: Incarnation,
+        keys: impl Into<KeyRing>,
+        secrets: [u8; 48],
+        shape: u64,
+    ) -> HostConfig {
+        let channel = &self.channel;
+        let lease = self.port_lease.unwrap_or_default();
+        let cluster = self.number(shape);
+        let members = self.member_ids();
+        let keys = keys.into();
+        HostConfig {
+            terms: Some(self.terms(asterism_engine::hash_seed(keys.sending()))),
+            datagram_bytes_max: channel.mtu - self.headers_bytes(),
+            port_lease: lease,
+            replica: replicated::Config {
+                log_bytes_max: channel.log_bytes_max,
+                log_groups_max: channel.log_groups_max,
+                reorder_groups_max: channel.reorder_groups_max,
+                unapplied_groups_max: channel.unapplied_groups_max,
+                keep_alive: channel.keep_alive,
+                retransmit_min: channel.retransmit_min,
+                retransmit_max: channel.retransmit_max,
+                acknowledge_delay: channel.acknowledge_delay,
+                lookahead: channel.lookahead,
+                coalescing_max: channel.coalescing_max,
+                congested_above: channel.congested_above,
+                silent_after: channel.silent_after,
+                delivery: channel.delivery,
+                sites: self.sites(),
+                ..replicated::Config::new(cluster, Epoch(1), member, incarnation, members.clone())
+            },
+            ..HostConfig::new(cluster, member, incarnation, members, keys, secrets)
+        }
+    }
+}
+
+/// The warning about a cluster whose hosts can run in one process alone.
+const NO_KEY: &str = "this cluster has no key";
+
+/// Builds the cluster's settings, and says what contradicts. `None` if anything is wrong.
+pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) -> Option<Cluster> {
+    let members = members(values);
+    check_members(values, &members, report);
+    let addresses = addresses(values, &members, report)?;
+    let sites = sites(values, &members, report);
+    let channel = channel(&values.table("channel")?, report);
+    check_port_lease(values, members.len(), report);
+    // Datagrams of a scenario's hosts never leave the process.
+    let needs_key = purpose != Purpose::Scenario && members.len() > 1;
+    if needs_key && values.text("key").is_none() && values.place("key").is_none() {
+        report.add(
+            Diagnostic::warning(NO_KEY, values.span_of("members"))
+                .label(format!("{} hosts", members.len()))
+                .help("its hosts can run in one process (`asterism replay`); to let them run apart, write a key with `asterism keygen cluster.key` and add key = \"cluster.key\""),
+        );
+    }
+    Some(Cluster {
+        name: values.text("name")?,
+        key: values.text("key").map(PathBuf::from),
+        epochs: values.text("epochs").map(PathBuf::from),
+        port_lease: values.duration("port_lease"),
+        members: members.into_iter().map(|(name, _)| name).collect(),
+        addresses,
+        sites,
+        channel: channel?,
+    })
+}
+
+fn check_port_lease(values: &Values, members: usize, report: &mut Report) {
+    if values.place("port_lease").is_none() {
+        return;
+    }
+    if values.place("epochs").is_none() {
+        report.add(
+            Diagnostic::error(
+                "`port_lease` is for clusters with epochs only",
+                values.span_of("port_lease"),
+            )
+            .help("add epochs = \"epoch.toml\": without epochs no member can be left out, and no ports are reassigned; or leave `port_lease` out"),
+        );
+    } else if members < 3 {
+        report.add(
+            Diagnostic::error(
+                "with two hosts neither can know that it is cut off",
+                values.span_of("members"),
+            )
+            .also(values.span_of("port_lease"), "leases need a majority")
+            .help("leave `port_lease` out, and declare a host dead by `asterism epoch CONFIG --without NAME --fenced`; or list a third host"),
+        );
+    }
+}
+
+/// What hosts need that are processes of their own: a key and addresses. A file with ports is for such hosts.
+pub(super) fn check_apart(values: &Values, report: &mut Report) {
+    let members = members(values);
+    if members.len() < 2 {
+        return;
+    }
+    if values.place("key").is_none() {
+        // The milder word on the same subject.
+        report.diagnostics.retain(|one| one.title != NO_KEY);
+        report.add(
+            Diagnostic::error(NO_KEY, values.span_of("members"))
+                .label(format!("{} hosts, each a process", members.len()))
+                .help("write a key with `asterism keygen cluster.key`, copy it to every host, and add key = \"cluster.key\""),
+        );
+    }
+    if values
+        .named("member")
+        .is_some_and(|tables| tables.is_empty())
+    {
+        let first = members.first().map_or("a", |(name, _)| name);
+        report.add(
+            Diagnostic::error("the members have no addresses", values.span_of("members"))
+                .label(format!("{} hosts, each a process", members.len()))
+                .help(format!(
+                    "add [cluster.member.{first}] with address = \"192.0.2.1:7400\", and one for each of the others"
+                )),
+        );
+    }
+}
+
+/// The members' names with their places.
+pub(super) fn members(values: &Values) -> Vec<(String, Range<usize>)> {
+    let list = values.list("members").unwrap_or_default().into_iter();
+    list.filter_map(|(value, span)| {
+        if let Value::Text(name) = value {
+            Some((name, span))
+        } else {
+            None
+        }
+    })
+    .collect()
+}
+
+fn check_members(values: &Values, members: &[(String, Range<usize>)], report: &mut Report) {
+    if values.list("members").is_some_and(|list| list.is_empty()) {
+        report.add(
+            Diagnostic::error(
+                "a cluster has at least one member",
+                values.span_of("members"),
+            )
+            .help("write members = [\"a\"]"),
+        );
+    }
+    for (place, (name, span)) in members.iter().enumerate() {
+        if let Some((_, first)) = members[..place].iter().find(|(other, _)| other == name) {
+            report.add(
+                Diagnostic::error(format!("member \"{name}\" is listed twice"), span.clone())
+                    .also(first.clone(), "first here")
+                    .help("leave one of the two out, or give it another name"),
+            );
+        }
+    }
+}
+
+/// The members' addresses in their order, and what contradicts among them.
+fn addresses(
+    values: &Values,
+    members: &[(String, Range<usize>)],
+    report: &mut Report,
+) -> Option<Vec<Option<SocketAddr>>> {
+    let tables = values.named("member")?;
+    let names = || members.iter().map(|(name, _)| name.as_str());
+    let mut read: Vec<(&str, SocketAddr, Range<usize>)> = Vec::new();
+    for table in &tables {
+        if !members.is_empty() && !names().any(|name| name == table.name) {
+            let mut unknown = Diagnostic::error(
+                format!("there is no member \"{}\"", table.name),
+                table.place.clone(),
+            );
+            if values.place("members").is_some() {
+                unknown = unknown.also(values.span_of("members"), "the members");
+            }
+            if let Some(near) = suggestion::nearest(&table.name, names()) {
+                unknown = unknown.help(format!("did you mean [cluster.member.{near}]?"));
+            }
+            report.add(unknown.help(format!(
+                "add \"{}\" to `members` in [cluster], or leave this table out",
+                table.name
+            )));
+        }
+        let Some(address) = table.values.socket("address") else {
+            continue;
+        };
+        let span = table.values.span_of("address");
+        if let Some((_, _, first)) = read.iter().find(|(_, other, _)| *other == address) {
+            report.add(
+                Diagnostic::error(
+                    format!("two members have the address {address}"),
+                    span.clone(),
+                )
+                .also(first.clone(), "first here")
+                .help("give each member an address of its own"),
+            );
+        }
+        if address.ip().is_unspecified() || address.ip().is_multicast() {
+            report.add(
+                Diagnostic::error(
+                    format!("{} is no host's address", address.ip()),
+                    span.clone(),
+                )
+                .help("write the address at which the other members reach this one"),
+            );
+        }
+        if let Some((_, other, first)) = read.first()
+            && other.is_ipv4() != address.is_ipv4()
+        {
+            report.add(
+                Diagnostic::error("members' addresses are of two families", span.clone())
+                    .also(first.clone(), "the other family")
+                    .help("write all of them as IPv4 or all as IPv6"),
+            );
+        }
+        read.push((&table.name, address, span));
+    }
+    if !tables.is_empty() {
+        for (name, span) in members {
+            if !tables.iter().any(|table| table.name == *name) {
+                report.add(
+                    Diagnostic::error(format!("member \"{name}\" has no address"), span.clone())
+                        .also(tables[0].place.clone(), "another has one")
+                        .help(format!(
+                            "add [cluster.member.{name}] with address = \"192.0.2.1:7400\""
+                        )),
+                );
+            }
+        }
+    }
+    let address = |name: &str| {
+        let found = read.iter().find(|(other, ..)| *other == name);
+        found.map(|(_, address, _)| *address)
+    };
+    Some(names().map(address).collect())
+}
+
+/// The members' sites in their order, and what contradicts among them; nothing where members have none.
+fn sites(values: &Values, members: &[(String, Range<usize>)], report: &mut Report) -> Vec<String> {
+    let tables = values.named("member").unwrap_or_default();
+    let site = |name: &str| {
+        let table = tables.iter().find(|table| table.name == name)?;
+        Some((table.values.text("site")?, table.values.span_of("site")))
+    };
+    let channel = values.table("channel");
+    let Some((first, first_at)) = members.iter().find_map(|(name, _)| site(name)) else {
+        for field in [
+            "relay_silent_after",
+            "relay_bundle",
+            "relay_cache",
+            "relay_cache_age",
+        ] {
+            let Some(channel) = channel.as_ref().filter(|one| one.place(field).is_some()) else {
+                continue;
+            };
+            report.add(
+                Diagnostic::error(
+                    format!("`{field}` is for sites only"),
+                    channel.span_of(field),
+                )
+                .help("add site = \"east\" to each [cluster.member.NAME], or leave it out"),
+            );
+        }
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut names = vec![first.clone()];
+    for (name, span) in members {
+        let Some((site, at)) = site(name) else {
+            let table = tables.iter().find(|table| table.name == *name);
+            // Its site may be written and be no name, which is said already.
+            if table.is_none_or(|table| table.values.place("site").is_none()) {
+                let span = table.map_or(span, |table| &table.place);
+                report.add(
+                    Diagnostic::error(format!("member \"{name}\" has no site"), span.clone())
+                        .also(first_at.clone(), "another has one")
+                        .help(format!(
+                            "add site = \"{first}\" to [cluster.member.{name}], or the name of a site of its own"
+                        )),
+                );
+            }
+            continue;
+        };
+        if !names.contains(&site) {
+            names.push(site.clone());
+            if names.len() == SITES_MAX + 1 {
+                report.add(
+                    Diagnostic::error(format!("there are more than {SITES_MAX} sites"), at)
+                        .label(format!(
+                            "the first of them that is one too many is \"{site}\""
+                        ))
+                        .help("put members that are near each other into one site"),
+                );
+            }
+        }
+        found.push(site);
+    }
+    found
+}
+
+/// The multicast group, if it is one that the members' addresses can use.
+fn check_multicast(values: &Values, report: &mut Report) {
+    let Some(group) = values.socket("multicast") else {
+        if values.place("interface").is_some() && values.place("multicast").is_none() {
+            report.add(
+                Diagnostic::error(
+                    "`interface` is for multicast only",
+                    values.span_of("interface"),
+                )
+                .help("add multicast = \"239.255.74.0:7401\", or leave `interface` out"),
+            );
+        }
+        return;
+    };
+    if values.place("interface").is_none() {
+        report.add(
+            Diagnostic::error("multicast needs an interface", values.span_of("multicast"))
+                .help("add interface = \"eth2\", the one that leads to the other members"),
+        );
+    }
+    if !group.ip().is_multicast() {
+        report.add(
+            Diagnostic::error(
+                format!("{} is no multicast group", group.ip()),
+                values.span_of("multicast"),
+            )
+            .help(
+                "write a group of the site, such as \"239.255.74.0:7401\" or \"[ff15::7400]:7401\"",
+            ),
+        );
+    }
+}
+
+fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
+    check_multicast(values, report);
+    if let (Some(least), Some(most)) = (
+        values.duration("retransmit_min"),
+        values.duration("retransmit_max"),
+    ) && most < least
+    {
+        let (field, other) = if values.place("retransmit_max").is_some() {
+            ("retransmit_max", "retransmit_min")
+        } else {
+            ("retransmit_min", "retransmit_max")
+        };
+        let mut diagnostic = Diagnostic::error(
+            "`retransmit_max` is shorter than `retransmit_min`",
+            values.span_of(field),
+        );
+        if values.place(other).is_some() {
+            diagnostic = diagnostic.also(values.span_of(other), "the other");
+        }
+        report.add(diagnostic.help("write the shorter one in `retransmit_min`"));
+    }
+    if let (Some(keep_alive), Some(silent)) = (
+        values.duration("keep_alive"),
+        values.duration("silent_after"),
+    ) && silent < keep_alive * 2
+    {
+        let field = if values.place("silent_after").is_some() {
+            "silent_after"
+        } else {
+            "keep_alive"
+        };
+        report.add(
+            Diagnostic::error(
+                "every idle host would count as silent",
+                values.span_of(field),
+            )
+            .label("`silent_after` is less than two keep-alives")
+            .help("write a longer `silent_after`, or a shorter `keep_alive`"),
+        );
+    }
+    let count = |field: &str| usize::try_from(values.count(field)?).ok();
+    let size = |field: &str| usize::try_from(values.size(field)?).ok();
+    Some(Channel {
+        mtu: size("mtu")?,
+        log_bytes_max: size("log_max")?,
+        log_groups_max: count("log_groups_max")?,
+        reorder_groups_max: count("reorder_groups_max")?,
+        unapplied_groups_max: count("unapplied_groups_max")?,
+        keep_alive: values.duration("keep_alive")?,
+        retransmit_min: values.duration("retransmit_min")?,
+        retransmit_max: values.duration("retransmit_max")?,
+        acknowledge_delay: values.duration("acknowledge_delay")?,
+        lookahead: values.duration("lookahead")?,
+        coalescing_max: values.duration("coalescing_max")?,
+        congested_above: values.duration("congested_above")?,
+        silent_after: values.duration("silent_after")?,
+        delivery: match values.choice("delivery")? {
+            "unordered" => Delivery::Unordered,
+            _ => Delivery::Ordered,
+        },
+        multicast: values.socket("multicast"),
+        interface: values.text("interface"),
+        relay_silent_after: values.duration("relay_silent_after"),
+        relay_bundle: values.duration("relay_bundle"),
+        relay_cache: values.size("relay_cache"),
+        relay_cache_age: values.duration("relay_cache_age"),
+        receive_buffer_bytes: size("receive_buffer")?,
+        send_buffer_bytes: size("send_buffer")?,
+        bandwidth_max: values.size("bandwidth_max"),
+        offload: values.flag("offload")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn datagrams_fit_the_mtu_with_the_headers_of_either_version() {
+        for (address, headers) in [("192.0.2", 28), ("2001:db8:", 48)] {
+            let end = |last: u8| match headers {
+                28 => format!("{address}.{last}:7400"),
+                _ => format!("[{address}:{last}]:7400"),
+            };
+            let text = format!(
+                "[cluster]\nmembers = [\"a\", \"b\"]\nchannel = {{ mtu = \"1400B\" }}\n[cluster.member]\n\
+                 a.address = \"{}\"\nb.address = \"{}\"\n[function.pass-through]\n",
+                end(1),
+                end(2)
+            );
+            let (config, report) = Config::read("test.toml", &text);
+            let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+            let key = crate::key_file::draw(1).unwrap();
+            let host = config
+                .cluster
+                .host(MemberId(1), Incarnation(1), key, [0; 48], 0);
+            assert_eq!(host.datagram_bytes_max + headers, 1400, "{text}");
+        }
+    }
+}

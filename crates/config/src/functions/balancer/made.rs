@@ -1,0 +1,176 @@
+//! From a balancer's settings to the balancer.
+
+use core::time::Duration;
+
+use asterism_function::{Endpoint, MacAddress};
+use asterism_functions::balancer::{self, Balancer, BalancerConfig};
+use asterism_functions::nat::{self, IdleTimes, Route, Side};
+
+use super::direction::BalancerDirection;
+use super::{BalancerMode, BalancerSettings, Check, Service};
+use crate::direction::Direction;
+use crate::functions::FunctionSettings;
+use crate::functions::nat::made::{protocol, seconds};
+use crate::objects::{ObjectChoice, Sharing, capacity};
+use crate::wiring::{INSIDE, OUTSIDE};
+
+impl FunctionSettings for BalancerSettings {
+    type Function = Balancer;
+    const CHANGEABLE: &'static [&'static str] = &["services", "checks"];
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Balancer, String> {
+        let config = BalancerConfig {
+            flows_max: capacity(objects, "flows"),
+            affinity_max: capacity(objects, "affinity"),
+            fragments_max: capacity(objects, "fragments"),
+            neighbours_max: capacity(objects, "neighbours"),
+            ..config(self)
+        };
+        Balancer::new(config).map_err(|faults| {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            format!("the balancer cannot be made: {}", faults.join("; "))
+        })
+    }
+
+    fn shared_by(&mut self, sharing: Sharing) {
+        if !sharing.is_shared() {
+            self.known_wait = Duration::ZERO;
+        }
+    }
+
+    fn words(&self) -> String {
+        let count = |count: usize, what: &str| {
+            format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+        };
+        let backends = self.services.iter().map(|service| service.backends.len());
+        format!(
+            "{} with {}",
+            count(self.services.len(), "service"),
+            count(backends.sum(), "backend")
+        )
+    }
+
+    fn direction(&self) -> Box<dyn Direction<Balancer>> {
+        Box::new(BalancerDirection::new(self))
+    }
+
+    fn tells_sides(&self) -> bool {
+        true
+    }
+
+    fn why_not_passed_by(&self) -> Option<&'static str> {
+        Some("packets to services would reach no backend")
+    }
+
+    fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
+        self.clients_link.on_real("clients_link", is_written);
+        self.backends_link.on_real("backends_link", is_written);
+    }
+
+    /// Its services and how they are checked.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let with_wanted = Self {
+            services: wanted.services.clone(),
+            checks: wanted.checks,
+            ..self.clone()
+        };
+        (with_wanted == *wanted).then(|| {
+            let fields = [
+                ("services", self.services != wanted.services),
+                ("checks", self.checks != wanted.checks),
+            ];
+            let changed = fields.into_iter().filter(|(_, changed)| *changed);
+            changed.map(|(field, _)| field.to_owned()).collect()
+        })
+    }
+}
+
+/// A balancer's settings in its own words, with its own capacities.
+fn config(settings: &BalancerSettings) -> BalancerConfig {
+    let (clients, backends) = (&settings.clients_link, &settings.backends_link);
+    let service = |service: &Service| {
+        let protocol = protocol(service.tcp);
+        let port = service.address.port();
+        balancer::Service {
+            ports: (port, service.last_port),
+            mode: match service.mode {
+                BalancerMode::Nat => balancer::Mode::Nat,
+                BalancerMode::Direct => balancer::Mode::Direct,
+                BalancerMode::Tunnel => balancer::Mode::Tunnel,
+            },
+            choice: if service.least_connections {
+                balancer::Choice::LeastConnections
+            } else {
+                balancer::Choice::Hash
+            },
+            persistent: service.persistent,
+            checked: service.check != Check::None,
+            passive: service.passive,
+            ..balancer::Service::new(
+                Endpoint::new(*service.address.ip(), port, protocol),
+                service
+                    .backends
+                    .iter()
+                    .map(|one| balancer::Backend {
+                        address: one.address,
+                        port: one.port.unwrap_or(0),
+                        weight: one.weight,
+                        drains: one.drain,
+                    })
+                    .collect(),
+            )
+        }
+    };
+    // Backends beyond their link are behind its router; all others are clients.
+    let beyond = settings
+        .services
+        .iter()
+        .flat_map(|service| &service.backends)
+        .map(|one| one.address)
+        .filter(|address| !backends.address.contains(*address));
+    let mut beyond: Vec<_> = beyond.collect();
+    beyond.sort_unstable();
+    beyond.dedup();
+    let mut routes: Vec<Route> = beyond
+        .into_iter()
+        .map(|address| Route {
+            prefix: nat::Prefix::new(address, 32),
+            side: Side::Inside,
+            next_hop: Some(backends.next_hop),
+        })
+        .collect();
+    // A backend that a reload took out of its pool has no route of its own any more, and its flows go on: so what goes to the backends' link
+    // goes to its router. Of two routes as long the clients' counts for who is where.
+    for (side, link) in [(Side::Inside, backends), (Side::Outside, clients)] {
+        routes.push(Route {
+            prefix: nat::Prefix::ALL,
+            side,
+            next_hop: Some(link.next_hop),
+        });
+    }
+    let idle = &settings.idle;
+    BalancerConfig {
+        routes,
+        neighbours: [clients, backends]
+            .into_iter()
+            .filter_map(|link| Some((link.next_hop, MacAddress(link.next_hop_mac?))))
+            .collect(),
+        idle: IdleTimes {
+            tcp_transitory: seconds(idle.tcp_transitory),
+            tcp_established: seconds(idle.tcp_established),
+            tcp_closing: seconds(idle.tcp_closing),
+            udp: seconds(idle.udp),
+            ..BalancerConfig::IDLE
+        },
+        half_closed_s: seconds(idle.tcp_half_closed),
+        persistence_s: seconds(settings.persistence),
+        known_wait_us: settings.known_wait.as_micros() as u64,
+        answers_echo: settings.answers_echo,
+        icmp_errors_per_second: settings.icmp_errors_per_second,
+        ..BalancerConfig::new(
+            clients.interface(OUTSIDE),
+            backends.interface(INSIDE),
+            settings.services.iter().map(service).collect(),
+        )
+    }
+}

@@ -1,0 +1,36 @@
+//! The protocol of the export to a collector: a field of the monitor, and of a NAT's log.
+
+use asterism_functions::ipfix::Export;
+
+use crate::kind::{Kind, Word};
+use crate::section::{Default, Field, Values};
+
+/// The protocol of the export to a collector: a field beside the collector's address.
+pub(in crate::functions) const fn export_protocol() -> Field {
+    Field {
+        name: "protocol",
+        kind: Kind::Choice {
+            allowed: &[
+                Word {
+                    word: "ipfix",
+                    meaning: "IPFIX (RFC 7011).",
+                },
+                Word {
+                    word: "netflow-v9",
+                    meaning: "NetFlow version 9 (RFC 3954), with the same records: for collectors that do not read IPFIX.",
+                },
+            ],
+            refused: &[],
+        },
+        default: Default::Is("\"ipfix\""),
+        meaning: "The protocol that the collector speaks.",
+    }
+}
+
+/// What was chosen of [`export_protocol`].
+pub(in crate::functions) fn export(values: &Values) -> Option<Export> {
+    Some(match values.choice("protocol")? {
+        "netflow-v9" => Export::NetFlow9,
+        _ => Export::Ipfix,
+    })
+}

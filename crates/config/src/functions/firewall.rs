@@ -1,0 +1,559 @@
+//! The settings of the firewall. Its rules are in a file of their own, which callers read: see
+//! [`FirewallSettings::read_rules`].
+
+use core::time::Duration;
+use std::path::PathBuf;
+
+use asterism_function::Tick;
+use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, read_rules};
+
+use super::{
+    DROP, Described, FunctionSettings, LOCAL, ObjectKind, REPLICATED, ReadFile, Settings, Together,
+    absent, capacity, check_whole_seconds, delay, described, flow_capacity, object, placement,
+    seconds,
+};
+use crate::diagnostic::{Diagnostic, Report};
+use crate::kind::{Kind, Word};
+use crate::objects::{self, ObjectChoice, Placement, Sharing};
+use crate::section::{Default, Field, Section, Values};
+use crate::value::show_count;
+
+/// The settings of the firewall.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirewallSettings {
+    /// The rule file, as the configuration names it.
+    pub rules_file: PathBuf,
+    /// Where the configuration names it.
+    pub rules_place: core::ops::Range<usize>,
+    /// Its content; `None`: not read yet.
+    pub rules: Option<Rules>,
+    /// Whether connections are picked up in their middle.
+    pub picks_up: bool,
+    /// Half-open connections of a source.
+    pub half_open_per_source: u32,
+    /// Half-open connections to a destination.
+    pub half_open_per_destination: u32,
+    /// Half-open connections begun on a link.
+    pub half_open_total: u32,
+    /// Answers of rules that reject, in a second.
+    pub answers_per_second: u16,
+    /// Whether paths may show one direction of a connection alone.
+    pub asymmetric: bool,
+    /// Whether a flow is of its VLAN.
+    pub per_vlan: bool,
+    /// Whether flows that new rules deny end when those are taken up.
+    pub ends_denied: bool,
+    /// How long a packet waits for what another host may have seen.
+    pub settle: Duration,
+    /// When flows end.
+    pub idle: FirewallIdleTimes,
+}
+
+/// When flows end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are documented in the reference")]
+pub struct FirewallIdleTimes {
+    pub tcp_half_open: Duration,
+    pub tcp_established: Duration,
+    pub tcp_closing: Duration,
+    pub udp_one_way: Duration,
+    pub udp: Duration,
+    pub icmp_query: Duration,
+    pub other: Duration,
+}
+
+impl FirewallSettings {
+    /// Takes up what the rule file says.
+    ///
+    /// # Errors
+    /// A report on that file, with all its mistakes; nothing was taken up.
+    pub fn read_rules(&mut self, name: &str, text: &str) -> Result<(), Report> {
+        match read_rules(text) {
+            Ok(rules) => {
+                self.rules = Some(rules);
+                Ok(())
+            }
+            Err(mistakes) => {
+                let mut report = Report::new(name, text);
+                for mistake in mistakes {
+                    report
+                        .add(Diagnostic::error(mistake.wrong, mistake.span).help(mistake.instead));
+                }
+                Err(report)
+            }
+        }
+    }
+}
+
+object!(
+    FLOWS,
+    "function.firewall.state.flows",
+    "The state of each flow.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        flow_capacity("65_536")
+    ]
+);
+object!(
+    HANDSHAKES,
+    "function.firewall.state.handshakes",
+    "Connections begun and completed within the last minute by source; two entries for each.",
+    [placement(REPLICATED), delay(), capacity("16_384")]
+);
+object!(
+    DESTINATIONS,
+    "function.firewall.state.destinations",
+    "Connections begun and completed within the last minute by destination; two entries for each.",
+    [placement(REPLICATED), delay(), capacity("16_384")]
+);
+object!(
+    LINKS,
+    "function.firewall.state.links",
+    "Connections begun and completed within the last minute on each link.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    FRAGMENTS,
+    "function.firewall.state.fragments",
+    "Fragmented datagrams whose first fragment passed.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("65_536")
+    ]
+);
+object!(
+    BLOCKED,
+    "function.firewall.state.blocked",
+    "Sources blocked by a rule, or manually.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    HITS,
+    "function.firewall.state.hits",
+    "New flows by the number of the deciding rule; 0 is the default.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    EVENTS,
+    "function.firewall.state.events",
+    "Decisions of rules with `log`, and refusals by limits on half-open connections, once for each rule, source and minute.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+
+object!(
+    ANSWERS,
+    "function.firewall.state.answers",
+    "Rejected flows answered in the current second, for each link.",
+    [placement(LOCAL), delay(), absent(DROP)]
+);
+object!(
+    BLOCKS_WITHOUT_ROOM,
+    "function.firewall.state.blocks_without_room",
+    "Packets whose source was not blocked because `blocked` was full.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    EVENTS_WITHOUT_ROOM,
+    "function.firewall.state.events_without_room",
+    "Packets not recorded because `events` was full.",
+    [placement(REPLICATED), delay()]
+);
+
+pub(super) const FIREWALL: Described = Described {
+    name: "firewall",
+    settings: &SETTINGS,
+    objects: &[
+        described("flows", ObjectKind::Table, &FLOWS),
+        described("handshakes", ObjectKind::Counter, &HANDSHAKES),
+        described("destinations", ObjectKind::Counter, &DESTINATIONS),
+        described("links", ObjectKind::Counter, &LINKS),
+        described("fragments", ObjectKind::Table, &FRAGMENTS),
+        described("blocked", ObjectKind::Table, &BLOCKED),
+        described("hits", ObjectKind::Counter, &HITS),
+        described("events", ObjectKind::Table, &EVENTS),
+        described("answers", ObjectKind::Table, &ANSWERS),
+        described(
+            "blocks_without_room",
+            ObjectKind::Counter,
+            &BLOCKS_WITHOUT_ROOM,
+        ),
+        described(
+            "events_without_room",
+            ObjectKind::Counter,
+            &EVENTS_WITHOUT_ROOM,
+        ),
+    ],
+    together: &[Together {
+        objects: &["flows", "fragments"],
+        otherwise: "a datagram would pass in part",
+    }],
+    build,
+    jobs: &[],
+};
+
+static SETTINGS: Section = Section {
+    path: "function.firewall",
+    meaning: "Admits new flows by rules, and packets that belong to known flows.",
+    fields: &[
+        Field {
+            name: "rules",
+            kind: Kind::File,
+            default: Default::Required("\"firewall.rules\""),
+            meaning: "The rule file. Its rules may change while hosts run: `asterism reload`.",
+        },
+        Field {
+            name: "pick_up",
+            kind: Kind::Flag,
+            default: Default::Is("false"),
+            meaning: "Whether connections without a seen beginning go on where a rule would admit them: for a firewall's first minutes in a network with existing connections.",
+        },
+        Field {
+            name: "asymmetric",
+            kind: Kind::Flag,
+            default: Default::Is("false"),
+            meaning: "Whether paths may show only one direction of a TCP connection. Its packets then pass without answers, connections without a seen beginning go on as with `pick_up`, and sequence numbers are not checked. Costs safety: see the firewall's page.",
+        },
+        Field {
+            name: "per_vlan",
+            kind: Kind::Flag,
+            default: Default::Is("true"),
+            meaning: "Whether the same addresses and ports on two VLANs are two flows; `false` where the directions of a path have different VLANs.",
+        },
+        Field {
+            name: "on_reload",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "keep",
+                        meaning: "Known flows go on, even if the new rules deny them.",
+                    },
+                    Word {
+                        word: "end-denied",
+                        meaning: "Flows that the new rules deny end, on all hosts.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"keep\""),
+            meaning: "What happens to known flows when changed rules take effect. This setting may change with the rules.",
+        },
+        Field {
+            name: "half_open_per_source",
+            kind: Kind::Count {
+                least: 1,
+                most: 1 << 20,
+            },
+            default: Default::Is("256"),
+            meaning: "The most half-open TCP connections begun by one source within the last minute, over all hosts.",
+        },
+        Field {
+            name: "half_open_total",
+            kind: Kind::Count {
+                least: 1,
+                most: 1 << 22,
+            },
+            default: Default::Is("16_384"),
+            meaning: "The same over all sources on one link, inside or outside. Choose less than half the capacity of `flows`, so that floods leave room.",
+        },
+        Field {
+            name: "half_open_per_destination",
+            kind: Kind::Count {
+                least: 1,
+                most: 1 << 22,
+            },
+            default: Default::Is("4_096"),
+            meaning: "The same to one destination, over all sources, so that a flood of one server leaves room for connections to others. With the value of `half_open_total` destinations have no limit of their own.",
+        },
+        Field {
+            name: "reject_answers",
+            kind: Kind::Rate {
+                least: 0,
+                most: 65_535,
+            },
+            default: Default::Is("\"1000/s\""),
+            meaning: "The most answers to rejected flows, for each link and instance separately; further flows are dropped without an answer.",
+        },
+        Field {
+            name: "settle",
+            kind: Kind::Duration {
+                least: Duration::ZERO,
+                most: Duration::from_secs(1),
+            },
+            default: Default::Is("\"20ms\""),
+            meaning: "How long a packet that fits no flow waits for updates of other hosts before it is dropped; unused by a single host.",
+        },
+        Field {
+            name: "idle",
+            kind: Kind::Table(&IDLE),
+            default: Default::Is("{}"),
+            meaning: "Idle times of flows.",
+        },
+    ],
+};
+
+static IDLE: Section = Section {
+    path: "function.firewall.idle",
+    meaning: "Idle times after which a flow ends, in whole seconds.",
+    fields: &[
+        seconds(
+            "tcp_half_open",
+            5,
+            "\"1m\"",
+            "TCP before the handshake is complete.",
+        ),
+        seconds("tcp_established", 60, "\"2h 4m\"", "TCP (RFC 5382, REQ-5)."),
+        seconds(
+            "tcp_closing",
+            1,
+            "\"2m\"",
+            "TCP after a reset or both FINs.",
+        ),
+        seconds("udp_one_way", 1, "\"30s\"", "UDP without an answer."),
+        seconds("udp", 1, "\"5m\"", "UDP (RFC 4787, REQ-5)."),
+        seconds("icmp_query", 1, "\"30s\"", "ICMP queries."),
+        seconds("other", 1, "\"10m\"", "Other protocols."),
+    ],
+};
+
+fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+    let idle = values.table("idle")?;
+    for field in IDLE.fields {
+        check_whole_seconds(&idle, field.name, report);
+    }
+    let (own, to, all) = (
+        values.count("half_open_per_source")?,
+        values.count("half_open_per_destination")?,
+        values.count("half_open_total")?,
+    );
+    if own > all {
+        let title = "one source may have more half-open connections than all together";
+        report.add(
+            Diagnostic::error(title, values.span_of("half_open_per_source"))
+                .help(format!("write half_open_per_source = {all} or less")),
+        );
+    }
+    Some(Settings::Firewall(FirewallSettings {
+        rules_file: values.text("rules")?.into(),
+        rules_place: values.span_of("rules"),
+        rules: None,
+        picks_up: values.flag("pick_up")?,
+        asymmetric: values.flag("asymmetric")?,
+        per_vlan: values.flag("per_vlan")?,
+        ends_denied: values.choice("on_reload")? == "end-denied",
+        half_open_per_source: u32::try_from(own).ok()?,
+        half_open_per_destination: u32::try_from(to).ok()?,
+        half_open_total: u32::try_from(all).ok()?,
+        answers_per_second: u16::try_from(values.rate("reject_answers")?).ok()?,
+        settle: values.duration("settle")?,
+        idle: FirewallIdleTimes {
+            tcp_half_open: idle.duration("tcp_half_open")?,
+            tcp_established: idle.duration("tcp_established")?,
+            tcp_closing: idle.duration("tcp_closing")?,
+            udp_one_way: idle.duration("udp_one_way")?,
+            udp: idle.duration("udp")?,
+            icmp_query: idle.duration("icmp_query")?,
+            other: idle.duration("other")?,
+        },
+    }))
+}
+
+impl FunctionSettings for FirewallSettings {
+    type Function = Firewall;
+    const CHANGEABLE: &'static [&'static str] = &["rules", "on_reload"];
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Firewall, String> {
+        let of = |name| objects::capacity(objects, name);
+        let shared = objects
+            .iter()
+            .any(|object| object.name == "flows" && object.placement == Placement::Replicated);
+        let config = config(self)?;
+        Ok(Firewall::new(FirewallConfig {
+            settle_us: if shared { config.settle_us } else { 0 },
+            flows_max: of("flows"),
+            fragments_max: of("fragments"),
+            blocked_max: of("blocked"),
+            events_max: of("events"),
+            ..config
+        }))
+    }
+
+    fn words(&self) -> String {
+        let rules = self.rules.as_ref().map_or(0, |rules| rules.rules().len());
+        format!(
+            "{} rules of {}; {} half-open connections a source, {} a destination, {} a link",
+            show_count(rules as u64),
+            self.rules_file.display(),
+            show_count(self.half_open_per_source.into()),
+            show_count(
+                self.half_open_per_destination
+                    .min(self.half_open_total)
+                    .into()
+            ),
+            show_count(self.half_open_total.into())
+        )
+    }
+
+    fn shared_by(&mut self, sharing: Sharing) {
+        if !sharing.is_shared() {
+            self.settle = Duration::ZERO;
+        }
+    }
+
+    fn why_not_passed_by(&self) -> Option<&'static str> {
+        Some("refused packets would pass")
+    }
+
+    fn read_files(&mut self, read: &ReadFile<'_>, report: &mut Report) {
+        let place = self.rules_place.clone();
+        match read(&self.rules_file) {
+            Ok((name, text)) => {
+                let read = self.read_rules(&name, &text);
+                if let (Ok(()), Some(rules)) = (&read, &self.rules) {
+                    let mut warnings = Report::new(&name, &text);
+                    for rule in rules.rules().iter().filter(|rule| rule.names_no_address()) {
+                        warnings.add(
+                            Diagnostic::warning(
+                                format!(
+                                    "the rule of line {} names an IPv4-mapped network, which holds no address",
+                                    rule.line
+                                ),
+                                line_of(&text, rule.line),
+                            )
+                            .help("write the network in IPv4's own form, such as 10.0.0.0/8"),
+                        );
+                    }
+                    if warnings.warnings() > 0 {
+                        report.others.push(warnings);
+                    }
+                }
+                if let Err(mistakes) = read {
+                    report.others.push(mistakes);
+                    report.add(
+                        Diagnostic::error("the rule file has mistakes", place)
+                            .help("they are reported below"),
+                    );
+                }
+            }
+            Err(error) => {
+                report.add(Diagnostic::error("the rule file cannot be used", place).help(error))
+            }
+        }
+    }
+
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let without = |settings: &Self| Self {
+            rules: None,
+            rules_file: PathBuf::new(),
+            rules_place: 0..0,
+            ends_denied: false,
+            ..settings.clone()
+        };
+        (without(self) == without(wanted)).then(|| {
+            let changes = [
+                ("rules", self.rules != wanted.rules),
+                ("on_reload", self.ends_denied != wanted.ends_denied),
+            ];
+            let changed = changes.iter().filter(|(_, is_changed)| *is_changed);
+            changed.map(|(field, _)| (*field).to_owned()).collect()
+        })
+    }
+}
+
+/// Where a line of a text is, counted from 1.
+fn line_of(text: &str, line: u32) -> core::ops::Range<usize> {
+    let ends = text.match_indices('\n').map(|(at, _)| at);
+    let mut starts = core::iter::once(0).chain(ends.map(|at| at + 1));
+    let start = starts.nth(line.saturating_sub(1) as usize).unwrap_or(0);
+    let end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+    start..end
+}
+
+/// The settings in the function's own words, with its own capacities.
+fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
+    let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    let rules = settings.rules.clone().ok_or_else(|| {
+        format!(
+            "the firewall cannot be made: its rules are not read yet, {}",
+            settings.rules_file.display()
+        )
+    })?;
+    Ok(FirewallConfig {
+        rules,
+        picks_up: settings.picks_up,
+        asymmetric: settings.asymmetric,
+        per_vlan: settings.per_vlan,
+        half_open_per_source: settings.half_open_per_source,
+        half_open_per_destination: settings.half_open_per_destination,
+        half_open_total: settings.half_open_total,
+        answers_per_second: settings.answers_per_second,
+        settle_us: settings.settle.as_micros() as u32,
+        idle: IdleTimes {
+            tcp_half_open: seconds(settings.idle.tcp_half_open),
+            tcp_established: seconds(settings.idle.tcp_established),
+            tcp_closing: seconds(settings.idle.tcp_closing),
+            udp_one_way: seconds(settings.idle.udp_one_way),
+            udp: seconds(settings.idle.udp),
+            icmp_query: seconds(settings.idle.icmp_query),
+            other: seconds(settings.idle.other),
+        },
+        ..FirewallConfig::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_firewall_is_made_of_its_rules_and_of_nothing_without_them() {
+        let text = "[function.firewall]\nrules = \"none.rules\"";
+        let (config, report) = Config::read("test.toml", text);
+        let function = config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .function;
+        let Settings::Firewall(mut settings) = function.settings else {
+            panic!()
+        };
+        assert!(settings.function(&function.objects).is_err());
+        settings.read_rules("none.rules", "default drop").unwrap();
+        let made = settings.function(&function.objects).unwrap();
+        let alone = FirewallConfig {
+            settle_us: 0,
+            ..FirewallConfig::default()
+        };
+        assert_eq!(*made.config(), alone);
+    }
+
+    #[test]
+    fn a_packet_waits_for_other_instances_only_where_there_are_some() {
+        let settle = |rest: &str| {
+            let text = format!("{rest}\n[function.firewall]\nrules = \"none.rules\"");
+            let (config, report) = Config::read("test.toml", &text);
+            let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+            match config.function.settings {
+                Settings::Firewall(settings) => settings.settle,
+                _ => panic!("a firewall"),
+            }
+        };
+        let wait = Duration::from_millis(20);
+        assert_eq!(settle(""), Duration::ZERO);
+        assert_eq!(settle("[cluster]\nmembers = [\"a\"]"), Duration::ZERO);
+        assert_eq!(settle("[cluster]\nmembers = [\"a\", \"b\"]"), wait);
+        assert_eq!(settle("[host]\ninstances = 2"), wait);
+    }
+}

@@ -1,0 +1,515 @@
+//! The settings of the rate limiter. `fields.rs` has the fields.
+
+mod fields;
+
+use core::ops::Range;
+use std::collections::BTreeMap;
+
+use asterism_function::{IpPrefix, Spending, TokenRate};
+use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Tenants, Unit};
+
+use super::{FunctionSettings, Settings};
+use crate::diagnostic::{Diagnostic, Report};
+use crate::kind::{NamedValues, Value};
+use crate::objects::{self, ObjectChoice, Placement, Sharing};
+use crate::section::Values;
+use crate::value::show_count;
+pub(super) use fields::LIMITER;
+use fields::{BURST, RATE};
+
+/// The settings of the limiter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimiterSettings {
+    /// Which packets are limited: `inside`, `outside` or `both`.
+    pub from: &'static str,
+    /// Never overshot, whatever is delayed or lost.
+    pub exact: bool,
+    /// For each source.
+    pub sources: Option<LimitSettings>,
+    /// For each destination.
+    pub destinations: Option<LimitSettings>,
+    /// For each destination, protocol and port.
+    pub services: Option<LimitSettings>,
+    /// The tenants, in the order of their numbers.
+    pub tenants: Vec<TenantSettings>,
+}
+
+/// The source or destination of a limit, and how much it may send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantSettings {
+    /// Its name.
+    pub name: String,
+    /// Its networks.
+    pub networks: Vec<IpPrefix>,
+    /// What it may send: its own, or what tenants have that say nothing.
+    pub limit: LimitSettings,
+    /// Its burst is its own.
+    pub own_burst: bool,
+}
+
+/// How much each key may send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// Packets are counted instead of bytes.
+    pub packets: bool,
+    /// So many a second.
+    pub rate: u64,
+    /// So many at once.
+    pub burst: u64,
+    /// Where the burst is written.
+    pub burst_at: Range<usize>,
+}
+
+impl LimiterSettings {
+    /// All limits but those of tenants, by name.
+    fn of_keys(&self) -> impl Iterator<Item = (&'static str, &LimitSettings)> {
+        [
+            ("sources", &self.sources),
+            ("destinations", &self.destinations),
+            ("services", &self.services),
+        ]
+        .into_iter()
+        .filter_map(|(name, limit)| Some((name, limit.as_ref()?)))
+    }
+
+    /// All limits whose bursts are written somewhere, each place once: with the object, and the table that it is written in.
+    fn bursts(&self) -> Vec<(&'static str, String, &LimitSettings)> {
+        let keys = self.of_keys();
+        let mut bursts: Vec<_> = keys
+            .map(|(name, limit)| (name, name.to_owned(), limit))
+            .collect();
+        let shared = self.tenants.iter().find(|tenant| !tenant.own_burst);
+        bursts.extend(shared.map(|tenant| ("tenants", "tenant".to_owned(), &tenant.limit)));
+        for tenant in self.tenants.iter().filter(|tenant| tenant.own_burst) {
+            bursts.push(("tenants", format!("tenants.{}", tenant.name), &tenant.limit));
+        }
+        bursts
+    }
+}
+
+/// The longest IPv4 packet of an Ethernet.
+const LONG_PACKET: u64 = 1_500;
+
+fn limit(values: &Values, name: &str) -> Option<LimitSettings> {
+    let table = values.table(name)?;
+    Some(LimitSettings {
+        packets: table.choice("unit")? == "packets",
+        rate: table.count("rate")?,
+        burst: table.count("burst")?,
+        burst_at: table.span_of("burst"),
+    })
+}
+
+/// Whether a tenant says anything of how much it may send.
+fn says_its_own(tenant: &NamedValues) -> bool {
+    let mut fields = ["rate", "burst"].into_iter();
+    fields.any(|field| tenant.values.place(field).is_some())
+}
+
+/// What is wrong with which limits there are at all.
+fn check_limits(values: &Values, tenants: &[NamedValues], report: &mut Report) {
+    let limits = ["sources", "destinations", "services", "tenant"];
+    let own = tenants.iter().any(says_its_own);
+    if limits.iter().all(|name| values.place(name).is_none()) && !own {
+        report.add(
+            Diagnostic::error("nothing is limited", values.span.clone()).help(format!(
+                "write a limit, such as sources = {{ rate = {RATE}, burst = {BURST} }}"
+            )),
+        );
+    }
+    if let Some(place) = values.place("tenant")
+        && tenants.is_empty()
+    {
+        report.add(
+            Diagnostic::error("there are no tenants to limit", place.key.clone())
+                .help("add a table [function.limiter.tenants.NAME] with networks = [\"10.1.0.0/16\"] for each"),
+        );
+    }
+    if let Some(place) = values.place("tenants")
+        && !tenants.is_empty()
+    {
+        if values.place("tenant").is_none() && !own {
+            report.add(
+                Diagnostic::error("the tenants are not limited", place.key.clone())
+                    .help(format!(
+                        "write tenant = {{ rate = {RATE}, burst = {BURST} }} in [function.limiter]"
+                    ))
+                    .help("or a rate and a burst of its own in the table of each"),
+            );
+        } else {
+            check_tenants(values.table("tenant").as_ref(), tenants, report);
+        }
+    }
+}
+
+/// Refuses tenants that have no rate, or no burst, neither of their own nor by `tenant`.
+fn check_tenants(rest: Option<&Values>, tenants: &[NamedValues], report: &mut Report) {
+    for (field, example) in [("rate", RATE), ("burst", BURST)] {
+        let is_said = |values: &Values| values.place(field).is_some();
+        let mut lacking = tenants.iter().filter(|tenant| !is_said(&tenant.values));
+        if rest.is_some_and(is_said) {
+            continue;
+        }
+        let Some(first) = lacking.next() else {
+            continue;
+        };
+        let name = &first.name;
+        let mut lacks = Diagnostic::error(
+            format!("the tenant `{name}` has no {field}"),
+            first.place.clone(),
+        );
+        lacks = match lacking.count() {
+            0 => lacks,
+            1 => lacks.label("nor has another one"),
+            others => lacks.label(format!("nor have {others} others")),
+        };
+        report.add(
+            lacks
+                .help(format!(
+                    "write {field} = {example} in [function.limiter.tenants.{name}]"
+                ))
+                .help(format!(
+                    "or {field} = {example} in `tenant`, for all that have none of their own"
+                )),
+        );
+    }
+}
+
+/// The tenants with what each may send. A network belongs to one of them.
+fn read_tenants(
+    values: &Values,
+    tenants: Vec<NamedValues>,
+    report: &mut Report,
+) -> Option<Vec<TenantSettings>> {
+    let rest = values.table("tenant");
+    let unit = rest
+        .as_ref()
+        .map_or(Some("bytes"), |rest| rest.choice("unit"));
+    let mut seen: BTreeMap<IpPrefix, Range<usize>> = BTreeMap::new();
+    let mut read = Vec::with_capacity(tenants.len());
+    for NamedValues { name, values, .. } in tenants {
+        let mut networks = Vec::new();
+        for (value, at) in values.list("networks")? {
+            let Value::IpPrefix(prefix) = value else {
+                continue;
+            };
+            if let Some(first) = seen.get(&prefix) {
+                report.add(
+                    Diagnostic::error(format!("{prefix} is listed twice"), at.clone())
+                        .also(first.clone(), "it is listed here")
+                        .help("leave it to one tenant"),
+                );
+            }
+            seen.entry(prefix).or_insert(at);
+            networks.push(prefix);
+        }
+        let whose = |field: &str| match values.place(field) {
+            Some(_) => Some(&values),
+            None => rest.as_ref(),
+        };
+        let limit = || {
+            let bursts = whose("burst")?;
+            Some(LimitSettings {
+                packets: unit? == "packets",
+                rate: whose("rate")?.count("rate")?,
+                burst: bursts.count("burst")?,
+                burst_at: bursts.span_of("burst"),
+            })
+        };
+        // What is missing or wrong was said; networks that are listed twice were not.
+        read.push(limit().map(|limit| TenantSettings {
+            name,
+            networks,
+            own_burst: values.place("burst").is_some(),
+            limit,
+        }));
+    }
+    read.into_iter().collect()
+}
+
+fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+    let tenants = values.named("tenants")?;
+    check_limits(values, &tenants, report);
+    let tenants = read_tenants(values, tenants, report);
+    let settings = LimiterSettings {
+        from: values.choice("from")?,
+        exact: values.choice("accuracy")? == "exact",
+        sources: limit(values, "sources"),
+        destinations: limit(values, "destinations"),
+        services: limit(values, "services"),
+        tenants: tenants?,
+    };
+    for (_, _, limit) in settings.bursts() {
+        if !limit.packets && limit.burst < LONG_PACKET {
+            report.add(
+                Diagnostic::warning(
+                    format!("packets longer than {} bytes never pass", limit.burst),
+                    limit.burst_at.clone(),
+                )
+                .help(format!("write {LONG_PACKET} or more")),
+            );
+        }
+    }
+    Some(Settings::Limiter(settings))
+}
+
+/// One number, or the least and the greatest of several.
+fn range(numbers: impl Iterator<Item = u64> + Clone) -> String {
+    let least = numbers.clone().min().unwrap_or(0);
+    let most = numbers.max().unwrap_or(0);
+    if least == most {
+        show_count(most)
+    } else {
+        format!("{} to {}", show_count(least), show_count(most))
+    }
+}
+
+impl FunctionSettings for LimiterSettings {
+    type Function = Limiter;
+    const CHANGEABLE: &'static [&'static str] = &["from"];
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Limiter, String> {
+        let keys = ["sources", "destinations", "services"].into_iter();
+        let keys_max = keys.map(|name| objects::capacity(objects, name)).max();
+        Ok(Limiter::new(LimiterConfig {
+            keys_max: keys_max.unwrap_or(0),
+            ..config(self)?
+        }))
+    }
+
+    fn words(&self) -> String {
+        let limits = self.of_keys().map(|(name, limit)| (name, vec![limit]));
+        let tenants: Vec<_> = self.tenants.iter().map(|tenant| &tenant.limit).collect();
+        let tenants = (!tenants.is_empty()).then_some(("tenant", tenants));
+        let limits: Vec<String> = limits
+            .chain(tenants)
+            .map(|(name, limits)| {
+                format!(
+                    "{name} {} {} a second, {} at once",
+                    range(limits.iter().map(|limit| limit.rate)),
+                    if limits[0].packets {
+                        "packets"
+                    } else {
+                        "bytes"
+                    },
+                    range(limits.iter().map(|limit| limit.burst))
+                )
+            })
+            .collect();
+        let accuracy = if self.exact { "exact" } else { "approximate" };
+        format!("{} ({accuracy})", limits.join("; "))
+    }
+
+    /// Which way packets are limited: rates, bursts and tenants are what all hosts spend by.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let placed = |settings: &Self| {
+            let unplaced = |limit: &LimitSettings| LimitSettings {
+                burst_at: 0..0,
+                ..limit.clone()
+            };
+            let anywhere = |limit: &Option<LimitSettings>| limit.as_ref().map(unplaced);
+            let tenants = settings.tenants.iter().map(|tenant| TenantSettings {
+                name: String::new(),
+                networks: tenant.networks.clone(),
+                limit: unplaced(&tenant.limit),
+                own_burst: false,
+            });
+            Self {
+                from: wanted.from,
+                sources: anywhere(&settings.sources),
+                destinations: anywhere(&settings.destinations),
+                services: anywhere(&settings.services),
+                tenants: tenants.collect(),
+                exact: settings.exact,
+            }
+        };
+        (placed(self) == placed(wanted)).then(|| {
+            let changed = (self.from != wanted.from).then(|| "from".to_owned());
+            changed.into_iter().collect()
+        })
+    }
+
+    /// Refuses bursts that leave an instance's exact share without a token.
+    fn check(&self, objects: &[ObjectChoice], sharing: Sharing, _: &Values, report: &mut Report) {
+        let instances = (sharing.members * sharing.instances) as u64;
+        for (object, name, limit) in self.bursts() {
+            let is_shared = objects
+                .iter()
+                .any(|one| one.name == object && one.placement == Placement::Replicated);
+            if !self.exact || !is_shared {
+                continue;
+            }
+            let share = limit.burst / instances;
+            if share == 0 {
+                report.add(
+                    Diagnostic::error(
+                        format!(
+                            "the burst of `{name}` leaves no token for some of {instances} instances"
+                        ),
+                        limit.burst_at.clone(),
+                    )
+                    .help(format!("write {instances} or more"))
+                    .help("or choose accuracy = \"approximate\""),
+                );
+            } else if !limit.packets && share < LONG_PACKET && limit.burst >= LONG_PACKET {
+                report.add(
+                    Diagnostic::warning(
+                        format!("packets longer than {share} bytes never pass"),
+                        limit.burst_at.clone(),
+                    )
+                    .label(format!("an equal share for each of {instances} instances"))
+                    .help(format!("write {} or more", LONG_PACKET * instances)),
+                );
+            }
+        }
+    }
+}
+
+/// The settings in the function's own words, with its own capacities.
+fn config(settings: &LimiterSettings) -> Result<LimiterConfig, String> {
+    let rate = |limit: &LimitSettings| TokenRate {
+        tokens_per_second: limit.rate,
+        burst_tokens: limit.burst,
+    };
+    let limit = |limit: &LimitSettings| Limit {
+        unit: if limit.packets {
+            Unit::Packets
+        } else {
+            Unit::Bytes
+        },
+        rate: rate(limit),
+    };
+    let tenants = || settings.tenants.iter();
+    Ok(LimiterConfig {
+        from: match settings.from {
+            "inside" => From::Inside,
+            "outside" => From::Outside,
+            _ => From::Both,
+        },
+        spending: if settings.exact {
+            Spending::Escrow
+        } else {
+            Spending::Approximate
+        },
+        sources: settings.sources.as_ref().map(limit),
+        destinations: settings.destinations.as_ref().map(limit),
+        services: settings.services.as_ref().map(limit),
+        // Whose rate the others are distinguished from makes no difference, so long as all hosts take the same one.
+        tenant: tenants().next().map(|first| limit(&first.limit)),
+        tenant_rates: (0..)
+            .zip(tenants())
+            .map(|(number, tenant)| (number, rate(&tenant.limit)))
+            .collect(),
+        tenants: Tenants::new(tenants().map(|tenant| tenant.networks.as_slice()))
+            .map_err(|_| "the limiter cannot be made: it has too many tenants".to_owned())?,
+        ..LimiterConfig::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Function};
+
+    const SOURCES: &str = "[function.limiter]\nsources = { rate = 1000, burst = 3000 }";
+
+    fn read(text: &str) -> (LimiterSettings, Function) {
+        let (config, report) = Config::read("test.toml", text);
+        let function = config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .function;
+        let Settings::Limiter(settings) = function.settings.clone() else {
+            panic!("a limiter")
+        };
+        (settings, function)
+    }
+
+    #[test]
+    fn defaults_are_the_functions_own() {
+        let (settings, function) = read(SOURCES);
+        let made = settings.function(&function.objects).unwrap();
+        let own = LimiterConfig {
+            sources: made.config().sources,
+            ..LimiterConfig::default()
+        };
+        assert_eq!(*made.config(), own);
+        let (settings, function) = read(
+            "[function.limiter]\naccuracy = \"exact\"\ntenant = { unit = \"packets\", rate = 10, burst = 5 }\n[function.limiter.tenants.gold]\nnetworks = [\"10.0.0.0/8\"]",
+        );
+        settings.function(&function.objects).unwrap();
+    }
+
+    #[test]
+    fn the_side_may_change_while_it_runs_and_no_limit() {
+        let (now, _) = read(SOURCES);
+        let (moved, _) = read(&format!("# a comment\n{SOURCES}"));
+        assert_eq!(now.change_to(&moved), Some(Vec::new()));
+        let (wanted, _) = read(&format!("{SOURCES}\nfrom = \"inside\""));
+        assert_eq!(now.change_to(&wanted), Some(vec!["from".to_owned()]));
+        let (wanted, _) = read(&SOURCES.replace("1000", "1001"));
+        assert_eq!(now.change_to(&wanted), None);
+        let (now, _) = read(TENANTS);
+        for (from, to) in [("80", "81"), ("packets", "bytes"), ("10.1", "10.7")] {
+            let (wanted, _) = read(&TENANTS.replace(from, to));
+            assert_eq!(now.change_to(&wanted), None, "{to}");
+        }
+        // What it is called, and where a number is written that stays the same, changes nothing.
+        let (renamed, _) = read(&TENANTS.replace("gold", "golden"));
+        assert_eq!(now.change_to(&renamed), Some(Vec::new()));
+        let (said, _) = read(&format!("{TENANTS}\nburst = 40"));
+        assert_eq!(now.change_to(&said), Some(Vec::new()));
+    }
+
+    const TENANTS: &str = "[function.limiter]
+tenant = { unit = \"packets\", rate = 20, burst = 40 }
+[function.limiter.tenants.gold]
+networks = [\"10.1.0.0/16\"]
+rate = 800
+[function.limiter.tenants.silver]
+networks = [\"10.2.0.0/16\"]
+burst = 60
+[function.limiter.tenants.bronze]
+networks = [\"10.3.0.0/16\"]";
+
+    /// What each tenant may send, a second and at once.
+    fn rates(settings: &LimiterSettings) -> Vec<(u64, u64)> {
+        let tenants = settings.tenants.iter();
+        tenants
+            .map(|tenant| (tenant.limit.rate, tenant.limit.burst))
+            .collect()
+    }
+
+    #[test]
+    fn a_tenant_has_of_its_own_what_it_says_and_else_what_all_have() {
+        let (settings, function) = read(TENANTS);
+        assert_eq!(rates(&settings), [(800, 40), (20, 60), (20, 40)]);
+        assert_eq!(
+            settings.words(),
+            "tenant 20 to 800 packets a second, 40 to 60 at once (approximate)"
+        );
+        let made = settings.function(&function.objects).unwrap();
+        let own: Vec<_> = made.config().tenant_rates.clone();
+        assert_eq!(own.len(), 3);
+        for ((number, rate), expected) in own.into_iter().zip(rates(&settings)) {
+            let of = settings.tenants[usize::from(number)].limit.clone();
+            assert_eq!((of.rate, of.burst), expected);
+            assert_eq!((rate.tokens_per_second, rate.burst_tokens), expected);
+        }
+        // `tenant` may hold the unit alone, or nothing, where each tenant has its own values; unused values make no difference.
+        let each = TENANTS
+            .replace("silver]", "silver]\nrate = 20")
+            .replace("bronze]", "bronze]\nrate = 20\nburst = 40")
+            .replace("rate = 800", "rate = 800\nburst = 40");
+        let (all, function) = read(&each);
+        assert_eq!(rates(&all), rates(&settings));
+        let same = all.function(&function.objects).unwrap();
+        assert_eq!(same.config(), made.config());
+        let (unit, function) = read(&each.replace("packets\", rate = 20, burst = 40", "packets\""));
+        let same = unit.function(&function.objects).unwrap();
+        assert_eq!(same.config(), made.config());
+        let nothing = each.lines().filter(|line| !line.starts_with("tenant"));
+        let (bytes, _) = read(&nothing.collect::<Vec<_>>().join("\n"));
+        assert_eq!(rates(&bytes), rates(&settings));
+        assert!(bytes.tenants.iter().all(|tenant| !tenant.limit.packets));
+    }
+}

@@ -1,0 +1,372 @@
+//! The settings of the monitor.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use asterism_function::Tick;
+use asterism_functions::ipfix::Export;
+use asterism_functions::monitor::{Monitor, MonitorConfig};
+
+use super::export::{export, export_protocol};
+use super::{
+    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, Together, absent,
+    capacity, check_whole_seconds, count, delay, described, object, placement,
+};
+use crate::diagnostic::{Diagnostic, Report};
+use crate::kind::Kind;
+use crate::objects::{self, ObjectChoice};
+use crate::section::{Default, Field, Section, Values};
+use crate::value::show_duration;
+
+/// The settings of the monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MonitorSettings {
+    /// How long flows are counted before they are exported.
+    pub interval: Duration,
+    /// Edges from a host that raise an alarm; 0: none do.
+    pub out_degree: u32,
+    /// Edges to a host that raise an alarm; 0: none do.
+    pub in_degree: u32,
+    /// How long an edge stays without a packet.
+    pub edge_idle: Duration,
+    /// Cells of the sketch of flow sizes.
+    pub cells: u32,
+    /// How long an alarm is kept after its last news.
+    pub alarm_keep: Duration,
+    /// Where flows are exported to.
+    pub collector: Option<SocketAddr>,
+    /// By which protocol.
+    pub protocol: Export,
+}
+
+/// Keys that windowed counters may have, and places of the heaviest flows.
+const fn bounded(most: u64, default: &'static str, meaning: &'static str) -> Field {
+    Field {
+        name: "capacity",
+        kind: Kind::Count { least: 16, most },
+        default: Default::Is(default),
+        meaning,
+    }
+}
+
+const FLOWS: &str = "The most flows of the last intervals over the whole cluster, shared out to hosts. Further flows pass and are counted as unrecorded.";
+const PLACES: &str =
+    "Places of each instance: a flow's reported size is off by all traffic ÷ places at most.";
+
+object!(
+    PROTOCOLS,
+    "function.monitor.state.protocols",
+    "Packets and bytes by protocol.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    LINKS,
+    "function.monitor.state.links",
+    "Edges from sending to receiving hosts, each counted once for each instance that sees it.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("65_536")
+    ]
+);
+object!(
+    ALARMS,
+    "function.monitor.state.alarms",
+    "Hosts with too many edges.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("4_096")
+    ]
+);
+object!(
+    FLOW_PACKETS,
+    "function.monitor.state.flow_packets",
+    "Packets of each flow, by intervals.",
+    [
+        placement(REPLICATED),
+        delay(),
+        bounded(1 << 17, "65_536", FLOWS)
+    ]
+);
+object!(
+    FLOW_BYTES,
+    "function.monitor.state.flow_bytes",
+    "Bytes of each flow, by intervals.",
+    [
+        placement(REPLICATED),
+        delay(),
+        bounded(1 << 17, "65_536", FLOWS)
+    ]
+);
+object!(
+    SIZES,
+    "function.monitor.state.sizes",
+    "The sketch of flow sizes, by intervals.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    HEAVY_BYTES,
+    "function.monitor.state.heavy_bytes",
+    "The heaviest flows by bytes.",
+    [
+        placement(REPLICATED),
+        delay(),
+        bounded(1 << 16, "512", PLACES)
+    ]
+);
+object!(
+    HEAVY_PACKETS,
+    "function.monitor.state.heavy_packets",
+    "The heaviest flows by packets.",
+    [
+        placement(REPLICATED),
+        delay(),
+        bounded(1 << 16, "512", PLACES)
+    ]
+);
+object!(
+    VOLUMES,
+    "function.monitor.state.volumes",
+    "Approximate bytes of any flow: a sketch.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    UNRECORDED,
+    "function.monitor.state.unrecorded",
+    "How often an entry found no room.",
+    [placement(REPLICATED), delay()]
+);
+
+pub(super) const MONITOR: Described = Described {
+    name: "monitor",
+    settings: &SETTINGS,
+    objects: &[
+        described("protocols", ObjectKind::Counter, &PROTOCOLS),
+        described("links", ObjectKind::Table, &LINKS),
+        described("alarms", ObjectKind::Table, &ALARMS),
+        described("flow_packets", ObjectKind::Counter, &FLOW_PACKETS),
+        described("flow_bytes", ObjectKind::Counter, &FLOW_BYTES),
+        described("sizes", ObjectKind::Counter, &SIZES),
+        described("heavy_bytes", ObjectKind::Counter, &HEAVY_BYTES),
+        described("heavy_packets", ObjectKind::Counter, &HEAVY_PACKETS),
+        described("volumes", ObjectKind::Counter, &VOLUMES),
+        described("unrecorded", ObjectKind::Counter, &UNRECORDED),
+    ],
+    together: &[Together {
+        objects: &["flow_packets", "flow_bytes"],
+        otherwise: "one host would export flows with the packets of all hosts and the bytes of some",
+    }],
+    build,
+    jobs: &[],
+};
+
+const fn seconds(
+    name: &'static str,
+    (least, most): (u64, u64),
+    default: &'static str,
+    meaning: &'static str,
+) -> Field {
+    Field {
+        name,
+        kind: Kind::Duration {
+            least: Duration::from_secs(least),
+            most: Duration::from_secs(most),
+        },
+        default: Default::Is(default),
+        meaning,
+    }
+}
+
+/// A week.
+const WEEK: u64 = 7 * 24 * 3600;
+
+static SETTINGS: Section = Section {
+    path: "function.monitor",
+    meaning: "Measures the traffic of all hosts together and changes none of it.",
+    fields: &[
+        seconds(
+            "interval",
+            (10, 3_600),
+            "\"60s\"",
+            "The interval in which flows are counted, exported and forgotten.",
+        ),
+        count(
+            "out_degree",
+            (0, 1 << 22),
+            Default::Is("200"),
+            "A host that sends to this many others raises an alarm; 0: none does.",
+        ),
+        count(
+            "in_degree",
+            (0, 1 << 22),
+            Default::Is("2_000"),
+            "A host that receives from this many others raises an alarm; 0: none does.",
+        ),
+        seconds(
+            "edge_idle",
+            (1, WEEK),
+            "\"5m\"",
+            "How long a host counts as sending to another after its last packet.",
+        ),
+        count(
+            "cells",
+            (16, 1 << 13),
+            Default::Is("4_096"),
+            "Cells of the sketch of flow sizes. Somewhat more cells than flows in an interval keep its error small.",
+        ),
+        seconds(
+            "alarm_keep",
+            (1, WEEK),
+            "\"1h\"",
+            "How long an alarm is kept after its last update.",
+        ),
+        Field {
+            name: "collector",
+            kind: Kind::Socket,
+            default: Default::Unset("flows are not exported"),
+            meaning: "The UDP address of the collector to which `asterism run` exports flows.",
+        },
+        export_protocol(),
+    ],
+};
+
+fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+    for field in ["interval", "edge_idle", "alarm_keep"] {
+        check_whole_seconds(values, field, report);
+    }
+    let narrow = |field| u32::try_from(values.count(field)?).ok();
+    if let Some(collector) = values.socket("collector")
+        && (collector.port() == 0 || collector.ip().is_unspecified())
+    {
+        report.add(
+            Diagnostic::error(
+                "nothing can be sent to this collector",
+                values.span_of("collector"),
+            )
+            .help("write its address and port, such as \"192.0.2.9:4739\""),
+        );
+    }
+    Some(Settings::Monitor(MonitorSettings {
+        interval: values.duration("interval")?,
+        out_degree: narrow("out_degree")?,
+        in_degree: narrow("in_degree")?,
+        edge_idle: values.duration("edge_idle")?,
+        cells: narrow("cells")?,
+        alarm_keep: values.duration("alarm_keep")?,
+        collector: values.socket("collector"),
+        protocol: export(values)?,
+    }))
+}
+
+impl FunctionSettings for MonitorSettings {
+    type Function = Monitor;
+    const CHANGEABLE: &'static [&'static str] = &["out_degree", "in_degree"];
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Monitor, String> {
+        let of = |name| objects::capacity(objects, name);
+        Ok(Monitor::new(MonitorConfig {
+            edges_max: of("links"),
+            flows_max: of("flow_packets").max(of("flow_bytes")),
+            alarms_max: of("alarms"),
+            places: of("heavy_bytes").max(of("heavy_packets")),
+            ..config(self)
+        }))
+    }
+
+    fn words(&self) -> String {
+        let exported = self.collector.map_or_else(
+            || "not exported".to_owned(),
+            |collector| match self.protocol {
+                Export::Ipfix => format!("exported to {collector}"),
+                Export::NetFlow9 => format!("exported to {collector} by NetFlow version 9"),
+            },
+        );
+        format!(
+            "every packet leaves as it came; flows are counted by {} and {exported}",
+            show_duration(self.interval)
+        )
+    }
+
+    /// The degrees: all else is what the state was made of, or what others have to count alike.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let with_degrees = Self {
+            out_degree: wanted.out_degree,
+            in_degree: wanted.in_degree,
+            ..*self
+        };
+        (with_degrees == *wanted).then(|| {
+            [
+                ("out_degree", self.out_degree != wanted.out_degree),
+                ("in_degree", self.in_degree != wanted.in_degree),
+            ]
+            .into_iter()
+            .filter(|(_, changed)| *changed)
+            .map(|(field, _)| field.to_owned())
+            .collect()
+        })
+    }
+}
+
+/// The settings in the function's own words, with its own capacities.
+fn config(settings: &MonitorSettings) -> MonitorConfig {
+    let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    MonitorConfig {
+        interval_s: seconds(settings.interval),
+        out_degree: settings.out_degree,
+        in_degree: settings.in_degree,
+        edge_idle_s: seconds(settings.edge_idle),
+        cells: settings.cells,
+        alarm_keep_s: seconds(settings.alarm_keep),
+        ..MonitorConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Function};
+
+    fn read(fields: &str) -> (MonitorSettings, Function) {
+        let (config, report) = Config::read("test.toml", &format!("[function.monitor]\n{fields}"));
+        let function = config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .function;
+        let Settings::Monitor(settings) = function.settings.clone() else {
+            panic!("a monitor")
+        };
+        (settings, function)
+    }
+
+    #[test]
+    fn defaults_are_the_functions_own() {
+        let (settings, function) = read("");
+        let made = settings.function(&function.objects).unwrap();
+        assert_eq!(*made.config(), MonitorConfig::default());
+        let (settings, function) = read("collector = \"192.0.2.9:4739\"");
+        settings.function(&function.objects).unwrap();
+        assert!(settings.words().ends_with("exported to 192.0.2.9:4739"));
+        assert_eq!(settings.protocol, Export::Ipfix);
+        let (settings, _) = read("collector = \"192.0.2.9:2055\"\nprotocol = \"netflow-v9\"");
+        assert_eq!(settings.protocol, Export::NetFlow9);
+        assert!(settings.words().ends_with("by NetFlow version 9"));
+    }
+
+    #[test]
+    fn degrees_may_change_while_it_runs_and_nothing_else() {
+        let (now, _) = read("");
+        assert_eq!(now.change_to(&now), Some(Vec::new()));
+        let (wanted, _) = read("in_degree = 7\nout_degree = 8");
+        let both = vec!["out_degree".to_owned(), "in_degree".to_owned()];
+        assert_eq!(now.change_to(&wanted), Some(both));
+        for other in [
+            "interval = \"30s\"",
+            "collector = \"192.0.2.9:4739\"",
+            "protocol = \"netflow-v9\"",
+        ] {
+            assert_eq!(now.change_to(&read(other).0), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! The settings of the NAT, and contradictions among them. `fields.rs` has the fields, `made.rs` the NAT made of them,
+//! `carrier.rs` the settings of carriers, `direction.rs` the side from which a packet of a capture comes.
+
+mod carrier;
+mod direction;
+mod exempt;
+pub(super) mod fields;
+pub(super) mod made;
+mod one_to_one;
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+use core::time::Duration;
+
+use super::Settings;
+use crate::diagnostic::{Diagnostic, Report};
+use crate::kind::Value;
+use crate::network::{Ports, Prefix};
+use crate::section::Values;
+use crate::value::{show_count, show_duration};
+pub use carrier::{CarrierSettings, LogSettings, PoolSettings};
+pub use direction::outside_of;
+pub use exempt::ExemptionSettings;
+use fields::IDLE;
+pub(super) use fields::NAT;
+
+/// The settings of a NAT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatSettings {
+    /// The addresses that inside hosts share.
+    pub outside: Vec<Ipv4Addr>,
+    /// The networks whose addresses are translated.
+    pub inside: Vec<Prefix>,
+    /// The ports of each outside address that are given out.
+    pub ports: Ports,
+    /// Who may reply to an outside port.
+    pub filtering: Filtering,
+    /// Whether inside hosts reach one another by their outside ports.
+    pub hairpinning: bool,
+    /// Whether the NAT answers echo requests to its own addresses.
+    pub answers_echo: bool,
+    /// Outside endpoints that always lead to an inside server.
+    pub forwards: Vec<Forward>,
+    /// Outside addresses, each with the inside one to which it belongs.
+    pub one_to_one: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// Destinations that are not translated.
+    pub exempt: Vec<ExemptionSettings>,
+    /// When sessions end.
+    pub idle: IdleTimes,
+    /// Whether idle times below the RFCs' are accepted.
+    pub short_idle: bool,
+    /// ICMP errors per second at most, on each side.
+    pub icmp_errors_per_second: u16,
+    /// What a carrier sets.
+    pub carrier: CarrierSettings,
+    /// The link to the inside.
+    pub inside_link: Link,
+    /// The link to the outside.
+    pub outside_link: Link,
+}
+
+/// Who may reply to an outside port (RFC 4787, section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filtering {
+    /// Anybody.
+    EndpointIndependent,
+    /// Addresses that the inside host wrote to.
+    AddressDependent,
+    /// Endpoints that the inside host wrote to.
+    AddressAndPortDependent,
+}
+
+/// An outside endpoint that always leads to an inside server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// TCP; otherwise UDP.
+    pub tcp: bool,
+    /// The outside endpoint.
+    pub outside: SocketAddrV4,
+    /// The inside endpoint.
+    pub inside: SocketAddrV4,
+    /// How many ports follow upon both, which are forwarded alike.
+    pub further: u16,
+}
+
+/// Ports of all forwards together at most: what is not forwarded is less by so much on each outside address.
+const FORWARDED_PORTS_MAX: u64 = 4_096;
+
+/// When sessions end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are documented in the reference")]
+pub struct IdleTimes {
+    pub tcp_transitory: Duration,
+    pub tcp_established: Duration,
+    pub tcp_closing: Duration,
+    pub udp: Duration,
+    pub udp_dns: Duration,
+    pub icmp_query: Duration,
+}
+
+/// One side of the NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The NAT's address on the link, and the link's prefix length.
+    pub address: Prefix,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// The largest IP packet in bytes.
+    pub mtu: u16,
+    /// The router on the link.
+    pub next_hop: Ipv4Addr,
+    /// The router's Ethernet address; `None`: asked for by ARP.
+    pub next_hop_mac: Option<[u8; 6]>,
+    /// Whether frames to other Ethernet addresses are taken too.
+    pub promiscuous: bool,
+}
+
+/// The least that the RFCs allow.
+const IDLE_LEAST: [(&str, Duration, &str); 5] = [
+    (
+        "tcp_transitory",
+        Duration::from_secs(240),
+        "RFC 5382, REQ-5",
+    ),
+    (
+        "tcp_established",
+        Duration::from_secs(7_440),
+        "RFC 5382, REQ-5",
+    ),
+    (
+        "tcp_closing",
+        Duration::from_secs(240),
+        "RFC 7857, section 2.2",
+    ),
+    ("udp", Duration::from_secs(120), "RFC 4787, REQ-5"),
+    ("icmp_query", Duration::from_secs(60), "RFC 5508, REQ-2"),
+];
+
+fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+    check_addresses(values, report);
+    check_forwards(values, report);
+    one_to_one::check(values, report);
+    check_idle(values, report);
+    let links = ["inside_link", "outside_link"].map(|name| read_link(values, name, report));
+    let [inside_link, outside_link] = links;
+    let carrier = carrier::read(values, report);
+    let outside = addresses(values).unwrap_or_default().into_iter();
+    let mut own: Vec<Ipv4Addr> = outside.map(|(address, _)| address).collect();
+    own.extend(pooled(values));
+    let one_to_one = one_to_one::read(values);
+    own.extend(one_to_one.iter().map(|(pair, _)| pair.0));
+    let exempt = exempt::read(values, &own, report);
+    let idle = values.table("idle")?;
+    Some(Settings::Nat(NatSettings {
+        outside: addresses(values)?
+            .into_iter()
+            .map(|(address, _)| address)
+            .collect(),
+        inside: networks(values)?,
+        ports: values.ports("ports")?,
+        filtering: match values.choice("filtering")? {
+            "address-dependent" => Filtering::AddressDependent,
+            "address-and-port-dependent" => Filtering::AddressAndPortDependent,
+            _ => Filtering::EndpointIndependent,
+        },
+        hairpinning: values.flag("hairpinning")?,
+        answers_echo: values.flag("answers_echo")?,
+        forwards: forwards(values)
+            .into_iter()
+            .map(|(forward, _)| forward)
+            .collect(),
+        one_to_one: one_to_one.into_iter().map(|(pair, _)| pair).collect(),
+        exempt,
+        idle: IdleTimes {
+            tcp_transitory: idle.duration("tcp_transitory")?,
+            tcp_established: idle.duration("tcp_established")?,
+            tcp_closing: idle.duration("tcp_closing")?,
+            udp: idle.duration("udp")?,
+            udp_dns: idle.duration("udp_dns")?,
+            icmp_query: idle.duration("icmp_query")?,
+        },
+        short_idle: values.flag("short_idle")?,
+        icmp_errors_per_second: u16::try_from(values.rate("icmp_errors")?).ok()?,
+        carrier: carrier?,
+        inside_link: inside_link?,
+        outside_link: outside_link?,
+    }))
+}
+
+fn addresses(values: &Values) -> Option<Vec<(Ipv4Addr, core::ops::Range<usize>)>> {
+    let list = values.list("outside")?.into_iter();
+    Some(
+        list.filter_map(|(value, span)| {
+            if let Value::Address(address) = value {
+                Some((address, span))
+            } else {
+                None
+            }
+        })
+        .collect(),
+    )
+}
+
+fn networks(values: &Values) -> Option<Vec<Prefix>> {
+    networks_of(values, "inside")
+}
+
+fn networks_of(values: &Values, field: &str) -> Option<Vec<Prefix>> {
+    let list = values.list(field)?.into_iter();
+    Some(
+        list.filter_map(|(value, _)| {
+            if let Value::Prefix(prefix) = value {
+                Some(prefix)
+            } else {
+                None
+            }
+        })
+        .collect(),
+    )
+}
+
+fn check_addresses(values: &Values, report: &mut Report) {
+    let outside = addresses(values).unwrap_or_default();
+    let inside = networks(values).unwrap_or_default();
+    for field in ["outside", "inside"] {
+        if values.list(field).is_some_and(|list| list.is_empty()) {
+            report.add(
+                Diagnostic::error(format!("`{field}` is empty"), values.span_of(field)).help(
+                    if field == "outside" {
+                        "name at least one address"
+                    } else {
+                        "name at least one network"
+                    },
+                ),
+            );
+        }
+    }
+    for (place, (address, span)) in outside.iter().enumerate() {
+        if let Some((_, first)) = outside[..place].iter().find(|(other, _)| other == address) {
+            report.add(
+                Diagnostic::error(
+                    format!("outside address {address} is listed twice"),
+                    span.clone(),
+                )
+                .also(first.clone(), "first here")
+                .help("leave one of the two out"),
+            );
+        }
+        if !is_host(*address) {
+            report.add(
+                Diagnostic::error(format!("{address} cannot be a host's address"), span.clone())
+                    .help("write a unicast address that is routed to these hosts, such as \"203.0.113.1\""),
+            );
+        }
+        if let Some(network) = inside.iter().find(|network| network.contains(*address)) {
+            report.add(
+                Diagnostic::error(
+                    format!("outside address {address} lies in the inside network {network}"),
+                    span.clone(),
+                )
+                .help("write an address that is not inside, or a smaller network `inside`"),
+            );
+        }
+    }
+    for (place, network) in inside.iter().enumerate() {
+        if let Some(other) = inside[..place].iter().find(|other| other.overlaps(network)) {
+            report.add(
+                Diagnostic::error(
+                    format!("the inside networks {other} and {network} overlap"),
+                    values.span_of("inside"),
+                )
+                .help("leave the smaller one out"),
+            );
+        }
+    }
+}
+
+fn forwards(values: &Values) -> Vec<(Forward, Values)> {
+    let list = values.list("forwards").unwrap_or_default().into_iter();
+    list.filter_map(|(value, _)| {
+        let Value::Table(table) = value else {
+            return None;
+        };
+        let forward = Forward {
+            tcp: table.choice("protocol")? == "tcp",
+            outside: table.endpoint("outside")?,
+            inside: table.endpoint("inside")?,
+            further: further_ports(&table)?,
+        };
+        Some((forward, table))
+    })
+    .collect()
+}
+
+/// How many ports a forward has beside the first; of a range that is none, none.
+fn further_ports(table: &Values) -> Option<u16> {
+    let first = u64::from(table.endpoint("outside")?.port());
+    let last = table.count("last_port").unwrap_or(first);
+    u16::try_from(last.saturating_sub(first)).ok()
+}
+
+/// Whether two ranges of ports of one address have one in common.
+fn have_common(one: SocketAddrV4, other: SocketAddrV4, further: (u16, u16)) -> bool {
+    let last = |end: SocketAddrV4, further| u32::from(end.port()) + u32::from(further);
+    one.ip() == other.ip()
+        && u32::from(one.port()) <= last(other, further.1)
+        && u32::from(other.port()) <= last(one, further.0)
+}
+
+/// The outside addresses of the pools.
+fn pooled(values: &Values) -> Vec<Ipv4Addr> {
+    let pools = carrier::pools(values).into_iter();
+    pools
+        .flat_map(|(pool, _)| pool.addresses().collect::<Vec<_>>())
+        .collect()
+}
+
+fn check_forwards(values: &Values, report: &mut Report) {
+    let good = |field: &str| !report.has_error_within(&values.span_of(field));
+    let outside = addresses(values).filter(|_| good("outside") && good("pools"));
+    let pooled = pooled(values);
+    let inside = networks(values).filter(|_| good("inside"));
+    let all = forwards(values);
+    for (place, (forward, table)) in all.iter().enumerate() {
+        let (outer, inner) = (forward.outside, forward.inside);
+        if outside
+            .as_ref()
+            .is_some_and(|known| !known.iter().any(|(address, _)| address == outer.ip()))
+            && !pooled.contains(outer.ip())
+        {
+            report.add(
+                Diagnostic::error(
+                    format!(
+                        "the forward's outside address {} is not among `outside`",
+                        outer.ip()
+                    ),
+                    table.span_of("outside"),
+                )
+                .also(values.span_of("outside"), "the outside addresses")
+                .help("use one of them, or add it there"),
+            );
+        }
+        if inside
+            .as_ref()
+            .is_some_and(|known| !known.iter().any(|network| network.contains(*inner.ip())))
+        {
+            report.add(
+                Diagnostic::error(
+                    format!("the forward's server {} is not inside", inner.ip()),
+                    table.span_of("inside"),
+                )
+                .help("use an address in one of the networks `inside`, or add its network there"),
+            );
+        }
+        for (field, endpoint) in [("outside", outer), ("inside", inner)] {
+            if endpoint.port() == 0 {
+                report.add(
+                    Diagnostic::error("port 0 cannot be forwarded", table.span_of(field))
+                        .help("write a port from 1 to 65535"),
+                );
+            }
+        }
+        let twice = |field: &str, end: &dyn Fn(&Forward) -> SocketAddrV4, help: &str| {
+            let (_, first) = all[..place].iter().find(|(other, _)| {
+                let further = (forward.further, other.further);
+                other.tcp == forward.tcp && have_common(end(forward), end(other), further)
+            })?;
+            Some(
+                Diagnostic::error(
+                    format!("this {field} endpoint is forwarded twice"),
+                    table.span_of(field),
+                )
+                .also(first.span_of(field), "first here")
+                .help(help),
+            )
+        };
+        report.diagnostics.extend(twice(
+            "outside",
+            &|forward| forward.outside,
+            "leave one of the two out: replies could not be distinguished",
+        ));
+        report.diagnostics.extend(twice(
+            "inside",
+            &|forward| forward.inside,
+            "an inside endpoint has one outside endpoint, by which its own packets leave: let the server listen at a further port for the second one",
+        ));
+        check_range(forward, table, report);
+    }
+    let ports = all
+        .iter()
+        .map(|(forward, _)| u64::from(forward.further) + 1);
+    let count: u64 = ports.sum();
+    if count > FORWARDED_PORTS_MAX {
+        report.add(
+            Diagnostic::error(
+                format!(
+                    "all forwards together have {} ports, more than {}",
+                    show_count(count),
+                    show_count(FORWARDED_PORTS_MAX)
+                ),
+                values.span_of("forwards"),
+            )
+            .help("write smaller ranges, or give the server an address of its own by `one_to_one`"),
+        );
+    }
+}
+
+fn check_range(forward: &Forward, table: &Values, report: &mut Report) {
+    let Some(last) = table.count("last_port") else {
+        return;
+    };
+    if last < u64::from(forward.outside.port()) {
+        report.add(
+            Diagnostic::error(
+                format!(
+                    "`last_port` is below the first port, {}",
+                    forward.outside.port()
+                ),
+                table.span_of("last_port"),
+            )
+            .help("leave `last_port` out for one port, or write one that is not below the first"),
+        );
+    }
+    if forward.inside.port().checked_add(forward.further).is_none() {
+        report.add(
+            Diagnostic::error(
+                "the inside ports of this range end beyond 65535",
+                table.span_of("inside"),
+            )
+            .help("write a lower first port for `inside`, or a smaller range"),
+        );
+    }
+}
+
+fn check_idle(values: &Values, report: &mut Report) {
+    let (Some(idle), Some(short)) = (values.table("idle"), values.flag("short_idle")) else {
+        return;
+    };
+    for field in IDLE.fields {
+        if let Some(time) = idle
+            .duration(field.name)
+            .filter(|time| time.subsec_nanos() != 0)
+        {
+            report.add(
+                Diagnostic::error(
+                    format!("idle time `{}` is not in whole seconds", field.name),
+                    idle.span_of(field.name),
+                )
+                .help(format!("write \"{}s\"", time.as_secs() + 1)),
+            );
+        }
+    }
+    for (name, least, clause) in IDLE_LEAST {
+        if !short && idle.duration(name).is_some_and(|time| time < least) {
+            let least = show_duration(least);
+            report.add(
+                Diagnostic::error(
+                    format!("idle time `{name}` would end working connections"),
+                    idle.span_of(name),
+                )
+                .label(format!("{clause} allows {least} at least"))
+                .help(format!(
+                    "write \"{least}\" or more; in a test, set short_idle = true in [function.nat]"
+                )),
+            );
+        }
+    }
+}
+
+pub(super) fn read_link(values: &Values, name: &str, report: &mut Report) -> Option<Link> {
+    let table = values.table(name)?;
+    let link = Link {
+        address: table.interface("address")?,
+        mac: table.mac("mac")?,
+        mtu: u16::try_from(table.size("mtu")?).ok()?,
+        next_hop: table.address("next_hop")?,
+        next_hop_mac: table.mac("next_hop_mac"),
+        promiscuous: table.flag("promiscuous")?,
+    };
+    if !link.address.contains(link.next_hop) || link.next_hop == link.address.address {
+        report.add(
+            Diagnostic::error(
+                format!(
+                    "the next hop {} is no neighbour on the link {}",
+                    link.next_hop, link.address
+                ),
+                table.span_of("next_hop"),
+            )
+            .help("write the address of a router on the link, or correct the link's `address`"),
+        );
+    }
+    Some(link)
+}
+
+pub(super) fn is_host(address: Ipv4Addr) -> bool {
+    !(address.octets()[0] == 0
+        || address.is_loopback()
+        || address.is_multicast()
+        || address.octets()[0] >= 240)
+}

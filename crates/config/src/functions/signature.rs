@@ -1,0 +1,511 @@
+//! The settings of the signature function.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use asterism_function::Tick;
+use asterism_functions::signature::{
+    Carrier, Fragments, Response, SIGNATURE_BYTES_MAX, SIGNATURE_BYTES_MIN, SIGNATURES_MAX,
+    Signature, SignatureConfig, Signatures,
+};
+
+use super::{
+    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, absent, capacity,
+    check_whole_seconds, delay, described, object, placement,
+};
+use crate::diagnostic::{Diagnostic, Report};
+use crate::kind::{Kind, NamedValues, Value, Word};
+use crate::objects::{self, ObjectChoice};
+use crate::section::{Default, Field, Section, Values};
+use crate::value::show_duration;
+
+/// The settings of the signature function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignatureSettings {
+    /// What to find.
+    pub signatures: Vec<Wanted>,
+    /// The target that a found signature blocks, and for how long; `None`: signatures are only reported.
+    pub block: Option<(Blocked, Duration)>,
+    /// Bytes of the shortest piece that is recorded.
+    pub min_piece: u8,
+    /// How long a segment waits for what comes before it.
+    pub wait: Duration,
+    /// Whether IP fragments are dropped.
+    pub drops_fragments: bool,
+    /// Whether a stream that is cut into too many pieces is blocked.
+    pub strict: bool,
+}
+
+/// What a signature that was found blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// The connection.
+    Connection,
+    /// All that the source sends.
+    Source,
+}
+
+/// A signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What alerts call it.
+    pub id: u32,
+    /// The name of its table.
+    pub message: String,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether it is looked for in TCP, and in UDP.
+    pub carriers: (bool, bool),
+    /// Destination ports; none: all.
+    pub ports: Vec<u16>,
+}
+
+object!(
+    PIECES,
+    "function.signature.state.pieces",
+    "Pieces of signatures at segment edges; an entry for each 16 KiB of a stream with pieces.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("65_536")
+    ]
+);
+object!(
+    BLOCKED,
+    "function.signature.state.blocked",
+    "Connections or sources blocked for a signature.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    BY_HAND,
+    "function.signature.state.manual",
+    "Sources blocked manually.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    ALERTS,
+    "function.signature.state.alerts",
+    "Signatures found: one for each stream and signature.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    SHORT,
+    "function.signature.state.short",
+    "TCP segments that are not inspected, with fewer bytes than the shortest piece.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    FRAGMENTS,
+    "function.signature.state.fragments",
+    "IP fragments, which are not inspected.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    UNRECORDED,
+    "function.signature.state.unrecorded",
+    "How often an entry found no room.",
+    [placement(REPLICATED), delay()]
+);
+
+pub(super) const SIGNATURE: Described = Described {
+    name: "signature",
+    settings: &SETTINGS,
+    objects: &[
+        described("pieces", ObjectKind::Table, &PIECES),
+        described("blocked", ObjectKind::Table, &BLOCKED),
+        described("manual", ObjectKind::Table, &BY_HAND),
+        described("alerts", ObjectKind::Table, &ALERTS),
+        described("short", ObjectKind::Counter, &SHORT),
+        described("fragments", ObjectKind::Counter, &FRAGMENTS),
+        described("unrecorded", ObjectKind::Counter, &UNRECORDED),
+    ],
+    together: &[],
+    build,
+    jobs: &[],
+};
+
+static SETTINGS: Section = Section {
+    path: "function.signature",
+    meaning: "Finds byte signatures in packets, even if a stream's segments pass through different hosts; can block the sender.",
+    fields: &[
+        Field {
+            name: "signatures",
+            kind: Kind::Named {
+                section: &WANTED,
+                most: SIGNATURES_MAX,
+            },
+            default: Default::Unset("refused: there is nothing to find"),
+            meaning: "The signatures: a table for each, whose name alerts show. `asterism reload` takes up changed ones: reload all hosts.",
+        },
+        Field {
+            name: "response",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "detect",
+                        meaning: "An alert is raised; every packet passes.",
+                    },
+                    Word {
+                        word: "block",
+                        meaning: "The packet that completes a signature is dropped. Every host drops both directions of its connection for the time `block`.",
+                    },
+                    Word {
+                        word: "block-source",
+                        meaning: "The packet is dropped. Every host drops all packets of its source for the time `block`.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"detect\""),
+            meaning: "The response to a signature that was found.",
+        },
+        Field {
+            name: "block",
+            kind: Kind::Duration {
+                least: Duration::from_secs(1),
+                most: Duration::from_secs(7 * 24 * 3600),
+            },
+            default: Default::Is("\"10m\""),
+            meaning: "How long a connection or a source is blocked, in whole seconds.",
+        },
+        Field {
+            name: "min_piece",
+            kind: Kind::Count { least: 1, most: 4 },
+            default: Default::Is("2"),
+            meaning: "Bytes of the shortest signature piece that is recorded at a segment's edge. With 1 every split is found, and many more segments write to the state.",
+        },
+        Field {
+            name: "wait",
+            kind: Kind::Duration {
+                least: Duration::ZERO,
+                most: Duration::from_millis(100),
+            },
+            default: Default::Is("\"0ms\""),
+            meaning: "With a response that blocks: how long a segment that may continue a signature waits for preceding segments.",
+        },
+        Field {
+            name: "fragments",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "pass",
+                        meaning: "Fragments pass, counted.",
+                    },
+                    Word {
+                        word: "drop",
+                        meaning: "Fragments are dropped, counted.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"pass\""),
+            meaning: "What happens to IP fragments, in which no signature is looked for.",
+        },
+        Field {
+            name: "strict",
+            kind: Kind::Flag,
+            default: Default::Is("false"),
+            meaning: "Whether a blocking response also applies to a stream that is cut into more pieces than are kept.",
+        },
+    ],
+};
+
+static WANTED: Section = Section {
+    path: "function.signature.signatures.NAME",
+    meaning: "A signature. Alerts show its name, which is quoted if it has characters other than a-z, 0-9 and hyphens.",
+    fields: &[
+        Field {
+            name: "id",
+            kind: Kind::Count {
+                least: 1,
+                most: u32::MAX as u64,
+            },
+            default: Default::Required("1_000_001"),
+            meaning: "The signature's number in alerts, different for each.",
+        },
+        Field {
+            name: "bytes",
+            kind: Kind::Bytes {
+                least: SIGNATURE_BYTES_MIN,
+                most: SIGNATURE_BYTES_MAX,
+            },
+            default: Default::Required("\"GET /evil|0d 0a|\""),
+            meaning: "The bytes as text, and between bars as hexadecimal numbers. Case matters.",
+        },
+        Field {
+            name: "protocol",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "any",
+                        meaning: "TCP and UDP.",
+                    },
+                    Word {
+                        word: "tcp",
+                        meaning: "TCP, also across segments.",
+                    },
+                    Word {
+                        word: "udp",
+                        meaning: "UDP, within one datagram.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"any\""),
+            meaning: "The protocol.",
+        },
+        Field {
+            name: "ports",
+            kind: Kind::List {
+                of: &Kind::Count {
+                    least: 0,
+                    most: 65_535,
+                },
+                most: 1_024,
+            },
+            default: Default::Is("[]"),
+            meaning: "The destination ports that are inspected; none: all.",
+        },
+    ],
+};
+
+fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+    let response = values.choice("response")?;
+    if response == "detect" {
+        for field in ["block", "wait"] {
+            if let Some(place) = values.place(field) {
+                report.add(
+                    Diagnostic::error(
+                        format!("`{field}` has no meaning with the response \"detect\""),
+                        place.key.clone(),
+                    )
+                    .help(format!(
+                        "leave `{field}` out, or choose response = \"block\""
+                    )),
+                );
+            }
+        }
+    }
+    check_whole_seconds(values, "block", report);
+    let tables = values.named("signatures").unwrap_or_default();
+    if tables.is_empty() {
+        report.add(
+            Diagnostic::error("there is no signature to find", values.span_of("signatures")).help(
+                "write a table for each, such as [function.signature.signatures.example] with id = 1 and bytes = \"GET /evil\"",
+            ),
+        );
+    }
+    let mut ids = BTreeMap::new();
+    let mut signatures = Vec::with_capacity(tables.len());
+    for table in &tables {
+        let Some(signature) = wanted(table) else {
+            continue;
+        };
+        if let Some(other) = ids.insert(signature.id, table.name.clone()) {
+            report.add(
+                Diagnostic::error(
+                    format!("`{}` has the id of `{other}`", table.name),
+                    table.values.span_of("id"),
+                )
+                .help("give each signature an id of its own"),
+            );
+        }
+        signatures.push(signature);
+    }
+    Some(Settings::Signature(SignatureSettings {
+        signatures,
+        block: match response {
+            "block" => Some((Blocked::Connection, values.duration("block")?)),
+            "block-source" => Some((Blocked::Source, values.duration("block")?)),
+            _ => None,
+        },
+        min_piece: u8::try_from(values.count("min_piece")?).ok()?,
+        wait: values.duration("wait")?,
+        drops_fragments: values.choice("fragments")? == "drop",
+        strict: values.flag("strict")?,
+    }))
+}
+
+/// A signature; `None` if anything in its table is wrong, which was said.
+fn wanted(table: &NamedValues) -> Option<Wanted> {
+    let values = &table.values;
+    let ports = values.list("ports")?.into_iter();
+    let protocol = values.choice("protocol")?;
+    Some(Wanted {
+        id: u32::try_from(values.count("id")?).ok()?,
+        message: table.name.clone(),
+        bytes: values.bytes("bytes")?,
+        carriers: (protocol != "udp", protocol != "tcp"),
+        ports: ports
+            .filter_map(|(value, _)| match value {
+                Value::Count(port) => u16::try_from(port).ok(),
+                _ => None,
+            })
+            .collect(),
+    })
+}
+
+impl FunctionSettings for SignatureSettings {
+    type Function = Signatures;
+    const CHANGEABLE: &'static [&'static str] = &["signatures"];
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Signatures, String> {
+        let of = |name| objects::capacity(objects, name);
+        Signatures::new(SignatureConfig {
+            pieces_max: of("pieces"),
+            alerts_max: of("alerts").max(of("blocked")).max(of("manual")),
+            ..config(self)
+        })
+        .map_err(|faults| {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            format!("the signatures cannot be taken: {}", faults.join("; "))
+        })
+    }
+
+    /// What to find: all else is what the state was made of, or how it is written.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let with_signatures = Self {
+            signatures: wanted.signatures.clone(),
+            ..self.clone()
+        };
+        let is_other = self.signatures != wanted.signatures;
+        let changed = is_other.then(|| "signatures".to_owned());
+        (with_signatures == *wanted).then(|| changed.into_iter().collect())
+    }
+
+    fn words(&self) -> String {
+        let response = match self.block {
+            Some((Blocked::Connection, time)) => {
+                format!("its connection is blocked for {}", show_duration(time))
+            }
+            Some((Blocked::Source, time)) => {
+                format!("its source is blocked for {}", show_duration(time))
+            }
+            None => "it is reported".to_owned(),
+        };
+        let signatures = match self.signatures.len() {
+            1 => "1 signature is".to_owned(),
+            count => format!("{count} signatures are"),
+        };
+        format!(
+            "{signatures} looked for, in TCP also over several segments; where one is found {response}"
+        )
+    }
+}
+
+/// The settings in the function's own words, with its own capacities.
+fn config(settings: &SignatureSettings) -> SignatureConfig {
+    let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    let signatures = settings.signatures.iter().map(|wanted| Signature {
+        id: wanted.id,
+        message: wanted.message.clone(),
+        bytes: wanted.bytes.clone(),
+        carrier: match wanted.carriers {
+            (true, false) => Carrier::Tcp,
+            (false, true) => Carrier::Udp,
+            _ => Carrier::Any,
+        },
+        ports: wanted.ports.clone(),
+    });
+    SignatureConfig {
+        response: match settings.block {
+            None => Response::Detect,
+            Some((Blocked::Connection, time)) => Response::BlockConnection {
+                block_s: seconds(time),
+            },
+            Some((Blocked::Source, time)) => Response::BlockSource {
+                block_s: seconds(time),
+            },
+        },
+        min_piece: settings.min_piece,
+        wait_us: u32::try_from(settings.wait.as_micros()).unwrap_or(u32::MAX),
+        fragments: if settings.drops_fragments {
+            Fragments::Drop
+        } else {
+            Fragments::Pass
+        },
+        strict: settings.strict,
+        ..SignatureConfig::new(signatures.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn what_is_written_is_what_is_looked_for() {
+        let text = "[function.signature.signatures.example]\nid = 7\nbytes = \"GET /|7C 0d0a|\"\nports = [80]";
+        let (config, report) = Config::read("test.toml", text);
+        let function = config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .function;
+        let Settings::Signature(settings) = &function.settings else {
+            panic!()
+        };
+        let made = settings.function(&function.objects).unwrap();
+        let example = Signature {
+            id: 7,
+            message: "example".into(),
+            bytes: b"GET /|\r\n".to_vec(),
+            carrier: Carrier::Any,
+            ports: vec![80],
+        };
+        assert_eq!(*made.config(), SignatureConfig::new(vec![example]));
+    }
+
+    #[test]
+    fn signatures_may_change_while_it_runs_and_nothing_else() {
+        const LIST: &str = "signatures.one = { id = 1, bytes = \"GET /one\" }\n";
+        let read = |text: &str| {
+            let text = format!("[function.signature]\n{text}");
+            let (config, report) = Config::read("test.toml", &text);
+            let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+            let Settings::Signature(settings) = config.function.settings else {
+                panic!()
+            };
+            settings
+        };
+        let now = read(LIST);
+        assert_eq!(
+            now.change_to(&read(&format!("# a comment\n{LIST}"))),
+            Some(Vec::new())
+        );
+        for other in [
+            "signatures.one = { id = 1, bytes = \"GET /two\" }".to_owned(),
+            "signatures.two = { id = 1, bytes = \"GET /one\" }".to_owned(),
+            format!("{LIST}signatures.two = {{ id = 2, bytes = \"GET /one\", ports = [80] }}"),
+        ] {
+            let changed = now.change_to(&read(&other)).expect("they can change");
+            assert_eq!(changed, SignatureSettings::CHANGEABLE, "{other}");
+        }
+        for other in [
+            "response = \"block\"",
+            "min_piece = 3",
+            "fragments = \"drop\"",
+        ] {
+            assert_eq!(
+                now.change_to(&read(&format!("{other}\n{LIST}"))),
+                None,
+                "{other}"
+            );
+        }
+    }
+}

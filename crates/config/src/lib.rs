@@ -1,0 +1,598 @@
+//! The configuration: one TOML file, read with every mistake at once.
+//!
+//! `fields.rs` and `functions/` hold the one definition of every table and field; `section.rs` and `kind.rs` read a table by
+//! it; `cluster.rs`, `functions/` and `objects.rs` find contradictions and build the typed settings; `diagnostic.rs` shows
+//! mistakes. [`Config::read`] takes text and opens no file: `files.rs` and `key_file.rs` do. Read first: [`Config::read`].
+
+mod chain;
+mod cluster;
+pub mod diagnostic;
+pub mod differences;
+pub mod direction;
+mod eve;
+pub mod fields;
+pub mod files;
+pub mod functions;
+mod host;
+pub mod key_file;
+pub mod kind;
+pub mod network;
+mod objects;
+mod overlay;
+mod port;
+mod promises;
+pub mod section;
+pub mod suggestion;
+pub mod text;
+pub mod value;
+pub mod wiring;
+
+pub use cluster::{Channel, Cluster};
+pub use eve::{Eve, EveAlerts};
+pub use functions::Settings;
+pub use host::{Host, Idle};
+pub use objects::{ObjectChoice, Placement, Sharing};
+pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
+
+use core::ops::Range;
+
+use asterism_state::ObjectSettings;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use diagnostic::{Diagnostic, HELD_MAX, Report};
+use functions::{Described, Functions};
+use section::Section;
+
+/// The longest configuration file that is read, in bytes.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+/// The most errors that are reported of one file; a file with more is not a configuration.
+pub const DIAGNOSTICS_MAX: usize = 100;
+/// Hosts that are no members and have tables of their own, as which a file is read at most: they are mistakes, and each reads all of it.
+const OTHER_HOSTS_MAX: usize = 8;
+
+/// What a file is read for: where its hosts are, and what is at their ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To run a host, a process of its own, whose ports are those of the file.
+    Host,
+    /// To try it on hosts of one process, whose neighbours answer as those at real interfaces do.
+    Scenario,
+    /// For hosts of one process that handle a capture, in which no peer answers.
+    Replay,
+}
+
+/// A configuration without mistakes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// What all hosts have in common.
+    pub cluster: Cluster,
+    /// This host.
+    pub host: Host,
+    /// Its ports, in the order of their numbers; none if the file has no `[port]`.
+    pub ports: Vec<Port>,
+    /// The network function.
+    pub function: Function,
+}
+
+/// The network function, and where its state lives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// Its name.
+    pub name: &'static str,
+    /// Its settings.
+    pub settings: Settings,
+    /// Its state objects, all of them.
+    pub objects: Vec<ObjectChoice>,
+}
+
+impl Function {
+    /// Which function it is, as a number; of a chain, the functions of its stages in order.
+    #[must_use]
+    pub fn kind_number(&self) -> u64 {
+        let kinds = match &self.settings {
+            Settings::Chain(chain) => chain.stages.iter().map(|stage| stage.function).collect(),
+            _ => vec![self.name],
+        };
+        kinds.iter().fold(kinds.len() as u64, |sum, kind| {
+            asterism_state::hash::bytes(kind.as_bytes(), sum)
+        })
+    }
+    /// What was chosen for the object of a name; an unknown one is local.
+    #[must_use]
+    pub fn object_settings(&self, name: &str) -> ObjectSettings {
+        let choice = self.objects.iter().find(|choice| choice.name == name);
+        choice.map_or(ObjectSettings::LOCAL, ObjectChoice::settings)
+    }
+}
+
+impl Config {
+    /// Reads a configuration. The report has all that is wrong; the configuration is there exactly if it has no errors.
+    #[must_use]
+    pub fn read(file: &str, text: &str) -> (Option<Config>, Report) {
+        Config::read_for(file, text, None, Functions::default())
+    }
+
+    /// As [`Config::read`], for the host that is `member`, and with these functions. Without one the file says which host it is, or it is the first;
+    /// then the file is read as each of the members reads it, and what is wrong for any of them is reported.
+    #[must_use]
+    pub fn read_for(
+        file: &str,
+        text: &str,
+        member: Option<&str>,
+        functions: Functions,
+    ) -> (Option<Config>, Report) {
+        Config::read_as(file, text, Purpose::Host, member, functions)
+    }
+
+    /// As [`Config::read_for`], for this purpose.
+    #[must_use]
+    pub fn read_as(
+        file: &str,
+        text: &str,
+        purpose: Purpose,
+        member: Option<&str>,
+        functions: Functions,
+    ) -> (Option<Config>, Report) {
+        let text = text::without_mark(text);
+        let mut report = Report::new(file, text);
+        report.functions = functions;
+        if text.len() > FILE_BYTES_MAX {
+            report.text = String::new();
+            report.add(
+                Diagnostic::error(
+                    format!(
+                        "the file has {} bytes, more than {FILE_BYTES_MAX}",
+                        text.len()
+                    ),
+                    0..0,
+                )
+                .help("is this a configuration?"),
+            );
+            return (None, report);
+        }
+        let (document, mistakes) = DeTable::parse_recoverable(text);
+        let config = read_hosts(document.get_ref(), purpose, member, &mut report);
+        add_syntax(&mistakes, &mut report);
+        report.sort();
+        if report.diagnostics.len() > DIAGNOSTICS_MAX {
+            let hidden = report.diagnostics.len() - DIAGNOSTICS_MAX + report.hidden;
+            report.diagnostics.truncate(DIAGNOSTICS_MAX);
+            let end = report.text.len();
+            report.add(
+                Diagnostic::error(format!("{hidden} further mistakes are not shown"), end..end)
+                    .help("correct those above first"),
+            );
+        }
+        let config = config.filter(|_| report.errors() == 0);
+        (config, report)
+    }
+}
+
+/// Adds the parser's errors, and takes out what only follows from them: anything on the same lines, and fields that are
+/// missing.
+fn add_syntax(mistakes: &[toml::de::Error], report: &mut Report) {
+    if mistakes.is_empty() {
+        return;
+    }
+    report.hidden += mistakes.len().saturating_sub(HELD_MAX);
+    let mistakes = &mistakes[..mistakes.len().min(HELD_MAX)];
+    let ends: Vec<usize> = report.text.match_indices('\n').map(|(at, _)| at).collect();
+    let line_of = |byte: usize| ends.partition_point(|end| *end < byte);
+    let broken: Vec<(usize, usize)> = mistakes
+        .iter()
+        .filter_map(toml::de::Error::span)
+        .map(|span| (line_of(span.start), line_of(span.end)))
+        .collect();
+    let kept: Vec<Diagnostic> = core::mem::take(&mut report.diagnostics)
+        .into_iter()
+        .filter(|one| {
+            let line = line_of(one.span.start);
+            !one.title.contains("missing")
+                && !broken
+                    .iter()
+                    .any(|(first, last)| (*first..=*last).contains(&line))
+        })
+        .collect();
+    report.diagnostics = kept;
+    for mistake in mistakes {
+        let span = mistake.span().unwrap_or(0..0);
+        let message = mistake.message();
+        let help = if message.contains("duplicate key") {
+            "write each field once in a table"
+        } else if message.contains("quote") || message.contains("string") {
+            "put text in double quotes, on one line: name = \"value\""
+        } else {
+            "a line is a comment (# ...), a table ([name]) or a field (name = value)"
+        };
+        report.add(Diagnostic::error(format!("this is not TOML: {message}"), span).help(help));
+    }
+}
+
+/// Text at a path of the document.
+fn text_at<'d>(document: &'d DeTable<'_>, table: &str, field: &str) -> Option<&'d str> {
+    let (_, table) = overlay::get(document, table)?;
+    let DeValue::Table(table) = table.get_ref() else {
+        return None;
+    };
+    match overlay::get(table, field)?.1.get_ref() {
+        DeValue::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Reads the document as the host does that it is for; without one as every member does, because what all of them have written
+/// otherwise no host reads.
+fn read_hosts(
+    document: &DeTable<'_>,
+    purpose: Purpose,
+    member: Option<&str>,
+    report: &mut Report,
+) -> Option<Config> {
+    let members = members_of(document, report);
+    overlay::check(document, &members, report);
+    if let Some(written) = member.or_else(|| text_at(document, "host", "name")) {
+        let laid = overlay::lay(document, written);
+        return read_document(&laid, purpose, member, report);
+    }
+    let own = overlay::hosts(document);
+    let mut first = None;
+    if members.is_empty() {
+        first = read_document(&overlay::lay(document, ""), purpose, None, report);
+    }
+    let mut is_plain_read = false;
+    for (place, name) in members.iter().enumerate() {
+        let is_plain = !own.contains(name);
+        // They all read the same.
+        if place > 0 && is_plain && is_plain_read {
+            continue;
+        }
+        is_plain_read |= is_plain;
+        let config = read_other(document, purpose, (name, Some(name)), report);
+        if place == 0 {
+            first = config;
+        }
+    }
+    let others = own.iter().filter(|name| !members.contains(name));
+    for name in others.take(OTHER_HOSTS_MAX) {
+        read_other(document, purpose, (name, None), report);
+    }
+    first
+}
+
+/// Reads the document with what is written for one host alone, and adds what was not said yet.
+fn read_other(
+    document: &DeTable<'_>,
+    purpose: Purpose,
+    (written, member): (&str, Option<&String>),
+    report: &mut Report,
+) -> Option<Config> {
+    let mut other = Report::new(&report.file, &report.text);
+    other.functions = report.functions;
+    let laid = overlay::lay(document, written);
+    let config = read_document(&laid, purpose, member.map(String::as_str), &mut other);
+    other
+        .diagnostics
+        .retain(|one| !report.diagnostics.contains(one));
+    report.hidden += other.hidden;
+    for one in other.diagnostics {
+        report.add(one);
+    }
+    config
+}
+
+/// The members that the document lists; none if they cannot be read.
+fn members_of(document: &DeTable<'_>, report: &Report) -> Vec<String> {
+    // Their errors are reported where the whole file is read.
+    let mut unread = Report::new(&report.file, &report.text);
+    let values = top_table("cluster", &fields::CLUSTER, document, &mut unread);
+    let members = values.map(|values| cluster::members(&values));
+    let names = members.into_iter().flatten().map(|(name, _)| name);
+    names.collect()
+}
+
+fn read_document(
+    document: &DeTable<'_>,
+    purpose: Purpose,
+    member: Option<&str>,
+    report: &mut Report,
+) -> Option<Config> {
+    const TABLES: [&str; 6] = ["chain", "cluster", "host", "port", "function", "stage"];
+    for (key, value) in document {
+        let name = key.get_ref().as_ref();
+        if !TABLES.contains(&name) {
+            let functions = report.functions;
+            report.add(unknown_table(name, key.span(), value, functions));
+        }
+    }
+    let cluster_values = top_table("cluster", &fields::CLUSTER, document, report)?;
+    let host_values = top_table("host", &fields::HOST, document, report)?;
+    let cluster = cluster::cluster(&cluster_values, purpose, report);
+    let host = host::host(&host_values, &cluster_values, member, report);
+    let sharing = Sharing {
+        members: cluster::members(&cluster_values).len().max(1),
+        instances: host_values
+            .count("instances")
+            .map_or(1, |count| count as usize),
+    };
+    let port_values = top_table("port", &fields::PORTS, document, report);
+    let written = overlay::get(document, "port").is_some();
+    let ports = match &port_values {
+        Some(values) => port::ports(values, written, sharing.instances as u64, report),
+        None => None,
+    };
+    if written && purpose == Purpose::Host {
+        cluster::check_apart(&cluster_values, report);
+    }
+    let mut function = match overlay::get(document, "chain") {
+        Some((key, value)) => chain::read(document, (key.span(), value), sharing, report),
+        None => read_function(document, sharing, report),
+    };
+    if let (None, Some((key, _))) = (
+        overlay::get(document, "chain"),
+        overlay::get(document, "stage"),
+    ) {
+        report.add(
+            Diagnostic::error("there is no chain that could have stages", key.span())
+                .help("write chain = [\"port-scan\", \"nat\"] at the top of the file"),
+        );
+    }
+    if let (Some(function), Some(values)) = (&function, port_values.as_ref().filter(|_| written)) {
+        port::check_span(&function.settings, values, report);
+    }
+    if let Some(function) = function.as_mut().filter(|_| written) {
+        if purpose != Purpose::Replay {
+            on_real_links(document, function);
+        }
+        if let Some(values) = &port_values {
+            promises::check_tunnels(&function.settings, ports.as_deref(), values, report);
+            let of = (function.name, &function.settings);
+            promises::check_bulk(of, ports.as_deref(), values, report);
+        }
+    }
+    if let Some(function) = &mut function {
+        function.settings.shared_by(sharing);
+    }
+    if let Some(function) = &function {
+        let keep_alive = cluster.as_ref().map(|cluster| cluster.channel.keep_alive);
+        let channel = cluster_values
+            .table("channel")
+            .map_or(0..0, |values| values.span_of("keep_alive"));
+        if sharing.members > 1 {
+            promises::check_waits(&function.objects, keep_alive, channel, report);
+        }
+    }
+    Some(Config {
+        cluster: cluster?,
+        host: host?,
+        ports: ports?,
+        function: function?,
+    })
+}
+
+/// Defaults that serve captures are others between real interfaces.
+fn on_real_links(document: &DeTable<'_>, function: &mut Function) {
+    match &mut function.settings {
+        Settings::Chain(chain) => {
+            for stage in &mut chain.stages {
+                links_of(document, stage.name, &mut stage.settings);
+            }
+        }
+        settings => links_of(document, function.name, settings),
+    }
+}
+
+fn links_of(document: &DeTable<'_>, name: &str, settings: &mut Settings) {
+    settings.on_real_links(&|inner, field| {
+        let mut table = document;
+        for name in ["function", name, inner] {
+            match overlay::get(table, name).map(|(_, value)| value.get_ref()) {
+                Some(DeValue::Table(inner)) => table = inner,
+                _ => return false,
+            }
+        }
+        overlay::get(table, field).is_some()
+    });
+}
+
+/// Where a function's table is in a file, or that of a stage of a chain by its name; for one host alone if it is nowhere else. For
+/// what is found wrong with a function that was read well.
+pub(crate) fn place_of_function(text: &str, name: &str) -> Range<usize> {
+    let (document, _) = DeTable::parse_recoverable(text);
+    let document = document.get_ref();
+    let below = |table: &DeTable<'_>| match overlay::get(table, "function") {
+        Some((_, value)) => match value.get_ref() {
+            DeValue::Table(table) => overlay::get(table, name).map(|(key, _)| key.span()),
+            _ => None,
+        },
+        None => None,
+    };
+    let chain = || overlay::get(document, "chain").map(|(key, _)| key.span());
+    let hosts = overlay::hosts(document).into_iter();
+    let mut laid = hosts.map(|host| overlay::lay(document, &host));
+    below(document)
+        .or_else(|| laid.find_map(|table| below(&table)))
+        .or_else(chain)
+        .unwrap_or(text.len()..text.len())
+}
+
+fn unknown_table(
+    name: &str,
+    span: Range<usize>,
+    value: &Spanned<DeValue<'_>>,
+    functions: Functions,
+) -> Diagnostic {
+    let tables = ["cluster", "host", "port", "function", "stage", "on"];
+    let unknown = Diagnostic::error(
+        format!("unknown field `{name}` at the top of the file"),
+        span,
+    )
+    .label("not known here");
+    if let Some(function) = functions.names().find(|function| *function == name) {
+        return unknown.help(format!("functions are written [function.{function}]"));
+    }
+    if let Some(near) = suggestion::nearest(name, tables.into_iter()) {
+        return unknown.help(format!("did you mean [{near}]?"));
+    }
+    if let Some(section) =
+        fields::section_with(name, "", functions).filter(|_| !value.get_ref().is_table())
+    {
+        return unknown.help(format!("`{name}` belongs in [{}]", section.path));
+    }
+    unknown.help("the tables of a configuration are [cluster], [host], [port], [function.NAME] and [on.HOST]")
+}
+
+fn top_table(
+    name: &str,
+    section: &'static Section,
+    document: &DeTable<'_>,
+    report: &mut Report,
+) -> Option<section::Values> {
+    match document
+        .iter()
+        .find(|(key, _)| key.get_ref().as_ref() == name)
+    {
+        None => Some(section.read(name, &DeTable::new(), 0..0, report)),
+        Some((key, value)) => match value.get_ref() {
+            DeValue::Table(table) => Some(section.read(name, table, value.span(), report)),
+            _ => {
+                report.add(
+                    Diagnostic::error(format!("`{name}` is a table"), key.span())
+                        .help(format!("write [{name}] on a line of its own")),
+                );
+                None
+            }
+        },
+    }
+}
+
+fn read_function(
+    document: &DeTable<'_>,
+    sharing: Sharing,
+    report: &mut Report,
+) -> Option<Function> {
+    let functions = report.functions;
+    let names = || functions.names();
+    let end = report.text.len();
+    let entry = document
+        .iter()
+        .find(|(key, _)| key.get_ref().as_ref() == "function");
+    let Some((key, DeValue::Table(table))) = entry.map(|(key, value)| (key, value.get_ref()))
+    else {
+        let span = entry.map_or(end..end, |(key, _)| key.span());
+        report.add(
+            Diagnostic::error("the network function is missing", span).help(format!(
+                "add the table [function.NAME]; functions are {}",
+                suggestion::quoted(names()).replace(" or ", " and ")
+            )),
+        );
+        return None;
+    };
+    let mut known = Vec::new();
+    for (name, value) in table {
+        match functions.find(name.get_ref().as_ref()) {
+            Some(function) => known.push((function, name.span(), value)),
+            None => {
+                let mut unknown = Diagnostic::error(
+                    format!("there is no network function `{}`", name.get_ref()),
+                    name.span(),
+                );
+                if let Some(near) = suggestion::nearest(name.get_ref(), names()) {
+                    unknown = unknown.help(format!("did you mean [function.{near}]?"));
+                }
+                report.add(
+                    unknown
+                        .help(format!(
+                            "functions are {}",
+                            suggestion::quoted(names()).replace(" or ", " and ")
+                        ))
+                        .help(
+                            "a function of your own has a program of its own: see `asterism new`",
+                        ),
+                );
+            }
+        }
+    }
+    if known.is_empty() && table.is_empty() {
+        report.add(
+            Diagnostic::error("the network function is missing", key.span())
+                .help("write [function.nat]"),
+        );
+    }
+    for (function, span, _) in known.iter().skip(1) {
+        report.add(
+            Diagnostic::error(
+                format!("a second network function, `{}`", function.name),
+                span.clone(),
+            )
+            .also(known[0].1.clone(), "the first")
+            .help(format!(
+                "write chain = [\"{}\", \"{}\"] at the top of the file, before all tables: the order in which packets from inside pass them",
+                known[0].0.name, function.name
+            )),
+        );
+    }
+    let mut read: Vec<_> = known
+        .into_iter()
+        .map(|(function, span, value)| {
+            read_settings(function, function.name, (span, value), sharing, report)
+        })
+        .collect();
+    if read.is_empty() {
+        None
+    } else {
+        read.swap_remove(0)
+    }
+}
+
+fn read_settings(
+    function: &'static Described,
+    name: &str,
+    (key, value): (Range<usize>, &Spanned<DeValue<'_>>),
+    sharing: Sharing,
+    report: &mut Report,
+) -> Option<Function> {
+    let DeValue::Table(table) = value.get_ref() else {
+        report.add(
+            Diagnostic::error(format!("`{name}` is a table"), key)
+                .help(format!("write [function.{name}] on a line of its own")),
+        );
+        return None;
+    };
+    let before = report.errors();
+    let mut settings = table.clone();
+    let state = settings.remove("state");
+    // A table that is only there because of a table inside it has no place of its own.
+    let span = if value.span().is_empty() {
+        key.clone()
+    } else {
+        value.span()
+    };
+    let values =
+        function
+            .settings
+            .read(&format!("function.{name}"), &settings, span.clone(), report);
+    let settings = function.read(&values, report);
+    let objects = match state.as_ref().map(|state| (state.get_ref(), state.span())) {
+        None => objects::read(function, &DeTable::new(), span, sharing, report),
+        Some((DeValue::Table(state), span)) => {
+            objects::read(function, state, span, sharing, report)
+        }
+        Some((_, span)) => {
+            report.add(Diagnostic::error("`state` is a table", span).help(format!(
+                "write [function.{name}.state] on a line of its own"
+            )));
+            None
+        }
+    };
+    if report.errors() > before {
+        return None;
+    }
+    let (settings, objects) = (settings?, objects?);
+    settings.check(&objects, sharing, &values, report);
+    Some(Function {
+        name: function.name,
+        settings,
+        objects,
+    })
+}

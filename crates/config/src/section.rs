@@ -1,0 +1,297 @@
+//! Tables of the configuration: the fields of each, and reading a table with all its mistakes.
+
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::ops::Range;
+use core::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostic::{Diagnostic, Report};
+use super::fields;
+use super::functions::Functions;
+use super::kind::{Absent, Kind, NamedValues, Value};
+use super::network::{Ports, Prefix};
+use super::suggestion;
+
+/// A table of the configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// Its name in messages and the reference, such as `cluster.channel`.
+    pub path: &'static str,
+    /// What it is for.
+    pub meaning: &'static str,
+    /// Its fields.
+    pub fields: &'static [Field],
+}
+
+/// A field of a table: the one definition of its name, kind, bounds, default and meaning.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// What it may hold.
+    pub kind: Kind,
+    /// What it is when it is not written.
+    pub default: Default,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// What a field is when it is not written.
+#[derive(Clone, Copy, Debug)]
+pub enum Default {
+    /// It must be written; an example of it, as TOML.
+    Required(&'static str),
+    /// Nothing; what that means.
+    Unset(&'static str),
+    /// This value, as TOML.
+    Is(&'static str),
+}
+
+/// The fields of one table as they were read.
+#[derive(Clone, Debug)]
+pub struct Values {
+    section: &'static Section,
+    /// Where the table is.
+    pub span: Range<usize>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    name: &'static str,
+    /// `None`: wrong, or not written and without a default.
+    value: Option<Value>,
+    /// Where it is written; `None` if it is not.
+    place: Option<Place>,
+}
+
+/// Where a field is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its name.
+    pub key: Range<usize>,
+    /// Its value.
+    pub value: Range<usize>,
+}
+
+impl Section {
+    /// Reads a table; `name` is what to call it.
+    pub fn read(
+        &'static self,
+        name: &str,
+        table: &DeTable<'_>,
+        span: Range<usize>,
+        report: &mut Report,
+    ) -> Values {
+        for (key, _) in table {
+            if !self
+                .fields
+                .iter()
+                .any(|field| field.name == key.get_ref().as_ref())
+            {
+                let functions = report.functions;
+                report.add(self.unknown(name, key.get_ref(), key.span(), functions));
+            }
+        }
+        let entries = self
+            .fields
+            .iter()
+            .map(|field| {
+                let written = table
+                    .iter()
+                    .find(|(key, _)| key.get_ref().as_ref() == field.name);
+                match written {
+                    Some((key, value)) => Entry {
+                        name: field.name,
+                        value: field.kind.read(field.name, value, report),
+                        place: Some(Place {
+                            key: key.span(),
+                            value: value.span(),
+                        }),
+                    },
+                    None => Entry {
+                        name: field.name,
+                        value: self.missing(name, field, &span, report),
+                        place: None,
+                    },
+                }
+            })
+            .collect();
+        Values {
+            section: self,
+            span,
+            entries,
+        }
+    }
+
+    fn missing(
+        &self,
+        name: &str,
+        field: &Field,
+        span: &Range<usize>,
+        report: &mut Report,
+    ) -> Option<Value> {
+        match field.default {
+            Default::Unset(_) => None,
+            Default::Is(text) => Some(default_value(field, text)),
+            Default::Required(example) => {
+                report.add(
+                    Diagnostic::error(
+                        format!("`{}` is missing in [{name}]", field.name),
+                        span.clone(),
+                    )
+                    .label("in this table")
+                    .help(format!("write {} = {example}", field.name))
+                    .help(field.meaning),
+                );
+                None
+            }
+        }
+    }
+
+    fn unknown(
+        &self,
+        table: &str,
+        key: &str,
+        span: Range<usize>,
+        functions: Functions,
+    ) -> Diagnostic {
+        let names = || self.fields.iter().map(|field| field.name);
+        let mut unknown = Diagnostic::error(format!("unknown field `{key}` in `{table}`"), span)
+            .label("not known here");
+        if key == "chain" {
+            unknown = unknown.help("`chain` stands at the top of the file, before all tables");
+        } else if let Some(now) = suggestion::renamed(key, names()) {
+            unknown = unknown.help(format!("`{key}` is now called `{now}`"));
+        } else if let Some(near) = suggestion::nearest(key, names()) {
+            unknown = unknown.help(format!("did you mean `{near}`?"));
+        } else if let Some(other) = fields::section_with(key, self.path, functions) {
+            unknown = unknown.help(format!("`{key}` belongs in [{}]", other.path));
+        }
+        match self.fields {
+            [] => unknown.help("this table has no fields"),
+            [only] => unknown.help(format!("its only field is `{}`", only.name)),
+            _ => unknown.help(format!(
+                "its fields are {}",
+                suggestion::ticked(names()).replace(" or ", " and ")
+            )),
+        }
+    }
+}
+
+impl Field {
+    /// Reads a default or an example, which is written as an operator would.
+    ///
+    /// # Errors
+    /// What is wrong with it, as text.
+    pub fn read_default(&self, text: &str) -> Result<Value, String> {
+        let document = format!("{} = {text}", self.name);
+        let mut report = Report::new("default", &document);
+        let table = DeTable::parse(&document).ok().map(Spanned::into_inner);
+        table
+            .as_ref()
+            .and_then(|table| table.get(self.name))
+            .and_then(|value: &Spanned<DeValue<'_>>| self.kind.read(self.name, value, &mut report))
+            .ok_or_else(|| report.render(false))
+    }
+}
+
+/// The value of a default.
+fn default_value(field: &Field, text: &str) -> Value {
+    field
+        .read_default(text)
+        .unwrap_or_else(|report| panic!("the default of `{}` is not good: {report}", field.name))
+}
+
+macro_rules! getters {
+    ($($(#[$doc:meta])* $name:ident $variant:ident $type:ty;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(&self, field: &str) -> Option<$type> {
+            match &self.entry(field).value {
+                Some(Value::$variant(value)) => Some(value.clone()),
+                None => None,
+                Some(other) => panic!("`{field}` holds {other:?}"),
+            }
+        }
+    )*};
+}
+
+/// Each getter gives `None` when the field was wrong (the report says so), or not written and without a default; and panics when the
+/// section has no such field of that kind, which reading any configuration shows.
+impl Values {
+    getters! {
+        /// A name or file.
+        text Text String;
+        /// True or false.
+        flag Flag bool;
+        /// A whole number.
+        count Count u64;
+        /// A duration.
+        duration Duration Duration;
+        /// A size in bytes.
+        size Size u64;
+        /// A rate per second.
+        rate Rate u64;
+        /// An address.
+        address Address Ipv4Addr;
+        /// An address and a port.
+        endpoint Endpoint SocketAddrV4;
+        /// An address of either family and a port.
+        socket Socket SocketAddr;
+        /// A network.
+        prefix Prefix Prefix;
+        /// An interface's address and its link's prefix length.
+        interface Interface Prefix;
+        /// An Ethernet address.
+        mac Mac [u8; 6];
+        /// Bytes.
+        bytes Bytes Vec<u8>;
+        /// A range of ports.
+        ports Ports Ports;
+        /// A word.
+        choice Choice &'static str;
+        /// What an absent entry means.
+        absent Absent Absent;
+        /// A table.
+        table Table Values;
+        /// Tables by name.
+        named Named Vec<NamedValues>;
+        /// A list, each item with its place.
+        list List Vec<(Value, Range<usize>)>;
+    }
+
+    /// Where a field is written; `None` if it is not.
+    #[must_use]
+    pub fn place(&self, field: &str) -> Option<&Place> {
+        self.entry(field).place.as_ref()
+    }
+
+    /// Where to point for a field: its value, or the table that lacks it.
+    #[must_use]
+    pub fn span_of(&self, field: &str) -> Range<usize> {
+        self.place(field)
+            .map_or(self.span.clone(), |place| place.value.clone())
+    }
+
+    /// The section that was read.
+    #[must_use]
+    pub fn section(&self) -> &'static Section {
+        self.section
+    }
+
+    /// Whether the section has such a field at all.
+    #[must_use]
+    pub fn has(&self, field: &str) -> bool {
+        self.entries.iter().any(|entry| entry.name == field)
+    }
+
+    fn entry(&self, field: &str) -> &Entry {
+        self.entries
+            .iter()
+            .find(|entry| entry.name == field)
+            .unwrap_or_else(|| panic!("[{}] has no field `{field}`", self.section.path))
+    }
+}
