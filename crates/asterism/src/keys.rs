@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::control::Ask;
 use crate::control::client::{Which, ask};
 use crate::control::commands::WITHIN;
+use crate::run::keys::listed;
 use crate::view::StatusDocument;
 
 /// The arguments of `asterism key`.
@@ -332,12 +333,6 @@ fn known(ring: &KeyRing, id: u8) -> Result<(), String> {
 
 fn ring(keys: Vec<ClusterKey>, sending: u8) -> Result<KeyRing, String> {
     KeyRing::new(keys, sending).map_err(|error| format!("no key was written: {error}"))
-}
-
-/// Numbers as text.
-pub(crate) fn listed(ids: &[u8]) -> String {
-    let ids: Vec<String> = ids.iter().map(u8::to_string).collect();
-    ids.join(", ")
 }
 
 fn describe(arguments: &Arguments, document: &KeyDocument) -> String {

@@ -14,7 +14,8 @@ use asterism_output::End;
 
 use crate::command_line;
 use crate::replay::ReplayJob;
-use crate::run::HostJobs;
+use crate::run::RunJob;
+use crate::run::reload::CopiesJob;
 use crate::scenario::ScenarioJob;
 
 /// A program around network functions. See the module.
@@ -104,7 +105,8 @@ struct JobsOf<S>(PhantomData<S>);
 
 impl<S: OutsideFunction> JobsOf<S> {
     const ALL: Jobs = &[
-        &HostJobs::new::<S>(),
+        &RunJob::new::<S>(),
+        &CopiesJob::new::<S>(),
         &ReplayJob::new::<S>(),
         &ScenarioJob::new::<S>(),
     ];

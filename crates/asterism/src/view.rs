@@ -3,11 +3,16 @@
 //! Only [`View::ask`] waits for a packet loop, which answers between two bursts, within a bounded time. Read next:
 //! `run/statistics.rs`, then `view/documents.rs`.
 
+pub mod audit;
+pub mod caches;
 mod differing;
 mod documents;
+pub mod exports;
 pub(crate) mod health;
 mod own;
+pub mod ports;
 mod reports;
+pub mod sites;
 mod stages;
 
 use std::collections::BTreeMap;
@@ -24,17 +29,16 @@ use asterism_placement::replicated::{Ended, Standing};
 use asterism_placement::{Incarnation, MemberId};
 use asterism_state::ObjectCount;
 
-use crate::control::audit::AuditDocument;
-use crate::control::sites::SitesDocument;
 use crate::lines::Counts;
-use crate::run::blocked::blocks;
-use crate::run::caches::Caches;
-use crate::run::exports::Exported;
-use crate::run::flows;
-use crate::run::port_log::PortCounts;
 use crate::run::requests::Request;
 use crate::run::statistics::{COUNTS, InstanceSnapshot};
 use crate::run::worker::{Phase, Shared};
+
+use audit::AuditDocument;
+use caches::Caches;
+use exports::Exported;
+use ports::PortCounts;
+use sites::SitesDocument;
 
 pub use differing::differing;
 pub use documents::{
@@ -172,8 +176,8 @@ impl View {
             firewall: Asked::first(&config.function.settings, |settings| {
                 matches!(settings, Settings::Firewall(_))
             }),
-            blocking: Asked::each(&config.function, blocks),
-            firewalls: flows::firewalls(&config.function),
+            blocking: Asked::blocking(&config.function),
+            firewalls: Asked::firewalls(&config.function),
         }
     }
 

@@ -12,7 +12,6 @@ use asterism_state::audit::LeafSet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::audit::{RemovalDocument, RepairDocument};
 use super::{Answer, Ask, show};
 use crate::epochs::EpochFile;
 use crate::run::backends;
@@ -26,6 +25,7 @@ use crate::run::rules;
 use crate::run::traffic;
 use crate::run::worker::TRACED_MAX;
 use crate::view::View;
+use crate::view::audit::{RemovalDocument, RepairDocument};
 
 /// Time limit for an instance to write a table again.
 const REPAIR_MAX: Duration = Duration::from_secs(50);

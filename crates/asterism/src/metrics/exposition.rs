@@ -15,9 +15,10 @@ use asterism_engine::ChannelTally;
 use asterism_io::port::{PortDrop, PortStatistics};
 use asterism_state::ObjectCount;
 
-use crate::control::audit::AuditDocument;
 use crate::run::statistics::{COUNTS, InstanceSnapshot, PortSnapshot};
+use crate::view::audit::AuditDocument;
 use crate::view::{Own, View, phase_word};
+
 use peers::{peers, sites};
 
 /// The type of what [`text`] gives.

@@ -1,6 +1,5 @@
 //! Who is blocked at the hosts of a cluster: the answer to `asterism blocked`.
 
-use asterism_config::Settings;
 use asterism_function::Tick;
 use asterism_function::notice::End;
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
@@ -40,14 +39,6 @@ pub struct BlockDocument {
 
 /// Why nobody can be blocked at a host.
 pub(super) const NOBODY_BLOCKS: &str = "this host's function blocks nobody: it needs [function.firewall], [function.port-scan] or [function.signature], alone or in a chain";
-
-/// Whether a function blocks.
-pub(crate) fn blocks(settings: &Settings) -> bool {
-    matches!(
-        settings,
-        Settings::Firewall(_) | Settings::PortScan(_) | Settings::Signature(_)
-    )
-}
 
 /// The sources that the functions of a host block.
 ///

@@ -12,9 +12,9 @@ use asterism_orchestrator::epochs::{InForce, Refusal, Standing};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation, Time};
 
-use super::Prepared;
 use super::event_log::Event;
 use super::notify::Manager;
+use super::prepared::Prepared;
 use super::watched::{LOOK, Watched};
 use crate::control::request_handler::{Command, CommandKind, Refused, in_json};
 use crate::epochs::{EpochFile, StartDecision, Step};

@@ -5,7 +5,7 @@
 //! `asterism_functions::monitor::ExporterElection`.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
@@ -18,7 +18,6 @@ use asterism_functions::ipfix::Export;
 use asterism_functions::monitor::{Before, Exporter, ExporterElection, FlowRecord, Span};
 use asterism_placement::replicated::Standing;
 use asterism_placement::{Incarnation, MemberId, Time};
-use serde::{Deserialize, Serialize};
 
 use super::collector::{self, Collector};
 use super::dates::Dates;
@@ -26,6 +25,7 @@ use super::event_log::Event;
 use super::port_log::PortLog;
 use super::requests::Request;
 use super::service::Service;
+use crate::view::exports::Exported;
 
 /// How often a host looks whether it has to export.
 const LOOK: Duration = Duration::from_millis(200);
@@ -33,48 +33,6 @@ const LOOK: Duration = Duration::from_millis(200);
 const PARTS_MAX: usize = 16;
 /// Parts of up to 128 records that are sent each time that the main thread looks, every 10 ms.
 const PARTS_PER_LOOK: usize = 16;
-
-/// What a host exported to a collector; all zero where nothing is.
-#[derive(Debug, Default)]
-pub struct Exported {
-    /// Whether there is a collector.
-    pub is_on: AtomicBool,
-    /// Intervals that this host exported.
-    pub intervals: AtomicU64,
-    /// Flow records that were sent.
-    pub records: AtomicU64,
-    /// Messages that were sent.
-    pub messages: AtomicU64,
-    /// Messages that could not be sent; their records are lost.
-    pub lost: AtomicU64,
-}
-
-/// What a host exported, as `status` tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExportsDocument {
-    /// Intervals that this host exported: all, where it is the first living host of the member list.
-    pub intervals: u64,
-    /// Flow records that were sent.
-    pub records: u64,
-    /// Messages that were sent.
-    pub messages: u64,
-    /// Messages that could not be sent; their records are lost.
-    pub messages_lost: u64,
-}
-
-impl Exported {
-    /// The counts now; `None` where nothing is exported.
-    #[must_use]
-    pub fn document(&self) -> Option<ExportsDocument> {
-        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        self.is_on.load(Ordering::Relaxed).then(|| ExportsDocument {
-            intervals: count(&self.intervals),
-            records: count(&self.records),
-            messages: count(&self.messages),
-            messages_lost: count(&self.lost),
-        })
-    }
-}
 
 /// What goes out of a host besides packets: flows of a monitor, ports of a NAT.
 #[derive(Debug, Default)]

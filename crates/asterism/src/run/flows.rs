@@ -120,13 +120,6 @@ pub struct EndedFlowsDocument {
     pub flows: Vec<String>,
 }
 
-/// The firewalls of a function, each with its name.
-pub(crate) fn firewalls(function: &Function) -> Vec<(String, Asked)> {
-    Asked::each(function, |settings| {
-        matches!(settings, Settings::Firewall(_))
-    })
-}
-
 /// Those whose known flows end on a reload if the new rules deny them.
 pub(crate) fn ending_on_reload(function: &Function) -> Vec<(String, Asked)> {
     Asked::each(

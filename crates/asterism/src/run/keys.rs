@@ -5,11 +5,10 @@ use asterism_engine::hash_seed;
 use asterism_placement::Time;
 use asterism_secure_channel::KeyRing;
 
-use super::Prepared;
 use super::event_log::Event;
+use super::prepared::Prepared;
 use super::service::Service;
 use super::watched::{LOOK, Watched};
-use crate::keys::listed;
 
 /// The key file, watched.
 #[derive(Debug)]
@@ -88,6 +87,13 @@ impl Service<'_, '_> {
             watch.file.read_again(Time::ZERO);
         }
     }
+}
+
+/// Numbers as text.
+#[must_use]
+pub fn listed(ids: &[u8]) -> String {
+    let ids: Vec<String> = ids.iter().map(u8::to_string).collect();
+    ids.join(", ")
 }
 
 #[cfg(test)]

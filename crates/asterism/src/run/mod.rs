@@ -22,12 +22,13 @@ pub mod event_log;
 pub mod exports;
 pub mod flows;
 mod health;
-mod keys;
+pub mod keys;
 pub mod manual;
 mod notices;
 pub mod notify;
 pub mod port_log;
 pub mod ports;
+pub mod prepared;
 pub mod reload;
 pub mod requests;
 pub mod rules;
@@ -38,68 +39,22 @@ pub mod traffic;
 mod watched;
 pub mod worker;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use asterism_config::Config;
-use asterism_config::diagnostic::Report;
-use asterism_config::functions::{
-    FunctionSettings, Functions, Outside, OutsideFunction, WithFunction,
-};
+use asterism_config::functions::{FunctionSettings, Outside, OutsideFunction, WithFunction};
 use asterism_config::{files, key_file};
 use asterism_output::End;
 use asterism_output::Output;
 use asterism_secure_channel::{ClusterKey, KeyRing};
-use clap::Args;
 
 use crate::control::place::Place;
 
-use event_log::Style;
-use reload::Copies;
+use prepared::random;
+
+pub use prepared::{Arguments, Prepared, control_path};
 use service::Service;
-
-/// The arguments of `asterism run`.
-#[derive(Args, Clone, Debug)]
-pub struct Arguments {
-    /// The configuration file; the same for all hosts of the cluster
-    #[arg(value_name = "CONFIG")]
-    pub config: PathBuf,
-    /// Which member this host is, if the configuration does not say
-    #[arg(long, value_name = "NAME")]
-    pub member: Option<String>,
-    /// Do not start if the whole cluster restarts and there is no saved state that can be used
-    #[arg(long)]
-    pub require_state: bool,
-    /// How the log on standard error is written
-    #[arg(long, value_enum, default_value_t = Style::Text)]
-    pub log: Style,
-}
-
-/// Everything that is known before the first thread starts.
-#[derive(Debug)]
-pub struct Prepared {
-    /// What the command line says.
-    pub arguments: Arguments,
-    /// The functions that it may name.
-    pub functions: Functions,
-    /// The configuration.
-    pub config: Config,
-    /// The text that it was read from.
-    pub text: String,
-    /// The cluster's keys.
-    pub keys: KeyRing,
-}
-
-impl Prepared {
-    /// Reads the configuration's file again.
-    ///
-    /// # Errors
-    /// The file could not be read; says why.
-    pub(crate) fn read_again(&self) -> Result<(Option<Config>, Report), String> {
-        let Arguments { config, member, .. } = &self.arguments;
-        files::load_for(config, member.as_deref(), self.functions)
-    }
-}
 
 /// `asterism run CONFIG`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
@@ -165,26 +120,18 @@ impl WithFunction for Run<'_, '_> {
     }
 
     fn with_outside(self, settings: &Outside) -> Self::Output {
-        (settings.job::<HostJobs>().run)(settings, self)
+        (settings.job::<RunJob>().0)(settings, self)
     }
 }
 
-/// What this crate does with an outside function, compiled for its type.
-pub struct HostJobs {
-    /// [`Run`].
-    run: for<'a, 'o> fn(&Outside, Run<'a, 'o>) -> <Run<'a, 'o> as WithFunction>::Output,
-    /// [`Copies`].
-    pub(crate) copies: for<'a> fn(&Outside, Copies<'a>) -> <Copies<'a> as WithFunction>::Output,
-}
+/// [`Run`] for an outside function, compiled for its type.
+pub struct RunJob(for<'a, 'o> fn(&Outside, Run<'a, 'o>) -> <Run<'a, 'o> as WithFunction>::Output);
 
-impl HostJobs {
+impl RunJob {
     /// The jobs of the function with these settings.
     #[must_use]
-    pub const fn new<S: OutsideFunction>() -> HostJobs {
-        HostJobs {
-            run: |settings, run| run.with(settings.settings::<S>()),
-            copies: |settings, copies| copies.with(settings.settings::<S>()),
-        }
+    pub const fn new<S: OutsideFunction>() -> RunJob {
+        RunJob(|settings, run| run.with(settings.settings::<S>()))
     }
 }
 
@@ -196,23 +143,4 @@ fn keys_of(file: &Path, config: &Config) -> Result<KeyRing, String> {
     let mut secret = [0; 32];
     random(&mut secret)?;
     Ok(ClusterKey::from_random(1, secret).into())
-}
-
-/// Randomness from the operating system.
-fn random(bytes: &mut [u8]) -> Result<(), String> {
-    getrandom::fill(bytes).map_err(|error| {
-        format!("the host was not started: the operating system gives no randomness: {error}")
-    })
-}
-
-/// Where a host's control socket is.
-#[must_use]
-pub fn control_path(file: &Path, config: &Config) -> PathBuf {
-    match &config.host.control {
-        Some(path) => files::key_path(file, path),
-        None => PathBuf::from(format!(
-            "/run/asterism/{}-{}.sock",
-            config.cluster.name, config.host.name
-        )),
-    }
 }

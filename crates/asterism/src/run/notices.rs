@@ -7,7 +7,7 @@ use asterism_placement::MemberId;
 use asterism_secure_channel::Event as SealEvent;
 
 use super::event_log::Event;
-use crate::control::audit::parts_of;
+use crate::view::audit::parts_of;
 use crate::view::health::words;
 
 /// A notice as an event of the log; `None` if the log need not have it.

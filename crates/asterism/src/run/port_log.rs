@@ -6,8 +6,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -22,13 +21,14 @@ use asterism_functions::nat::{
 };
 use asterism_output::Schema;
 use asterism_placement::Time;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::collector::{self, Collector};
 use super::event_log::Event;
 use super::requests::Request;
 use super::service::{Service, TELL_LAST};
-use crate::lines::{Counts, Sink, Writer};
+use crate::lines::{Sink, Writer};
+use crate::view::ports::PortCounts;
 
 /// How often the instances are asked.
 const LOOK: Duration = Duration::from_millis(200);
@@ -69,71 +69,7 @@ struct Line<'a> {
     since: Option<Tick>,
 }
 
-/// What a host knows of its NAT's ports, and what it logged of them; all zero where nothing is counted.
-#[derive(Debug, Default)]
-pub struct PortCounts {
-    is_on: AtomicBool,
-    subscribers: AtomicU64,
-    blocks_used: AtomicU64,
-    blocks_quarantined: AtomicU64,
-    ports_quarantined: AtomicU64,
-    quarantines_cut_short: AtomicU64,
-    events: AtomicU64,
-    events_lost: AtomicU64,
-    exempt: AtomicU64,
-    /// Of the file.
-    lines: Arc<Counts>,
-    messages: AtomicU64,
-    messages_lost: AtomicU64,
-}
-
-/// What `status` tells of a NAT's ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortsDocument {
-    /// Subscribers with ports or blocks, of all hosts; 0 where none are counted.
-    pub subscribers: u64,
-    /// Blocks with ports in use, of all hosts.
-    pub blocks_used: u64,
-    /// Blocks that nobody uses and nobody else may have yet, of all hosts.
-    pub blocks_quarantined: u64,
-    /// Ports that rest at this host's instances before they are granted again.
-    pub ports_quarantined: u64,
-    /// Ports that were granted again too early, because too many rested.
-    pub quarantines_cut_short: u64,
-    /// Events that this host logged.
-    pub events: u64,
-    /// Events that were noted faster than they were taken, and are lost.
-    pub events_lost: u64,
-    /// Lines that could not be written to the file.
-    pub lines_lost: u64,
-    /// IPFIX messages that were sent.
-    pub messages: u64,
-    /// IPFIX messages that could not be sent; their events are lost.
-    pub messages_lost: u64,
-    /// Packets of this host's instances that were routed untranslated.
-    pub exempt: u64,
-}
-
 impl PortCounts {
-    /// The counts now; `None` where nothing is counted.
-    #[must_use]
-    pub fn document(&self) -> Option<PortsDocument> {
-        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        self.is_on.load(Ordering::Relaxed).then(|| PortsDocument {
-            subscribers: count(&self.subscribers),
-            blocks_used: count(&self.blocks_used),
-            blocks_quarantined: count(&self.blocks_quarantined),
-            ports_quarantined: count(&self.ports_quarantined),
-            quarantines_cut_short: count(&self.quarantines_cut_short),
-            events: count(&self.events),
-            events_lost: count(&self.events_lost),
-            lines_lost: self.lines.document().map_or(0, |lines| lines.lines_lost),
-            messages: count(&self.messages),
-            messages_lost: count(&self.messages_lost),
-            exempt: count(&self.exempt),
-        })
-    }
-
     /// Takes up what the instances know: of what all hosts have alike the most that one of them knows.
     fn show(&self, instances: &[Asked]) {
         let known = instances.iter().map(|one| &one.known);

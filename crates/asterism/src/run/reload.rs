@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use asterism_config::diagnostic::{Report, Severity};
 use asterism_config::differences::{self, Difference};
-use asterism_config::functions::{FunctionSettings, Outside, WithFunction};
+use asterism_config::functions::{FunctionSettings, Outside, OutsideFunction, WithFunction};
 use asterism_config::{Cluster, Config, ObjectChoice, Settings};
-
-use super::HostJobs;
 
 /// What to do instead. A host that is restarted alone is refused by those that knew its earlier incarnation.
 const RESTART_ALL: &str = "stop all hosts, then start them with it";
@@ -211,7 +209,18 @@ impl WithFunction for Copies<'_> {
     }
 
     fn with_outside(self, settings: &Outside) -> Self::Output {
-        (settings.job::<HostJobs>().copies)(settings, self)
+        (settings.job::<CopiesJob>().0)(settings, self)
+    }
+}
+
+/// [`Copies`] for an outside function, compiled for its type.
+pub struct CopiesJob(for<'a> fn(&Outside, Copies<'a>) -> <Copies<'a> as WithFunction>::Output);
+
+impl CopiesJob {
+    /// The job of the function with these settings.
+    #[must_use]
+    pub const fn new<S: OutsideFunction>() -> CopiesJob {
+        CopiesJob(|settings, copies| copies.with(settings.settings::<S>()))
     }
 }
 

@@ -37,10 +37,11 @@ use super::event_log::{Event, EventLog};
 use super::exports::Exporting;
 use super::health::HealthReporter;
 use super::notify::Manager;
+use super::prepared::{Prepared, random};
 use super::requests::Request;
 use super::saved::Identity;
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
-use super::{Prepared, keys, notices, ports, random};
+use super::{keys, notices, ports};
 use crate::control::place::Place;
 use crate::control::request_handler::{
     COMMANDS_MAX, Command, CommandKind, Refused, RequestHandler,

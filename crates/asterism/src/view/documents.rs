@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use asterism_secure_channel::Versions;
 use serde::{Deserialize, Serialize};
 
+use super::audit::AuditDocument;
+use super::caches::CachesDocument;
+use super::exports::ExportsDocument;
+use super::ports::PortsDocument;
+use super::sites::SitesDocument;
 use super::{HealthDocument, StageDocument};
-use crate::control::audit::AuditDocument;
-use crate::control::sites::SitesDocument;
 use crate::lines::LinesDocument;
-use crate::run::caches::CachesDocument;
-use crate::run::exports::ExportsDocument;
-use crate::run::port_log::PortsDocument;
 
 /// A host as `status` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

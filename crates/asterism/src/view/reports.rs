@@ -51,6 +51,23 @@ impl Asked {
         }
     }
 
+    /// Each function that blocks.
+    pub(crate) fn blocking(function: &Function) -> Vec<(String, Asked)> {
+        Asked::each(function, |settings| {
+            matches!(
+                settings,
+                Settings::Firewall(_) | Settings::PortScan(_) | Settings::Signature(_)
+            )
+        })
+    }
+
+    /// Each firewall.
+    pub(crate) fn firewalls(function: &Function) -> Vec<(String, Asked)> {
+        Asked::each(function, |settings| {
+            matches!(settings, Settings::Firewall(_))
+        })
+    }
+
     /// The question in the form that the function gets.
     pub(crate) fn question(self, question: u32) -> u32 {
         self.stage

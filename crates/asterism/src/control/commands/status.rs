@@ -3,8 +3,8 @@
 use super::super::audit::audit_text;
 use super::super::sites::sites_text;
 use super::span;
-use crate::keys::listed;
 use crate::run::event_log::date;
+use crate::run::keys::listed;
 use crate::view::health::ahead_text;
 use crate::view::{PeerDocument, PortDocument, StageDocument, StatusDocument, TimeDocument};
 
