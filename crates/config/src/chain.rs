@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::{ChainSettings, Described, StageSettings};
+use super::functions::{ChainSettings, Described, Functions, StageSettings};
 use super::kind::{Kind, Word};
 use super::objects::{ObjectChoice, Sharing};
 use super::section::{Default, Field, Section, Values};
@@ -74,6 +74,7 @@ pub(super) fn read(
     document: &DeTable<'_>,
     (key, value): (Range<usize>, &Spanned<DeValue<'_>>),
     sharing: Sharing,
+    known: Functions,
     report: &mut Report,
 ) -> Option<Function> {
     let before = report.errors();
@@ -90,7 +91,7 @@ pub(super) fn read(
     }
     let read: Vec<Option<StageSettings>> = names
         .iter()
-        .map(|named| read_stage(named, &functions, &stages, sharing, report))
+        .map(|named| read_stage(named, (&functions, &stages), sharing, known, report))
         .collect();
     let stages: Option<Vec<StageSettings>> = read.into_iter().collect();
     if report.errors() > before {
@@ -196,9 +197,9 @@ fn check_named(table: &DeTable<'_>, what: &str, names: &[Named], report: &mut Re
 
 fn read_stage(
     named: &Named,
-    functions: &DeTable<'_>,
-    stages: &DeTable<'_>,
+    (functions, stages): (&DeTable<'_>, &DeTable<'_>),
     sharing: Sharing,
+    known: Functions,
     report: &mut Report,
 ) -> Option<StageSettings> {
     let name = named.name.as_str();
@@ -216,7 +217,7 @@ fn read_stage(
         None => (&empty, named.span.clone()),
     };
     let values = STAGE.read(&format!("stage.{name}"), table, span, report);
-    let described = described(named, &values, report)?;
+    let described = described(named, &values, known, report)?;
     let nothing = Spanned::new(named.span.clone(), DeValue::Table(DeTable::new()));
     let (key, settings) = match overlay::get(functions, name) {
         Some((key, value)) => (key.span(), value),
@@ -251,10 +252,14 @@ fn read_stage(
 }
 
 /// What function a stage is.
-fn described(named: &Named, values: &Values, report: &mut Report) -> Option<&'static Described> {
+fn described(
+    named: &Named,
+    values: &Values,
+    functions: Functions,
+    report: &mut Report,
+) -> Option<&'static Described> {
     let written = values.text("function");
     let kind = written.as_deref().unwrap_or(&named.name);
-    let functions = report.functions;
     let names = || functions.names();
     if let Some(function) = functions.find(kind) {
         return Some(function);

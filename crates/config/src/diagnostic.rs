@@ -5,7 +5,7 @@ use core::ops::Range;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
 
-use super::functions::Functions;
+use super::section::Section;
 use super::value::Mistake;
 
 /// How bad it is.
@@ -86,7 +86,7 @@ impl Diagnostic {
 }
 
 /// A file with all that is wrong with it, in the order of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The file, as the operator named it.
     pub file: String,
@@ -96,8 +96,8 @@ pub struct Report {
     pub diagnostics: Vec<Diagnostic>,
     /// What is wrong with files that this one names.
     pub others: Vec<Report>,
-    /// The functions that it may name: who says what is wrong also says what could have been written.
-    pub functions: Functions,
+    /// The tables that it may have: a field that stands in the wrong one is reported with the right one.
+    pub sections: Vec<&'static Section>,
     /// What was found beyond [`HELD_MAX`].
     pub hidden: usize,
 }
@@ -133,6 +133,20 @@ pub struct DiagnosticDocument {
 }
 
 impl Report {
+    /// The table with a field of this name whose path is most like `near`; sections of state objects do not count.
+    #[must_use]
+    pub fn section_with(&self, field: &str, near: &str) -> Option<&'static Section> {
+        let alike = |section: &&&Section| {
+            let both = section.path.bytes().zip(near.bytes());
+            both.take_while(|(one, other)| one == other).count()
+        };
+        let sections = self.sections.iter();
+        sections
+            .filter(|section| !section.path.contains(".state."))
+            .filter(|section| section.fields.iter().any(|one| one.name == field))
+            .min_by_key(|section| core::cmp::Reverse(alike(&section)))
+            .copied()
+    }
     /// An empty report on a file.
     #[must_use]
     pub fn new(file: &str, text: &str) -> Report {
@@ -141,7 +155,7 @@ impl Report {
             text: text.to_owned(),
             diagnostics: Vec::new(),
             others: Vec::new(),
-            functions: Functions::default(),
+            sections: Vec::new(),
             hidden: 0,
         }
     }

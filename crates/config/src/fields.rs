@@ -334,20 +334,6 @@ fn with_inner(section: &'static Section, all: &mut Vec<&'static Section>) {
     }
 }
 
-/// The table with a field of this name whose own name begins most like `near`, or the first one, to tell where it belongs; those of
-/// state objects are much alike and left out.
-#[must_use]
-pub fn section_with(field: &str, near: &str, functions: Functions) -> Option<&'static Section> {
-    let alike = |section: &&Section| {
-        let both = section.path.bytes().zip(near.bytes());
-        both.take_while(|(one, other)| one == other).count()
-    };
-    sections(functions)
-        .filter(|section| !section.path.contains(".state."))
-        .filter(|section| section.fields.iter().any(|one| one.name == field))
-        .min_by_key(|section| core::cmp::Reverse(alike(section)))
-}
-
 /// A table of the reference.
 #[derive(Clone, Debug, Serialize)]
 pub struct SectionDocument {

@@ -7,12 +7,17 @@ use std::path::PathBuf;
 use super::cluster::members;
 use super::diagnostic::{Diagnostic, Report};
 use super::eve::{EVE, Eve, eve};
+use super::functions::FLOWS_MAX;
 use super::kind::{Kind, Value, Word};
 use super::section::{Default, Field, Section, Values};
 use super::suggestion;
 
 /// The most packet loops of a host.
 pub(super) const INSTANCES_MAX: u64 = 64;
+// An index and the links between entries hold numbers below 2³¹: three times the most entries, and three more for each instance.
+const _: () = assert!(
+    3 * (FLOWS_MAX + asterism_placement::replicated::MEMBERS_MAX as u64 * INSTANCES_MAX) < 1 << 31
+);
 /// Cores are numbered below this.
 const CORES_MAX: u64 = 4_096;
 

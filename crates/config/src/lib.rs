@@ -6,6 +6,7 @@
 
 mod chain;
 mod cluster;
+mod combinations;
 pub mod diagnostic;
 pub mod differences;
 pub mod direction;
@@ -136,7 +137,7 @@ impl Config {
     ) -> (Option<Config>, Report) {
         let text = text::without_mark(text);
         let mut report = Report::new(file, text);
-        report.functions = functions;
+        report.sections = fields::sections(functions).collect();
         if text.len() > FILE_BYTES_MAX {
             report.text = String::new();
             report.add(
@@ -152,7 +153,7 @@ impl Config {
             return (None, report);
         }
         let (document, mistakes) = DeTable::parse_recoverable(text);
-        let config = read_hosts(document.get_ref(), purpose, member, &mut report);
+        let config = read_hosts(document.get_ref(), purpose, member, functions, &mut report);
         add_syntax(&mistakes, &mut report);
         report.sort();
         if report.diagnostics.len() > DIAGNOSTICS_MAX {
@@ -227,18 +228,25 @@ fn read_hosts(
     document: &DeTable<'_>,
     purpose: Purpose,
     member: Option<&str>,
+    functions: Functions,
     report: &mut Report,
 ) -> Option<Config> {
     let members = members_of(document, report);
     overlay::check(document, &members, report);
     if let Some(written) = member.or_else(|| text_at(document, "host", "name")) {
         let laid = overlay::lay(document, written);
-        return read_document(&laid, purpose, member, report);
+        return read_document(&laid, purpose, member, functions, report);
     }
     let own = overlay::hosts(document);
     let mut first = None;
     if members.is_empty() {
-        first = read_document(&overlay::lay(document, ""), purpose, None, report);
+        first = read_document(
+            &overlay::lay(document, ""),
+            purpose,
+            None,
+            functions,
+            report,
+        );
     }
     let mut is_plain_read = false;
     for (place, name) in members.iter().enumerate() {
@@ -248,14 +256,14 @@ fn read_hosts(
             continue;
         }
         is_plain_read |= is_plain;
-        let config = read_other(document, purpose, (name, Some(name)), report);
+        let config = read_other(document, purpose, (name, Some(name)), functions, report);
         if place == 0 {
             first = config;
         }
     }
     let others = own.iter().filter(|name| !members.contains(name));
     for name in others.take(OTHER_HOSTS_MAX) {
-        read_other(document, purpose, (name, None), report);
+        read_other(document, purpose, (name, None), functions, report);
     }
     first
 }
@@ -265,12 +273,19 @@ fn read_other(
     document: &DeTable<'_>,
     purpose: Purpose,
     (written, member): (&str, Option<&String>),
+    functions: Functions,
     report: &mut Report,
 ) -> Option<Config> {
     let mut other = Report::new(&report.file, &report.text);
-    other.functions = report.functions;
+    other.sections.clone_from(&report.sections);
     let laid = overlay::lay(document, written);
-    let config = read_document(&laid, purpose, member.map(String::as_str), &mut other);
+    let config = read_document(
+        &laid,
+        purpose,
+        member.map(String::as_str),
+        functions,
+        &mut other,
+    );
     other
         .diagnostics
         .retain(|one| !report.diagnostics.contains(one));
@@ -295,14 +310,15 @@ fn read_document(
     document: &DeTable<'_>,
     purpose: Purpose,
     member: Option<&str>,
+    functions: Functions,
     report: &mut Report,
 ) -> Option<Config> {
     const TABLES: [&str; 6] = ["chain", "cluster", "host", "port", "function", "stage"];
     for (key, value) in document {
         let name = key.get_ref().as_ref();
         if !TABLES.contains(&name) {
-            let functions = report.functions;
-            report.add(unknown_table(name, key.span(), value, functions));
+            let unknown = unknown_table(name, key.span(), value, functions, report);
+            report.add(unknown);
         }
     }
     let cluster_values = top_table("cluster", &fields::CLUSTER, document, report)?;
@@ -325,8 +341,10 @@ fn read_document(
         cluster::check_apart(&cluster_values, report);
     }
     let mut function = match overlay::get(document, "chain") {
-        Some((key, value)) => chain::read(document, (key.span(), value), sharing, report),
-        None => read_function(document, sharing, report),
+        Some((key, value)) => {
+            chain::read(document, (key.span(), value), sharing, functions, report)
+        }
+        None => read_function(document, sharing, functions, report),
     };
     if let (None, Some((key, _))) = (
         overlay::get(document, "chain"),
@@ -338,16 +356,16 @@ fn read_document(
         );
     }
     if let (Some(function), Some(values)) = (&function, port_values.as_ref().filter(|_| written)) {
-        port::check_span(&function.settings, values, report);
+        combinations::check_span(&function.settings, values, report);
     }
     if let Some(function) = function.as_mut().filter(|_| written) {
         if purpose != Purpose::Replay {
             on_real_links(document, function);
         }
         if let Some(values) = &port_values {
-            promises::check_tunnels(&function.settings, ports.as_deref(), values, report);
+            combinations::check_tunnels(&function.settings, ports.as_deref(), values, report);
             let of = (function.name, &function.settings);
-            promises::check_bulk(of, ports.as_deref(), values, report);
+            combinations::check_bulk(of, ports.as_deref(), values, report);
         }
     }
     if let Some(function) = &mut function {
@@ -359,7 +377,7 @@ fn read_document(
             .table("channel")
             .map_or(0..0, |values| values.span_of("keep_alive"));
         if sharing.members > 1 {
-            promises::check_waits(&function.objects, keep_alive, channel, report);
+            combinations::check_waits(&function.objects, keep_alive, channel, report);
         }
     }
     Some(Config {
@@ -421,6 +439,7 @@ fn unknown_table(
     span: Range<usize>,
     value: &Spanned<DeValue<'_>>,
     functions: Functions,
+    report: &Report,
 ) -> Diagnostic {
     let tables = ["cluster", "host", "port", "function", "stage", "on"];
     let unknown = Diagnostic::error(
@@ -434,8 +453,9 @@ fn unknown_table(
     if let Some(near) = suggestion::nearest(name, tables.into_iter()) {
         return unknown.help(format!("did you mean [{near}]?"));
     }
-    if let Some(section) =
-        fields::section_with(name, "", functions).filter(|_| !value.get_ref().is_table())
+    if let Some(section) = report
+        .section_with(name, "")
+        .filter(|_| !value.get_ref().is_table())
     {
         return unknown.help(format!("`{name}` belongs in [{}]", section.path));
     }
@@ -469,9 +489,9 @@ fn top_table(
 fn read_function(
     document: &DeTable<'_>,
     sharing: Sharing,
+    functions: Functions,
     report: &mut Report,
 ) -> Option<Function> {
-    let functions = report.functions;
     let names = || functions.names();
     let end = report.text.len();
     let entry = document

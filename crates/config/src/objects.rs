@@ -7,7 +7,7 @@ use asterism_state::{Absence, ObjectSettings};
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::{Described, DescribedObject, ObjectKind};
+use super::functions::{DescribedObject, Description, ObjectKind};
 use super::kind::Absent;
 use super::section::Values;
 use super::{promises, suggestion};
@@ -105,8 +105,8 @@ impl Sharing {
 }
 
 /// Reads the table `state` of a function. `None` if anything in it is wrong.
-pub(super) fn read(
-    function: &Described,
+pub(super) fn read<S>(
+    function: &Description<S>,
     table: &DeTable<'_>,
     span: Range<usize>,
     sharing: Sharing,

@@ -4,7 +4,6 @@ use core::ops::Range;
 use std::path::PathBuf;
 
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::Settings;
 use super::kind::{Kind, Word};
 use super::section::{Default, Field, Section, Values};
 
@@ -334,29 +333,6 @@ pub(super) fn ports(
         }
     }
     (report.errors() == before).then(|| ports.into_iter().map(|(port, _)| port).collect())
-}
-
-/// Refuses a port for copies that nothing makes, and copies that have no port.
-pub(super) fn check_span(settings: &Settings, values: &Values, report: &mut Report) {
-    let makes_copies = match settings {
-        Settings::Chain(chain) => {
-            let stages = &mut chain.stages.iter();
-            stages.any(|stage| matches!(stage.settings, Settings::Span(_)))
-        }
-        settings => matches!(settings, Settings::Span(_)),
-    };
-    match (makes_copies, values.place(SPAN)) {
-        (false, Some(place)) => report.add(
-            Diagnostic::error("no copies are made for the port `span`", place.key.clone())
-                .help("add the stage \"span\" to `chain` where packets are to be copied, or leave [port.span] out"),
-        ),
-        (true, None) => report.add(
-            Diagnostic::error("the port `span` is missing", values.span.clone())
-                .label("copies of packets need a port")
-                .help("add [port.span] with the interface that copies go to"),
-        ),
-        _ => {}
-    }
 }
 
 fn port(

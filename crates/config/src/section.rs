@@ -8,8 +8,6 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
-use super::fields;
-use super::functions::Functions;
 use super::kind::{Absent, Kind, NamedValues, Value};
 use super::network::{Ports, Prefix};
 use super::suggestion;
@@ -91,8 +89,8 @@ impl Section {
                 .iter()
                 .any(|field| field.name == key.get_ref().as_ref())
             {
-                let functions = report.functions;
-                report.add(self.unknown(name, key.get_ref(), key.span(), functions));
+                let unknown = self.unknown(name, key.get_ref(), key.span(), report);
+                report.add(unknown);
             }
         }
         let entries = self
@@ -151,13 +149,7 @@ impl Section {
         }
     }
 
-    fn unknown(
-        &self,
-        table: &str,
-        key: &str,
-        span: Range<usize>,
-        functions: Functions,
-    ) -> Diagnostic {
+    fn unknown(&self, table: &str, key: &str, span: Range<usize>, report: &Report) -> Diagnostic {
         let names = || self.fields.iter().map(|field| field.name);
         let mut unknown = Diagnostic::error(format!("unknown field `{key}` in `{table}`"), span)
             .label("not known here");
@@ -167,7 +159,7 @@ impl Section {
             unknown = unknown.help(format!("`{key}` is now called `{now}`"));
         } else if let Some(near) = suggestion::nearest(key, names()) {
             unknown = unknown.help(format!("did you mean `{near}`?"));
-        } else if let Some(other) = fields::section_with(key, self.path, functions) {
+        } else if let Some(other) = report.section_with(key, self.path) {
             unknown = unknown.help(format!("`{key}` belongs in [{}]", other.path));
         }
         match self.fields {

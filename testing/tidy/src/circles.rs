@@ -260,6 +260,9 @@ impl<'ast> Visit<'ast> for Module {
         }
     }
 
+    // `pub(in super::super)` says who may import, and imports nothing.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         if path.segments.len() > 1 {
             let names = path.segments.iter().map(|part| part.ident.to_string());

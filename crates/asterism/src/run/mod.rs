@@ -35,6 +35,7 @@ pub mod rules;
 pub mod saved;
 pub mod service;
 pub mod statistics;
+mod tombstones;
 pub mod traffic;
 mod watched;
 pub mod worker;

@@ -9,7 +9,6 @@ mod reloading;
 mod state;
 mod stations;
 mod stopped;
-mod tombstones;
 
 pub use ending::TELL_LAST;
 pub use stations::STATIONS_AT_ONCE;
@@ -40,6 +39,7 @@ use super::notify::Manager;
 use super::prepared::{Prepared, random};
 use super::requests::Request;
 use super::saved::Identity;
+use super::tombstones::TombstoneWatch;
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
 use super::{keys, notices, ports};
 use crate::control::place::Place;
@@ -110,7 +110,7 @@ pub struct Service<'a, 'o> {
     /// The same of datagrams refused because of settings that hosts must share.
     other_settings: (u64, Option<Time>),
     /// Whether what ended fills the tables.
-    tombstones: tombstones::TombstoneWatch,
+    tombstones: TombstoneWatch,
     watched: Time,
     pub(super) view: Arc<View>,
     reporter: HealthReporter,
@@ -326,7 +326,7 @@ impl Service<'_, '_> {
             incarnations_refused: 0,
             strange: (0, None),
             other_settings: (0, None),
-            tombstones: tombstones::TombstoneWatch::default(),
+            tombstones: TombstoneWatch::default(),
             watched: Time::ZERO,
             view,
             reporter: HealthReporter {
@@ -541,7 +541,13 @@ impl Service<'_, '_> {
                 .cure("name its new incarnation in an epoch (`asterism epoch`, [cluster] epochs); without epochs stop all hosts, each saves its state if [host] state names a file, then start them all"));
         }
         self.tell_who_differs();
-        self.watch_tombstones();
+        let snapshot = self.channel.snapshot();
+        let tombstones = self
+            .tombstones
+            .query(self.clock.now(), &self.view, &snapshot);
+        if let Some(event) = tombstones {
+            self.log(&event);
+        }
         self.stay_alive();
         if self.hang_up.swap(false, Ordering::AcqRel) {
             let _ = self.reload();

@@ -8,11 +8,12 @@ use asterism_functions::cache_digests::{
     Cache, CacheDigests, CacheDigestsConfig, REPORTED_BITS_PER_ENTRY, Source,
 };
 
-use super::{
-    Described, FunctionSettings, ObjectKind, REPLICATED, Settings, Together, capacity,
-    check_whole_seconds, count, delay, described, object, placement, seconds,
-};
 use crate::diagnostic::{Diagnostic, Report};
+use crate::functions::described::{
+    Description, ObjectKind, REPLICATED, Together, capacity, check_whole_seconds, count, delay,
+    described, object, placement, seconds,
+};
+use crate::functions::settings::FunctionSettings;
 use crate::kind::{Kind, NamedValues};
 use crate::objects::{self, ObjectChoice};
 use crate::section::{Default, Field, Section, Values};
@@ -80,7 +81,7 @@ object!(
     [placement(REPLICATED), delay()]
 );
 
-pub(super) const CACHE_DIGESTS: Described = Described {
+pub(super) const CACHE_DIGESTS: Description<CacheDigestsSettings> = Description {
     name: "cache-digests",
     settings: &SETTINGS,
     objects: &[
@@ -94,7 +95,6 @@ pub(super) const CACHE_DIGESTS: Described = Described {
         otherwise: "a host would know of a digest without having its bits",
     }],
     build,
-    jobs: &[],
 };
 
 static SETTINGS: Section = Section {
@@ -189,7 +189,7 @@ static CACHE: Section = Section {
     ],
 };
 
-fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+fn build(values: &Values, report: &mut Report) -> Option<CacheDigestsSettings> {
     for field in ["interval", "keep"] {
         check_whole_seconds(values, field, report);
     }
@@ -251,7 +251,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             .help("write the address of reports, such as reports = \"192.0.2.9:5140\""),
         );
     }
-    Some(Settings::CacheDigests(CacheDigestsSettings {
+    Some(CacheDigestsSettings {
         caches: read.into_iter().collect::<Option<_>>()?,
         interval,
         timeout: values.duration("timeout")?,
@@ -259,7 +259,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         digest_max: u32::try_from(values.size("digest_max")?).ok()?,
         reports,
         serve: values.socket("serve"),
-    }))
+    })
 }
 
 /// Whether a cache can have the address; it may run on this machine.
@@ -319,6 +319,7 @@ impl FunctionSettings for CacheDigestsSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Settings;
     use crate::{Config, Function};
 
     const CACHES: &str = "caches.a = { address = \"10.0.0.1\" }\ncaches.b = { address = \"10.0.0.2\", icp = 0, reports = 1_000 }\nreports = \"192.0.2.9:5140\"\n";

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use asterism_function::Tick;
 use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, read_rules};
 
-use super::{
-    DROP, Described, FunctionSettings, LOCAL, ObjectKind, REPLICATED, ReadFile, Settings, Together,
-    absent, capacity, check_whole_seconds, delay, described, flow_capacity, object, placement,
-    seconds,
-};
 use crate::diagnostic::{Diagnostic, Report};
+use crate::functions::described::{
+    DROP, Description, LOCAL, ObjectKind, REPLICATED, Together, absent, capacity,
+    check_whole_seconds, delay, described, flow_capacity, object, placement, seconds,
+};
+use crate::functions::settings::{FunctionSettings, ReadFile};
 use crate::kind::{Kind, Word};
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
 use crate::section::{Default, Field, Section, Values};
@@ -173,7 +173,7 @@ object!(
     [placement(REPLICATED), delay()]
 );
 
-pub(super) const FIREWALL: Described = Described {
+pub(super) const FIREWALL: Description<FirewallSettings> = Description {
     name: "firewall",
     settings: &SETTINGS,
     objects: &[
@@ -202,7 +202,6 @@ pub(super) const FIREWALL: Described = Described {
         otherwise: "a datagram would pass in part",
     }],
     build,
-    jobs: &[],
 };
 
 static SETTINGS: Section = Section {
@@ -329,7 +328,7 @@ static IDLE: Section = Section {
     ],
 };
 
-fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+fn build(values: &Values, report: &mut Report) -> Option<FirewallSettings> {
     let idle = values.table("idle")?;
     for field in IDLE.fields {
         check_whole_seconds(&idle, field.name, report);
@@ -346,7 +345,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
                 .help(format!("write half_open_per_source = {all} or less")),
         );
     }
-    Some(Settings::Firewall(FirewallSettings {
+    Some(FirewallSettings {
         rules_file: values.text("rules")?.into(),
         rules_place: values.span_of("rules"),
         rules: None,
@@ -368,7 +367,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             icmp_query: idle.duration("icmp_query")?,
             other: idle.duration("other")?,
         },
-    }))
+    })
 }
 
 impl FunctionSettings for FirewallSettings {
@@ -518,6 +517,7 @@ fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
 mod tests {
     use super::*;
     use crate::Config;
+    use crate::Settings;
 
     #[test]
     fn a_firewall_is_made_of_its_rules_and_of_nothing_without_them() {

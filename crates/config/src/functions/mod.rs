@@ -1,12 +1,13 @@
 //! The network functions that a configuration can name: their settings, their state objects, and the choices for each object.
 //!
 //! A function is a file here and a line in the list `functions!`; a function of another crate is an [`OutsideFunction`]
-//! (`outside.rs`). The file has its fields and makes the function ([`FunctionSettings`]); code that needs a function of any
-//! kind passes a [`WithFunction`].
+//! (`outside.rs`). The file describes its fields and objects (`described.rs`) and makes the function (`settings.rs`); code that needs a
+//! function of any kind passes a [`WithFunction`].
 
 mod balancer;
 mod cache_digests;
 mod chain;
+mod described;
 mod export;
 mod firewall;
 mod limiter;
@@ -15,18 +16,20 @@ mod nat;
 mod outside;
 mod pass_through;
 mod port_scan;
+mod settings;
 mod signature;
 mod span;
 
-use core::fmt::Debug;
-use core::time::Duration;
-use std::path::Path;
-
-use asterism_function::NetworkFunction;
+use core::ops::Deref;
 
 pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
 pub use cache_digests::{CacheDigestsSettings, CacheSettings};
 pub use chain::{ChainSettings, STAGE_CHANGEABLE, StageSettings};
+pub use described::{
+    DROP, DescribedObject, Description, FLOWS_MAX, LOCAL, ObjectKind, REPLICATED, Together, WAIT,
+    absent, capacity, check_whole_seconds, count, delay, described, flow_capacity, placement,
+    seconds,
+};
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use limiter::{LimitSettings, LimiterSettings};
 pub use monitor::MonitorSettings;
@@ -37,14 +40,13 @@ pub use nat::{
 pub use outside::{Jobs, Outside, OutsideFunction};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{Flooded, PortScanSettings, Volume};
+pub use settings::{FunctionSettings, ReadFile};
 pub use signature::{Blocked, SignatureSettings, Wanted};
 pub use span::{Copied, SpanSettings};
 
-use super::diagnostic::{Diagnostic, Report};
-use super::kind::{Kind, Word};
+use super::diagnostic::Report;
 use super::objects::{ObjectChoice, Sharing};
-use super::section::{Default, Field, Section, Values};
-use crate::direction::{Direction, FirstSpeaker};
+use super::section::Values;
 
 /// The one list of functions: a kind, its settings, and how they are described.
 macro_rules! functions {
@@ -60,7 +62,16 @@ macro_rules! functions {
         }
 
         /// All functions of this crate.
-        pub static ALL: &[Described] = &[$($described,)*];
+        pub static ALL: &[Described] = &[$(Described {
+            description: Description {
+                name: $described.name,
+                settings: $described.settings,
+                objects: $described.objects,
+                together: $described.together,
+                build: |values, report| ($described.build)(values, report).map(Settings::$kind),
+            },
+            jobs: &[],
+        },)*];
 
         impl Settings {
             /// Does something with the settings, whatever function they are of.
@@ -226,62 +237,6 @@ impl PartialEq for Functions {
 
 impl Eq for Functions {}
 
-/// Reads a file that a configuration names: its name for people, and its text; or why it cannot be read.
-pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), String> + 'a;
-
-/// What is made of a function's settings.
-pub trait FunctionSettings: Clone + Debug + PartialEq {
-    /// The function that they are for.
-    type Function: NetworkFunction + Send + Sync;
-
-    /// Fields that a running host can take up, as they are called in the function's table: what [`FunctionSettings::change_to`] may
-    /// tell.
-    const CHANGEABLE: &'static [&'static str] = &[];
-
-    /// Makes the function.
-    ///
-    /// # Errors
-    /// What the function itself finds wrong, which `check` should have found; nothing was made.
-    fn function(&self, objects: &[ObjectChoice]) -> Result<Self::Function, String>;
-
-    /// What it does, in words.
-    fn words(&self) -> String;
-
-    /// Where packets of a capture come in.
-    fn direction(&self) -> Box<dyn Direction<Self::Function>> {
-        Box::new(FirstSpeaker::default())
-    }
-
-    /// Whether [`FunctionSettings::direction`] knows the sides by more than who spoke first.
-    fn tells_sides(&self) -> bool {
-        false
-    }
-
-    /// Why packets must not go past it in a chain, if they must not: in a few words.
-    fn why_not_passed_by(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Defaults that serve captures may be others between real interfaces. `is_written` tells whether a table of the
-    /// function's has a field in the file.
-    fn on_real_links(&mut self, _is_written: &dyn Fn(&str, &str) -> bool) {}
-
-    /// Takes up how many instances share the state.
-    fn shared_by(&mut self, _: Sharing) {}
-
-    /// Reads the files that the settings name. Mistakes go to the report.
-    fn read_files(&mut self, _: &ReadFile<'_>, _: &mut Report) {}
-
-    /// What of them a running host can take up as it is `wanted`, if they differ: fields. `None`: they differ in what it cannot.
-    /// The function that is made of `wanted` must have made the state that the one of `self` has.
-    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
-        (self == wanted).then(Vec::new)
-    }
-
-    /// Refuses settings that do not go with where the objects live, or with how many share them.
-    fn check(&self, _: &[ObjectChoice], _: Sharing, _: &Values, _: &mut Report) {}
-}
-
 /// Something to do with a function, whatever its kind.
 pub trait WithFunction {
     /// What comes of it.
@@ -295,18 +250,18 @@ pub trait WithFunction {
 /// A network function that a configuration can name.
 #[derive(Clone, Copy, Debug)]
 pub struct Described {
-    /// The name, as in `[function.nat]`.
-    pub name: &'static str,
-    /// Its settings.
-    pub settings: &'static Section,
-    /// Its state objects, by the names that the function gives them.
-    pub objects: &'static [DescribedObject],
-    /// Objects that keep a promise together and so must be placed alike.
-    pub together: &'static [Together],
-    /// Builds the settings from what was read, and says what contradicts. `None` if anything is wrong.
-    pub build: fn(&Values, &mut Report) -> Option<Settings>,
+    /// Its name, fields and objects, and how its settings are read.
+    pub description: Description<Settings>,
     /// What other crates do with it, if it is an outside function; none for those of this crate, whose types they know.
     pub jobs: Jobs,
+}
+
+impl Deref for Described {
+    type Target = Description<Settings>;
+
+    fn deref(&self) -> &Description<Settings> {
+        &self.description
+    }
 }
 
 impl Described {
@@ -320,290 +275,13 @@ impl Described {
     }
 }
 
-/// A state object of a function.
-#[derive(Clone, Copy, Debug)]
-pub struct DescribedObject {
-    /// Its name.
-    pub name: &'static str,
-    /// What kind of object it is.
-    pub kind: ObjectKind,
-    /// What can be chosen for it.
-    pub section: &'static Section,
-}
-
-/// What kind of object it is, as far as placements care.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectKind {
-    /// A map, a set or a two-way map.
-    Table,
-    /// Limited items, assigned to hosts in blocks.
-    Pool,
-    /// A counter, or one for each key.
-    Counter,
-    /// A token bucket.
-    TokenBucket,
-    /// What each instance makes of its other objects for itself.
-    Derived,
-}
-
-/// Objects that keep a promise together.
-#[derive(Clone, Copy, Debug)]
-pub struct Together {
-    /// Their names.
-    pub objects: &'static [&'static str],
-    /// What happens if they are placed apart, or each host keeps its own.
-    pub otherwise: &'static str,
-}
-
-/// The words for protocols with ports, where a setting chooses between them.
-pub(crate) const TCP: Word = Word {
-    word: "tcp",
-    meaning: "TCP.",
-};
-/// See [`TCP`].
-pub(crate) const UDP: Word = Word {
-    word: "udp",
-    meaning: "UDP.",
-};
-
-/// Where an object lives: a field of its section. `default` is TOML: [`LOCAL`] or [`REPLICATED`].
-#[must_use]
-pub const fn placement(default: &'static str) -> Field {
-    Field {
-        name: "placement",
-        kind: Kind::Choice {
-            allowed: &[
-                Word {
-                    word: "local",
-                    meaning: "Each instance has its own object, unseen by others. Costs a memory access.",
-                },
-                Word {
-                    word: "replicated",
-                    meaning: "Every instance has a replica; replicas converge. Costs a memory access; updates travel behind the packets.",
-                },
-                Word {
-                    word: "late",
-                    meaning: "For tests: as `local`, but each read is late by `delay`, so that packets park.",
-                },
-            ],
-            refused: &[
-                Word {
-                    word: "owned",
-                    meaning: "choose \"replicated\" when several hosts need the object, \"local\" when each host's own will do",
-                },
-                Word {
-                    word: "remote",
-                    meaning: "choose \"replicated\" when several hosts need the object; nothing is kept in a data store yet",
-                },
-                Word {
-                    word: "partitioned",
-                    meaning: "choose \"local\" when all packets of a flow reach one instance, else \"replicated\"",
-                },
-            ],
-        },
-        default: Default::Is(default),
-        meaning: "Where the object is kept.",
-    }
-}
-
-/// How late reads are with the placement `late`: a field of an object's section.
-#[must_use]
-pub const fn delay() -> Field {
-    Field {
-        name: "delay",
-        kind: Kind::Duration {
-            least: Duration::from_micros(1),
-            most: Duration::from_secs(1),
-        },
-        default: Default::Unset("needed with the placement `late`, and refused with others"),
-        meaning: "The delay of each read, with the placement `late`.",
-    }
-}
-
-/// What an absent entry means: a field of the section of a table or pool. `default` is TOML: [`DROP`] or [`WAIT`].
-#[must_use]
-pub const fn absent(default: &'static str) -> Field {
-    Field {
-        name: "absent",
-        kind: Kind::Absent {
-            most: Duration::from_secs(1),
-        },
-        default: Default::Is(default),
-        meaning: "What an absent entry means: `drop` takes it for absent; `wait` lets a packet wait this long for an entry that another host may have made.",
-    }
-}
-
-/// The most entries: a field of an object's section. `default` is TOML, such as `"65_536"`.
-#[must_use]
-pub const fn capacity(default: &'static str) -> Field {
-    Field {
-        name: "capacity",
-        kind: Kind::Count {
-            least: 64,
-            most: 1 << 22,
-        },
-        default: Default::Is(default),
-        meaning: "The most entries over the whole cluster, shared out to hosts before they insert. Every instance reserves memory for all.",
-    }
-}
-
-/// The same of a table of flows, which may have far more.
-#[must_use]
-pub const fn flow_capacity(default: &'static str) -> Field {
-    Field {
-        name: "capacity",
-        kind: Kind::Count {
-            least: 64,
-            most: FLOWS_MAX,
-        },
-        default: Default::Is(default),
-        meaning: "The most entries over the whole cluster, shared out to hosts before they insert. Every instance uses 150 to 250 bytes of memory for each existing entry, and reserves addresses for three times as many: some 10 GiB for the most.",
-    }
-}
-
-/// Entries of a table of flows at most. Three times as many, and three more for each instance, have numbers below 2³¹, which an
-/// index and the links between entries hold.
-pub const FLOWS_MAX: u64 = 1 << 24;
-const _: () = assert!(
-    3 * (FLOWS_MAX
-        + asterism_placement::replicated::MEMBERS_MAX as u64 * crate::host::INSTANCES_MAX)
-        < 1 << 31
-);
-
-const fn allocation() -> Field {
-    Field {
-        name: "allocation",
-        kind: Kind::Choice {
-            allowed: &[Word {
-                word: "leased",
-                meaning: "Items are leased to hosts in blocks of 64, so that no two hosts give out the same item.",
-            }],
-            refused: &[Word {
-                word: "collide",
-                meaning: "choose \"leased\"",
-            }],
-        },
-        default: Default::Is("\"leased\""),
-        meaning: "How hosts share a limited resource.",
-    }
-}
-
-/// An object of a function, whose section lists the choices.
-#[must_use]
-pub const fn described(
-    name: &'static str,
-    kind: ObjectKind,
-    section: &'static Section,
-) -> DescribedObject {
-    DescribedObject {
-        name,
-        kind,
-        section,
-    }
-}
-
-/// A time in whole seconds, a week at most; who takes it calls [`check_whole_seconds`].
-#[must_use]
-pub const fn seconds(
-    name: &'static str,
-    least: u64,
-    default: &'static str,
-    meaning: &'static str,
-) -> Field {
-    Field {
-        name,
-        kind: Kind::Duration {
-            least: Duration::from_secs(least),
-            most: Duration::from_secs(7 * 24 * 3600),
-        },
-        default: Default::Is(default),
-        meaning,
-    }
-}
-
-/// A whole number.
-#[must_use]
-pub const fn count(
-    name: &'static str,
-    (least, most): (u64, u64),
-    default: Default,
-    meaning: &'static str,
-) -> Field {
-    Field {
-        name,
-        kind: Kind::Count { least, most },
-        default,
-        meaning,
-    }
-}
-
-/// Refuses a time with parts of a second, where times are ticks.
-pub fn check_whole_seconds(values: &Values, field: &str, report: &mut Report) {
-    if values
-        .duration(field)
-        .is_some_and(|time| time.subsec_nanos() != 0)
-    {
-        let title = format!("`{field}` is not in whole seconds");
-        report.add(
-            Diagnostic::error(title, values.span_of(field))
-                .help("write whole seconds, such as \"60s\""),
-        );
-    }
-}
-
-/// The placement `local`.
-pub const LOCAL: &str = "\"local\"";
-/// The placement `replicated`.
-pub const REPLICATED: &str = "\"replicated\"";
-/// An absent entry is absent.
-pub const DROP: &str = "\"drop\"";
-/// An absent entry is waited for, 20 ms at most.
-pub const WAIT: &str = "\"wait 20ms\"";
-
-/// What can be chosen for one object of a function.
-macro_rules! object {
-    ($name:ident, $path:expr, $meaning:literal, [$($field:expr),*]) => {
-        static $name: $crate::section::Section = $crate::section::Section {
-            path: $path,
-            meaning: $meaning,
-            fields: &[$($field),*],
-        };
-    };
-}
-use object;
-
-/// What can be chosen for the objects of a router between two links, which functions that have one list beside their own.
-macro_rules! router_objects {
-    ($function:literal) => {
-        router_objects!(
-            @ FRAGMENTS, $function, "fragments",
-            "Fragmented datagrams in transit: later fragments carry no ports.",
-            [placement(REPLICATED), delay(), absent(WAIT), capacity("65_536")]
-        );
-        router_objects!(
-            @ NEIGHBOURS, $function, "neighbours",
-            "Ethernet addresses learnt by ARP.",
-            [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")]
-        );
-        router_objects!(
-            @ ERRORS, $function, "errors",
-            "ICMP errors sent in this second; best `local`, because no other instance needs the count.",
-            [placement(LOCAL), delay(), absent(DROP)]
-        );
-    };
-    (@ $name:ident, $function:literal, $object:literal, $meaning:literal, $fields:tt) => {
-        $crate::functions::object!(
-            $name, concat!("function.", $function, ".state.", $object), $meaning, $fields
-        );
-    };
-}
-use router_objects;
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::Config;
-    use asterism_function::State;
+    use asterism_function::{NetworkFunction, State};
     use asterism_functions::balancer::BalancerConfig;
     use asterism_functions::nat::NatConfig;
     use asterism_functions::port_scan::PortScanConfig;

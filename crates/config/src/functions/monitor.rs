@@ -8,11 +8,12 @@ use asterism_functions::ipfix::Export;
 use asterism_functions::monitor::{Monitor, MonitorConfig};
 
 use super::export::{export, export_protocol};
-use super::{
-    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, Together, absent,
-    capacity, check_whole_seconds, count, delay, described, object, placement,
-};
 use crate::diagnostic::{Diagnostic, Report};
+use crate::functions::described::{
+    DROP, Description, ObjectKind, REPLICATED, Together, absent, capacity, check_whole_seconds,
+    count, delay, described, object, placement,
+};
+use crate::functions::settings::FunctionSettings;
 use crate::kind::Kind;
 use crate::objects::{self, ObjectChoice};
 use crate::section::{Default, Field, Section, Values};
@@ -140,7 +141,7 @@ object!(
     [placement(REPLICATED), delay()]
 );
 
-pub(super) const MONITOR: Described = Described {
+pub(super) const MONITOR: Description<MonitorSettings> = Description {
     name: "monitor",
     settings: &SETTINGS,
     objects: &[
@@ -160,7 +161,6 @@ pub(super) const MONITOR: Described = Described {
         otherwise: "one host would export flows with the packets of all hosts and the bytes of some",
     }],
     build,
-    jobs: &[],
 };
 
 const fn seconds(
@@ -233,7 +233,7 @@ static SETTINGS: Section = Section {
     ],
 };
 
-fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+fn build(values: &Values, report: &mut Report) -> Option<MonitorSettings> {
     for field in ["interval", "edge_idle", "alarm_keep"] {
         check_whole_seconds(values, field, report);
     }
@@ -249,7 +249,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             .help("write its address and port, such as \"192.0.2.9:4739\""),
         );
     }
-    Some(Settings::Monitor(MonitorSettings {
+    Some(MonitorSettings {
         interval: values.duration("interval")?,
         out_degree: narrow("out_degree")?,
         in_degree: narrow("in_degree")?,
@@ -258,7 +258,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         alarm_keep: values.duration("alarm_keep")?,
         collector: values.socket("collector"),
         protocol: export(values)?,
-    }))
+    })
 }
 
 impl FunctionSettings for MonitorSettings {
@@ -327,6 +327,7 @@ fn config(settings: &MonitorSettings) -> MonitorConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Settings;
     use crate::{Config, Function};
 
     fn read(fields: &str) -> (MonitorSettings, Function) {

@@ -8,7 +8,8 @@ use core::any::Any;
 use core::fmt::Debug;
 
 use super::{
-    Described, DescribedObject, FunctionSettings, ReadFile, Settings, Together, WithFunction,
+    Described, DescribedObject, Description, FunctionSettings, ReadFile, Settings, Together,
+    WithFunction,
 };
 use crate::diagnostic::Report;
 use crate::objects::{ObjectChoice, Sharing};
@@ -40,16 +41,18 @@ impl Described {
     #[must_use]
     pub const fn outside<S: OutsideFunction>(jobs: Jobs) -> Described {
         Described {
-            name: S::NAME,
-            settings: S::SECTION,
-            objects: S::OBJECTS,
-            together: S::TOGETHER,
-            build: |values, report| {
-                let settings = Box::new(S::read(values, report)?);
-                Some(Settings::Outside(Outside {
-                    settings,
-                    jobs: &[],
-                }))
+            description: Description {
+                name: S::NAME,
+                settings: S::SECTION,
+                objects: S::OBJECTS,
+                together: S::TOGETHER,
+                build: |values, report| {
+                    let settings = Box::new(S::read(values, report)?);
+                    Some(Settings::Outside(Outside {
+                        settings,
+                        jobs: &[],
+                    }))
+                },
             },
             jobs,
         }

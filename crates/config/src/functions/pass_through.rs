@@ -2,11 +2,11 @@
 
 use asterism_functions::pass_through::{self, PassThrough};
 
-use super::{
-    Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, delay, object,
-    placement,
-};
 use crate::diagnostic::Report;
+use crate::functions::described::{
+    DescribedObject, Description, ObjectKind, REPLICATED, delay, object, placement,
+};
+use crate::functions::settings::FunctionSettings;
 use crate::kind::{Kind, Word};
 use crate::objects::ObjectChoice;
 use crate::section::{Default, Field, Section, Values};
@@ -38,7 +38,7 @@ object!(
     [placement(REPLICATED), delay()]
 );
 
-pub(super) const PASS_THROUGH: Described = Described {
+pub(super) const PASS_THROUGH: Description<PassThroughSettings> = Description {
     name: "pass-through",
     settings: &SETTINGS,
     objects: &[DescribedObject {
@@ -48,7 +48,6 @@ pub(super) const PASS_THROUGH: Described = Described {
     }],
     together: &[],
     build,
-    jobs: &[],
 };
 
 static SETTINGS: Section = Section {
@@ -82,15 +81,15 @@ static SETTINGS: Section = Section {
     }],
 };
 
-fn build(values: &Values, _: &mut Report) -> Option<Settings> {
-    Some(Settings::PassThrough(PassThroughSettings {
+fn build(values: &Values, _: &mut Report) -> Option<PassThroughSettings> {
+    Some(PassThroughSettings {
         access: match values.choice("access")? {
             "none" => Access::None,
             "read" => Access::Read,
             "read-write" => Access::ReadWrite,
             _ => Access::Write,
         },
-    }))
+    })
 }
 
 impl FunctionSettings for PassThroughSettings {

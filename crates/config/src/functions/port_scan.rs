@@ -7,11 +7,12 @@ use asterism_functions::port_scan::{
     FloodPolicy, PortScan, PortScanConfig, Response, Thresholds, VolumePolicy,
 };
 
-use super::{
-    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, absent, capacity,
-    check_whole_seconds, delay, described, object, placement, seconds,
-};
 use crate::diagnostic::{Diagnostic, Report};
+use crate::functions::described::{
+    DROP, Description, ObjectKind, REPLICATED, absent, capacity, check_whole_seconds, delay,
+    described, object, placement, seconds,
+};
+use crate::functions::settings::FunctionSettings;
 use crate::kind::{Kind, Value, Word};
 use crate::objects::{self, ObjectChoice};
 use crate::section::{Default, Field, Section, Values};
@@ -146,7 +147,7 @@ object!(
     [placement(REPLICATED), delay()]
 );
 
-pub(super) const PORT_SCAN: Described = Described {
+pub(super) const PORT_SCAN: Description<PortScanSettings> = Description {
     name: "port-scan",
     settings: &SETTINGS,
     objects: &[
@@ -162,7 +163,6 @@ pub(super) const PORT_SCAN: Described = Described {
     ],
     together: &[],
     build,
-    jobs: &[],
 };
 
 static SETTINGS: Section = Section {
@@ -346,7 +346,7 @@ static FLOOD: Section = Section {
 /// Fewer handshakes are no flood: they are not distinguished from chance.
 const HANDSHAKES_LEAST: u64 = 16;
 
-fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+fn build(values: &Values, report: &mut Report) -> Option<PortScanSettings> {
     let blocks = values.choice("response")? == "block";
     if !blocks && let Some(place) = values.place("block") {
         report.add(
@@ -406,7 +406,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             }
         })
         .collect();
-    Some(Settings::PortScan(PortScanSettings {
+    Some(PortScanSettings {
         block: if blocks {
             Some(values.duration("block")?)
         } else {
@@ -439,7 +439,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
                 }),
             },
         },
-    }))
+    })
 }
 
 /// What was chosen of UDP; `None` of the inner option: its scans are not looked for.
@@ -567,6 +567,7 @@ fn config(settings: &PortScanSettings) -> PortScanConfig {
 mod tests {
     use super::*;
     use crate::Config;
+    use crate::Settings;
 
     fn read(fields: &str) -> PortScanSettings {
         let text = format!("[function.port-scan]\n{fields}");

@@ -9,11 +9,12 @@ use asterism_functions::signature::{
     Signature, SignatureConfig, Signatures,
 };
 
-use super::{
-    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, absent, capacity,
-    check_whole_seconds, delay, described, object, placement,
-};
 use crate::diagnostic::{Diagnostic, Report};
+use crate::functions::described::{
+    DROP, Description, ObjectKind, REPLICATED, absent, capacity, check_whole_seconds, delay,
+    described, object, placement,
+};
+use crate::functions::settings::FunctionSettings;
 use crate::kind::{Kind, NamedValues, Value, Word};
 use crate::objects::{self, ObjectChoice};
 use crate::section::{Default, Field, Section, Values};
@@ -123,7 +124,7 @@ object!(
     [placement(REPLICATED), delay()]
 );
 
-pub(super) const SIGNATURE: Described = Described {
+pub(super) const SIGNATURE: Description<SignatureSettings> = Description {
     name: "signature",
     settings: &SETTINGS,
     objects: &[
@@ -137,7 +138,6 @@ pub(super) const SIGNATURE: Described = Described {
     ],
     together: &[],
     build,
-    jobs: &[],
 };
 
 static SETTINGS: Section = Section {
@@ -285,7 +285,7 @@ static WANTED: Section = Section {
     ],
 };
 
-fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+fn build(values: &Values, report: &mut Report) -> Option<SignatureSettings> {
     let response = values.choice("response")?;
     if response == "detect" {
         for field in ["block", "wait"] {
@@ -328,7 +328,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         }
         signatures.push(signature);
     }
-    Some(Settings::Signature(SignatureSettings {
+    Some(SignatureSettings {
         signatures,
         block: match response {
             "block" => Some((Blocked::Connection, values.duration("block")?)),
@@ -339,7 +339,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         wait: values.duration("wait")?,
         drops_fragments: values.choice("fragments")? == "drop",
         strict: values.flag("strict")?,
-    }))
+    })
 }
 
 /// A signature; `None` if anything in its table is wrong, which was said.
@@ -449,6 +449,7 @@ fn config(settings: &SignatureSettings) -> SignatureConfig {
 mod tests {
     use super::*;
     use crate::Config;
+    use crate::Settings;
 
     #[test]
     fn what_is_written_is_what_is_looked_for() {

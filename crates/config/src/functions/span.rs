@@ -2,11 +2,11 @@
 
 use asterism_functions::span::{self, Span};
 
-use super::{
-    Described, DescribedObject, FunctionSettings, LOCAL, ObjectKind, Settings, delay, object,
-    placement,
-};
 use crate::diagnostic::Report;
+use crate::functions::described::{
+    DescribedObject, Description, LOCAL, ObjectKind, delay, object, placement,
+};
+use crate::functions::settings::FunctionSettings;
 use crate::kind::{Kind, Word};
 use crate::objects::ObjectChoice;
 use crate::section::{Default, Field, Section, Values};
@@ -36,7 +36,7 @@ object!(
     [placement(LOCAL), delay()]
 );
 
-pub(super) const SPAN: Described = Described {
+pub(super) const SPAN: Description<SpanSettings> = Description {
     name: "span",
     settings: &SETTINGS,
     objects: &[DescribedObject {
@@ -46,7 +46,6 @@ pub(super) const SPAN: Described = Described {
     }],
     together: &[],
     build,
-    jobs: &[],
 };
 
 static SETTINGS: Section = Section {
@@ -76,14 +75,14 @@ static SETTINGS: Section = Section {
     }],
 };
 
-fn build(values: &Values, _: &mut Report) -> Option<Settings> {
-    Some(Settings::Span(SpanSettings {
+fn build(values: &Values, _: &mut Report) -> Option<SpanSettings> {
+    Some(SpanSettings {
         copied: match values.choice("packets")? {
             "outward" => Copied::Outward,
             "inward" => Copied::Inward,
             _ => Copied::Both,
         },
-    }))
+    })
 }
 
 impl FunctionSettings for SpanSettings {

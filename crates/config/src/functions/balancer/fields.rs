@@ -2,11 +2,12 @@
 
 use core::time::Duration;
 
-use crate::functions::nat::fields::{NOT_PROTOCOLS, link};
-use crate::functions::{
-    DROP, Described, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
+use super::BalancerSettings;
+use crate::functions::described::{
+    DROP, Description, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
     delay, described, flow_capacity, object, placement, router_objects, seconds,
 };
+use crate::functions::nat::fields::{NOT_PROTOCOLS, link};
 use crate::kind::{Kind, Word};
 use crate::section::{Default, Field, Section};
 
@@ -69,7 +70,7 @@ object!(
 );
 router_objects!("balancer");
 
-pub(in super::super) const BALANCER: Described = Described {
+pub(in super::super) const BALANCER: Description<BalancerSettings> = Description {
     name: "balancer",
     settings: &SETTINGS,
     objects: &[
@@ -86,7 +87,6 @@ pub(in super::super) const BALANCER: Described = Described {
         otherwise: "each host would choose a flow's backend alone, and answers would match no flow",
     }],
     build: super::build,
-    jobs: &[],
 };
 
 /// Names that modes have elsewhere, and such as there are none of.

@@ -9,8 +9,8 @@ use asterism_functions::nat::{self, IdleTimes, Route, Side};
 use super::direction::BalancerDirection;
 use super::{BalancerMode, BalancerSettings, Check, Service};
 use crate::direction::Direction;
-use crate::functions::FunctionSettings;
 use crate::functions::nat::made::{protocol, seconds};
+use crate::functions::settings::FunctionSettings;
 use crate::objects::{ObjectChoice, Sharing, capacity};
 use crate::wiring::{INSIDE, OUTSIDE};
 

@@ -9,9 +9,10 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use core::ops::Range;
 use core::time::Duration;
 
+use super::Link;
 use super::nat::{is_host, read_link};
-use super::{Link, Settings, check_whole_seconds};
 use crate::diagnostic::{Diagnostic, Report};
+use crate::functions::described::check_whole_seconds;
 use crate::kind::{NamedValues, Value};
 use crate::section::Values;
 pub(super) use fields::BALANCER;
@@ -129,7 +130,7 @@ impl BalancerSettings {
     }
 }
 
-fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+fn build(values: &Values, report: &mut Report) -> Option<BalancerSettings> {
     let tables = values.named("services")?;
     if tables.is_empty() {
         report.add(
@@ -179,7 +180,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     }
     check_backends_elsewhere(&tables, [&clients_link, &backends_link], report);
     let idle = values.table("idle")?;
-    Some(Settings::Balancer(BalancerSettings {
+    Some(BalancerSettings {
         services: read
             .into_iter()
             .map(|one| one.map(|(service, _)| service))
@@ -203,7 +204,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         icmp_errors_per_second: u16::try_from(values.rate("icmp_errors")?).ok()?,
         clients_link,
         backends_link,
-    }))
+    })
 }
 
 fn port(values: &Values, field: &str) -> Option<u16> {

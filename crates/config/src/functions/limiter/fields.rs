@@ -1,6 +1,9 @@
 //! The fields of the rate limiter, and its objects.
 
-use super::super::{Described, ObjectKind, REPLICATED, delay, described, object, placement};
+use super::LimiterSettings;
+use crate::functions::described::{
+    Description, ObjectKind, REPLICATED, delay, described, object, placement,
+};
 use crate::kind::{Kind, Word};
 use crate::section::{Default, Field, Section};
 
@@ -48,7 +51,7 @@ object!(
     [placement(REPLICATED), delay()]
 );
 
-pub(in crate::functions) const LIMITER: Described = Described {
+pub(in crate::functions) const LIMITER: Description<LimiterSettings> = Description {
     name: "limiter",
     settings: &SETTINGS,
     objects: &[
@@ -60,7 +63,6 @@ pub(in crate::functions) const LIMITER: Described = Described {
     ],
     together: &[],
     build: super::build,
-    jobs: &[],
 };
 
 const fn rate(default: Default) -> Field {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use asterism_function::{IpPrefix, Spending, TokenRate};
 use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Tenants, Unit};
 
-use super::{FunctionSettings, Settings};
 use crate::diagnostic::{Diagnostic, Report};
+use crate::functions::settings::FunctionSettings;
 use crate::kind::{NamedValues, Value};
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
 use crate::section::Values;
@@ -227,7 +227,7 @@ fn read_tenants(
     read.into_iter().collect()
 }
 
-fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+fn build(values: &Values, report: &mut Report) -> Option<LimiterSettings> {
     let tenants = values.named("tenants")?;
     check_limits(values, &tenants, report);
     let tenants = read_tenants(values, tenants, report);
@@ -250,7 +250,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             );
         }
     }
-    Some(Settings::Limiter(settings))
+    Some(settings)
 }
 
 /// One number, or the least and the greatest of several.
@@ -409,6 +409,7 @@ fn config(settings: &LimiterSettings) -> Result<LimiterConfig, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Settings;
     use crate::{Config, Function};
 
     const SOURCES: &str = "[function.limiter]\nsources = { rate = 1000, burst = 3000 }";

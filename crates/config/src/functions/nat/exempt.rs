@@ -8,7 +8,7 @@ use asterism_functions::nat::{self, EXEMPT_MAX, NatExemption};
 
 use super::networks;
 use crate::diagnostic::{Diagnostic, Report};
-use crate::functions::{TCP, UDP};
+use crate::functions::described::{TCP, UDP};
 use crate::kind::{Kind, Value, Word};
 use crate::network::{Ports, Prefix};
 use crate::section::{Default, Field, Section, Values};

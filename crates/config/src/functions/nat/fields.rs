@@ -1,9 +1,10 @@
 //! The fields of the NAT, and its state objects.
 
+use super::NatSettings;
 use super::carrier::FIELDS as CARRIER;
 use super::exempt::FIELD as UNTRANSLATED;
-use crate::functions::{
-    DROP, Described, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, allocation,
+use crate::functions::described::{
+    DROP, Description, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, allocation,
     capacity, delay, described, flow_capacity, object, placement, router_objects, seconds,
 };
 use crate::kind::{Kind, Word};
@@ -39,7 +40,7 @@ object!(
 );
 router_objects!("nat");
 
-pub(in super::super) const NAT: Described = Described {
+pub(in super::super) const NAT: Description<NatSettings> = Description {
     name: "nat",
     settings: &SETTINGS,
     objects: &[
@@ -55,7 +56,6 @@ pub(in super::super) const NAT: Described = Described {
         otherwise: "two hosts could give the same outside port to different flows",
     }],
     build: super::build,
-    jobs: &[],
 };
 
 /// What is asked for in the place of a protocol.

@@ -11,7 +11,6 @@ mod one_to_one;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::time::Duration;
 
-use super::Settings;
 use crate::diagnostic::{Diagnostic, Report};
 use crate::kind::Value;
 use crate::network::{Ports, Prefix};
@@ -135,7 +134,7 @@ const IDLE_LEAST: [(&str, Duration, &str); 5] = [
     ("icmp_query", Duration::from_secs(60), "RFC 5508, REQ-2"),
 ];
 
-fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+fn build(values: &Values, report: &mut Report) -> Option<NatSettings> {
     check_addresses(values, report);
     check_forwards(values, report);
     one_to_one::check(values, report);
@@ -150,7 +149,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     own.extend(one_to_one.iter().map(|(pair, _)| pair.0));
     let exempt = exempt::read(values, &own, report);
     let idle = values.table("idle")?;
-    Some(Settings::Nat(NatSettings {
+    Some(NatSettings {
         outside: addresses(values)?
             .into_iter()
             .map(|(address, _)| address)
@@ -183,7 +182,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         carrier: carrier?,
         inside_link: inside_link?,
         outside_link: outside_link?,
-    }))
+    })
 }
 
 fn addresses(values: &Values) -> Option<Vec<(Ipv4Addr, core::ops::Range<usize>)>> {

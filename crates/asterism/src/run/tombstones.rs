@@ -9,8 +9,7 @@ use asterism_engine::transport::{ChannelSnapshot, MemberSnapshot};
 use asterism_placement::replicated::Standing;
 use asterism_placement::{MemberId, Time};
 
-use super::Service;
-use crate::run::event_log::Event;
+use super::event_log::Event;
 use crate::view::View;
 
 /// How often the tables are looked at.
@@ -74,38 +73,31 @@ fn waited_for(snapshot: &ChannelSnapshot) -> Vec<(MemberId, Duration)> {
         .collect()
 }
 
-impl Service<'_, '_> {
-    /// Says who keeps the tables filled with what ended, and when that is over.
-    pub(super) fn watch_tombstones(&mut self) {
-        let now = self.clock.now();
-        if self
-            .tombstones
-            .looked
-            .is_some_and(|looked| now < looked + LOOK)
-        {
-            return;
+impl TombstoneWatch {
+    /// Says who keeps the tables filled with what ended, and when that is over; looks once a second.
+    pub(super) fn query(
+        &mut self,
+        now: Time,
+        view: &View,
+        channel: &ChannelSnapshot,
+    ) -> Option<Event> {
+        if self.looked.is_some_and(|looked| now < looked + LOOK) {
+            return None;
         }
-        self.tombstones.looked = Some(now);
-        let Some(kept) = PinnedTombstones::most(&self.view) else {
-            return;
-        };
-        let reported = self.tombstones.reported;
-        if !kept.is_much(reported.is_some()) {
-            if reported.is_some() {
-                self.tombstones.reported = None;
-                self.log(&Event::info("tombstones-released").with("object", kept.object));
-            }
-            return;
+        self.looked = Some(now);
+        let kept = PinnedTombstones::most(view)?;
+        if !kept.is_much(self.reported.is_some()) {
+            self.reported.take()?;
+            return Some(Event::info("tombstones-released").with("object", kept.object));
         }
-        let members = waited_for(&self.channel.snapshot());
-        if members.is_empty() || reported.is_some_and(|reported| now < reported + TELL) {
-            return;
+        let members = waited_for(channel);
+        if members.is_empty() || self.reported.is_some_and(|reported| now < reported + TELL) {
+            return None;
         }
-        self.tombstones.reported = Some(now);
+        self.reported = Some(now);
         let name = |&(member, _): &(MemberId, Duration)| {
             let place = usize::from(member.0).wrapping_sub(1);
-            let names = &self.config.cluster.members;
-            names.get(place).map_or("?", String::as_str)
+            view.names.members.get(place).map_or("?", String::as_str)
         };
         let names: Vec<&str> = members.iter().map(name).collect();
         let longest = members.iter().map(|(_, silent)| silent.as_secs()).max();
@@ -117,7 +109,7 @@ impl Service<'_, '_> {
             .with("silent_s", longest.unwrap_or(0))
             .effect("what ended is kept until every member of the epoch knows of it, and so are its ports: once the table is full new entries are refused")
             .cure("bring the member back, or name it gone: `asterism epoch CONFIG --without NAME`, and `--fenced` once its process has ended");
-        self.log(&event);
+        Some(event)
     }
 }
 

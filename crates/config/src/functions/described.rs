@@ -1,0 +1,304 @@
+//! How a function is described: its fields, its state objects, and the choices for each object.
+
+use core::time::Duration;
+
+use crate::diagnostic::{Diagnostic, Report};
+use crate::kind::{Kind, Word};
+use crate::section::{Default, Field, Section, Values};
+
+/// A network function that a configuration can name, and whose settings are `S`.
+#[derive(Debug)]
+pub struct Description<S: 'static> {
+    /// The name, as in `[function.nat]`.
+    pub name: &'static str,
+    /// Its settings.
+    pub settings: &'static Section,
+    /// Its state objects, by the names that the function gives them.
+    pub objects: &'static [DescribedObject],
+    /// Objects that keep a promise together and so must be placed alike.
+    pub together: &'static [Together],
+    /// Builds the settings from what was read, and says what contradicts. `None` if anything is wrong.
+    pub build: fn(&Values, &mut Report) -> Option<S>,
+}
+
+impl<S> Clone for Description<S> {
+    fn clone(&self) -> Description<S> {
+        *self
+    }
+}
+
+impl<S> Copy for Description<S> {}
+
+/// A state object of a function.
+#[derive(Clone, Copy, Debug)]
+pub struct DescribedObject {
+    /// Its name.
+    pub name: &'static str,
+    /// What kind of object it is.
+    pub kind: ObjectKind,
+    /// What can be chosen for it.
+    pub section: &'static Section,
+}
+
+/// What kind of object it is, as far as placements care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// A map, a set or a two-way map.
+    Table,
+    /// Limited items, assigned to hosts in blocks.
+    Pool,
+    /// A counter, or one for each key.
+    Counter,
+    /// A token bucket.
+    TokenBucket,
+    /// What each instance makes of its other objects for itself.
+    Derived,
+}
+
+/// Objects that keep a promise together.
+#[derive(Clone, Copy, Debug)]
+pub struct Together {
+    /// Their names.
+    pub objects: &'static [&'static str],
+    /// What happens if they are placed apart, or each host keeps its own.
+    pub otherwise: &'static str,
+}
+
+/// The words for protocols with ports, where a setting chooses between them.
+pub(crate) const TCP: Word = Word {
+    word: "tcp",
+    meaning: "TCP.",
+};
+/// See [`TCP`].
+pub(crate) const UDP: Word = Word {
+    word: "udp",
+    meaning: "UDP.",
+};
+
+/// Where an object lives: a field of its section. `default` is TOML: [`LOCAL`] or [`REPLICATED`].
+#[must_use]
+pub const fn placement(default: &'static str) -> Field {
+    Field {
+        name: "placement",
+        kind: Kind::Choice {
+            allowed: &[
+                Word {
+                    word: "local",
+                    meaning: "Each instance has its own object, unseen by others. Costs a memory access.",
+                },
+                Word {
+                    word: "replicated",
+                    meaning: "Every instance has a replica; replicas converge. Costs a memory access; updates travel behind the packets.",
+                },
+                Word {
+                    word: "late",
+                    meaning: "For tests: as `local`, but each read is late by `delay`, so that packets park.",
+                },
+            ],
+            refused: &[
+                Word {
+                    word: "owned",
+                    meaning: "choose \"replicated\" when several hosts need the object, \"local\" when each host's own will do",
+                },
+                Word {
+                    word: "remote",
+                    meaning: "choose \"replicated\" when several hosts need the object; nothing is kept in a data store yet",
+                },
+                Word {
+                    word: "partitioned",
+                    meaning: "choose \"local\" when all packets of a flow reach one instance, else \"replicated\"",
+                },
+            ],
+        },
+        default: Default::Is(default),
+        meaning: "Where the object is kept.",
+    }
+}
+
+/// How late reads are with the placement `late`: a field of an object's section.
+#[must_use]
+pub const fn delay() -> Field {
+    Field {
+        name: "delay",
+        kind: Kind::Duration {
+            least: Duration::from_micros(1),
+            most: Duration::from_secs(1),
+        },
+        default: Default::Unset("needed with the placement `late`, and refused with others"),
+        meaning: "The delay of each read, with the placement `late`.",
+    }
+}
+
+/// What an absent entry means: a field of the section of a table or pool. `default` is TOML: [`DROP`] or [`WAIT`].
+#[must_use]
+pub const fn absent(default: &'static str) -> Field {
+    Field {
+        name: "absent",
+        kind: Kind::Absent {
+            most: Duration::from_secs(1),
+        },
+        default: Default::Is(default),
+        meaning: "What an absent entry means: `drop` takes it for absent; `wait` lets a packet wait this long for an entry that another host may have made.",
+    }
+}
+
+/// The most entries: a field of an object's section. `default` is TOML, such as `"65_536"`.
+#[must_use]
+pub const fn capacity(default: &'static str) -> Field {
+    Field {
+        name: "capacity",
+        kind: Kind::Count {
+            least: 64,
+            most: 1 << 22,
+        },
+        default: Default::Is(default),
+        meaning: "The most entries over the whole cluster, shared out to hosts before they insert. Every instance reserves memory for all.",
+    }
+}
+
+/// The same of a table of flows, which may have far more.
+#[must_use]
+pub const fn flow_capacity(default: &'static str) -> Field {
+    Field {
+        name: "capacity",
+        kind: Kind::Count {
+            least: 64,
+            most: FLOWS_MAX,
+        },
+        default: Default::Is(default),
+        meaning: "The most entries over the whole cluster, shared out to hosts before they insert. Every instance uses 150 to 250 bytes of memory for each existing entry, and reserves addresses for three times as many: some 10 GiB for the most.",
+    }
+}
+
+/// Entries of a table of flows at most. Three times as many, and three more for each instance, have numbers below 2³¹, which an
+/// index and the links between entries hold.
+pub const FLOWS_MAX: u64 = 1 << 24;
+
+pub(super) const fn allocation() -> Field {
+    Field {
+        name: "allocation",
+        kind: Kind::Choice {
+            allowed: &[Word {
+                word: "leased",
+                meaning: "Items are leased to hosts in blocks of 64, so that no two hosts give out the same item.",
+            }],
+            refused: &[Word {
+                word: "collide",
+                meaning: "choose \"leased\"",
+            }],
+        },
+        default: Default::Is("\"leased\""),
+        meaning: "How hosts share a limited resource.",
+    }
+}
+
+/// An object of a function, whose section lists the choices.
+#[must_use]
+pub const fn described(
+    name: &'static str,
+    kind: ObjectKind,
+    section: &'static Section,
+) -> DescribedObject {
+    DescribedObject {
+        name,
+        kind,
+        section,
+    }
+}
+
+/// A time in whole seconds, a week at most; who takes it calls [`check_whole_seconds`].
+#[must_use]
+pub const fn seconds(
+    name: &'static str,
+    least: u64,
+    default: &'static str,
+    meaning: &'static str,
+) -> Field {
+    Field {
+        name,
+        kind: Kind::Duration {
+            least: Duration::from_secs(least),
+            most: Duration::from_secs(7 * 24 * 3600),
+        },
+        default: Default::Is(default),
+        meaning,
+    }
+}
+
+/// A whole number.
+#[must_use]
+pub const fn count(
+    name: &'static str,
+    (least, most): (u64, u64),
+    default: Default,
+    meaning: &'static str,
+) -> Field {
+    Field {
+        name,
+        kind: Kind::Count { least, most },
+        default,
+        meaning,
+    }
+}
+
+/// Refuses a time with parts of a second, where times are ticks.
+pub fn check_whole_seconds(values: &Values, field: &str, report: &mut Report) {
+    if values
+        .duration(field)
+        .is_some_and(|time| time.subsec_nanos() != 0)
+    {
+        let title = format!("`{field}` is not in whole seconds");
+        report.add(
+            Diagnostic::error(title, values.span_of(field))
+                .help("write whole seconds, such as \"60s\""),
+        );
+    }
+}
+
+/// The placement `local`.
+pub const LOCAL: &str = "\"local\"";
+/// The placement `replicated`.
+pub const REPLICATED: &str = "\"replicated\"";
+/// An absent entry is absent.
+pub const DROP: &str = "\"drop\"";
+/// An absent entry is waited for, 20 ms at most.
+pub const WAIT: &str = "\"wait 20ms\"";
+
+/// What can be chosen for one object of a function.
+macro_rules! object {
+    ($name:ident, $path:expr, $meaning:literal, [$($field:expr),*]) => {
+        static $name: $crate::section::Section = $crate::section::Section {
+            path: $path,
+            meaning: $meaning,
+            fields: &[$($field),*],
+        };
+    };
+}
+pub(super) use object;
+
+/// What can be chosen for the objects of a router between two links, which functions that have one list beside their own.
+macro_rules! router_objects {
+    ($function:literal) => {
+        router_objects!(
+            @ FRAGMENTS, $function, "fragments",
+            "Fragmented datagrams in transit: later fragments carry no ports.",
+            [placement(REPLICATED), delay(), absent(WAIT), capacity("65_536")]
+        );
+        router_objects!(
+            @ NEIGHBOURS, $function, "neighbours",
+            "Ethernet addresses learnt by ARP.",
+            [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")]
+        );
+        router_objects!(
+            @ ERRORS, $function, "errors",
+            "ICMP errors sent in this second; best `local`, because no other instance needs the count.",
+            [placement(LOCAL), delay(), absent(DROP)]
+        );
+    };
+    (@ $name:ident, $function:literal, $object:literal, $meaning:literal, $fields:tt) => {
+        $crate::functions::described::object!(
+            $name, concat!("function.", $function, ".state.", $object), $meaning, $fields
+        );
+    };
+}
+pub(super) use router_objects;

@@ -1,0 +1,67 @@
+//! What every function's settings are to the rest of the program.
+
+use core::fmt::Debug;
+use std::path::Path;
+
+use asterism_function::NetworkFunction;
+
+use crate::diagnostic::Report;
+use crate::direction::{Direction, FirstSpeaker};
+use crate::objects::{ObjectChoice, Sharing};
+use crate::section::Values;
+
+/// Reads a file that a configuration names: its name for people, and its text; or why it cannot be read.
+pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), String> + 'a;
+
+/// What is made of a function's settings.
+pub trait FunctionSettings: Clone + Debug + PartialEq {
+    /// The function that they are for.
+    type Function: NetworkFunction + Send + Sync;
+
+    /// Fields that a running host can take up, as they are called in the function's table: what [`FunctionSettings::change_to`] may
+    /// tell.
+    const CHANGEABLE: &'static [&'static str] = &[];
+
+    /// Makes the function.
+    ///
+    /// # Errors
+    /// What the function itself finds wrong, which `check` should have found; nothing was made.
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Self::Function, String>;
+
+    /// What it does, in words.
+    fn words(&self) -> String;
+
+    /// Where packets of a capture come in.
+    fn direction(&self) -> Box<dyn Direction<Self::Function>> {
+        Box::new(FirstSpeaker::default())
+    }
+
+    /// Whether [`FunctionSettings::direction`] knows the sides by more than who spoke first.
+    fn tells_sides(&self) -> bool {
+        false
+    }
+
+    /// Why packets must not go past it in a chain, if they must not: in a few words.
+    fn why_not_passed_by(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Defaults that serve captures may be others between real interfaces. `is_written` tells whether a table of the
+    /// function's has a field in the file.
+    fn on_real_links(&mut self, _is_written: &dyn Fn(&str, &str) -> bool) {}
+
+    /// Takes up how many instances share the state.
+    fn shared_by(&mut self, _: Sharing) {}
+
+    /// Reads the files that the settings name. Mistakes go to the report.
+    fn read_files(&mut self, _: &ReadFile<'_>, _: &mut Report) {}
+
+    /// What of them a running host can take up as it is `wanted`, if they differ: fields. `None`: they differ in what it cannot.
+    /// The function that is made of `wanted` must have made the state that the one of `self` has.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        (self == wanted).then(Vec::new)
+    }
+
+    /// Refuses settings that do not go with where the objects live, or with how many share them.
+    fn check(&self, _: &[ObjectChoice], _: Sharing, _: &Values, _: &mut Report) {}
+}
