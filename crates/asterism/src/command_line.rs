@@ -5,17 +5,16 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use asterism_config::functions::Functions;
+use asterism_host::control::Ask;
+use asterism_host::run as host;
 use asterism_output::{EXIT_CODES, End, Format, Output};
+use asterism_rehearsal::{demo, replay, scenario};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::control::client::Which;
-use crate::control::{
-    Ask, audit, backends, blocked, commands, digests, flows, manual, rules, traffic,
-};
-use crate::{
-    check, decrypt, demo, epochs, keygen, keys, lab, replay, run as host, scaffold, scenario,
-};
+use crate::commands::client::Which;
+use crate::commands::{audit, backends, blocked, digests, flows, manual, rules, traffic};
+use crate::{check, commands, decrypt, epoch, keygen, keys, lab, scaffold};
 
 /// The program's name.
 const NAME: &str = "asterism";
@@ -145,7 +144,7 @@ pub enum Command {
     /// A running host checks its file five times a second. --hand gives the epoch to the hosts on this machine immediately: each
     /// host checks the epoch, writes it into its own file before it is in force, and reports the epoch in force. Handing an epoch
     /// again is always safe. For hosts elsewhere: `ssh HOST asterism epoch CONFIG --hand --file - < epoch.toml`.
-    Epoch(epochs::command::Arguments),
+    Epoch(epoch::Arguments),
     /// Print completions for a shell, to be saved where the shell looks for them
     Completions {
         /// The shell
@@ -213,7 +212,7 @@ pub(crate) fn run_with(
         } => scaffold::run(&name, &into, asterism.as_deref(), &mut output),
         Command::Keygen { file, id } => keygen::run(&file, id, &mut output),
         Command::Key(arguments) => keys::run(&arguments, &mut output),
-        Command::Epoch(arguments) => epochs::command::run(&arguments, &mut output),
+        Command::Epoch(arguments) => epoch::run(&arguments, &mut output),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut definition(name), name, &mut script);

@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use asterism_config::functions::Functions;
 use asterism_config::{files, key_file};
 use asterism_engine::hash_seed;
+use asterism_host::control::Ask;
+use asterism_host::run::keys::listed;
+use asterism_host::view::StatusDocument;
 use asterism_output::End;
 use asterism_output::{Output, Schema};
 use asterism_secure_channel::{ClusterKey, KEYS_MAX, KeyRing};
 use clap::Args;
 use serde::Serialize;
 
-use crate::control::Ask;
-use crate::control::client::{Which, ask};
-use crate::control::commands::WITHIN;
-use crate::run::keys::listed;
-use crate::view::StatusDocument;
+use crate::commands::WITHIN;
+use crate::commands::client::{Which, ask};
 
 /// The arguments of `asterism key`.
 #[derive(Args, Clone, Debug)]

@@ -5,26 +5,15 @@
 
 pub mod check;
 pub mod command_line;
-mod connections;
-pub mod control;
+pub mod commands;
 pub mod decrypt;
-pub mod demo;
-pub mod epochs;
-pub mod eve;
-pub mod fleet;
+pub mod epoch;
 pub mod keygen;
 pub mod keys;
 pub mod lab;
-pub mod lines;
-pub mod metrics;
 pub mod outside;
 pub mod program;
-pub mod replay;
-pub mod run;
 pub mod scaffold;
-pub mod scenario;
-mod stations;
-pub mod view;
 
 pub use asterism_config as config;
 pub use program::Program;

@@ -10,13 +10,13 @@ use asterism_config::fields;
 use asterism_config::functions::{Described, Functions, Jobs, OutsideFunction};
 use asterism_config::section::Default;
 use asterism_function::{NetworkFunction, State};
+use asterism_host::run::RunJob;
+use asterism_host::run::reload::CopiesJob;
 use asterism_output::End;
+use asterism_rehearsal::replay::ReplayJob;
+use asterism_rehearsal::scenario::ScenarioJob;
 
 use crate::command_line;
-use crate::replay::ReplayJob;
-use crate::run::RunJob;
-use crate::run::reload::CopiesJob;
-use crate::scenario::ScenarioJob;
 
 /// A program around network functions. See the module.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Mistakes in a configuration file, with their places and suggestions; shown as text or as data.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
@@ -97,7 +98,7 @@ pub struct Report {
     /// What is wrong with files that this one names.
     pub others: Vec<Report>,
     /// The tables that it may have: a field that stands in the wrong one is reported with the right one.
-    pub sections: Vec<&'static Section>,
+    pub sections: Arc<[&'static Section]>,
     /// What was found beyond [`HELD_MAX`].
     pub hidden: usize,
 }
@@ -144,7 +145,7 @@ impl Report {
         sections
             .filter(|section| !section.path.contains(".state."))
             .filter(|section| section.fields.iter().any(|one| one.name == field))
-            .min_by_key(|section| core::cmp::Reverse(alike(&section)))
+            .min_by_key(|section| core::cmp::Reverse(alike(section)))
             .copied()
     }
     /// An empty report on a file.
@@ -155,7 +156,7 @@ impl Report {
             text: text.to_owned(),
             diagnostics: Vec::new(),
             others: Vec::new(),
-            sections: Vec::new(),
+            sections: Arc::default(),
             hidden: 0,
         }
     }

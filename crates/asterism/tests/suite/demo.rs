@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use asterism::command_line;
-use asterism::demo::{DemoReport, Plan, run_unseen};
 use asterism_output::End;
+use asterism_rehearsal::demo::{DemoReport, Plan, run_unseen};
 
 fn plan() -> Plan {
     Plan {

@@ -505,7 +505,7 @@ mod tests {
         };
         let folder = Path::new(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../../crates/asterism/data"
+            "/../../crates/rehearsal/data"
         ));
         for (name, packets) in [("trex-http_get_0.pcap", 15), ("nmap-sT-top200.pcap", 150)] {
             for row in Row::ALL {
@@ -526,7 +526,7 @@ mod tests {
         };
         let path = Path::new(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../../crates/asterism/data"
+            "/../../crates/rehearsal/data"
         ));
         let path = path.join("trex-http_get_0.pcap");
         for row in Row::ALL {

@@ -182,7 +182,7 @@ fn mutants(path: &str) -> String {
 
 fn steps() -> String {
     let mut out = String::from("| step | effect or expectation |\n|---|---|\n");
-    for (form, meaning) in asterism::scenario::STEPS {
+    for (form, meaning) in asterism_rehearsal::scenario::STEPS {
         let form = form.replace('|', "\\|");
         writeln!(out, "| `{form}` | {meaning} |").unwrap();
     }
@@ -357,37 +357,37 @@ fn bounds() -> String {
         ("bytes that sealing adds", OVERHEAD_BYTES.to_string(), ""),
         (
             "lines of alerts that wait to be written",
-            asterism::lines::QUEUE_LINES_MAX.to_string(),
+            asterism_host::lines::QUEUE_LINES_MAX.to_string(),
             "lost: `lines_lost` of `status`",
         ),
         (
             "seconds in which a stopping host writes and exports its last records",
-            asterism::run::service::TELL_LAST.as_secs().to_string(),
+            asterism_host::run::service::TELL_LAST.as_secs().to_string(),
             "the rest is lost, and reported: `port-log-lost`, `alerts-not-written`, `flows-not-exported`",
         ),
         (
             "requests for stations of a balancer's backends in transit to an instance",
-            asterism::run::service::STATIONS_AT_ONCE.to_string(),
+            asterism_host::run::service::STATIONS_AT_ONCE.to_string(),
             "further requests wait for these, and 10 ms",
         ),
         (
             "scenario files of one call",
-            asterism::scenario::FILES_MAX.to_string(),
+            asterism_rehearsal::scenario::FILES_MAX.to_string(),
             "none is run",
         ),
         (
             "steps of a scenario",
-            asterism::scenario::STEPS_MAX.to_string(),
+            asterism_rehearsal::scenario::STEPS_MAX.to_string(),
             "the scenario is refused",
         ),
         (
             "packets that a scenario sends",
-            asterism::scenario::PACKETS_MAX.to_string(),
+            asterism_rehearsal::scenario::PACKETS_MAX.to_string(),
             "the scenario is refused",
         ),
         (
             "packets that left a scenario and were not expected yet",
-            asterism::scenario::UNEXPECTED_MAX.to_string(),
+            asterism_rehearsal::scenario::UNEXPECTED_MAX.to_string(),
             "the scenario fails",
         ),
     ];

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use asterism::run::statistics::COUNTS;
+use asterism_host::run::statistics::COUNTS;
 use asterism_tidy::{Source, must_be_empty, read, sources};
 
 const PAGE: &str = "docs/src/operating.md";
@@ -53,7 +53,7 @@ fn quoted<'a>(text: &'a str, mark: &str) -> Vec<Result<&'a str, &'a str>> {
 fn every_event_of_the_log_is_on_the_page() {
     let mut said = BTreeSet::new();
     let mut faults = Vec::new();
-    for file in code("crates/asterism/src/") {
+    for file in code("crates/host/src/") {
         for mark in ["Event::info(", "Event::warning(", "Event::error("] {
             for kind in quoted(&file.text, mark) {
                 match kind {
@@ -90,7 +90,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 /// The names of all metrics; what a counter or a function names itself stands as `NAME`.
 fn metrics() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for file in code("crates/asterism/src/metrics/") {
+    for file in code("crates/host/src/metrics/") {
         for (place, mark) in file.text.match_indices("\"asterism_") {
             let name = file.text[place + 1..].split('"').next().unwrap_or("");
             let rest = &name[mark.len() - 1..];

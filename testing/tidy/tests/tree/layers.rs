@@ -61,6 +61,39 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("output", &["config"]),
     // Rosters and epochs may be its business; packets and what handles them are not.
     ("orchestrator", &["placement"]),
+    // Of the orchestrator only the form in which it hands over an epoch.
+    (
+        "host",
+        &[
+            "packet",
+            "state",
+            "placement",
+            "io",
+            "secure-channel",
+            "function",
+            "engine",
+            "functions",
+            "config",
+            "output",
+            "orchestrator",
+        ],
+    ),
+    (
+        "rehearsal",
+        &[
+            "packet",
+            "state",
+            "placement",
+            "io",
+            "secure-channel",
+            "function",
+            "engine",
+            "functions",
+            "config",
+            "output",
+            "host",
+        ],
+    ),
     // Of the engine only the link's conditions, of placement only `Time`, of the orchestrator only the steering of its routers:
     // the laboratory tests the product from outside.
     (
@@ -80,6 +113,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "functions",
             "config",
             "output",
+            "host",
+            "rehearsal",
             "orchestrator",
             "lab",
         ],

@@ -36,7 +36,7 @@ pub(crate) const OWN: [&str; 4] = [
 
 /// The tree's captures, and what there is of the large ones.
 pub(crate) fn captures(test: &str) -> Vec<PathBuf> {
-    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../asterism/data/");
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../rehearsal/data/");
     let mut captures: Vec<PathBuf> = OWN.iter().map(|name| Path::new(own).join(name)).collect();
     if let Some(traces) = traces(test) {
         for name in [

@@ -1,0 +1,647 @@
+//! Epochs by a file: the cluster's members, and the incarnation of each.
+//!
+//! A host never guesses the members: it reads them from a file that is the same on all hosts and that the operator changes
+//! (`asterism epoch`). An incarnation is a number that a member gets for one start of its process. Each host keeps its last
+//! incarnation in a file of its own, so that no incarnation is used twice.
+//!
+//! `command.rs` is the command, `hand.rs` hands an epoch to running hosts, `start_decision.rs` chooses a starting host's
+//! incarnation, `succession.rs` checks which epoch may follow which when a host gets one over the control socket.
+
+mod start_decision;
+mod succession;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use asterism_config::Cluster;
+use asterism_config::text;
+use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
+use asterism_placement::replicated::Roster;
+use asterism_placement::{Epoch, Incarnation};
+use asterism_state::{BlockAssignment, PARTITIONS, PlaceAssignment};
+use serde::{Deserialize, Serialize};
+
+pub use start_decision::StartDecision;
+pub use succession::Step;
+
+/// The file's first line.
+const HEADING: &str = "# The cluster's members and their incarnations. Written by `asterism epoch`; the same on all hosts.\n";
+
+/// An epoch in the form of its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EpochFile {
+    /// Its number. Greater numbers are later.
+    pub epoch: u32,
+    /// Whether all members restart with only their saved state.
+    #[serde(default)]
+    pub founding: bool,
+    /// The members that take part, and their incarnations.
+    pub members: BTreeMap<String, u64>,
+    /// The members that took part before, with their last incarnations.
+    #[serde(default)]
+    pub left: BTreeMap<String, u64>,
+    /// The incarnations of those members whose processes are known to have ended.
+    #[serde(default)]
+    pub fenced: BTreeMap<String, u64>,
+    /// The holders of the ports of members that left at any time.
+    #[serde(default)]
+    pub ports: BTreeMap<String, HeldPorts>,
+}
+
+/// The holders of the ports that belong to a member by its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldPorts {
+    /// The epoch of the last change of holders.
+    pub since: u32,
+    /// The holder of each partition.
+    #[serde(alias = "lots")]
+    pub partitions: Vec<String>,
+    /// Earlier holders of any partition.
+    #[serde(default)]
+    pub past: Vec<String>,
+}
+
+impl EpochFile {
+    /// Reads an epoch.
+    ///
+    /// # Errors
+    /// The mistake, and the cure.
+    pub fn read(path: &Path, cluster: &Cluster) -> Result<EpochFile, String> {
+        let name = path.display();
+        let file = std::fs::File::open(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!(
+                "there is no epoch file {name}: write the first epoch with `asterism epoch CONFIG --first`, or copy the cluster's file"
+            ),
+            _ => format!("cannot read the epoch file {name}: {error}"),
+        })?;
+        EpochFile::read_from(file, &name.to_string(), cluster)
+    }
+
+    /// Reads an epoch from a stream, which messages call `name`. Reads no more bytes than an epoch may have.
+    ///
+    /// # Errors
+    /// The mistake, and the cure.
+    pub fn read_from(
+        source: impl Read,
+        name: &str,
+        cluster: &Cluster,
+    ) -> Result<EpochFile, String> {
+        let mut bytes = Vec::new();
+        source
+            .take(EPOCH_BYTES_MAX as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| format!("cannot read the epoch file {name}: {error}"))?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+            format!("{name}:{line}: an epoch is text in UTF-8, and this file is not")
+        })?;
+        EpochFile::parse(&text, name, cluster).map_err(|(_, why)| why)
+    }
+
+    /// Reads an epoch's text, which messages call `name`.
+    ///
+    /// # Errors
+    /// The mistake, as a word and a sentence.
+    pub fn parse(
+        text: &str,
+        name: &str,
+        cluster: &Cluster,
+    ) -> Result<EpochFile, (Refusal, String)> {
+        let malformed = |why: String| (Refusal::Malformed, why);
+        if text.len() > EPOCH_BYTES_MAX {
+            return Err(malformed(format!(
+                "{name} is too long: an epoch has at most {EPOCH_BYTES_MAX} bytes"
+            )));
+        }
+        let text = text::without_mark(text);
+        let file: EpochFile = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| {
+                text.get(..span.start)
+                    .map_or(1, |before| before.matches('\n').count() + 1)
+            });
+            malformed(format!(
+                "{name}:{line}: {}; write epochs with `asterism epoch`, which keeps the required entries",
+                error.message()
+            ))
+        })?;
+        if let Some(unknown) = file.names().find(|name| cluster.member(name).is_none()) {
+            let why = format!(
+                "{name}: {unknown} is not a member: [cluster] members lists {}",
+                cluster.members.join(", ")
+            );
+            return Err((Refusal::OtherCluster, why));
+        }
+        let checked = file.check();
+        checked.map_err(|error| malformed(format!("{name}: {error}")))?;
+        Ok(file)
+    }
+
+    /// The names of participants and of present and past holders of ports. A member that left may be gone from the configuration.
+    fn names(&self) -> impl Iterator<Item = &String> {
+        let ports = self.ports.iter();
+        let holders = ports.flat_map(|(name, held)| {
+            let others = held.past.iter().chain(&held.partitions);
+            others.chain([name])
+        });
+        self.members.keys().chain(holders)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.epoch == 0 {
+            return Err("epochs are numbered from 1".to_owned());
+        }
+        if self.members.is_empty() {
+            return Err("an epoch has at least one member".to_owned());
+        }
+        for (name, incarnation) in &self.members {
+            if *incarnation == 0 || self.left.get(name).is_some_and(|left| left >= incarnation) {
+                return Err(format!(
+                    "incarnation {incarnation} of {name} was used before: incarnations are numbered from 1, and each is used once"
+                ));
+            }
+        }
+        for (name, incarnation) in &self.fenced {
+            if self.left.get(name) != Some(incarnation) {
+                return Err(format!(
+                    "incarnation {incarnation} of {name} cannot be fenced: it is not the last incarnation of a member that left"
+                ));
+            }
+        }
+        for (name, held) in &self.ports {
+            if held.partitions.len() != PARTITIONS || held.since == 0 || held.since > self.epoch {
+                return Err(format!(
+                    "the ports of {name} need {PARTITIONS} partitions, whose last change is in an epoch up to this one"
+                ));
+            }
+            if let Some(gone) = held
+                .partitions
+                .iter()
+                .find(|holder| !self.members.contains_key(*holder))
+            {
+                return Err(format!(
+                    "{gone} takes no part, so it cannot hold ports of {name}: write epochs with `asterism epoch`, which assigns ports"
+                ));
+            }
+            if !held.past.is_sorted() {
+                return Err(format!(
+                    "the past holders of ports of {name} are not in order"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The holders of the blocks of pools.
+    #[must_use]
+    pub fn assignment(&self, cluster: &Cluster) -> BlockAssignment {
+        let member = |name: &String| cluster.member(name).map_or(0, |member| member.0);
+        let mut assignment = BlockAssignment::default();
+        for (name, held) in &self.ports {
+            let mut partitions = [0; PARTITIONS];
+            for (partition, holder) in partitions.iter_mut().zip(&held.partitions) {
+                *partition = member(holder);
+            }
+            let mut past: Vec<u16> = held.past.iter().map(member).collect();
+            past.sort_unstable();
+            let dealt = PlaceAssignment {
+                since: held.since,
+                partitions,
+                past,
+            };
+            assignment.dealt.insert(member(name), dealt);
+        }
+        for (name, &incarnation) in &self.fenced {
+            assignment.fence(member(name), incarnation);
+        }
+        assignment
+    }
+
+    /// Assigns ports according to `change`.
+    fn deal(&mut self, cluster: &Cluster, change: impl FnOnce(&mut BlockAssignment)) {
+        let mut assignment = self.assignment(cluster);
+        change(&mut assignment);
+        let name = |member: &u16| {
+            let place = usize::from(*member).wrapping_sub(1);
+            cluster.members.get(place).cloned().unwrap_or_default()
+        };
+        let sorted = |members: &[u16]| {
+            let mut names: Vec<String> = members.iter().map(name).collect();
+            names.sort_unstable();
+            names
+        };
+        let ports = assignment.dealt.iter().map(|(home, dealt)| {
+            let held = HeldPorts {
+                since: dealt.since,
+                partitions: dealt.partitions.iter().map(name).collect(),
+                past: sorted(&dealt.past),
+            };
+            (name(home), held)
+        });
+        self.ports = ports.collect();
+    }
+
+    /// The epoch after this one, in which the processes of these members, which have left, are known to have ended.
+    ///
+    /// # Errors
+    /// A name of a member that takes part, or an unknown name.
+    pub fn next_fenced(&self, cluster: &Cluster, names: &[String]) -> Result<EpochFile, String> {
+        let mut next = EpochFile {
+            epoch: self.number_after()?,
+            founding: false,
+            ..self.clone()
+        };
+        next.fence(names)?;
+        // Left by an earlier version.
+        next.deal_to_members(cluster, names, &[]);
+        Ok(next)
+    }
+
+    /// Notes that the processes of these members, which have left, are known to have ended.
+    ///
+    /// # Errors
+    /// A name of a member that takes part, or an unknown name.
+    pub fn fence(&mut self, names: &[String]) -> Result<(), String> {
+        for name in names {
+            let Some(&incarnation) = self.left.get(name) else {
+                return Err(format!(
+                    "{name} has not left: leave it out with --without {name}"
+                ));
+            };
+            self.fenced.insert(name.clone(), incarnation);
+        }
+        Ok(())
+    }
+
+    /// Whether all its members start with only their saved state.
+    #[must_use]
+    pub fn is_founding(&self) -> bool {
+        self.founding || self.epoch == 1
+    }
+
+    /// The epoch that hosts put in force.
+    #[must_use]
+    pub fn roster(&self, cluster: &Cluster) -> Roster {
+        let members = self.members.iter().filter_map(|(name, incarnation)| {
+            let member = cluster.member(name)?;
+            Some((member, Some(Incarnation(*incarnation))))
+        });
+        Roster {
+            epoch: Epoch(self.epoch),
+            members: members.collect(),
+            assignment: self.assignment(cluster).to_bytes(),
+        }
+    }
+
+    /// The first epoch: all members, in their first incarnations.
+    #[must_use]
+    pub fn first(cluster: &Cluster) -> EpochFile {
+        EpochFile {
+            epoch: 1,
+            members: cluster
+                .members
+                .iter()
+                .map(|name| (name.clone(), 1))
+                .collect(),
+            ..EpochFile::default()
+        }
+    }
+
+    /// The epoch after this one: without `without`, with new incarnations of `again`, or with new incarnations of all and no state.
+    ///
+    /// # Errors
+    /// An unknown name, or a name that is not a member.
+    pub fn next(
+        &self,
+        cluster: &Cluster,
+        without: &[String],
+        again: &[String],
+        founding: bool,
+    ) -> Result<EpochFile, String> {
+        let mut next = EpochFile {
+            epoch: self.number_after()?,
+            founding,
+            ..self.clone()
+        };
+        for name in without {
+            match next.members.remove(name) {
+                Some(incarnation) => _ = next.left.insert(name.clone(), incarnation),
+                None => return Err(format!("{name} takes no part in epoch {}", self.epoch)),
+            }
+        }
+        next.fenced.retain(|name, _| !again.contains(name));
+        for name in again {
+            if cluster.member(name).is_none() {
+                return Err(format!(
+                    "{name} is not a member: [cluster] members lists {}",
+                    cluster.members.join(", ")
+                ));
+            }
+            let left = next.left.remove(name).unwrap_or(0);
+            let incarnation = next.members.entry(name.clone()).or_insert(0);
+            *incarnation = left.max(*incarnation).saturating_add(1);
+        }
+        if founding {
+            for (name, incarnation) in &mut next.members {
+                *incarnation = incarnation.saturating_add(u64::from(!again.contains(name)));
+            }
+        } else if next.members.keys().all(|name| again.contains(name)) {
+            return Err(
+                "no member with the state would be left: keep at least one member running, or restart all with --founding"
+                    .to_owned(),
+            );
+        }
+        next.deal_to_members(cluster, without, again);
+        Ok(next)
+    }
+
+    fn number_after(&self) -> Result<u32, String> {
+        let next = self.epoch.checked_add(1);
+        next.ok_or_else(|| {
+            format!(
+                "there is no epoch after {}: stop all hosts, and begin with a new file",
+                self.epoch
+            )
+        })
+    }
+
+    /// Assigns the blocks of members that left to the participants, and returns to members that came back the blocks of their place.
+    fn deal_to_members(&mut self, cluster: &Cluster, without: &[String], again: &[String]) {
+        if self.is_founding() {
+            // All processes have ended, so every member holds the blocks of its place.
+            self.ports.clear();
+            self.fenced.clear();
+            return;
+        }
+        let ids = |names: &mut dyn Iterator<Item = &String>| -> Vec<u16> {
+            let members = names.filter_map(|name| cluster.member(name));
+            members.map(|member| member.0).collect()
+        };
+        let living = ids(&mut self.members.keys());
+        let epoch = self.epoch;
+        let gone = ids(&mut without.iter().filter(|name| !again.contains(name)));
+        let back = ids(&mut again.iter());
+        self.deal(cluster, |assignment| {
+            for &member in &gone {
+                assignment.leave(member, &living, epoch);
+            }
+            for &member in &back {
+                assignment.come_back(member, epoch);
+            }
+        });
+    }
+
+    /// Replaces the file atomically: a reader finds the old epoch or the new one, complete.
+    ///
+    /// # Errors
+    /// The reason; the file is unchanged.
+    pub fn write(&self, path: &Path) -> Result<(), String> {
+        start_decision::write_synced(path, ".new", &self.text())?;
+        start_decision::show_renamed(path);
+        Ok(())
+    }
+
+    /// As [`EpochFile::write`], by this member's host: safe beside other hosts with the same file, and beside the command.
+    ///
+    /// # Errors
+    /// As for `write`.
+    pub fn write_as(&self, path: &Path, member: &str) -> Result<(), String> {
+        start_decision::write_synced(path, &format!(".{member}.new"), &self.text())
+    }
+
+    /// The text of the file.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!("{HEADING}epoch = {}\n", self.epoch);
+        if self.founding {
+            text.push_str("founding = true\n");
+        }
+        let sections = [
+            ("members", &self.members),
+            ("left", &self.left),
+            ("fenced", &self.fenced),
+        ];
+        for (section, incarnations) in sections {
+            if !incarnations.is_empty() {
+                text.push_str(&format!("\n[{section}]\n"));
+            }
+            for (name, incarnation) in incarnations {
+                text.push_str(&format!("{name} = {incarnation}\n"));
+            }
+        }
+        for (name, held) in &self.ports {
+            let list = |names: &[String]| {
+                let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+                quoted.join(", ")
+            };
+            text.push_str(&format!(
+                "\n[ports.{name}]\nsince = {}\npartitions = [{}]\npast = [{}]\n",
+                held.since,
+                list(&held.partitions),
+                list(&held.past)
+            ));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_config::Config;
+
+    fn cluster() -> Cluster {
+        let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.pass-through]";
+        let (config, report) = Config::read("test.toml", text);
+        config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .cluster
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn incarnations_are_counted_and_none_twice() {
+        let cluster = cluster();
+        let first = EpochFile::first(&cluster);
+        let second = first.next(&cluster, &names(&["b"]), &[], false).unwrap();
+        assert_eq!(second.epoch, 2);
+        assert_eq!((second.members.get("b"), second.left["b"]), (None, 1));
+        let third = second
+            .next(&cluster, &[], &names(&["b", "c"]), false)
+            .unwrap();
+        assert_eq!(
+            (third.members["a"], third.members["b"], third.members["c"]),
+            (1, 2, 2)
+        );
+        assert!(third.left.is_empty());
+        let again = third.next(&cluster, &[], &[], true).unwrap();
+        assert_eq!((again.members["a"], again.members["b"]), (2, 3));
+        assert!(again.is_founding() && !third.is_founding());
+        assert!(third.next(&cluster, &names(&["d"]), &[], false).is_err());
+        assert!(third.next(&cluster, &[], &names(&["d"]), false).is_err());
+        let nobody = third.next(&cluster, &[], &names(&["a", "b", "c"]), false);
+        assert!(nobody.unwrap_err().contains("--founding"));
+    }
+
+    #[test]
+    fn ports_of_who_left_fall_to_who_goes_on_and_come_back() {
+        let cluster = cluster();
+        let first = EpochFile::first(&cluster);
+        let mut second = first.next(&cluster, &names(&["b"]), &[], false).unwrap();
+        let partitions: Vec<String> = ["a", "c"]
+            .repeat(PARTITIONS / 2)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(second.ports["b"].partitions, partitions);
+        assert!(second.fenced.is_empty() && second.assignment(&cluster).fenced.is_empty());
+        assert!(second.fence(&names(&["a"])).is_err(), "it takes part");
+        let later = second.next_fenced(&cluster, &names(&["b"])).unwrap();
+        assert_eq!((later.epoch, later.fenced["b"]), (3, 1));
+        assert_eq!(later.ports, second.ports, "nothing changed hands");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        later.write(&path).unwrap();
+        assert_eq!(EpochFile::read(&path, &cluster), Ok(later.clone()));
+        let roster = later.roster(&cluster);
+        assert_eq!(
+            BlockAssignment::from_bytes(&roster.assignment),
+            Some(later.assignment(&cluster))
+        );
+        let back = later
+            .next(&cluster, &names(&["c"]), &names(&["b"]), false)
+            .unwrap();
+        assert!(back.fenced.is_empty());
+        let held = &back.ports["b"];
+        assert!(
+            held.partitions.iter().all(|holder| holder == "b"),
+            "{held:?}"
+        );
+        assert_eq!((held.since, &held.past), (4, &names(&["a", "b", "c"])));
+        assert!(
+            back.ports["c"]
+                .partitions
+                .iter()
+                .all(|holder| holder != "c")
+        );
+        let again = back.next(&cluster, &[], &[], true).unwrap();
+        assert!(again.ports.is_empty() && again.fenced.is_empty());
+    }
+
+    #[test]
+    fn ports_that_nobody_could_hold_are_refused() {
+        let cluster = cluster();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        let partitions = |holder: &str| vec![format!("\"{holder}\""); PARTITIONS].join(", ");
+        let file =
+            |section: &str| format!("epoch = 3\n[members]\na = 1\nb = 1\n[left]\nc = 1\n{section}");
+        let ports = |since: u32, partitions: &str, past: &str| {
+            file(&format!(
+                "[ports.c]\nsince = {since}\npartitions = [{partitions}]\npast = [{past}]\n"
+            ))
+        };
+        for (text, said) in [
+            (file("[fenced]\na = 1\n"), "cannot be fenced"),
+            (file("[fenced]\nc = 2\n"), "cannot be fenced"),
+            (ports(2, &partitions("d"), ""), "d is not a member"),
+            (ports(2, &partitions("c"), ""), "c takes no part"),
+            (ports(2, "\"a\"", ""), "12 partitions"),
+            (ports(4, &partitions("a"), ""), "up to this one"),
+            (ports(2, &partitions("a"), "\"c\", \"b\""), "not in order"),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let error = EpochFile::read(&path, &cluster).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        std::fs::write(&path, ports(2, &partitions("a"), "\"b\", \"c\"")).unwrap();
+        EpochFile::read(&path, &cluster).unwrap();
+    }
+
+    #[test]
+    fn the_longest_epoch_that_there_can_be_fits() {
+        let names: Vec<String> = (0..64).map(|place| format!("{place:0>63}")).collect();
+        let text = format!("[cluster]\nmembers = {names:?}\n[function.pass-through]");
+        let (config, report) = Config::read("test.toml", &text);
+        let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+        let held = HeldPorts {
+            since: u32::MAX,
+            partitions: names[..PARTITIONS].to_vec(),
+            past: names.clone(),
+        };
+        let last: BTreeMap<String, u64> = names
+            .iter()
+            .map(|name| (name.clone(), i64::MAX as u64))
+            .collect();
+        let mut longest = EpochFile {
+            epoch: u32::MAX,
+            founding: true,
+            members: last.clone(),
+            left: last.clone(),
+            fenced: last,
+            ports: names
+                .iter()
+                .map(|name| (name.clone(), held.clone()))
+                .collect(),
+        };
+        let text = longest.text();
+        assert!(text.len() < EPOCH_BYTES_MAX * 3 / 4, "{}", text.len());
+        longest.left.clear();
+        longest.fenced.clear();
+        let read = EpochFile::parse(&longest.text(), "longest", &config.cluster);
+        assert_eq!(read, Ok(longest.clone()));
+        assert!(longest.next(&config.cluster, &[], &[], true).is_err());
+        let text = "#".repeat(EPOCH_BYTES_MAX + 1);
+        let (reason, why) = EpochFile::parse(&text, "longer", &config.cluster).unwrap_err();
+        assert!(
+            reason == Refusal::Malformed && why.contains("too long"),
+            "{why}"
+        );
+        let bytes = std::io::repeat(b'#');
+        let error = EpochFile::read_from(bytes, "endless", &config.cluster).unwrap_err();
+        assert!(error.contains("too long"), "{error}");
+        let bytes = &b"epoch = 1\n\n\xFF"[..];
+        let error = EpochFile::read_from(bytes, "binary", &config.cluster).unwrap_err();
+        assert!(error.contains("binary:3: "), "{error}");
+    }
+
+    #[test]
+    fn files_are_read_back_and_mistakes_are_pointed_at() {
+        let cluster = cluster();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        assert!(
+            EpochFile::read(&path, &cluster)
+                .unwrap_err()
+                .contains("--first")
+        );
+        let file = EpochFile::first(&cluster)
+            .next(&cluster, &names(&["b"]), &[], false)
+            .unwrap();
+        file.write(&path).unwrap();
+        assert_eq!(EpochFile::read(&path, &cluster), Ok(file));
+        for (text, said) in [
+            ("epoch = 2\n[members]\nd = 1\n", "d is not a member"),
+            ("epoch = 2\n[members]\n", "at least one"),
+            ("epoch = 0\n[members]\na = 1\n", "from 1"),
+            (
+                "epoch = 2\n[members]\na = 1\n[left]\na = 1\n",
+                "used before",
+            ),
+            ("epoch = 2\n\nmembers = 7\n", ":3:"),
+            ("epoch = 2\nmember = {}\n", "unknown field"),
+            ("epoch = 99999999999\n[members]\na = 1\n", ":1:"),
+            ("\u{0}", ":1:"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = EpochFile::read(&path, &cluster).unwrap_err();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! What of a configuration can change while the host runs, and what cannot. All or nothing: one change that cannot be made
+//! keeps all others from being made.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use asterism_config::diagnostic::{Report, Severity};
+use asterism_config::differences::{self, Difference};
+use asterism_config::functions::{FunctionSettings, Outside, OutsideFunction, WithFunction};
+use asterism_config::{Cluster, Config, ObjectChoice, Settings};
+
+/// What to do instead. A host that is restarted alone is refused by those that knew its earlier incarnation.
+const RESTART_ALL: &str = "stop all hosts, then start them with it";
+
+/// A configuration with the text that it was read from.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    /// What it means.
+    pub config: &'a Config,
+    /// The file's text.
+    pub text: &'a str,
+}
+
+/// What of it is refused, so far.
+struct Refusals<'a> {
+    file: &'a str,
+    differences: Vec<Difference>,
+    sentences: Vec<String>,
+}
+
+impl Refusals<'_> {
+    /// Refuses that something changes, unless it is the same: a sentence for each field at or below `path` that is written
+    /// otherwise, which says where; if none is (its meaning came from elsewhere), one without a line. Fields in `but` can change.
+    fn unless(&mut self, same: bool, path: &[&str], but: &[&str], why: &str) {
+        if same {
+            return;
+        }
+        let file = self.file;
+        let may = |one: &&Difference| {
+            but.iter()
+                .any(|field| one.is_below(&[path, &[field]].concat()))
+        };
+        let below = self.differences.iter().filter(|one| one.is_below(path));
+        let before = self.sentences.len();
+        self.sentences
+            .extend(below.filter(|one| !may(one)).map(|one| {
+                let (place, gone) = match one.line {
+                    Some(line) => (format!("{file}:{line}"), ""),
+                    None => (file.to_owned(), ", which is not written there any more,"),
+                };
+                format!("{place}: {one}{gone} cannot change while the host runs: {why}")
+            }));
+        if self.sentences.len() == before {
+            let what = match path {
+                [field] => format!("[{field}]"),
+                [tables @ .., field] => format!("[{}] {field}", tables.join(".")),
+                [] => String::new(),
+            };
+            self.sentences.push(format!(
+                "{file}: {what} cannot change while the host runs: {why}"
+            ));
+        }
+    }
+
+    fn of_function(&mut self, now: &Config, wanted: &Config) {
+        let (a, b) = (&now.function, &wanted.function);
+        let takes_up = a.settings.change_to(&b.settings, a.name).is_some();
+        let same = a.name == b.name && takes_up && a.objects == b.objects;
+        let (Settings::Chain(chain), Settings::Chain(then)) = (&a.settings, &b.settings) else {
+            let is_chain = |settings: &Settings| matches!(settings, Settings::Chain(_));
+            if is_chain(&a.settings) || is_chain(&b.settings) {
+                return self.unless(false, &["chain"], &[], RESTART_ALL);
+            }
+            let path = ["function", b.name];
+            let but = match a.name == b.name {
+                true => a.settings.changeable(),
+                false => &[],
+            };
+            return self.unless(same, &path, but, RESTART_ALL);
+        };
+        let kinds = |chain: &asterism_config::functions::ChainSettings| -> Vec<_> {
+            let stages = chain.stages.iter();
+            stages.map(|stage| (stage.name, stage.function)).collect()
+        };
+        if kinds(chain) != kinds(then) {
+            return self.unless(false, &["chain"], &[], RESTART_ALL);
+        }
+        for (now, wanted) in chain.stages.iter().zip(&then.stages) {
+            let name = now.name;
+            let takes_up = now.settings.change_to(&wanted.settings, name).is_some();
+            let same = takes_up && now.objects == wanted.objects;
+            let but = now.settings.changeable();
+            self.unless(same, &["function", name], but, RESTART_ALL);
+        }
+    }
+}
+
+/// Compares what runs with what is wanted, in a file of this name; tells what would change, for people.
+///
+/// # Errors
+/// A sentence for each change that needs a new start, with its line in the file.
+pub fn changes(
+    now: Written<'_>,
+    wanted: Written<'_>,
+    file: &str,
+) -> Result<Vec<String>, Vec<String>> {
+    let mut refusals = Refusals {
+        file,
+        differences: differences::between(now.text, wanted.text, &now.config.host.name),
+        sentences: Vec::new(),
+    };
+    let (now, wanted) = (now.config, wanted.config);
+    let mut refuse = |same: bool, path: &[&str], why: &str| refusals.unless(same, path, &[], why);
+    let (a, b) = (&now.cluster, &wanted.cluster);
+    // All of it, so that nothing that is new there is forgotten here.
+    let Cluster {
+        name: _,
+        key: _,
+        epochs: _,
+        port_lease: _,
+        members: _,
+        addresses: _,
+        sites: _,
+        channel: _,
+    } = a;
+    refuse(a.name == b.name, &["cluster", "name"], RESTART_ALL);
+    refuse(a.key == b.key, &["cluster", "key"], RESTART_ALL);
+    refuse(a.epochs == b.epochs, &["cluster", "epochs"], RESTART_ALL);
+    refuse(
+        a.members == b.members,
+        &["cluster", "members"],
+        "leases are dealt by place in the list; stop all hosts, then start them with it",
+    );
+    let same = a.addresses == b.addresses && a.sites == b.sites;
+    refuse(same, &["cluster", "member"], RESTART_ALL);
+    let same = a.port_lease == b.port_lease;
+    refuse(same, &["cluster", "port_lease"], RESTART_ALL);
+    refuse(a.channel == b.channel, &["cluster", "channel"], RESTART_ALL);
+    let (a, b) = (&now.host, &wanted.host);
+    refuse(a.name == b.name, &["host", "name"], RESTART_ALL);
+    refuse(
+        a.instances == b.instances,
+        &["host", "instances"],
+        RESTART_ALL,
+    );
+    refuse(a.cores == b.cores, &["host", "cores"], RESTART_ALL);
+    let same = a.channel_idle == b.channel_idle;
+    refuse(same, &["host", "channel_idle"], RESTART_ALL);
+    refuse(a.control == b.control, &["host", "control"], RESTART_ALL);
+    refuse(a.metrics == b.metrics, &["host", "metrics"], RESTART_ALL);
+    refuse(now.ports == wanted.ports, &["port"], RESTART_ALL);
+    refusals.of_function(now, wanted);
+    if !refusals.sentences.is_empty() {
+        return Err(refusals.sentences);
+    }
+    let (a, b) = (&now.function, &wanted.function);
+    let of_function = a.settings.change_to(&b.settings, a.name);
+    let (a, b) = (&now.host, &wanted.host);
+    let changes = [
+        ("idle", a.idle != b.idle),
+        ("state", a.state != b.state),
+        ("join_wait", a.join_wait != b.join_wait),
+        ("drain_max", a.drain_max != b.drain_max),
+        ("eve", a.eve != b.eve),
+    ];
+    Ok(changes
+        .into_iter()
+        .filter(|(_, changed)| *changed)
+        .map(|(field, _)| format!("[host] {field}"))
+        .chain(of_function.into_iter().flatten())
+        .collect())
+}
+
+/// What is wrong with a configuration that cannot be used, in a sentence: how much, and the first of it, with its line. Of a file
+/// that the configuration names, what is wrong there.
+pub fn first_mistake(report: &Report) -> String {
+    let documents = report.documents();
+    let mut errors = documents
+        .iter()
+        .filter(|one| one.severity == Severity::Error);
+    let elsewhere = errors.clone().find(|one| one.file != report.file);
+    let first = elsewhere.or_else(|| errors.next());
+    let first = first.map_or_else(String::new, |one| {
+        let label = match one.label.as_str() {
+            "" => String::new(),
+            label => format!(", {label}"),
+        };
+        let help = one.help.first();
+        let help = help.map_or_else(String::new, |help| format!(": {help}"));
+        format!("{}:{}: {}{label}{help}", one.file, one.line, one.message)
+    });
+    let count = match report.errors() {
+        1 => "a mistake".to_owned(),
+        count => format!("{count} mistakes, the first"),
+    };
+    format!("the configuration has {count}: {first}; see `asterism check`")
+}
+
+/// The function that is configured, once for each instance of a running one.
+pub struct Copies<'a>(pub &'a [ObjectChoice], pub usize);
+
+impl WithFunction for Copies<'_> {
+    type Output = Result<Vec<Box<dyn Any + Send>>, String>;
+
+    fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
+        let function = Arc::new(settings.function(self.0)?);
+        let copy = |_| Box::new(function.clone()) as Box<dyn Any + Send>;
+        Ok((0..self.1).map(copy).collect())
+    }
+
+    fn with_outside(self, settings: &Outside) -> Self::Output {
+        (settings.job::<CopiesJob>().0)(settings, self)
+    }
+}
+
+/// [`Copies`] for an outside function, compiled for its type.
+pub struct CopiesJob(for<'a> fn(&Outside, Copies<'a>) -> <Copies<'a> as WithFunction>::Output);
+
+impl CopiesJob {
+    /// The job of the function with these settings.
+    #[must_use]
+    pub const fn new<S: OutsideFunction>() -> CopiesJob {
+        CopiesJob(|settings, copies| copies.with(settings.settings::<S>()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read, and from what.
+    #[derive(Debug)]
+    struct Source(Config, String);
+
+    fn read(text: &str) -> Source {
+        let (config, report) = Config::read("test.toml", text);
+        let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+        Source(config, text.to_owned())
+    }
+
+    fn changes(now: &Source, wanted: &Source) -> Result<Vec<String>, Vec<String>> {
+        let [now, wanted] = [now, wanted].map(|Source(config, text)| Written { config, text });
+        super::changes(now, wanted, "test.toml")
+    }
+
+    #[test]
+    fn rules_of_a_firewall_may_change_and_nothing_else_of_it() {
+        let text = "[function.firewall]\nrules = \"a.rules\"";
+        let with = |text: &str, rules: &str| {
+            let mut config = read(text);
+            let Settings::Firewall(settings) = &mut config.0.function.settings else {
+                panic!("a firewall")
+            };
+            settings.read_rules("a.rules", rules).unwrap();
+            config
+        };
+        let now = with(text, "default drop");
+        assert_eq!(changes(&now, &now), Ok(Vec::new()));
+        let moved = with(&format!("# a comment\n{text}"), "default drop");
+        assert_eq!(changes(&now, &moved), Ok(Vec::new()));
+        let wanted = with(text, "allow tcp on inside");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[function.firewall] rules".to_owned()])
+        );
+        let wanted = with(&format!("{text}\npick_up = true"), "allow tcp on inside");
+        assert!(changes(&now, &wanted).unwrap_err()[0].contains("[function.firewall]"));
+    }
+
+    #[test]
+    fn what_of_the_cluster_cannot_change_is_pointed_at() {
+        let text = |lease: &str, site: &str| {
+            format!(
+                "[function.nat]\nshort_idle = true\noutside = [\"203.0.113.1\"]\n[function.nat.inside_link]\naddress = \"10.0.0.1/24\"\nnext_hop = \"10.0.0.254\"\n\
+                 [function.nat.outside_link]\naddress = \"192.0.2.1/24\"\nnext_hop = \"192.0.2.254\"\n[cluster]\nepochs = \"epoch.toml\"\nmembers = [\"a\", \"b\", \"c\"]\nport_lease = \"{lease}\"\n\
+                 [cluster.member.a]\naddress = \"127.0.0.1:4001\"\nsite = \"{site}\"\n[cluster.member.b]\naddress = \"127.0.0.1:4002\"\nsite = \"east\"\n[cluster.member.c]\naddress = \"127.0.0.1:4003\"\nsite = \"east\"\n"
+            )
+        };
+        let now = read(&text("3s", "east"));
+        for (wanted, said) in [
+            (text("4s", "east"), "[cluster] port_lease cannot"),
+            (text("3s", "west"), "[cluster.member.a] site cannot"),
+        ] {
+            let refused = changes(&now, &read(&wanted)).unwrap_err();
+            assert_eq!(refused.len(), 1, "{refused:?}");
+            assert!(
+                refused[0].contains(said) && refused[0].starts_with("test.toml:1"),
+                "{refused:?}"
+            );
+        }
+    }
+
+    /// With the rules of its firewall.
+    fn chained(text: &str, rules: &'static str) -> Source {
+        let mut config = read(text);
+        let mut report = Report::new("test.toml", text);
+        let read = |_: &std::path::Path| Ok(("a.rules".to_owned(), rules.to_owned()));
+        config.0.function.settings.read_files(&read, &mut report);
+        assert_eq!(report.errors(), 0);
+        config
+    }
+
+    #[test]
+    fn of_a_chains_stages_changes_what_changes_of_their_functions_alone() {
+        let text = "chain = [\"guard\", \"monitor\", \"count\"]\n\
+            [stage.guard]\nfunction = \"firewall\"\n[function.guard]\nrules = \"a.rules\"\n\
+            [stage.count]\nfunction = \"pass-through\"\n";
+        let now = chained(text, "default drop");
+        let moved = chained(&format!("# a comment\n{text}"), "default drop");
+        assert_eq!(changes(&now, &moved), Ok(Vec::new()));
+        let wanted = chained(text, "allow tcp on inside");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[function.guard] rules".to_owned()])
+        );
+        let more = "on_failure = \"bypass\"\nwait = \"5ms\"\n[stage.monitor]\nmirror = true\n[function.monitor]\nout_degree = 7\n";
+        let wanted = chained(&format!("{text}{more}"), "default drop");
+        assert_eq!(
+            changes(&now, &wanted).unwrap(),
+            [
+                "[function.monitor] out_degree",
+                "[stage.monitor] mirror",
+                "[stage.count] on_failure",
+                "[stage.count] wait",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_of_a_chain_cannot_change_is_pointed_at() {
+        let text = "chain = [\"firewall\", \"monitor\"]\n[function.firewall]\nrules = \"a.rules\"\n[function.monitor]\nout_degree = 9\n";
+        let now = chained(text, "default drop");
+        let refused = |wanted: &Source| changes(&now, wanted).unwrap_err();
+        let more = "interval = \"70s\"\nin_degree = 5\n[function.monitor.state]\nlinks = { placement = \"local\" }\n";
+        assert_eq!(
+            refused(&chained(&format!("{text}{more}"), "allow tcp on inside")),
+            [
+                "test.toml:6: [function.monitor] interval cannot change while the host runs: stop all hosts, then start them with it",
+                "test.toml:9: [function.monitor.state.links] placement cannot change while the host runs: stop all hosts, then start them with it",
+            ]
+        );
+        let turned = text.replace("\"firewall\", \"monitor\"", "\"monitor\", \"firewall\"");
+        let said = refused(&chained(&turned, "default drop"));
+        assert!(said[0].starts_with("test.toml:1: chain cannot"), "{said:?}");
+        let alone = "\n[function.firewall]\nrules = \"a.rules\"\n";
+        let alone = chained(alone, "default drop");
+        let said = refused(&alone);
+        assert!(
+            said.len() == 1 && said[0].starts_with("test.toml: chain, which is not"),
+            "{said:?}"
+        );
+        let said = changes(&alone, &now).unwrap_err();
+        assert!(said[0].starts_with("test.toml:1: chain cannot"), "{said:?}");
+        // What is no longer written has no line.
+        let without = text.replace("[function.firewall]", "[function.firewall]\npick_up = true");
+        let said = changes(&chained(&without, "default drop"), &now).unwrap_err();
+        assert!(
+            said[0].contains("test.toml: [function.firewall] pick_up, which is not"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn a_mistake_is_reported_where_it_is() {
+        let text = "[function.firewall]\nrules = \"a.rules\"";
+        let (config, mut report) = Config::read("test.toml", text);
+        let read =
+            |_: &std::path::Path| Ok(("a.rules".to_owned(), "default drop\nalow tcp\n".to_owned()));
+        let mut settings = config.unwrap().function.settings;
+        settings.read_files(&read, &mut report);
+        let said = first_mistake(&report);
+        assert!(said.contains("a.rules:2: "), "{said}");
+        let (_, report) = Config::read("test.toml", "\n[function.pass-through]\naccess = 3\nx = 1");
+        let said = first_mistake(&report);
+        assert!(
+            said.contains("2 mistakes") && said.contains("test.toml:3: "),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_balancers_services_change_and_the_rest_of_it_does_not() {
+        let with = |services: &str, rest: &str| {
+            read(&format!(
+                "[function.balancer]\n{rest}\nservices.web = {{ address = \"203.0.113.10:80\", backends = [{services}] }}"
+            ))
+        };
+        let one = "{ address = \"10.0.0.10\" }";
+        let now = with(one, "");
+        let wanted = with("{ address = \"10.0.0.10\", drain = true }", "");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[function.balancer] services".to_owned()])
+        );
+        let refused = changes(&now, &with(one, "persistence = \"1h\"")).unwrap_err();
+        assert!(refused[0].contains("[function.balancer]"), "{refused:?}");
+        assert!(changes(&now, &read("[function.pass-through]")).is_err());
+    }
+
+    #[test]
+    fn all_or_nothing_with_a_sentence_each() {
+        let now = read("[host]\nidle = \"sleep\"\n[function.pass-through]");
+        assert_eq!(changes(&now, &now), Ok(Vec::new()));
+        let wanted = read("[host]\nidle = \"spin\"\nstate = \"state\"\n[function.pass-through]");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[host] idle".to_owned(), "[host] state".to_owned()])
+        );
+        let wanted = read(
+            "[cluster]\nname = \"other\"\n[host]\nidle = \"spin\"\ninstances = 2\n[function.pass-through]\naccess = \"read\"",
+        );
+        let refused = changes(&now, &wanted).unwrap_err();
+        assert_eq!(refused.len(), 3, "{refused:?}");
+        assert!(
+            refused[0].starts_with("test.toml:2: [cluster] name")
+                && refused[2].starts_with("test.toml:7: [function.pass-through] access"),
+            "{refused:?}"
+        );
+    }
+}
