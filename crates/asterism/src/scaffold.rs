@@ -30,8 +30,8 @@ const FILES: [(&str, &str); 9] = [
     ),
 ];
 
-/// Rooms that functions are made of, and what for. A new crate names them and takes none.
-const ROOMS: [(&str, &str); 6] = [
+/// Libraries that functions are made of, and what for. A new crate names them and takes none.
+const LIBRARIES: [(&str, &str); 6] = [
     (
         "asterism-forwarding",
         "a router between two links: ARP, routes, fragments, ICMP errors",
@@ -134,10 +134,10 @@ pub fn write(name: &str, folder: &Path, asterism: Option<&Path>) -> Result<(), S
                 .collect::<String>()
         })
         .collect();
-    let room = |(room, what_for): (&str, &str)| {
-        format!("# {what_for}\n# {room} = {{ {} }}", dependency(room))
+    let library = |(library, what_for): (&str, &str)| {
+        format!("# {what_for}\n# {library} = {{ {} }}", dependency(library))
     };
-    let rooms = ROOMS.map(room).join("\n");
+    let libraries = LIBRARIES.map(library).join("\n");
     let fill = |template: &str| {
         template
             .replace("{{name}}", name)
@@ -146,7 +146,7 @@ pub fn write(name: &str, folder: &Path, asterism: Option<&Path>) -> Result<(), S
             .replace("{{repository}}", env!("CARGO_PKG_REPOSITORY"))
             .replace("{{asterism}}", &dependency("asterism"))
             .replace("{{asterism-function}}", &dependency("asterism-function"))
-            .replace("{{rooms}}", &rooms)
+            .replace("{{libraries}}", &libraries)
     };
     if folder.exists() {
         return Err(format!(
@@ -202,7 +202,7 @@ fn check_name(name: &str) -> Result<(), String> {
             "a function of the library is called {name:?}: choose another name, such as my-{name}"
         ));
     }
-    if TAKEN.contains(&name) || ROOMS.iter().any(|(room, _)| *room == name) {
+    if TAKEN.contains(&name) || LIBRARIES.iter().any(|(library, _)| *library == name) {
         return Err(format!(
             "{name:?} is taken: choose another name, such as my-{name}"
         ));
@@ -229,7 +229,7 @@ mod tests {
 
     /// Uncommented, each is a dependency that is there.
     #[test]
-    fn rooms_are_named_where_they_are() {
+    fn libraries_are_named_where_they_are() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let folder = tempfile::tempdir().unwrap();
         let made = folder.path().join("rate-monitor");
@@ -237,11 +237,11 @@ mod tests {
         let manifest = fs::read_to_string(made.join("Cargo.toml")).unwrap();
         let taken = manifest.replace("# asterism-", "asterism-");
         let taken: toml::Table = taken.parse().unwrap();
-        for (room, _) in ROOMS {
-            let path = taken["dependencies"][room]["path"].as_str().unwrap();
+        for (library, _) in LIBRARIES {
+            let path = taken["dependencies"][library]["path"].as_str().unwrap();
             let own = fs::read_to_string(Path::new(path).join("Cargo.toml")).unwrap();
-            assert!(own.contains(&format!("name = {room:?}")), "{path}");
-            assert!(check_name(room).is_err());
+            assert!(own.contains(&format!("name = {library:?}")), "{path}");
+            assert!(check_name(library).is_err());
         }
         let plain: toml::Table = manifest.parse().unwrap();
         assert_eq!(plain["dependencies"].as_table().unwrap().len(), 2);

@@ -372,7 +372,7 @@ impl Builder {
 /// Numbers as one.
 fn words(numbers: &[Tick]) -> u64 {
     numbers.iter().fold(0, |sum, &number| {
-        crate::hash::word(u64::from(number) + 1, sum)
+        asterism_memory::hash::word(u64::from(number) + 1, sum)
     })
 }
 

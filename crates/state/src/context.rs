@@ -13,12 +13,14 @@ use core::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use asterism_memory::prefetch_hints::PrefetchHints;
+
 use crate::answer::{Late, Nearby, Wait};
 use crate::forgetting::Forgetting;
 use crate::leases::Leasing;
 use crate::mutant::{self, Mutant};
-use crate::prefetch_hints::PrefetchHints;
 use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
+
 pub use crate::tick::Tick;
 use crate::trace::Step;
 use crate::wire::Writer;
@@ -407,7 +409,7 @@ impl Context {
     /// Bits that look random to everybody outside and stay the same over all calls for one packet.
     pub fn random(&self, draw: u64) -> u64 {
         let seed = self.seed ^ 0xA5A5_5A5A_0F0F_F0F0;
-        crate::hash::words(self.serial.get(), draw ^ self.chained.salt(), seed)
+        asterism_memory::hash::words(self.serial.get(), draw ^ self.chained.salt(), seed)
     }
 
     /// The next grant of the packet: one that it got in an earlier call and that `fits`, or a fresh one from

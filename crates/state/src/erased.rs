@@ -3,10 +3,11 @@
 
 use core::ops::Range;
 
+use asterism_memory::prefetch_hints::PrefetchHints;
+
 use crate::audit::{Leaf, LeafSet};
 use crate::counts::ObjectCounts;
 use crate::object::{Object, Part, Since};
-use crate::prefetch_hints::PrefetchHints;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader};

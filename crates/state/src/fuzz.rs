@@ -301,7 +301,7 @@ mod tests {
         let mut seed = 1u64;
         let mut bits = move || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            crate::hash::word(seed, 3)
+            asterism_memory::hash::word(seed, 3)
         };
         for round in 0..3_000 {
             let data = if round % 2 == 0 {

@@ -2,9 +2,9 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
+use asterism_memory::hash::Packed;
 use asterism_packet::{Endpoint, Flow4, FlowKey, MacAddress, Protocol};
 
-use crate::hash::Packed;
 use crate::layout::manual;
 use crate::map::Key;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
@@ -23,7 +23,7 @@ impl Wire for Ipv4Addr {
 impl Key for Ipv4Addr {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
-        crate::hash::word(self.to_bits().into(), seed)
+        asterism_memory::hash::word(self.to_bits().into(), seed)
     }
     #[inline(always)]
     fn pack(&self, packed: Packed) -> Packed {
@@ -50,7 +50,7 @@ impl Key for Ipv6Addr {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
         let bits = self.to_bits();
-        crate::hash::words(bits as u64, (bits >> 64) as u64, seed)
+        asterism_memory::hash::words(bits as u64, (bits >> 64) as u64, seed)
     }
     #[inline(always)]
     fn pack(&self, packed: Packed) -> Packed {
@@ -129,7 +129,7 @@ impl Wire for Endpoint {
 impl Key for Endpoint {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
-        crate::hash::word(self.to_bits(), seed)
+        asterism_memory::hash::word(self.to_bits(), seed)
     }
     #[inline(always)]
     fn pack(&self, packed: Packed) -> Packed {
@@ -147,7 +147,7 @@ impl Key for Endpoint {
 impl Key for Flow4Key {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
-        crate::hash::words(self.0, self.1, seed)
+        asterism_memory::hash::words(self.0, self.1, seed)
     }
     #[inline(always)]
     fn pack(&self, packed: Packed) -> Packed {

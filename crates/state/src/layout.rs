@@ -3,7 +3,7 @@
 //!
 //! Numbers, and neither names of types nor the compiler's: they are the same in all builds of one version.
 
-use crate::hash;
+use asterism_memory::hash;
 
 pub use crate::shape::Shape;
 

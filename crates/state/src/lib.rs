@@ -22,19 +22,15 @@ mod forgetting;
 #[doc(hidden)]
 pub mod fuzz;
 mod graph;
-pub mod hash;
 mod incarnations;
-mod index;
 mod keys;
 pub mod laws;
 pub mod layout;
 mod leases;
 mod map;
-pub mod memory;
 pub mod mutant;
 mod object;
 mod pool;
-mod prefetch_hints;
 mod register;
 mod reservations;
 mod shape;
@@ -53,6 +49,8 @@ pub use accumulator::{
     WindowedCounters, WindowedCountersAct,
 };
 pub use answer::{Late, Nearby, Wait};
+pub use asterism_memory::prefetch_hints::{BURST_MAX, PrefetchHints};
+pub use asterism_memory::{hash, region as memory};
 pub use asterism_state_macro::{
     KeyBelow as Key, ValueBelow as Value, WireBelow as Wire, state_below as state,
 };
@@ -77,7 +75,6 @@ pub use object::{
     SweepLength, SweepSome, TellsOwn, WriteAgain,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
-pub use prefetch_hints::{BURST_MAX, PrefetchHints};
 pub use register::{Register, RegisterAct};
 pub use shown::{Provenance, Shown};
 pub use stamp::{NamedOrigins, ORIGINS_MAX, Origin, OriginName, Origins, Stamp};

@@ -4,13 +4,14 @@ use core::cmp::Ordering;
 use core::fmt::Debug;
 use core::ops::Range;
 
+use asterism_memory::hash::Packed;
+use asterism_memory::prefetch_hints::PrefetchHints;
+
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::counts::ObjectCounts;
-use crate::hash::Packed;
 use crate::layout;
 use crate::object::{Object, Part, Since};
-use crate::prefetch_hints::PrefetchHints;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, VacancyFor, Value};
@@ -39,7 +40,7 @@ macro_rules! integer_keys {
         impl Key for $type {
             #[inline(always)]
             fn hash(&self, seed: u64) -> u64 {
-                crate::hash::word(u64::from(*self as $unsigned), seed)
+                asterism_memory::hash::word(u64::from(*self as $unsigned), seed)
             }
             #[inline(always)]
             fn pack(&self, packed: Packed) -> Packed {
@@ -90,7 +91,7 @@ impl<K: Key, const N: usize> Key for [K; N] {
 impl<K: Key> Key for Option<K> {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
-        let seed = crate::hash::word(self.is_some().into(), seed);
+        let seed = asterism_memory::hash::word(self.is_some().into(), seed);
         match self {
             Some(key) => key.hash(seed),
             None => seed,

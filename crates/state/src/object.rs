@@ -2,11 +2,12 @@
 
 use core::ops::Range;
 
+use asterism_memory::prefetch_hints::PrefetchHints;
+
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
 use crate::counts::ObjectCounts;
 use crate::erased::AnyObject;
-use crate::prefetch_hints::PrefetchHints;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Origin, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};

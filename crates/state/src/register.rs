@@ -175,7 +175,7 @@ impl<V: Value> Object for Register<V> {
         if self.stamp.sequence > 0 {
             write_stamp(&self.context, self.stamp, &mut out);
         }
-        crate::hash::bytes(&bytes, 0)
+        asterism_memory::hash::bytes(&bytes, 0)
     }
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if cursor > 0 || self.stamp.sequence == 0 {

@@ -1,6 +1,7 @@
 //! What hosts must have alike of a whole state: its objects, and how each is made.
 
-use crate::hash;
+use asterism_memory::hash;
+
 use crate::layout::of_parts;
 use crate::object::ObjectSettings;
 

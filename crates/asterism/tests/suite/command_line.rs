@@ -20,7 +20,7 @@ fn run(arguments: &[&str]) -> (End, String, String) {
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("data")
+        .join("../rehearsal/data")
         .join(name)
 }
 

@@ -40,7 +40,7 @@ fn every_document_is_as_its_schema_says() {
     )
     .unwrap();
     let bad = here().join("tests/mistakes/types.toml");
-    let capture = here().join("data/trex-dns_0.pcap");
+    let capture = here().join("../rehearsal/data/trex-dns_0.pcap");
     let documents = [
         (document(&["check", &good]), "asterism.check"),
         (

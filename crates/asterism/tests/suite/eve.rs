@@ -182,7 +182,7 @@ fn a_flood_is_one_line_that_names_its_service() {
 #[test]
 fn a_chain_names_its_stages_and_jq_reads_its_lines() {
     let folder = tempfile::tempdir().unwrap();
-    let capture = here().join("data/trex-dns_0.pcap");
+    let capture = here().join("../rehearsal/data/trex-dns_0.pcap");
     // What every question of this capture has: one of the class IN, behind a name.
     let config = "chain = [\"look\", \"firewall\"]\n[stage.look]\nfunction = \"signature\"\n[function.look.signatures.question]\nid = 7_001\nbytes = \"|00 00 01 00 01|\"\nprotocol = \"udp\"\n[function.firewall]\nrules = \"a.rules\"\n";
     fs::write(

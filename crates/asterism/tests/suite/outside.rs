@@ -310,7 +310,7 @@ fn a_function_that_is_described_wrongly_is_refused_at_the_start() {
 #[test]
 fn captures_go_through_it_alone_and_as_a_stage() {
     let folder = tempfile::tempdir().unwrap();
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/trex-http_get_0.pcap");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rehearsal/data/trex-http_get_0.pcap");
     let capture = data.to_str().unwrap();
     let cluster = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n";
     for (text, label) in [

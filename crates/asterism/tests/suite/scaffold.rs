@@ -57,7 +57,7 @@ fn a_new_function_does_what_the_tutorial_says() {
     std::fs::write(bin.join("asterism"), asterism).unwrap();
     std::fs::create_dir(folder.path().join(".cargo")).unwrap();
     std::fs::write(folder.path().join(".cargo/config.toml"), AS_HERE).unwrap();
-    let capture = crate_folder.join("data/trex-http_get_0.pcap");
+    let capture = crate_folder.join("../rehearsal/data/trex-http_get_0.pcap");
     let began = asterism_io::clock::MonotonicClock::new();
     let output = Command::new("bash")
         .args(["-c", &format!("chmod +x bin/asterism\n{script}")])

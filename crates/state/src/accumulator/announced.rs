@@ -4,11 +4,12 @@
 //! applied. A cell's last announced total is the newest or greatest of those in the groups that an instance has, whatever their
 //! order: equal groups, equal digests. They change when a total is flushed or applied, never when a packet adds.
 
+use asterism_memory::hash;
+use asterism_memory::region::{Region, Zeroed};
+
 use super::Writing;
 use crate::audit::Leaves;
 use crate::context::Context;
-use crate::hash;
-use crate::memory::{Region, Zeroed};
 use crate::mutant::{self, Mutant};
 use crate::object::ObjectSettings;
 use crate::stamp::Origin;

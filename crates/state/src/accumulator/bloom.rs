@@ -3,6 +3,8 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
+use asterism_memory::region::Region;
+
 use super::announced::Announced;
 use super::grid::Grid;
 use super::late;
@@ -11,7 +13,6 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
-use crate::memory::Region;
 use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -140,7 +141,7 @@ fn digest(word: u32, bits: u64) -> u64 {
     if bits == 0 {
         return 0;
     }
-    crate::hash::words(word.into(), bits, 0)
+    asterism_memory::hash::words(word.into(), bits, 0)
 }
 
 /// The word that a bit is in, and the bit.

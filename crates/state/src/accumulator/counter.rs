@@ -229,7 +229,7 @@ impl Object for Counter {
         None
     }
     fn digest(&self) -> u64 {
-        crate::hash::word(self.own.wrapping_add(self.others), 0)
+        asterism_memory::hash::word(self.own.wrapping_add(self.others), 0)
     }
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let writer_counters = self.announcements().enumerate();

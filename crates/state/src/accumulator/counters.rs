@@ -3,17 +3,18 @@
 use core::ops::Range;
 use std::rc::Rc;
 
+use asterism_memory::index::Index;
+use asterism_memory::prefetch_hints::PrefetchHints;
+
 use super::writer_counters::{Totals, Whose, WriterCounters};
 use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::counts::{ObjectCount, ObjectCounts};
-use crate::index::Index;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::prefetch_hints::PrefetchHints;
 use crate::reservations::Reservations;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
@@ -270,7 +271,7 @@ impl<K: Key> Object for Counters<K> {
             let mut out = Writer::new(&mut bytes, self.context.addresses());
             key.encode(&mut out);
             out.u64(total);
-            digest = digest.wrapping_add(crate::hash::bytes(&bytes, 0));
+            digest = digest.wrapping_add(asterism_memory::hash::bytes(&bytes, 0));
         });
         digest
     }

@@ -1,6 +1,6 @@
 //! Where a sketch keeps what it knows of a key.
 
-use crate::hash;
+use asterism_memory::hash;
 
 /// Rows of a sketch at most: more would not make it surer, only slower.
 const ROWS_MAX: u32 = 16;

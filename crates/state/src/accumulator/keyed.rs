@@ -2,12 +2,14 @@
 
 use std::rc::Rc;
 
+use asterism_memory::index::Index;
+use asterism_memory::prefetch_hints::PrefetchHints;
+use asterism_memory::region::{Region, Slot};
+use asterism_memory::zeroed;
+
 use crate::context::Context;
-use crate::index::Index;
 use crate::map::Key;
-use crate::memory::{Region, Slot, zeroed};
 use crate::object::ObjectSettings;
-use crate::prefetch_hints::PrefetchHints;
 use crate::reservations::Reservations;
 
 /// Numbers of a shared object, in multiples of its capacity: another member may forget a key a little earlier than this one,

@@ -1,7 +1,9 @@
 //! How full token buckets are. What bounds each is in `rates.rs`.
 
+use asterism_memory::region::Region;
+use asterism_memory::zeroed;
+
 use super::rates::Bounds;
-use crate::memory::{Region, zeroed};
 
 zeroed! {
     /// A bucket, by what is missing in it.

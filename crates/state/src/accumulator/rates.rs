@@ -3,8 +3,10 @@
 
 use core::fmt::Debug;
 
+use asterism_memory::region::Region;
+use asterism_memory::zeroed;
+
 use crate::map::Key;
-use crate::memory::{Region, zeroed};
 use crate::mutant::{self, Mutant};
 
 /// A token bucket's rate: over any time `t` it gives `burst_tokens` + `tokens_per_second` × `t` at most.

@@ -6,11 +6,12 @@
 //! here ([`UNSURE`]) until others drop it too. So is everything after an announcement was refused because the clocks of two
 //! hosts are too far apart, for as long as others may hold it.
 
+use asterism_memory::hash;
+use asterism_memory::region::Region;
+
 use super::timed::Known;
 use super::window::Ring;
 use crate::audit::{LEAVES, Leaf, UNSURE};
-use crate::hash;
-use crate::memory::Region;
 use crate::mutant::{self, Mutant};
 use crate::object::ObjectSettings;
 

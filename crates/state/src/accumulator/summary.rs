@@ -4,9 +4,11 @@
 //! A key that has no place takes that of the lightest one and adds to its count. So a place's count only ever grows, whatever key is
 //! there, and counts sum up to all that was added.
 
-use crate::index::Index;
+use asterism_memory::index::Index;
+use asterism_memory::region::{Region, Slot};
+use asterism_memory::zeroed;
+
 use crate::map::Key;
-use crate::memory::{Region, Slot, zeroed};
 
 /// What a summary says of a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -6,13 +6,15 @@
 
 use std::rc::Rc;
 
+use asterism_memory::region::Region;
+use asterism_memory::zeroed;
+
 use super::announced::{digest, digest_if, writer};
 use super::rolling::{Rolling, name_in};
 use super::window::{Ring, read_bucket};
 use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, own_writing, write_cell};
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::memory::{Region, zeroed};
 use crate::object::{ObjectSettings, Part};
 use crate::stamp::{NamedOrigins, Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -515,14 +517,18 @@ impl TimedWriterCounters {
 
     /// Where the ring ends, and the sum of a hash for each bucket of the first `used` places that holds something.
     pub(super) fn digest(&self, used: u32, name: impl Fn(u32) -> u64) -> u64 {
-        let end = crate::hash::word(self.ring.head().into(), 0);
+        let end = asterism_memory::hash::word(self.ring.head().into(), 0);
         (0..used).fold(end, |digest, place| {
             let kept = self.of_place(place).iter();
             kept.filter(|cell| self.ring.keeps(cell.bucket))
                 .map(|cell| (cell.bucket, cell.own.wrapping_add(cell.others)))
                 .filter(|&(_, sum)| sum != 0)
                 .fold(digest, |digest, (bucket, sum)| {
-                    digest.wrapping_add(crate::hash::words(name(place), sum, bucket.into()))
+                    digest.wrapping_add(asterism_memory::hash::words(
+                        name(place),
+                        sum,
+                        bucket.into(),
+                    ))
                 })
         })
     }

@@ -4,6 +4,8 @@ use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use std::rc::Rc;
 
+use asterism_memory::prefetch_hints::PrefetchHints;
+
 use super::keyed::Keyed;
 use super::level::Levels;
 use super::rates::{Bounds, BoundsOf, Rates, TokenRate};
@@ -18,7 +20,6 @@ use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::prefetch_hints::PrefetchHints;
 use crate::shown::{Filled, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};

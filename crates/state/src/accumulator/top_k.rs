@@ -4,6 +4,12 @@ use core::cell::Cell;
 use core::ops::Range;
 use std::rc::Rc;
 
+use asterism_memory::hash;
+use asterism_memory::index::Index;
+use asterism_memory::prefetch_hints::PrefetchHints;
+use asterism_memory::region::{Region, Slot};
+use asterism_memory::zeroed;
+
 use super::announced::{self, Announced, writer};
 use super::ranking::{Heavy, HeavyKeys, HeavyPlace};
 use super::summary::{Counted, Summary};
@@ -15,12 +21,8 @@ use super::{
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::hash;
-use crate::index::Index;
 use crate::map::Key;
-use crate::memory::{Region, Slot, zeroed};
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::prefetch_hints::PrefetchHints;
 use crate::stamp::{NamedOrigins, Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 

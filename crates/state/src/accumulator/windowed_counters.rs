@@ -3,6 +3,8 @@
 use core::ops::Range;
 use std::rc::Rc;
 
+use asterism_memory::prefetch_hints::PrefetchHints;
+
 use super::keyed::Keyed;
 use super::timed::{ADVANCE, TimedWriterCounters};
 use super::window::{Ring, Window, WindowTally, read_bucket};
@@ -13,7 +15,6 @@ use crate::context::{Context, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::prefetch_hints::PrefetchHints;
 use crate::shown::{Recent, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -354,6 +355,6 @@ pub(super) fn digest<K: Key>(
             number,
             &mut Writer::new(&mut bytes, context.addresses()),
         );
-        crate::hash::bytes(&bytes, 0)
+        asterism_memory::hash::bytes(&bytes, 0)
     })
 }

@@ -2,6 +2,9 @@
 
 use std::rc::Rc;
 
+use asterism_memory::region::{Region, Zeroed};
+use asterism_memory::zeroed;
+
 use super::announced::{Announced, digest, writer};
 use super::{
     CELLS_MAX, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, change,
@@ -9,7 +12,6 @@ use super::{
 };
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::memory::{Region, Zeroed, zeroed};
 use crate::mutant::{self, Mutant};
 use crate::object::{ObjectSettings, Part};
 use crate::stamp::{NamedOrigins, Origin, Stamp};
@@ -554,7 +556,7 @@ impl WriterCounters<()> {
             .map(|place| (place, self.sum(place).wrapping_add(more(place))))
             .filter(|&(_, sum)| sum != 0)
             .fold(0, |digest, (place, sum)| {
-                digest.wrapping_add(crate::hash::words(place.into(), sum, 0))
+                digest.wrapping_add(asterism_memory::hash::words(place.into(), sum, 0))
             })
     }
 }
@@ -569,7 +571,7 @@ pub(super) fn read_place(input: &mut Reader<'_>, places: u32) -> Result<u32, Bad
 
 /// A place's hash, the same everywhere.
 pub(super) fn hash_place(place: u32, (): &()) -> u64 {
-    crate::hash::word(place.into(), 0)
+    asterism_memory::hash::word(place.into(), 0)
 }
 
 pub(super) fn write_place(place: u32, (): &(), out: &mut Writer<'_>) {

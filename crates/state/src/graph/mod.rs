@@ -12,14 +12,15 @@ mod sighting;
 use core::ops::Range;
 use std::rc::Rc;
 
+use asterism_memory::prefetch_hints::PrefetchHints;
+use asterism_memory::region::Region;
+
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::counts::ObjectCounts;
 use crate::map::Key;
-use crate::memory::Region;
 use crate::object::{Object, Part, Since};
-use crate::prefetch_hints::PrefetchHints;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::table::{At, Row, Table, TableSettings, TableTally, Vacancy};

@@ -1,8 +1,10 @@
 //! How many edges begin and end at each node: counted as edges come and go, so that nobody scans for it.
 
-use crate::index::Index;
+use asterism_memory::index::Index;
+use asterism_memory::region::{Region, Slot};
+use asterism_memory::zeroed;
+
 use crate::map::Key;
-use crate::memory::{Region, Slot, zeroed};
 
 zeroed! {
     /// Edges of one node, by direction.

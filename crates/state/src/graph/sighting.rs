@@ -147,7 +147,7 @@ pub(super) fn edge_hash<N: Key>(source: &N, destination: &N, seed: u64) -> u64 {
 pub(super) fn own_hash<N: Key>(source: &N, destination: &N, witness: Witness, seed: u64) -> u64 {
     let name = u64::from(witness.member) << 16 | u64::from(witness.lane);
     let edge = edge_hash(source, destination, seed);
-    crate::hash::words(witness.incarnation, name, edge)
+    asterism_memory::hash::words(witness.incarnation, name, edge)
 }
 
 /// What one instance added to an edge: a total that only grows, so that the greater copy is the newer one.

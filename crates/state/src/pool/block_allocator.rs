@@ -3,9 +3,10 @@
 //! Plain data. What is known of a block lies together, so that a grant costs one cache line of it, and holding or returning an
 //! item another.
 
+use asterism_memory::region::prefetch;
+
 use super::BLOCK_ITEMS;
 use crate::branch::{Branch, taken};
-use crate::memory::prefetch;
 
 /// What an instance may do with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,14 +20,14 @@ fn digest<R: Row, V: Value>(
     let mut out = Writer::new(scratch, &[]);
     record.row.encode(&mut out);
     record.value.encode(&mut out);
-    let content = crate::hash::bytes(scratch, 0);
+    let content = asterism_memory::hash::bytes(scratch, 0);
     let header = &record.header;
     let stamp = header.stamp();
     let origin = context.origin_name(stamp.origin);
     let incarnation = u64::from(header.generation_low) << 32 | u64::from(header.seen);
-    let writer = crate::hash::words(origin.member.into(), origin.incarnation, 0);
-    crate::hash::words(
-        crate::hash::words(incarnation, stamp.sequence, content),
+    let writer = asterism_memory::hash::words(origin.member.into(), origin.incarnation, 0);
+    asterism_memory::hash::words(
+        asterism_memory::hash::words(incarnation, stamp.sequence, content),
         writer,
         0,
     )

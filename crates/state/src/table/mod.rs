@@ -19,18 +19,20 @@ mod totals;
 use core::ops::Range;
 use std::rc::Rc;
 
+use asterism_memory::index::Index;
+use asterism_memory::prefetch_hints::PrefetchHints;
+use asterism_memory::region::Region;
+
 use crate::answer::{Late, Nearby};
 use crate::audit::Leaves;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
 use crate::counts::{ObjectCount, ObjectCounts};
-use crate::index::Index;
-use crate::memory::Region;
 use crate::mutant::{self, Mutant};
 use crate::object::Absence;
-use crate::prefetch_hints::PrefetchHints;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::trace::Step;
+
 pub use entry_end::EntryAge;
 use lanes::Hashes;
 pub use record::{At, Row, Value};

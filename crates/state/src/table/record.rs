@@ -3,9 +3,10 @@
 use core::cmp::Ordering;
 use core::fmt::Debug;
 
+use asterism_memory::region::Zeroed;
+
 use super::LANES_MAX;
 use crate::context::Tick;
-use crate::memory::Zeroed;
 use crate::stamp::{Origin, Stamp};
 use crate::wire::Wire;
 

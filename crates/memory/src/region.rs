@@ -37,6 +37,7 @@ unsafe impl<T: Zeroed, const N: usize> Zeroed for [T; N] {}
 unsafe impl Zeroed for bool {}
 
 /// Declares a struct of which all fields are [`Zeroed`], so that it is itself.
+#[macro_export]
 macro_rules! zeroed {
     (
         $(#[$about:meta])*
@@ -52,19 +53,17 @@ macro_rules! zeroed {
         }
         // SAFETY: zero is a valid value of every field, which is all there is but padding.
         #[allow(trivial_bounds, reason = "fields that are no parameter's")]
-        unsafe impl $(<$parameter: $bound>)? $crate::memory::Zeroed for $name $(<$parameter>)?
+        unsafe impl $(<$parameter: $bound>)? $crate::region::Zeroed for $name $(<$parameter>)?
         where
-            $($type: $crate::memory::Zeroed,)*
+            $($type: $crate::region::Zeroed,)*
         {
         }
     };
 }
-pub(crate) use zeroed;
-
 /// A value of a type of which zero may be none: absent where memory is zero.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Slot<T: Copy> {
+pub struct Slot<T: Copy> {
     value: MaybeUninit<T>,
     is_set: bool,
 }
@@ -73,28 +72,31 @@ pub(crate) struct Slot<T: Copy> {
 unsafe impl<T: Copy> Zeroed for Slot<T> {}
 
 impl<T: Copy> Slot<T> {
-    pub(crate) const NONE: Self = Self {
+    /// No value.
+    pub const NONE: Self = Self {
         value: MaybeUninit::uninit(),
         is_set: false,
     };
 
+    /// A value.
     #[inline(always)]
-    pub(crate) fn of(value: T) -> Self {
+    pub fn of(value: T) -> Self {
         Self {
             value: MaybeUninit::new(value),
             is_set: true,
         }
     }
 
+    /// The value, if it is set.
     #[inline(always)]
-    pub(crate) fn get(&self) -> Option<&T> {
+    pub fn get(&self) -> Option<&T> {
         // SAFETY: `of` is all that sets a slot, with a value.
         self.is_set.then(|| unsafe { self.value.assume_init_ref() })
     }
 
     /// Whether it holds this value.
     #[inline(always)]
-    pub(crate) fn is(&self, value: &T) -> bool
+    pub fn is(&self, value: &T) -> bool
     where
         T: PartialEq,
     {
@@ -159,7 +161,7 @@ impl<T: Zeroed> Region<T> {
     }
 
     /// The same without a look ahead at what is used next: for what is made while packets pass, which takes nothing from the heap.
-    pub(crate) fn made_late(length: usize) -> Self {
+    pub fn made_late(length: usize) -> Self {
         Self::map(length, false)
     }
 
@@ -265,7 +267,7 @@ impl<T: Zeroed> Region<T> {
     /// # Safety
     /// `at` is below the region's length.
     #[inline(always)]
-    pub(crate) unsafe fn item(&self, at: u32) -> &T {
+    pub unsafe fn item(&self, at: u32) -> &T {
         debug_assert!((at as usize) < self.length);
         // SAFETY: in range, by the caller; the item is initialised, as in `deref`.
         unsafe { &*self.start.as_ptr().add(at as usize) }

@@ -5,7 +5,7 @@
 //! for the table's full capacity. The index holds no keys; the caller compares records. What a split must
 //! know of a hash stands in its slot ([`Packing`]), so that it reads two buckets and no records.
 
-use crate::memory::{Region, Zeroed};
+use crate::region::{Region, Zeroed};
 
 const SLOTS: usize = 12;
 /// Mean entries a bucket at which the index grows by a bucket. While a level is being split, buckets
@@ -69,7 +69,7 @@ unsafe impl Zeroed for Bucket {}
 
 /// The index. Costs one cache miss a probe once it outgrows the cache, about 13 bytes an entry.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub struct Index {
     buckets: Region<Bucket>,
     packing: Packing,
     overflow: Region<Bucket>,
@@ -84,7 +84,7 @@ pub(crate) struct Index {
 }
 
 /// The bits of a hash from which its tag is made.
-pub(crate) const TAG_BITS: u64 = 0x7f << 57;
+pub const TAG_BITS: u64 = 0x7f << 57;
 
 #[inline(always)]
 fn tag_of(hash: u64) -> u8 {
@@ -184,7 +184,7 @@ impl Bucket {
 
 impl Index {
     /// An index for at most `capacity` entries.
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         let buckets = (capacity / MEAN_ENTRIES + 2).next_power_of_two();
         Self {
             buckets: Region::new(buckets),
@@ -200,12 +200,12 @@ impl Index {
     }
 
     /// Bytes that a probe may touch, to judge whether the index outgrew the cache.
-    pub(crate) fn bytes_in_use(&self) -> usize {
+    pub fn bytes_in_use(&self) -> usize {
         (self.mask + 1 + self.split) * size_of::<Bucket>()
     }
 
     /// Says how far memory is used once `entries` more are in.
-    pub(crate) fn reach(&self, entries: usize) {
+    pub fn reach(&self, entries: usize) {
         let more = entries / MEAN_ENTRIES + 1;
         self.buckets.reach(self.mask + 1 + self.split + more);
         self.overflow.reach(self.overflow_used as usize + more);
@@ -233,7 +233,7 @@ impl Index {
 
     /// Asks for the cache line that a probe for `hash` reads first: which bucket that is.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, hash: u64) -> u32 {
+    pub fn prefetch(&self, hash: u64) -> u32 {
         let place = self.place(hash);
         self.buckets.prefetch(place);
         place as u32
@@ -241,7 +241,7 @@ impl Index {
 
     /// The first record in a bucket that fits the tag of `hash`, for prefetching it. May be wrong.
     #[inline(always)]
-    pub(crate) fn likely(&self, bucket: u32, hash: u64) -> Option<u32> {
+    pub fn likely(&self, bucket: u32, hash: u64) -> Option<u32> {
         let bucket = self.buckets.get(bucket as usize)?;
         let matching = bucket.matching(tag_of(hash));
         (matching != 0).then(|| self.packing.number(bucket.first(matching)))
@@ -249,7 +249,7 @@ impl Index {
 
     /// What `seek` finds in one of the records that may be those under `hash`.
     #[inline(always)]
-    pub(crate) fn find<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
+    pub fn find<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
         let tag = tag_of(hash);
         let mut bucket = self.home(hash);
         // One entry in a hundred has the same tag by chance, and its record lies where the cache has nothing: what else the slot
@@ -272,20 +272,20 @@ impl Index {
 
     /// [`Index::find`] in the first bucket alone: what it does not find may be in the others.
     #[inline(always)]
-    pub(crate) fn find_nearby<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
+    pub fn find_nearby<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
         let seek = |slot: u32| seek(self.packing.number(slot));
         self.home(hash).find(tag_of(hash), seek)
     }
 
     /// Adds `record` under `hash`. `hash_of` tells the hash of any record in the index; it is called for
     /// the entries of one bucket when the index grows.
-    pub(crate) fn insert(&mut self, hash: u64, record: u32, hash_of: impl Fn(u32) -> u64) {
+    pub fn insert(&mut self, hash: u64, record: u32, hash_of: impl Fn(u32) -> u64) {
         self.insert_ahead(hash, record, hash_of, |_| ());
     }
 
     /// As [`Index::insert`], for records that the cache does not hold: `prefetch` asks for a record's cache
     /// line, and is called for some entries of the bucket that is split next.
-    pub(crate) fn insert_ahead(
+    pub fn insert_ahead(
         &mut self,
         hash: u64,
         record: u32,
@@ -306,14 +306,14 @@ impl Index {
     }
 
     /// Replaces record `old`, which is under `hash`, by `new`.
-    pub(crate) fn replace(&mut self, hash: u64, old: u32, new: u32) {
+    pub fn replace(&mut self, hash: u64, old: u32, new: u32) {
         if let Some((bucket, slot)) = self.locate(hash, old) {
             self.bucket_mut(bucket).slots[slot] = self.packing.pack(hash, new);
         }
     }
 
     /// Removes `record`, which is under `hash`.
-    pub(crate) fn remove(&mut self, hash: u64, record: u32) {
+    pub fn remove(&mut self, hash: u64, record: u32) {
         let Some((bucket, slot)) = self.locate(hash, record) else {
             debug_assert!(
                 false,
@@ -328,7 +328,7 @@ impl Index {
 
     /// How many entries there are.
     #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.count
     }
 

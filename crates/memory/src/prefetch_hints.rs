@@ -115,7 +115,7 @@ impl PrefetchHints {
 
     /// In the pass: a read of the packet probes `bucket` for the tag of `hash`. Of several reads the last one is kept.
     #[inline(always)]
-    pub(crate) fn note(&self, object: u8, lane: usize, bucket: u32, hash: u64) {
+    pub fn note(&self, object: u8, lane: usize, bucket: u32, hash: u64) {
         let kind = Hint::kind(Hint::PROBE, object, lane);
         let hinted = Hint(kind | hash & TAG_BITS | u64::from(bucket));
         self.burst[self.at.get() % BURST_MAX].set(hinted);
@@ -126,7 +126,7 @@ impl PrefetchHints {
     /// and lane. `likely` gets the lane, and gives what tells the record of a bucket and a hash, of which there are the bits of the
     /// tag. Returns where it stopped.
     #[inline(always)]
-    pub(crate) fn each_record<L: Fn(u32, u64) -> Option<u32>>(
+    pub fn each_record<L: Fn(u32, u64) -> Option<u32>>(
         &self,
         packets: Range<usize>,
         likely: impl FnOnce(usize) -> L,
@@ -155,7 +155,7 @@ impl PrefetchHints {
 
     /// The record that the packet being handled is likely to ask for, if it is one of this object and lane.
     #[inline(always)]
-    pub(crate) fn record(&self, object: u8, lane: usize) -> Option<u32> {
+    pub fn record(&self, object: u8, lane: usize) -> Option<u32> {
         let now = self.now.get().0;
         let wanted = Hint::kind(Hint::RECORD, object, lane);
         (now >> 32 == wanted >> 32).then_some(now as u32)
