@@ -3,7 +3,7 @@
 //! Linear hashing over buckets of one cache line each. An insertion splits at most one bucket, so no
 //! packet ever pays for a whole rehash, and nothing is allocated: the buckets are a [`Region`] reserved
 //! for the table's full capacity. The index holds no keys; the caller compares records. What a split must
-//! know of a hash stands in its slot ([`Packing`]), so that it reads two buckets and no records.
+//! know of a hash stands in its slot (`Packing`), so that it reads two buckets and no records.
 
 use crate::region::{Region, Zeroed};
 

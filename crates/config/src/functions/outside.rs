@@ -17,7 +17,7 @@ use crate::section::{Section, Values};
 
 use super::chain::{MakeStage, StageDirection};
 
-/// A network function that a program brings along: implemented by its settings. See [`Program`](crate::program::Program).
+/// A network function that a program brings along: implemented by its settings. See `Program` of the crate `asterism`.
 pub trait OutsideFunction: FunctionSettings + Send + Sync + 'static {
     /// Its name, as in `[function.NAME]`: words of a-z and 0-9 joined by hyphens, and no name of a function of this crate.
     const NAME: &'static str;

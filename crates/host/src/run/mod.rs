@@ -125,7 +125,7 @@ impl WithFunction for Run<'_, '_> {
     }
 }
 
-/// [`Run`] for an outside function, compiled for its type.
+/// `asterism run` for an outside function, compiled for its type.
 pub struct RunJob(for<'a, 'o> fn(&Outside, Run<'a, 'o>) -> <Run<'a, 'o> as WithFunction>::Output);
 
 impl RunJob {

@@ -236,7 +236,7 @@ impl WithFunction for Configured<'_> {
     }
 }
 
-/// [`Configured`] for an outside function, compiled for its type.
+/// `asterism replay` for an outside function, compiled for its type.
 pub struct ReplayJob(
     for<'a> fn(&Outside, Configured<'a>) -> <Configured<'a> as WithFunction>::Output,
 );

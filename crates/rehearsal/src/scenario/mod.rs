@@ -273,7 +273,7 @@ impl WithFunction for Tested<'_> {
     }
 }
 
-/// [`Tested`] for an outside function, compiled for its type.
+/// `asterism test` for an outside function, compiled for its type.
 pub struct ScenarioJob(for<'a> fn(&Outside, Tested<'a>) -> Ran);
 
 impl ScenarioJob {
