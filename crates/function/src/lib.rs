@@ -19,6 +19,7 @@ mod own;
 mod prefix;
 mod reason;
 pub mod records;
+mod stop;
 pub mod testkit;
 
 pub use ask::{Act, AllAnswers, Ask};
@@ -48,6 +49,7 @@ pub use own::{
 };
 pub use prefix::{IpPrefix, IpPrefixError, IpPrefixSet};
 pub use reason::Reason;
+pub use stop::Stop;
 // Traits have the names of their derives, which here are those that name this crate.
 pub use traits::*;
 

@@ -6,7 +6,7 @@
 use asterism_function::objects::TableAct;
 use asterism_function::{
     Ask, At, Builder, Fragment, Host, Key, Late, Map, Packet, Protocol, Reason, Single, State,
-    Tick, Vacancy, Vlan, Wire,
+    Stop, Tick, Vacancy, Vlan, Wire,
 };
 
 use crate::flow::kind_of;
@@ -88,18 +88,18 @@ pub fn later_fragment<S: State>(
     ask: &Ask<'_, S>,
     vlan: Vlan,
     fragments: &Fragments,
-) -> Result<Result<At<Single<Datagram>, ()>, Reason>, Late> {
+) -> Result<At<Single<Datagram>, ()>, Stop> {
     let packet = ask.packet();
     let is_tcp = packet.layout().protocol() == Protocol::TCP.0;
     if is_tcp && packet.fragment_offset() < Some(TCP_HEADER_BYTES) {
-        return Ok(Err(Reason::FragmentTiny));
+        return Err(Stop::Refused(Reason::FragmentTiny));
     }
     let Some(datagram) = Datagram::of(packet, vlan) else {
-        return Ok(Err(Reason::FragmentUnmatched));
+        return Err(Stop::Refused(Reason::FragmentUnmatched));
     };
     if let Some(known) = fragments.get(&datagram)? {
-        return Ok(Ok(known));
+        return Ok(known);
     }
     ask.expect(FIRST_WAIT_US)?;
-    Ok(Err(Reason::FragmentUnmatched))
+    Err(Stop::Refused(Reason::FragmentUnmatched))
 }

@@ -5,7 +5,9 @@
 //! limits still hold.
 
 use asterism_function::objects::WindowedCountersAct;
-use asterism_function::{AllAnswers, Builder, Host, Key, Late, Tally, Window, WindowedCounters};
+use asterism_function::{
+    AllAnswers, Builder, Host, Key, Late, Stop, Tally, Window, WindowedCounters,
+};
 
 use crate::flow::{Direction, Flow, Link};
 use crate::opening::NoRoom;
@@ -171,7 +173,7 @@ impl HalfOpen<'_> {
         limits: &Limits,
         link: Link,
         (source, destination): (Host, Host),
-    ) -> Result<Result<Tallies, NoRoom>, Late> {
+    ) -> Result<Tallies, Stop<NoRoom>> {
         let to_destination = || Begun::of(self.destinations, |what| (destination, what));
         let (source, link, destination) = (
             Begun::of(self.handshakes, |what| (source, what)),
@@ -183,19 +185,19 @@ impl HalfOpen<'_> {
         )
             .all()?;
         let is_flooded = |to: &Begun<_>| to.reaches(limits.per_destination);
-        Ok(if source.reaches(limits.per_source) {
-            Err(NoRoom::Source)
+        if source.reaches(limits.per_source) {
+            Err(Stop::Refused(NoRoom::Source))
         } else if destination.as_ref().is_some_and(is_flooded) {
-            Err(NoRoom::Destination)
+            Err(Stop::Refused(NoRoom::Destination))
         } else if link.reaches(limits.per_link) {
-            Err(NoRoom::Link)
+            Err(Stop::Refused(NoRoom::Link))
         } else {
             Ok(Tallies {
                 source: source.tally,
                 destination: destination.and_then(|to| to.tally),
                 link: link.tally,
             })
-        })
+        }
     }
 
     /// The counters of a connection that is half open no more.

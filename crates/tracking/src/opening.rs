@@ -1,6 +1,6 @@
 //! Packets that would open a flow, and the reservations needed to allow them.
 
-use asterism_function::{Act, Ask, Host, Late, PortNumber, Reason, Vacancy, Verdict};
+use asterism_function::{Act, Ask, Host, Late, PortNumber, Reason, Stop, Vacancy, Verdict};
 
 use crate::flow::{Direction, Flow, Link};
 use crate::fragments::FirstFragment;
@@ -159,28 +159,25 @@ impl Tracker {
         &self,
         ask: &Ask<'_, S>,
         opening: &Opening,
-    ) -> Result<Result<Admission, NoRoom>, Late> {
+    ) -> Result<Admission, Stop<NoRoom>> {
         let tallies = match ask.tracked().half_open {
             Some(half_open) if opening.track.is_half_open() => {
                 let ends = (opening.source().0, opening.destination().0);
-                match half_open.begins(&self.limits, opening.link, ends)? {
-                    Ok(tallies) => Some(tallies),
-                    Err(limit) => return Ok(Err(limit)),
-                }
+                Some(half_open.begins(&self.limits, opening.link, ends)?)
             }
             _ => None,
         };
         let of = (opening.flow, opening.within);
         let admission = self.admission(ask, of, opening.track, tallies)?;
-        Ok(admission.ok_or(NoRoom::Flows))
+        admission.ok_or(Stop::Refused(NoRoom::Flows))
     }
 
     /// Lets a flow open, for a function that writes nothing else then: [`Tracker::admits`] and [`Admission::pass`].
     pub fn open<S: Tracks>(&self, ask: Ask<'_, S>, opening: &Opening) -> Result<Verdict, Late> {
-        Ok(match self.admits(&ask, opening)? {
-            Ok(admission) => admission.pass(&mut ask.act()?),
-            Err(none) => Verdict::Drop(none.reason()),
-        })
+        match self.admits(&ask, opening) {
+            Ok(admission) => Ok(admission.pass(&mut ask.act()?)),
+            Err(stop) => stop.map(NoRoom::reason).dropped(),
+        }
     }
 
     /// Drops a packet whose flow must not open, once no other instance can have seen what it answers.

@@ -215,12 +215,12 @@ impl Tracker {
                 first.write(S::tracked_act(&mut act).fragments);
             }
             Kind::LaterFragment => {
-                match later_fragment(&ask, self.vlan(ask.packet()), tracked.fragments)? {
+                match later_fragment(&ask, self.vlan(ask.packet()), tracked.fragments) {
                     Ok(known) => {
                         let mut act = ask.act()?;
                         S::tracked_act(&mut act).fragments.touch(&known);
                     }
-                    Err(reason) => return Ok(Verdict::Drop(reason)),
+                    Err(stop) => return stop.dropped(),
                 }
             }
             Kind::TinyFragment => return Ok(Verdict::Drop(Reason::FragmentTiny)),

@@ -7,7 +7,7 @@ use core::net::Ipv4Addr;
 
 use asterism_forwarding::{Direction, Ends, Progress, Segment, Side, is_host};
 use asterism_function::{
-    Ask, At, Endpoint, Grant, Late, Protocol, Reason, Space, TcpFlags, VacancyFor,
+    Ask, At, Endpoint, Grant, Late, Protocol, Reason, Space, Stop, TcpFlags, VacancyFor,
 };
 
 use crate::config::Filtering;
@@ -94,12 +94,12 @@ impl Translator {
         (inside, remote, hairpins): (Endpoint, Endpoint, bool),
         segment: &Segment,
         is_first: bool,
-    ) -> Result<Result<SessionLookup, Reason>, Late> {
+    ) -> Result<SessionLookup, Stop> {
         let flags = segment.flags;
         let Translations {
             sessions, ports, ..
         } = ask.translations();
-        let opens = |outside: Outside| {
+        let opens = |outside: Outside| -> Result<_, Late> {
             let session = Session::new(inside, remote, outside.endpoint(), hairpins);
             let vacancy = sessions.vacancy_for(session)?;
             Ok(vacancy.map(|vacancy| SessionLookup::ToNew(vacancy, outside)))
@@ -118,16 +118,16 @@ impl Translator {
                     true => opens(Outside::Bound(at.row.outside()))?,
                     false => None,
                 };
-                return Ok(Ok(opened.unwrap_or(SessionLookup::To(at))));
+                return Ok(opened.unwrap_or(SessionLookup::To(at)));
             }
             if let Some(next) = self.next_of(ask, &at)? {
-                return Ok(Ok(SessionLookup::To(next)));
+                return Ok(SessionLookup::To(next));
             }
             if !at.value.reopens(flags) {
-                return Ok(Ok(SessionLookup::To(at)));
+                return Ok(SessionLookup::To(at));
             }
             let opened = opens(Outside::Bound(at.row.outside()))?;
-            return Ok(Ok(opened.unwrap_or(SessionLookup::To(at))));
+            return Ok(opened.unwrap_or(SessionLookup::To(at)));
         }
         if inside.protocol == Protocol::TCP && !flags.contains(TcpFlags::SYN) {
             // Its connection was opened before; another instance's word of it may be on the way. A session opened now
@@ -137,13 +137,11 @@ impl Translator {
         if flags.contains(TcpFlags::RST) {
             // What its binding let in has no session, and may have been refused.
             let bound = self.bound(ask, inside)?;
-            return Ok(bound.map(SessionLookup::ToNone).ok_or(Reason::NoBinding));
+            let bound = bound.ok_or(Stop::Refused(Reason::NoBinding))?;
+            return Ok(SessionLookup::ToNone(bound));
         }
-        let outside = match self.bind(ask, inside, inside.port)? {
-            Ok(outside) => outside,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        Ok(opens(outside)?.ok_or(Reason::TableFull))
+        let outside = self.bind(ask, inside, inside.port)?;
+        opens(outside)?.ok_or(Stop::Refused(Reason::TableFull))
     }
 
     /// The next connection between the ends of one that ended, by another outside port: an instance that did not yet know
@@ -178,18 +176,18 @@ impl Translator {
         ask: &Ask<'_, S>,
         inside: Endpoint,
         wished: u16,
-    ) -> Result<Result<Outside, Reason>, Late> {
+    ) -> Result<Outside, Stop> {
         let Translations { ports, .. } = ask.translations();
         let bound = self.bound(ask, inside)?;
         if let Some(reason) = self.refuses(ask, inside, bound.is_some()) {
-            return Ok(Err(reason));
+            return Err(Stop::Refused(reason));
         }
         if let Some(outside) = bound {
-            return Ok(Ok(Outside::Bound(outside)));
+            return Ok(Outside::Bound(outside));
         }
         if self.config.blocks.is_some() {
             let granted = self.grant_in_block(ask, inside)?;
-            return Ok(granted.map(Outside::Granted));
+            return Ok(Outside::Granted(granted));
         }
         let space = ports.space();
         let items = space.items().max(1);
@@ -223,10 +221,10 @@ impl Translator {
                 }
             }
             if let Some(granted) = granted {
-                return Ok(Ok(Outside::Granted(granted)));
+                return Ok(Outside::Granted(granted));
             }
         }
-        Ok(Err(Reason::PortsExhausted))
+        Err(Stop::Refused(Reason::PortsExhausted))
     }
 
     /// The outside endpoint that an inside endpoint has: a forward's, or that of any of its sessions.

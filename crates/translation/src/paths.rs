@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use asterism_forwarding::{Direction, Egress, Progress, Segment, Side, is_host};
-use asterism_function::{Act, Ask, Endpoint, Late, Protocol, Reason, Vacancy, Verdict};
+use asterism_function::{Act, Ask, Endpoint, Late, Protocol, Reason, Stop, Vacancy, Verdict};
 
 use crate::accounting::PortAccounting;
 use crate::bindings::{Outside, SessionLookup, Target};
@@ -102,31 +102,33 @@ impl Translator {
         (inside, remote): (Endpoint, Endpoint),
         hairpins: bool,
         is_first: bool,
-    ) -> Result<Result<Outward, Refused>, Late> {
+    ) -> Result<Outward, Stop<Refused>> {
         let segment = Segment::of(ask.packet());
         let ends = (inside, remote, hairpins);
-        let belongs = match self.belongs(ask, ends, &segment, is_first)? {
-            Ok(belongs) => belongs,
-            Err(Reason::NoBinding) => return Ok(Err(Refused::Silently(Reason::NoBinding))),
-            Err(reason) => return Ok(Err(Refused::Reported(reason))),
-        };
+        let belongs = self.belongs(ask, ends, &segment, is_first);
+        let belongs = belongs.map_err(|stop| {
+            stop.map(|reason| match reason {
+                Reason::NoBinding => Refused::Silently(reason),
+                _ => Refused::Reported(reason),
+            })
+        })?;
         let hairpin = if hairpins {
             let target = self.target(ask, belongs.outside(), remote, true)?;
             match target.inside() {
                 Ok(inside) => Some((target, inside)),
-                Err(reason) => return Ok(Err(Refused::Silently(reason))),
+                Err(reason) => return Err(Stop::Refused(Refused::Silently(reason))),
             }
         } else {
             None
         };
-        Ok(Ok(Outward {
+        Ok(Outward {
             belongs,
             remote,
             segment,
             hairpin,
             accounting: ask.translations().ports.space().accounting().cloned(),
             arrived_us: ask.arrived_us(),
-        }))
+        })
     }
 
     /// Whether a packet from inside is to an inside host by its own address.
@@ -161,15 +163,12 @@ impl Translator {
         ask: &Ask<'_, S>,
         remote: Endpoint,
         outside: Endpoint,
-    ) -> Result<Result<Inward, Reason>, Late> {
+    ) -> Result<Inward, Stop> {
         if !self.is_outside_host(remote.address) {
-            return Ok(Err(Reason::SpoofedSource));
+            return Err(Stop::Refused(Reason::SpoofedSource));
         }
         let target = self.target(ask, remote, outside, false)?;
-        let inside = match target.inside() {
-            Ok(inside) => inside,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let inside = target.inside().map_err(Stop::Refused)?;
         let segment = Segment::of(ask.packet());
         let again = match &target {
             Target::Session(at) if at.value.reopens(segment.flags) => {
@@ -177,13 +176,13 @@ impl Translator {
             }
             _ => None,
         };
-        Ok(Ok(Inward {
+        Ok(Inward {
             target,
             inside,
             remote,
             segment,
             again,
-        }))
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 
 use asterism_forwarding::Prefix;
 use asterism_function::objects::BLOCK_ITEMS;
-use asterism_function::{Ask, Endpoint, Grant, Late, Reason, Space};
+use asterism_function::{Ask, Endpoint, Grant, Late, Reason, Space, Stop};
 
 use crate::accounting::PortAccounting;
 use crate::bindings::ADDRESSES_TRIED_MAX;
@@ -135,21 +135,21 @@ impl Translator {
         &self,
         ask: &Ask<'_, S>,
         inside: Endpoint,
-    ) -> Result<Result<Grant<Endpoint>, Reason>, Late> {
+    ) -> Result<Grant<Endpoint>, Stop> {
         let Translations { ports, .. } = ask.translations();
         let (Some(accounting), Some(settings)) = (ports.space().accounting(), self.config.blocks)
         else {
-            return Ok(Err(Reason::PortsExhausted));
+            return Err(Stop::Refused(Reason::PortsExhausted));
         };
         let subscriber = accounting.subscriber(inside);
         let used = accounting.used_blocks(subscriber);
         for &block in used.all() {
             if let Some(granted) = grant_of(ask, accounting, inside, block)? {
-                return Ok(Ok(granted));
+                return Ok(granted);
             }
         }
         if used.all().len() >= usize::from(settings.per_subscriber_max) {
-            return Ok(Err(Reason::SubscriberQuota));
+            return Err(Stop::Refused(Reason::SubscriberQuota));
         }
         let (pool, paired) = self.paired(ask, inside);
         let addresses = pool.len() as u32;
@@ -174,10 +174,10 @@ impl Translator {
             if let Some(block) = block
                 && let Some(granted) = grant_of(ask, accounting, inside, block)?
             {
-                return Ok(Ok(granted));
+                return Ok(granted);
             }
         }
-        Ok(Err(Reason::PortsExhausted))
+        Err(Stop::Refused(Reason::PortsExhausted))
     }
 }
 

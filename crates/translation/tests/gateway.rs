@@ -41,16 +41,18 @@ impl Gateway {
             ForwardingPath::Out | ForwardingPath::Hairpin => {
                 match self
                     .0
-                    .outward(&ask, ends, way == ForwardingPath::Hairpin, false)?
+                    .outward(&ask, ends, way == ForwardingPath::Hairpin, false)
                 {
                     Ok(outward) => {
                         let egress = outward.egress();
                         self.0.router.forward(ask, egress, |act| outward.write(act))
                     }
-                    Err(Refused::Reported(reason)) => {
-                        self.0.router.report(ask, Report::Prohibited, reason)
-                    }
-                    Err(Refused::Silently(reason)) => Ok(Verdict::Drop(reason)),
+                    Err(stop) => match stop.refused()? {
+                        Refused::Reported(reason) => {
+                            self.0.router.report(ask, Report::Prohibited, reason)
+                        }
+                        Refused::Silently(reason) => Ok(Verdict::Drop(reason)),
+                    },
                 }
             }
             ForwardingPath::Inside => self.0.between_insides(ask),
@@ -79,8 +81,8 @@ impl NetworkFunction for Gateway {
 
     fn packet(&self, ask: Ask<'_, Tables>) -> Result<Verdict, Late> {
         let ask = match self.0.exempt(ask)? {
-            Ok(verdict) => return Ok(verdict),
-            Err(ask) => ask,
+            ControlFlow::Break(verdict) => return Ok(verdict),
+            ControlFlow::Continue(ask) => ask,
         };
         let (ask, side, came) = match self.0.router.admit(ask)? {
             ControlFlow::Continue(admitted) => admitted,
@@ -91,12 +93,12 @@ impl NetworkFunction for Gateway {
                 self.leaving(ask, flow)
             }
             (Side::Outside, PacketClass::Flow(flow) | PacketClass::Reply(flow)) => {
-                match self.0.inward(&ask, flow.source(), flow.destination())? {
+                match self.0.inward(&ask, flow.source(), flow.destination()) {
                     Ok(inward) => {
                         let egress = inward.egress();
                         self.0.router.forward(ask, egress, |act| inward.write(act))
                     }
-                    Err(reason) => Ok(Verdict::Drop(reason)),
+                    Err(stop) => stop.dropped(),
                 }
             }
             (Side::Inside, PacketClass::Error(flow)) => self.0.error_from_inside(ask, flow),

@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn a_incarnation_that_is_closed_says_nothing_of_how_far_the_next_one_is_covered() {
+    fn an_incarnation_that_is_closed_says_nothing_of_how_far_the_next_one_is_covered() {
         let (up, _reader) = ByteRing::new(1 << 16).expect("memory for a ring");
         let (mut writer, down) = ByteRing::new(1 << 16).expect("memory for a ring");
         let mut parts = InstanceParts::alone(1);

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_incarnation_for_which_there_is_no_place_stops_the_host() {
+    fn an_incarnation_for_which_there_is_no_place_stops_the_host() {
         let (group, _) = written();
         let most = asterism_state::ORIGINS_MAX as u64;
         let incarnations = (0..most + 100).map(|incarnation| Down::Group {

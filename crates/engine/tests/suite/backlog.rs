@@ -138,7 +138,7 @@ fn what_siblings_write_waits_in_their_rings_while_an_instance_stands_still() {
 }
 
 #[test]
-fn who_scans_for_a_incarnation_that_an_epoch_ends_stops_scanning() {
+fn who_scans_for_an_incarnation_that_an_epoch_ends_stops_scanning() {
     const SOURCES: u16 = 4_000;
     let mut cluster = cluster(BACKLOG_BYTES_MAX);
     cluster.run_until(Time::from_micros(500_000));

@@ -40,9 +40,9 @@ impl Firewall {
             destination_port,
         });
         let admission = match action {
-            Action::Allow => match self.tracker.admits(&ask, opening)? {
+            Action::Allow => match self.tracker.admits(&ask, opening) {
                 Ok(admission) => Ok(admission),
-                Err(none) => return Self::without_room(ask, opening, none),
+                Err(stop) => return Self::without_room(ask, opening, stop.refused()?),
             },
             Action::Drop | Action::Reject | Action::Block(_) => {
                 Err(self.tracker.refuse(&ask, opening, Reason::Denied)?)

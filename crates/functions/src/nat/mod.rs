@@ -224,8 +224,8 @@ impl Nat {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
         let ask = match self.translator.exempt(ask)? {
-            Ok(verdict) => return Ok(verdict),
-            Err(ask) => ask,
+            ControlFlow::Break(verdict) => return Ok(verdict),
+            ControlFlow::Continue(ask) => ask,
         };
         let is_plain = ask.packet().plain4().is_some();
         match self.translator.router.side(ask.port()) {
@@ -284,15 +284,17 @@ impl Nat {
             ForwardingPath::Unrouted => (Report::NetworkUnreachable, Reason::NoRoute),
             way @ (ForwardingPath::Out | ForwardingPath::Hairpin) => {
                 let hairpins = way == ForwardingPath::Hairpin;
-                match translator.outward(&ask, (inside, remote), hairpins, is_first)? {
+                match translator.outward(&ask, (inside, remote), hairpins, is_first) {
                     Ok(outward) => {
                         let egress = outward.egress();
                         return translator
                             .router
                             .forward(ask, egress, |act| outward.write(act));
                     }
-                    Err(Refused::Silently(reason)) => return Ok(Verdict::Drop(reason)),
-                    Err(Refused::Reported(reason)) => (Report::Prohibited, reason),
+                    Err(stop) => match stop.refused()? {
+                        Refused::Silently(reason) => return Ok(Verdict::Drop(reason)),
+                        Refused::Reported(reason) => (Report::Prohibited, reason),
+                    },
                 }
             }
         };
@@ -311,9 +313,9 @@ impl Nat {
                 false => Ok(Verdict::Drop(Reason::NotForUs)),
             };
         }
-        match self.translator.inward(&ask, remote, outside)? {
+        match self.translator.inward(&ask, remote, outside) {
             Ok(inward) => router.forward(ask, inward.egress(), |act| inward.write(act)),
-            Err(reason) => Ok(Verdict::Drop(reason)),
+            Err(stop) => stop.dropped(),
         }
     }
 }

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_incarnation_begins_once() {
+    fn an_incarnation_begins_once() {
         let folder = tempfile::tempdir().unwrap();
         let epochs = folder.path().join("epoch.toml");
         let mut file = EpochFile {

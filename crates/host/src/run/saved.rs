@@ -145,14 +145,14 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Moves a file background whose state is not the newest any more: `FILE.used`.
+/// Moves a file away whose state is not the newest any more: `FILE.used`.
 ///
 /// # Errors
 /// In words.
 pub fn put_aside(path: &Path) -> Result<(), String> {
     match fs::rename(path, beside(path, "used")) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(format!(
-            "{} could not be moved background: {error}; move it away, or a later start may restore it though it is old",
+            "{} could not be moved away: {error}; move it yourself, or a later start may restore it though it is old",
             path.display()
         )),
         _ => Ok(()),

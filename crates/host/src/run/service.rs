@@ -350,7 +350,7 @@ impl Service<'_, '_> {
         self.manager.status("listening for other hosts");
         let cold = self.listen()?;
         let taken_up = self.take_up_state(cold)?;
-        // Whatever may still keep this host from running comes before the file is put background: the next start needs it.
+        // Whatever may still keep this host from running comes before the file is moved away: the next start needs it.
         self.check_backends().map_err(Interrupted::Failed)?;
         self.settle_time()?;
         self.date_exports();

@@ -7,6 +7,7 @@
 mod destination;
 
 use core::net::{IpAddr, Ipv4Addr};
+use core::ops::ControlFlow;
 
 use asterism_forwarding::{Egress, Side, quoted};
 use asterism_function::{Ask, IcmpKind, Late, Network, Packet, Protocol, Reason, Verdict};
@@ -75,9 +76,9 @@ impl Translator {
     pub fn exempt<'a, S: Translates>(
         &self,
         ask: Ask<'a, S>,
-    ) -> Result<Result<Verdict, Ask<'a, S>>, Late> {
+    ) -> Result<ControlFlow<Verdict, Ask<'a, S>>, Late> {
         if self.config.exempt.is_empty() {
-            return Ok(Err(ask));
+            return Ok(ControlFlow::Continue(ask));
         }
         self.route_untranslated(ask)
     }
@@ -87,13 +88,13 @@ impl Translator {
     fn route_untranslated<'a, S: Translates>(
         &self,
         ask: Ask<'a, S>,
-    ) -> Result<Result<Verdict, Ask<'a, S>>, Late> {
+    ) -> Result<ControlFlow<Verdict, Ask<'a, S>>, Late> {
         let Some(side) = self.router.side(ask.port()) else {
-            return Ok(Err(ask));
+            return Ok(ControlFlow::Continue(ask));
         };
         match self.passes(ask.packet(), side) {
-            None => Ok(Err(ask)),
-            Some(Err(reason)) => Ok(Ok(Verdict::Drop(reason))),
+            None => Ok(ControlFlow::Continue(ask)),
+            Some(Err(reason)) => Ok(ControlFlow::Break(Verdict::Drop(reason))),
             Some(Ok(egress)) => {
                 let accounting = ask.translations().ports.space().accounting().cloned();
                 let verdict = self.router.forward(ask, egress, |_| {
@@ -101,7 +102,7 @@ impl Translator {
                         accounting.passed_untranslated();
                     }
                 })?;
-                Ok(Ok(verdict))
+                Ok(ControlFlow::Break(verdict))
             }
         }
     }

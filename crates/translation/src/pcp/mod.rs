@@ -147,10 +147,19 @@ impl Translator {
                     0 => inside.port,
                     port => port,
                 };
-                match (self.bind(&ask, inside, wished)?, sessions.vacancy()?) {
-                    (Ok(outside), Some(vacancy)) => Some((outside, vacancy)),
-                    (Err(Reason::SubscriberQuota), _) => return refuse(ask, ResultCode::Quota),
-                    _ => return refuse(ask, ResultCode::NoResources),
+                let outside = match self.bind(&ask, inside, wished) {
+                    Ok(outside) => outside,
+                    Err(stop) => {
+                        let code = match stop.refused()? {
+                            Reason::SubscriberQuota => ResultCode::Quota,
+                            _ => ResultCode::NoResources,
+                        };
+                        return refuse(ask, code);
+                    }
+                };
+                match sessions.vacancy()? {
+                    Some(vacancy) => Some((outside, vacancy)),
+                    None => return refuse(ask, ResultCode::NoResources),
                 }
             }
         };

@@ -20,6 +20,20 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Parts of a state on their way between a file and an instance at most.
 const PARTS_MAX: usize = 256;
 
+/// Why a saved state was not restored.
+enum NotRestored {
+    /// The host stops.
+    Interrupted(Interrupted),
+    /// The file or the instance refuses; in words.
+    Refused(String),
+}
+
+impl From<Interrupted> for NotRestored {
+    fn from(interrupted: Interrupted) -> NotRestored {
+        NotRestored::Interrupted(interrupted)
+    }
+}
+
 impl Service<'_, '_> {
     /// Restores what was saved, if nobody has anything. Gives the file that is not the newest any more once packets are read.
     pub(super) fn take_up_state(&mut self, mut cold: bool) -> Result<Option<PathBuf>, Interrupted> {
@@ -63,7 +77,7 @@ impl Service<'_, '_> {
                 Ok(Some((state, since))) => {
                     let parts = state.parts();
                     self.settle_time()?;
-                    match self.restore(state, since)? {
+                    match self.restore(state, since) {
                         Ok(entries) => self.log(
                             &Event::info("state-restored")
                                 .with("file", path.display())
@@ -71,7 +85,8 @@ impl Service<'_, '_> {
                                 .with("parts", parts)
                                 .with("away_s", since.away),
                         ),
-                        Err(error) => {
+                        Err(NotRestored::Interrupted(interrupted)) => return Err(interrupted),
+                        Err(NotRestored::Refused(error)) => {
                             self.log(
                                 &Event::error("state-not-restored")
                                     .with("file", path.display())
@@ -96,7 +111,7 @@ impl Service<'_, '_> {
         Ok(Some(path))
     }
 
-    /// Puts a file background that was taken up: from the first packet on it is not the newest any more.
+    /// Renames a file that was restored: from the first packet on it is not the newest state any more.
     pub(super) fn put_aside(&mut self, path: &Path) {
         if let Err(error) = saved::put_aside(path) {
             self.log(&Event::warning("state-not-archived").effect(error));
@@ -116,7 +131,7 @@ impl Service<'_, '_> {
         &mut self,
         mut state: SavedState,
         since: asterism_state::Since,
-    ) -> Result<Result<u64, String>, Interrupted> {
+    ) -> Result<u64, NotRestored> {
         let (sender, parts) = sync_channel(PARTS_MAX);
         let (reply, answer) = sync_channel(1);
         let request = Request::Restore {
@@ -125,7 +140,9 @@ impl Service<'_, '_> {
             reply,
         };
         if self.requests[0].try_send(request).is_err() {
-            return Ok(Err("the instance takes no requests".to_owned()));
+            return Err(NotRestored::Refused(
+                "the instance takes no requests".to_owned(),
+            ));
         }
         self.manager.status("restoring the saved state");
         let mut sender = Some(sender);
@@ -145,11 +162,11 @@ impl Service<'_, '_> {
                         Err(TrySendError::Full(part)) => waiting = Some(part),
                         Err(TrySendError::Disconnected(_)) => sender = None,
                     },
-                    Err(error) => return Ok(Err(error)),
+                    Err(error) => return Err(NotRestored::Refused(error)),
                 }
             }
             if let Ok(restored) = answer.try_recv() {
-                return Ok(restored);
+                return restored.map_err(NotRestored::Refused);
             }
             self.query()?;
         }
