@@ -1,8 +1,9 @@
-//! `asterism-bench list | measure NAME [--full] [--format json] | report`.
+//! `asterism-bench list | measure NAME [--full] [--format json] | report [NAME...]`.
 //!
 //! The document goes to standard output, progress to standard error. Exit codes: 0 measured, 1 unsound
 //! (or out of time), 2 a command line that says nothing, 3 not yet built, 4 something needed is absent.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use lexopt::prelude::*;
 use serde::Serialize;
 
 use crate::contract::{Document, Failure};
+use crate::figures::{self, figure, in_words};
 use crate::machine::{self, Machine};
 use crate::measures::{self, Context};
 use crate::{instructions, plot, registry};
@@ -21,15 +23,16 @@ The measures of Asterism: each is made again at every call.
 
 Usage: asterism-bench list [--format json]
        asterism-bench measure NAME [--full] [--seed N] [--format json]
-       asterism-bench report [--full] [--seed N] [--plots DIR] [--format json]
+       asterism-bench report [NAME...] [--full] [--seed N] [--plots DIR] [--into PAGE] [--format json]
 
   list     every measure that is promised, with its bar; those not built say \"not yet\"
   measure  makes one and prints it; ends within 45 s (lab.*: 55 s) unless --full
-  report   makes all that are built and prints a table
+  report   makes all that are built, or those named, and prints a table
 
   --full         the long form
   --seed N       the seed of the traffic (default 1)
   --plots DIR    write the pictures of those that have one there, as NAME.svg
+  --into PAGE    write the values into the page's table of figures, in place of those of the same measures
   --format json  one JSON document on standard output
 
 Exit: 0 measured, whether or not the bar is met; 1 unsound; 2 usage; 3 not yet built; 4 something needed is absent.
@@ -58,7 +61,8 @@ enum Request {
     Help,
     List,
     Measure(String),
-    Report,
+    /// All measures that are built, or these.
+    Report(Vec<String>),
     /// Hidden: the instruction counter's child.
     RunWorkload(String, u32),
     /// Hidden: instructions per packet of a workload, for those who tune it.
@@ -69,6 +73,7 @@ enum Request {
 struct Options {
     json: bool,
     plots: Option<PathBuf>,
+    into: Option<PathBuf>,
     context: Context,
 }
 
@@ -78,6 +83,7 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Request, Opti
     let mut options = Options {
         json: false,
         plots: None,
+        into: None,
         context: Context {
             full: false,
             seed: SEED,
@@ -94,6 +100,7 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Request, Opti
                     .and_then(|value| value.parse())
                     .map_err(wrong)?
             }
+            Long("into") => options.into = Some(parser.value().map_err(wrong)?.into()),
             Long("plots") => options.plots = Some(parser.value().map_err(wrong)?.into()),
             Long("format") => match parser
                 .value()
@@ -117,7 +124,14 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Request, Opti
     let request = match words.as_slice() {
         ["list"] => Request::List,
         ["measure", name] => Request::Measure((*name).to_owned()),
-        ["report"] => Request::Report,
+        ["report", names @ ..] => {
+            if let Some(name) = names.iter().find(|name| registry::find(name).is_none()) {
+                return Err(Failure::Usage(format!(
+                    "no measure is called {name}; `list` names them all"
+                )));
+            }
+            Request::Report(names.iter().map(|name| (*name).to_owned()).collect())
+        }
         ["instructions", name] => Request::Instructions((*name).to_owned()),
         [instructions::SUBCOMMAND, name, packets] => {
             let packets = packets
@@ -150,7 +164,7 @@ fn obey(request: Request, options: Options) -> Result<(), Failure> {
         Request::Help => print(USAGE),
         Request::List => list(options.json),
         Request::Measure(name) => measure(&name, options),
-        Request::Report => report(options),
+        Request::Report(names) => report(&names, options),
         Request::RunWorkload(name, packets) => {
             instructions::run_workload(workload(&name)?, packets);
             Ok(())
@@ -260,12 +274,28 @@ fn measure(name: &str, options: Options) -> Result<(), Failure> {
     print(&text)
 }
 
+fn cannot_use(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Absent(format!("{} cannot be used: {error}", path.display()))
+}
+
+/// The page of figures, found wrong before anything is measured.
+fn read_page(path: &Path) -> Result<String, Failure> {
+    let page = std::fs::read_to_string(path).map_err(|error| cannot_use(path, &error))?;
+    figures::merge(&page, &BTreeMap::new(), std::iter::empty())?;
+    Ok(page)
+}
+
 /// Each measure runs in a process of its own, so that none finds another's memory, caches or clock.
-fn report(options: Options) -> Result<(), Failure> {
+fn report(names: &[String], options: Options) -> Result<(), Failure> {
+    let page = match &options.into {
+        Some(path) => Some((path, read_page(path)?)),
+        None => None,
+    };
     let mut documents = Vec::new();
     let mut failed = Vec::new();
     let mut not_yet = Vec::new();
-    for row in registry::rows() {
+    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|one| one == name);
+    for row in registry::rows().filter(|row| is_wanted(row.name)) {
         if measures::find(row.name).is_none() {
             not_yet.push(row.name);
             continue;
@@ -282,6 +312,13 @@ fn report(options: Options) -> Result<(), Failure> {
                 failed.push(serde_json::json!({ "name": row.name, "sentence": sentence }));
             }
         }
+    }
+    if let Some((path, page)) = page {
+        let rows = documents
+            .iter()
+            .map(|one: &Document| (one.name.clone(), figures::row(one)));
+        let page = figures::merge(&page, &rows.collect(), registry::rows().map(|row| row.name))?;
+        std::fs::write(path, page).map_err(|error| cannot_use(path, &error))?;
     }
     if options.json {
         print_json(&serde_json::json!({
@@ -401,23 +438,6 @@ fn line_of(document: &Document) -> String {
         document.bar,
         in_words(document.met)
     )
-}
-
-fn in_words(met: Option<bool>) -> &'static str {
-    match met {
-        Some(true) => "met",
-        Some(false) => "not met",
-        None => "not judged",
-    }
-}
-
-/// A figure with as many digits as it deserves.
-fn figure(number: f64) -> String {
-    match number.abs() {
-        size if size >= 1_000.0 || number.fract() == 0.0 => format!("{number:.0}"),
-        size if size >= 10.0 => format!("{number:.1}"),
-        _ => format!("{number:.3}"),
-    }
 }
 
 fn print_json(document: &impl Serialize) -> Result<(), Failure> {

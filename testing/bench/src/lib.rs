@@ -11,6 +11,7 @@ pub mod allocations;
 pub mod command_line;
 pub mod contract;
 mod cores;
+mod figures;
 pub mod floor;
 pub mod instructions;
 pub mod machine;
