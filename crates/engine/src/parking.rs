@@ -259,10 +259,19 @@ impl Parking {
         };
         self.put(number, parked, context);
         if self.absent_count <= PARKED_ABSENT_MAX {
+            self.assert_sound();
             return None;
         }
         let oldest = self.remove(self.absent.first, context)?;
+        self.assert_sound();
         Some((oldest, Reason::ParkedOverflow))
+    }
+
+    /// What holds between calls.
+    fn assert_sound(&self) {
+        debug_assert!(self.absent_count <= PARKED_ABSENT_MAX && self.absent_count <= self.len());
+        debug_assert!(self.behind <= PARKED_BEHIND_MAX || mutant::active(Mutant::FlowFillsParking));
+        debug_assert!(self.flows.len() <= self.len() && self.ready.len() <= self.len());
     }
 
     fn put(&mut self, number: u16, parked: Parked, context: &Context) {

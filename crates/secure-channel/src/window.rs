@@ -60,6 +60,7 @@ impl ReplayWindow {
 
     /// Marks a counter for which [`Self::look`] said [`Seen::New`] and whose datagram was authentic.
     pub(super) fn mark(&mut self, counter: u64) {
+        debug_assert_eq!(self.query(counter), Seen::New, "it was asked before");
         if counter > self.greatest {
             // The words after the one that holds the greatest, up to the counter's, hold counters of a round ago.
             let fresh = (counter / 64 - self.greatest / 64).min(RING_WORDS as u64);
@@ -71,6 +72,8 @@ impl ReplayWindow {
         }
         let (word, bit) = place(counter);
         self.ring[word] |= bit;
+        debug_assert!(self.floor <= self.greatest && counter <= self.greatest);
+        debug_assert_eq!(self.query(counter), Seen::Before);
     }
 }
 

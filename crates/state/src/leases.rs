@@ -68,7 +68,7 @@ pub(crate) struct Leasing {
     until_us: Cell<u64>,
     /// Since when this host knows that others have a later epoch in force (microseconds); `u64::MAX`: it does not.
     outdated_us: Cell<u64>,
-    /// The longest that an entry of any table incarnations unused.
+    /// The longest that an entry of any table lives unused.
     quarantine: Cell<Tick>,
     /// The longest that an entry lives unused that has an item of a pool which names such entries.
     held: Cell<Tick>,
@@ -211,6 +211,7 @@ impl Leases {
                 evident_us: None,
             });
         }
+        debug_assert!(self.ended.len() <= ENDED_MAX);
         let fenced = &self.assignment.fenced;
         self.fenced_us
             .retain(|member, _| fenced.contains_key(member));

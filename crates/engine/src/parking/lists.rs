@@ -67,6 +67,7 @@ impl List {
     }
 
     fn insert_after(&mut self, places: &mut [Place], which: usize, before: u16, number: u16) {
+        debug_assert!(!places[usize::from(number)].links[which].is_in);
         let next = match places.get_mut(usize::from(before)) {
             Some(before) => core::mem::replace(&mut before.links[which].next, number),
             None => core::mem::replace(&mut self.first, number),
@@ -88,6 +89,12 @@ impl List {
         if !link.is_in {
             return;
         }
+        let next_of = |number: u16| {
+            places
+                .get(usize::from(number))
+                .map(|one| one.links[which].next)
+        };
+        debug_assert_eq!(next_of(link.previous).unwrap_or(self.first), number);
         match places.get_mut(usize::from(link.previous)) {
             Some(previous) => previous.links[which].next = link.next,
             None => self.first = link.next,

@@ -27,6 +27,10 @@ impl Timers {
     }
 
     pub(super) fn add(&mut self, places: &mut [Place], number: u16, at_us: u64) {
+        debug_assert!(
+            self.heap.len() < self.heap.capacity(),
+            "the heap never grows"
+        );
         let order = places[usize::from(number)].order;
         self.heap.push((at_us, order, number));
         self.rise(places, self.heap.len() - 1);
@@ -34,6 +38,7 @@ impl Timers {
 
     pub(super) fn change(&mut self, places: &mut [Place], number: u16, at_us: u64) {
         let at = usize::from(places[usize::from(number)].timer);
+        debug_assert_eq!(self.heap[at].2, number);
         let before = core::mem::replace(&mut self.heap[at].0, at_us);
         match at_us < before {
             true => self.rise(places, at),
@@ -43,6 +48,7 @@ impl Timers {
 
     pub(super) fn remove(&mut self, places: &mut [Place], number: u16) {
         let at = usize::from(places[usize::from(number)].timer);
+        debug_assert_eq!(self.heap[at].2, number);
         self.heap.swap_remove(at);
         // The last one has taken its place.
         if let Some(&(_, _, moved)) = self.heap.get(at) {

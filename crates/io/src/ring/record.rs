@@ -139,6 +139,13 @@ pub struct RingWriter {
 unsafe impl Send for RingWriter {}
 
 impl RingWriter {
+    /// What holds after every change: readers see whole records, and nothing that they may still read is written over.
+    #[inline(always)]
+    fn assert_sound(&self) {
+        debug_assert!(self.published <= self.position && self.position <= self.limit);
+        debug_assert!(self.position.is_multiple_of(ALIGNMENT as u64));
+    }
+
     /// Appends a record, which readers see after [`RingWriter::publish`]. Costs a copy; allocates nothing.
     #[inline]
     pub fn try_push(&mut self, record: &[u8]) -> Result<(), Refused> {
@@ -157,6 +164,7 @@ impl RingWriter {
         }
         self.position = start + footprint(record.len()) as u64;
         self.open = NOTHING_OPEN;
+        self.assert_sound();
         Ok(())
     }
 
@@ -184,6 +192,7 @@ impl RingWriter {
         unsafe { self.base.add(offset).cast::<u32>().write(length as u32) };
         self.position = self.open + footprint(length) as u64;
         self.open = NOTHING_OPEN;
+        self.assert_sound();
     }
 
     /// Shows the readers every record appended so far. One store; call it once a batch.
@@ -267,6 +276,7 @@ impl RingWriter {
     fn refresh_limit(&mut self, needed: usize) -> bool {
         // With no reader left nothing holds the writer back.
         let slowest = self.shared.slowest().unwrap_or(self.position);
+        debug_assert!(slowest <= self.position, "a reader is never ahead");
         self.limit = slowest + (self.mask as u64 + 1);
         self.position + needed as u64 <= self.limit
     }
@@ -319,6 +329,7 @@ impl RingReader {
         // which the returned slice keeps borrowed.
         let (record, end) = unsafe { record_at(self.base, self.mask, self.position) };
         self.position = end;
+        debug_assert!(self.released <= self.position && self.position <= self.published);
         Some(record)
     }
 
@@ -364,6 +375,7 @@ impl RingReader {
             apply(record);
         }
         self.position = position;
+        debug_assert!(self.released <= self.position && self.position <= self.published);
         self.release();
         taken
     }

@@ -101,6 +101,26 @@ impl Inbound {
         self.jumps
     }
 
+    /// What holds after every change.
+    fn assert_sound(&self) {
+        debug_assert!(self.applied <= self.received);
+        debug_assert!(self.extras as u64 <= self.window);
+        debug_assert!(
+            self.extras == 0 || self.highest <= self.received + self.window,
+            "extras are within the window"
+        );
+        debug_assert!(
+            self.extras == 0 || !self.is_present(self.received + 1),
+            "the next group is not an extra"
+        );
+    }
+
+    /// The bits of all extras; a look at the whole window.
+    fn count_present(&self) -> usize {
+        let words = self.present.iter();
+        words.map(|word| word.count_ones() as usize).sum()
+    }
+
     fn bit(&self, sequence: u64) -> (usize, u64) {
         let slot = sequence as usize & (self.present.len() * 64 - 1);
         (slot / 64, 1 << (slot % 64))
@@ -149,6 +169,7 @@ impl Inbound {
                 );
             }
         }
+        self.assert_sound();
         arrival
     }
 
@@ -235,6 +256,7 @@ impl Inbound {
         let sequence = sequence.min(self.received);
         let news = sequence > self.applied;
         self.applied = self.applied.max(sequence);
+        self.assert_sound();
         news
     }
 
@@ -256,6 +278,8 @@ impl Inbound {
             self.drain(incarnation, counters, deliver);
         }
         self.applied = self.applied.max(sequence);
+        self.assert_sound();
+        debug_assert_eq!(self.extras, self.count_present());
     }
 
     /// A newcomer is sent this stream from here on; a snapshot brings what was before, or did already.

@@ -43,6 +43,15 @@ impl Log {
         }
     }
 
+    /// What holds after every change.
+    fn assert_sound(&self) {
+        debug_assert!(self.pruned <= self.head && self.pruned_end <= self.head_end);
+        debug_assert!(self.groups() <= self.groups_max && self.bytes() <= self.bytes_max);
+        // A group takes a byte at least, and one that is kept is found by its end.
+        debug_assert!(self.groups() <= self.bytes());
+        debug_assert_eq!(self.end_of(self.head), self.head_end);
+    }
+
     pub(super) fn head(&self) -> u64 {
         self.head
     }
@@ -83,6 +92,7 @@ impl Log {
     /// Appends a group of at most 16,383 bytes. `false`, and nothing changed, when there is no room.
     #[inline]
     pub(super) fn append(&mut self, group: &[u8]) -> bool {
+        debug_assert!(group.len() < 1 << 14, "its length takes two bytes");
         let length = varint_bytes(group.len() as u64) + group.len();
         let (groups_room, bytes_room) = self.room();
         if groups_room == 0 || bytes_room < length {
@@ -110,6 +120,7 @@ impl Log {
         self.ends[(self.head & ends_mask) as usize] = self.head_end;
         let digest = digest.wrapping_add(of_group(self.head, group));
         self.digests[(self.head & ends_mask) as usize] = digest;
+        self.assert_sound();
         true
     }
 
@@ -156,6 +167,7 @@ impl Log {
 
     /// Appends the groups `first..=last`, each with its length before it.
     pub(super) fn copy_run(&self, first: u64, last: u64, out: &mut Vec<u8>) {
+        debug_assert!(self.pruned < first && first <= last && last <= self.head);
         let (from, to) = (self.end_of(first - 1), self.end_of(last));
         let mask = self.bytes.len() as u64 - 1;
         let (at, length) = ((from & mask) as usize, (to - from) as usize);
@@ -174,6 +186,7 @@ impl Log {
         self.pruned_end = self.end_of(through);
         self.pruned_digest = self.digest_through(through);
         self.pruned = through;
+        self.assert_sound();
         count
     }
 }

@@ -39,6 +39,16 @@ impl PendingAcknowledgements {
         }
     }
 
+    /// What holds after every change.
+    fn assert_sound(&self) {
+        debug_assert!(
+            self.pending.len() + self.spare.len() <= MARKS_MAX,
+            "none is made later"
+        );
+        let heads = self.pending.iter().map(|mark| mark.head);
+        debug_assert!(heads.is_sorted_by(|one, next| one < next));
+    }
+
     /// A mark under this head, with whatever it already has. `merged` tells when it stands for a later head.
     pub(super) fn at(&mut self, head: u64, now: Time, merged: &mut bool) -> &mut Mark {
         let index = self.pending.partition_point(|mark| mark.head < head);
@@ -54,6 +64,7 @@ impl PendingAcknowledgements {
                     vector,
                 },
             );
+            self.assert_sound();
             return &mut self.pending[index];
         }
         // No room: what is said waits under the next later head, or the last mark moves up.
@@ -61,7 +72,8 @@ impl PendingAcknowledgements {
         let mark = &mut self.pending[index];
         *merged = mark.head != head;
         mark.head = mark.head.max(head);
-        mark
+        self.assert_sound();
+        &mut self.pending[index]
     }
 
     /// What is pending of one origin, by index, was said of another stream than the present one.
@@ -82,6 +94,7 @@ impl PendingAcknowledgements {
 
     pub(super) fn recycle(&mut self, mark: Mark) {
         self.spare.push(mark.vector);
+        self.assert_sound();
     }
 
     /// When the oldest head still pending was heard.

@@ -84,10 +84,12 @@ impl Sent {
     }
 
     pub(super) fn run(&self, number: u64) -> &Run {
+        debug_assert!((self.oldest..self.next).contains(&number), "it is kept");
         &self.runs[self.slot(number)]
     }
 
     pub(super) fn run_mut(&mut self, number: u64) -> &mut Run {
+        debug_assert!((self.oldest..self.next).contains(&number), "it is kept");
         let slot = self.slot(number);
         &mut self.runs[slot]
     }
@@ -95,6 +97,11 @@ impl Sent {
     /// A run went to all members for the first time.
     pub(super) fn push(&mut self, first: u64, last: u64, now: Time) {
         debug_assert!(!self.is_full());
+        debug_assert!(first <= last, "a run has a group");
+        debug_assert!(
+            self.oldest == self.next || self.run(self.next - 1).last < first,
+            "runs follow each other"
+        );
         let slot = self.slot(self.next);
         self.runs[slot] = Run {
             first,
@@ -118,6 +125,7 @@ impl Sent {
 
     /// The run goes again to the members of `mask`.
     pub(super) fn resent(&mut self, number: u64, mask: u64, now: Time) {
+        debug_assert!((self.oldest..self.next).contains(&number), "it is kept");
         let slot = self.slot(number);
         for member in 0..self.members {
             if mask >> member & 1 != 0 {

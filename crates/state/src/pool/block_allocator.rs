@@ -173,6 +173,26 @@ impl BlockAllocator {
                 }
             }
             self.ranges[number as usize] = RangeState { free, next: 0 };
+            self.assert_sound(number);
+        }
+    }
+
+    /// What holds of a range after every change: counts are those of its blocks. Long ranges are only bounded.
+    fn assert_sound(&self, range: u32) {
+        const COUNTED_MAX: u32 = 16;
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let free = self.ranges[range as usize].free;
+        assert!(free <= self.items);
+        if self.range_blocks <= COUNTED_MAX {
+            let first = (range * self.range_blocks) as usize;
+            let blocks = &self.blocks[first..first + self.range_blocks as usize];
+            let granted = blocks
+                .iter()
+                .filter(|block| block.standing.is_granted_from());
+            let counted: u32 = granted.map(|block| block.used.count_zeros()).sum();
+            assert_eq!(free, counted, "items that may be granted");
         }
     }
 
@@ -200,8 +220,10 @@ impl BlockAllocator {
             number * BLOCK_ITEMS + bit
         };
         let (block, bit) = self.bit(range, place);
+        debug_assert!(place < self.items && self.blocks[block].used & bit == 0);
         self.blocks[block].used |= bit;
         self.count_used(range);
+        self.assert_sound(range);
         Some(place)
     }
 
@@ -219,6 +241,7 @@ impl BlockAllocator {
         if is_new && block.standing.is_granted_from() {
             self.count_used(range);
         }
+        self.assert_sound(range);
         is_new
     }
 
@@ -232,6 +255,7 @@ impl BlockAllocator {
             self.ranges[range as usize].free += 1;
             self.in_use -= 1;
         }
+        self.assert_sound(range);
     }
 }
 
