@@ -1,7 +1,8 @@
-//! The one binary: command line, configuration, wiring.
+//! The one binary: the command line, and the commands that ask running hosts (`commands/`).
 //!
 //! `main.rs` only calls [`command_line::run`]; the code is a library so that tests reach it, and so that programs around functions of
-//! other crates (`program.rs`) have the same command line. Read first: `command_line.rs`, then `run/mod.rs`.
+//! other crates (`program.rs`) have the same command line. Read first: `command_line.rs`, then
+//! the crates `host` (`asterism run`) and `rehearsal` (`replay`, `test`, `demo`).
 
 pub mod check;
 pub mod command_line;
@@ -15,5 +16,4 @@ pub mod outside;
 pub mod program;
 pub mod scaffold;
 
-pub use asterism_config as config;
 pub use program::Program;

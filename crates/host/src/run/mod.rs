@@ -129,7 +129,7 @@ impl WithFunction for Run<'_, '_> {
 pub struct RunJob(for<'a, 'o> fn(&Outside, Run<'a, 'o>) -> <Run<'a, 'o> as WithFunction>::Output);
 
 impl RunJob {
-    /// The jobs of the function with these settings.
+    /// The job of the function with these settings.
     #[must_use]
     pub const fn new<S: OutsideFunction>() -> RunJob {
         RunJob(|settings, run| run.with(settings.settings::<S>()))

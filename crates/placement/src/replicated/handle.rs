@@ -356,13 +356,13 @@ impl Replicator {
         peer_index: usize,
         entries: Acknowledgements<'_>,
     ) {
-        let (index, count) = (self.index(peer_index), self.members.len());
+        let index = self.index(peer_index);
         let mut reports_own = false;
         for entry in entries {
             let Ok(origin) = self.members.binary_search(&entry.origin) else {
                 continue;
             };
-            let said = &mut self.said[index * count + origin];
+            let said = &mut self.said[(index, origin)];
             *said = (*said).max(entry.applied);
             self.heard_vector[origin] = self.heard_vector[origin].max(entry.applied);
             reports_own |= origin == index;

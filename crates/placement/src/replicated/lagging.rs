@@ -28,7 +28,7 @@ impl Replicator {
             .map_or(0, OutboundSnapshot::room)
     }
 
-    /// A chunk of the snapshot for a lagging, self-contained: chunks arrive once each, in no order.
+    /// A chunk of the snapshot for a member that lags, self-contained: chunks arrive once each, in no order.
     ///
     /// # Errors
     /// See [`SnapshotError`]; nothing changed.
@@ -180,7 +180,7 @@ impl Replicator {
 
     /// A snapshot for a member begins, wherever the log serves it from.
     pub(super) fn begin_snapshot(&mut self, peer_index: usize) {
-        let (index, count, head) = (self.index(peer_index), self.members.len(), self.log.head());
+        let (index, head) = (self.index(peer_index), self.log.head());
         let (vector, held) = (self.vector(), self.held_now(index));
         self.scans += 1;
         let peer = &mut self.peers[peer_index];
@@ -189,7 +189,7 @@ impl Replicator {
         peer.outbound = Some(OutboundSnapshot::new(scan, vector, held));
         self.named_through = self.named_through.max(head);
         self.counters.scans_begun += 1;
-        let said = &self.said[index * count..(index + 1) * count];
+        let said = self.said.row(index);
         let mut beyond: Vec<(MemberId, u64)> = self
             .members
             .iter()
@@ -208,7 +208,7 @@ impl Replicator {
         );
     }
 
-    /// What a lagging applied has passed where its scan began: it is served from the log again, or, where the log has lost
+    /// What a member that lags applied has passed where its scan began: it is served from the log again, or, where the log has lost
     /// what followed, by a scan from there.
     pub(super) fn end_scan(&mut self, peer_index: usize) {
         let index = self.index(peer_index);

@@ -128,7 +128,7 @@ impl Replicator {
         named: Option<Option<Incarnation>>,
         deliver: &mut impl Deliver,
     ) {
-        let (index, count, head) = (self.index(peer_index), self.members.len(), self.log.head());
+        let (index, head) = (self.index(peer_index), self.log.head());
         let member = self.peers[peer_index].member;
         let mut peer = Peer::new(member, &self.config);
         peer.incarnation = named.flatten();
@@ -147,13 +147,9 @@ impl Replicator {
             (_, false) => Branch::MemberLeft,
         });
         self.present[index] = named.is_some();
-        for other in 0..count {
-            for (row, column) in [(index, other), (other, index)] {
-                self.said[row * count + column] = 0;
-                self.counted[row * count + column] = 0;
-                self.confirms[row * count + column] = None;
-            }
-        }
+        self.said.forget(index);
+        self.stability.forget(index);
+        self.confirms.forget(index);
         let standing = self.peers[peer_index].standing;
         let progress = &mut self.progress.members[index];
         *progress = begin(member);
@@ -240,7 +236,6 @@ impl Replicator {
         incarnation: Incarnation,
         head: u64,
     ) {
-        let count = self.members.len();
         let Ok(newcomer) = self.members.binary_search(&member) else {
             self.counters.frames_inert += 1;
             return;
@@ -250,7 +245,8 @@ impl Replicator {
             self.counters.frames_inert += 1;
             return;
         }
-        self.confirms[self.index(peer_index) * count + newcomer] = Some(head);
+        let index = self.index(peer_index);
+        self.confirms[(index, newcomer)] = Some(head);
         if newcomer == self.me && !self.ready && self.peers[peer_index].base.is_none() {
             taken(Branch::StreamBegins);
             let index = self.index(peer_index);
@@ -372,12 +368,12 @@ impl Replicator {
 
     /// Whether all members keep what follows for a newcomer, and all that came before is applied here.
     fn is_confirmed(&self, peer_index: usize) -> bool {
-        let (count, newcomer) = (self.members.len(), self.index(peer_index));
+        let newcomer = self.index(peer_index);
         mutant::active(Mutant::CutBeforeConfirmed)
             || (0..self.peers.len())
                 .filter(|&other| other != peer_index && self.present[self.index(other)])
                 .all(|other| {
-                    let confirm = self.confirms[self.index(other) * count + newcomer];
+                    let confirm = self.confirms[(self.index(other), newcomer)];
                     confirm.is_some_and(|head| self.peers[other].inbound.applied() >= head)
                 })
     }
@@ -446,15 +442,14 @@ impl Replicator {
                 self.leave_unsaid = self.clock;
             }
         }
-        // Where not all fits, neither may starve the other: they take turns at going first.
-        self.closings_first = !self.closings_first;
-        if self.ready && self.closings_first {
+        let closings_first = self.turns.closings_first();
+        if self.ready && closings_first {
             self.write_closings(bytes_max, buffer);
         }
         if self.newcomers {
             self.write_confirms(bytes_max, buffer);
         }
-        if self.ready && !self.closings_first {
+        if self.ready && !closings_first {
             self.write_closings(bytes_max, buffer);
         }
     }
@@ -463,7 +458,7 @@ impl Replicator {
     fn write_confirms(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
         let count = self.peers.len();
         for step in 0..count {
-            let peer_index = (self.confirm_rotation + step) % count;
+            let peer_index = (self.turns.confirms + step) % count;
             let peer = &self.peers[peer_index];
             let (Some(incarnation), true) = (peer.incarnation, peer.joining) else {
                 continue;
@@ -474,7 +469,7 @@ impl Replicator {
                 head: peer.begins_after,
             };
             if !self.write_member_frame(&confirm, bytes_max, buffer) {
-                self.confirm_rotation = peer_index;
+                self.turns.confirms = peer_index;
                 break;
             }
         }

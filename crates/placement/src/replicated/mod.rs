@@ -13,11 +13,12 @@
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
 //! Read first: [`Replicator`], then `wire` (the messages), `transmit` and `handle`. Below them: `log` and `sent` (the own
-//! stream), `inbound` (the others' streams), `peer`, `pending_acknowledgements` (rule 14), `lagging` and `snapshot` (rule 15).
+//! stream), `inbound` (the others' streams), `peer`, `pending_acknowledgements` and `stability` (rule 14), `lagging` and `snapshot` (rule 15).
 //! `roster` has the participants, `sites` the path of datagrams for all members across a wide-area network, `membership` the
 //! change to a new roster (rules 23 and 25), `stream_closing` the end of an incarnation, `coalescing` the delay of
 //! accumulators on a congested path.
 
+mod acknowledgement_schedule;
 pub mod audit;
 mod cluster_time;
 mod coalescing;
@@ -31,6 +32,7 @@ mod lagging;
 mod log;
 mod membership;
 mod oldest_unacknowledged;
+mod pairs;
 mod participants;
 mod peer;
 mod pending_acknowledgements;
@@ -44,6 +46,7 @@ mod round_trip;
 mod sent;
 mod sites;
 mod snapshot;
+mod stability;
 mod stream_closing;
 mod submit;
 mod transmit;

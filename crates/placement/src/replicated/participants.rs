@@ -80,7 +80,8 @@ impl Replicator {
         };
         let closing = StreamClosing::new(member, incarnation, own, self.members.len());
         self.closings.push(closing);
-        self.frozen = !mutant::active(Mutant::StableWithoutTheDead);
+        let freezes = !mutant::active(Mutant::StableWithoutTheDead);
+        self.stability.freeze(freezes);
     }
 
     /// All instances of this host have applied what was delivered of an ended incarnation.
@@ -248,7 +249,7 @@ impl Replicator {
     pub(super) fn write_closings(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
         let count = self.closings.len();
         for step in 0..count {
-            let place = (self.closing_rotation + step) % count;
+            let place = (self.turns.closings + step) % count;
             let asked = core::mem::take(&mut self.closings[place].asked);
             let closing = &self.closings[place];
             let asks = !closing.closed;
@@ -263,7 +264,7 @@ impl Replicator {
             };
             if !self.write_member_frame(&frame, bytes_max, buffer) {
                 self.closings[place].asked = asked;
-                self.closing_rotation = place;
+                self.turns.closings = place;
                 break;
             }
         }

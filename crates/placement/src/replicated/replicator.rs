@@ -5,16 +5,19 @@ use std::collections::VecDeque;
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
+use super::acknowledgement_schedule::{AcknowledgementSchedule, Turns};
 use super::cluster_time::ClusterTime;
 use super::coalescing::{Coalescing, Path, Window};
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
 use super::counters::Counters;
 use super::log::Log;
+use super::pairs::Pairs;
 use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
 use super::repairs::Repairs;
 use super::sent::Sent;
 use super::sites::Routes;
+use super::stability::Stability;
 use super::stream_closing::StreamClosing;
 use super::wire::{AcceptedKeys, RUNS_MAX, WIRE_VERSION};
 use super::{Event, LogCapacity, SubmitError};
@@ -26,7 +29,7 @@ const SCANS_OF_A_LIFE_BITS: u32 = 16;
 const PATIENCE: u32 = 4;
 
 /// One host's end of the replication. Sans I/O; every call is bounded by its arguments and the configuration, and
-/// allocates nothing once its buffers have grown to what the traffic needs, except while a lagging is served.
+/// allocates nothing once its buffers have grown to what the traffic needs, except while a member that lags is served.
 #[derive(Debug)]
 pub struct Replicator {
     pub(super) config: Config,
@@ -36,7 +39,7 @@ pub struct Replicator {
     pub(super) members: Vec<MemberId>,
     /// The own index.
     pub(super) me: usize,
-    /// The other members in the same order; a *peer_index* is a place in here.
+    /// The other members in the same order; a *peer index* is a place in here.
     pub(super) peers: Vec<Peer>,
     pub(super) log: Log,
     pub(super) sent: Sent,
@@ -54,11 +57,11 @@ pub struct Replicator {
     pub(super) coalescing: Coalescing,
     pub(super) repairs: Repairs,
     /// What members said they applied: row the member, column the origin, both by index.
-    pub(super) said: Box<[u64]>,
+    pub(super) said: Pairs<u64>,
     /// What of it counts for stability (rule 14).
-    pub(super) counted: Box<[u64]>,
+    pub(super) stability: Stability,
     /// Where members said that their streams begin for a newcomer: row the member, column the newcomer, both by index.
-    pub(super) confirms: Box<[Option<u64>]>,
+    pub(super) confirms: Pairs<Option<u64>>,
     /// Who takes part in the epoch, by index.
     pub(super) present: Box<[bool]>,
     /// This member holds what the others hold.
@@ -75,14 +78,6 @@ pub struct Replicator {
     pub(super) closings: Vec<StreamClosing>,
     /// Of a member that the roster being installed ends, part of a snapshot was joined.
     pub(super) half_snapshots: bool,
-    /// One of them is not closed: until it is, nothing more counts as stable, since others may bring what it wrote.
-    pub(super) frozen: bool,
-    /// Which of them the next acknowledgement speaks of first.
-    pub(super) closing_rotation: usize,
-    /// Of which newcomer it does, by peer_index.
-    pub(super) confirm_rotation: usize,
-    /// Whether it speaks of incarnations that ended before it speaks of newcomers.
-    pub(super) closings_first: bool,
     /// The timestamp of the latest message when a part of a snapshot was delivered last.
     pub(super) snapshot_at: Option<Time>,
     /// The number of the last scan begun: not of a scan that an earlier incarnation began.
@@ -90,12 +85,8 @@ pub struct Replicator {
     pub(super) progress: Progress,
     pub(super) counters: Counters,
     events: VecDeque<Event>,
-    /// When acknowledgements are due; `None` while there is no news.
-    pub(super) acknowledge_at: Option<Time>,
-    /// When acknowledgements were last sent.
-    pub(super) acknowledged_at: Option<Time>,
-    /// An answer is wanted from all.
-    pub(super) probing: bool,
+    pub(super) acknowledgements: AcknowledgementSchedule,
+    pub(super) turns: Turns,
     /// The cluster's time.
     pub(super) time: ClusterTime,
     /// The cluster keys that this member accepts, if it says so, and when it last did.
@@ -104,8 +95,6 @@ pub struct Replicator {
     pub(super) wire_version: u8,
     /// The latest timestamp sent.
     pub(super) clock: Time,
-    /// Where the next acknowledgement vector begins; moves when one did not fit.
-    pub(super) rotation: usize,
     pub(super) body: Vec<u8>,
     pub(super) runs: Vec<(u64, u64)>,
     /// The vector of the message being handled, by index.
@@ -132,8 +121,8 @@ impl Replicator {
         };
         let joins = config.joins;
         if joins {
-            for peer_index in &mut peers {
-                peer_index.standing = Standing::Out;
+            for peer in &mut peers {
+                peer.standing = Standing::Out;
             }
             for member in &mut progress.members {
                 member.standing = Standing::Out;
@@ -154,9 +143,9 @@ impl Replicator {
             fresh_at: Time::ZERO,
             coalescing: Coalescing::default(),
             repairs: Repairs::default(),
-            said: vec![0; count * count].into(),
-            counted: vec![0; count * count].into(),
-            confirms: vec![None; count * count].into(),
+            said: Pairs::new(count),
+            stability: Stability::new(count),
+            confirms: Pairs::new(count),
             present: vec![!joins; count].into(),
             ready: !joins,
             imaged: false,
@@ -165,24 +154,18 @@ impl Replicator {
             leave_unsaid: Time::ZERO,
             closings: Vec::new(),
             half_snapshots: false,
-            frozen: false,
-            closing_rotation: 0,
-            confirm_rotation: 0,
-            closings_first: false,
             snapshot_at: None,
             scans: ((config.incarnation.0 ^ config.incarnation.0 >> 32) as u32)
                 << SCANS_OF_A_LIFE_BITS,
             progress,
             counters: Counters::default(),
             events: VecDeque::with_capacity(3 * count),
-            acknowledge_at: None,
-            acknowledged_at: None,
-            probing: false,
+            acknowledgements: AcknowledgementSchedule::default(),
+            turns: Turns::default(),
             keys: None,
             time: ClusterTime::new(config.cluster_time_at_zero_us),
             wire_version: WIRE_VERSION,
             clock: Time::ZERO,
-            rotation: 0,
             body: Vec::with_capacity(config.payload_bytes_max),
             runs: Vec::with_capacity(RUNS_MAX),
             heard_vector: vec![0; count].into(),
@@ -462,7 +445,7 @@ impl Replicator {
     /// Asks all members to answer soon, so that `covered_until` passes `now` one round trip from here. At most one
     /// question per `acknowledge_delay` is sent.
     pub fn probe(&mut self, now: Time) {
-        self.probing = true;
+        self.acknowledgements.probe();
         self.want_acknowledge(now, true);
     }
 
@@ -478,14 +461,14 @@ impl Replicator {
         &self.counters
     }
 
-    /// The peer_index of another member.
+    /// The peer index of another member.
     pub(super) fn peer_index(&self, member: MemberId) -> Option<usize> {
         self.peers
             .binary_search_by_key(&member, |peer| peer.member)
             .ok()
     }
 
-    /// The index of a peer_index.
+    /// The index of a peer.
     pub(super) fn index(&self, peer_index: usize) -> usize {
         peer_index + usize::from(peer_index >= self.me)
     }
@@ -493,13 +476,7 @@ impl Replicator {
     /// There is news to acknowledge; `prompt` when a sender waits for it.
     pub(super) fn want_acknowledge(&mut self, now: Time, prompt: bool) {
         let delay = self.config.acknowledge_delay;
-        let earliest = self.acknowledged_at.map_or(now, |at| now.max(at + delay));
-        let at = if prompt {
-            earliest
-        } else {
-            earliest.max(now + delay)
-        };
-        self.acknowledge_at = Some(self.acknowledge_at.map_or(at, |before| before.min(at)));
+        self.acknowledgements.want(now, delay, prompt);
     }
 
     /// When acknowledgements go out even alone.
@@ -509,9 +486,7 @@ impl Replicator {
         } else {
             self.config.keep_alive
         };
-        let keep_alive = self.acknowledged_at.map_or(Time::ZERO, |at| at + silence);
-        self.acknowledge_at
-            .map_or(keep_alive, |at| at.min(keep_alive))
+        self.acknowledgements.due(silence)
     }
 
     /// Whether this member joins, or one that does is there: each step of a join waits for what others say next, so they
@@ -557,43 +532,29 @@ impl Replicator {
 
     /// Up to where all instances of this host applied its own stream.
     pub(super) fn own_applied(&self) -> u64 {
-        self.counted[self.me * self.members.len() + self.me]
+        self.stability.applied(self.me, self.me)
     }
 
     /// `member` has applied `origin` up to `sequence`, and that counts for stability. Both by index: of its own stream too a
     /// member has to apply what one of its instances wrote in all the others.
     pub(super) fn count(&mut self, member: usize, origin: usize, sequence: u64) {
-        let count = self.members.len();
-        let counted = &mut self.counted[member * count + origin];
-        let before = *counted;
-        if sequence <= before {
-            return;
-        }
-        *counted = sequence;
         let stable = &mut self.progress.members[origin].stable;
-        // Only who was last can have held it back.
-        if before <= *stable && !self.frozen {
-            let least = (0..count)
-                .filter(|&other| self.present[other])
-                .map(|other| self.counted[other * count + origin])
-                .min();
-            *stable = (*stable).max(least.unwrap_or(0));
+        if self.stability.count(member, origin, sequence, *stable) {
+            *stable = (*stable).max(self.stability.of(origin, &self.present));
         }
     }
 
     /// Other members count than did before, or what was frozen may go on.
     pub(super) fn recount(&mut self) {
         let open = self.closings.iter().any(|closing| !closing.closed);
-        self.frozen = open && !mutant::active(Mutant::StableWithoutTheDead);
-        if self.frozen {
+        let freezes = open && !mutant::active(Mutant::StableWithoutTheDead);
+        self.stability.freeze(freezes);
+        if self.stability.is_frozen() {
             return;
         }
-        let count = self.members.len();
-        for origin in 0..count {
-            let rows = (0..count).filter(|&other| self.present[other]);
-            let least = rows.map(|other| self.counted[other * count + origin]).min();
-            let stable = &mut self.progress.members[origin].stable;
-            *stable = (*stable).max(least.unwrap_or(0));
+        for (origin, progress) in self.progress.members.iter_mut().enumerate() {
+            let stable = self.stability.of(origin, &self.present);
+            progress.stable = progress.stable.max(stable);
         }
     }
 

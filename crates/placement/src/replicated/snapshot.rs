@@ -217,7 +217,7 @@ impl OutboundSnapshot {
     }
 }
 
-/// A scan of another member, as the lagging that it serves sees it.
+/// A scan of another member, as the member that it serves sees it.
 #[derive(Debug, Default)]
 pub(super) struct InboundSnapshot {
     pub(super) scan: u32,

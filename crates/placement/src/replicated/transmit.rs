@@ -85,10 +85,8 @@ impl Replicator {
 
     /// Whether a message to all that goes anyhow should carry acknowledgements.
     fn vector_goes(&self, now: Time) -> bool {
-        let rested = self
-            .acknowledged_at
-            .is_none_or(|at| at + self.config.acknowledge_delay <= now);
-        (self.acknowledge_at.is_some() && rested) || self.vector_due() <= now
+        let delay = self.config.acknowledge_delay;
+        self.acknowledgements.goes_along(now, delay) || self.vector_due() <= now
     }
 
     /// Whether the unsent groups fill a message, so that none should wait for more.
@@ -134,8 +132,8 @@ impl Replicator {
         let room = self.payload_bytes - 2 * KEEP_ALIVE_BYTES - keys_bytes - CLOCK_BYTES;
         let mut echoes = 0;
         for step in 0..peers {
-            let peer = &self.peers[(self.rotation + step) % peers];
-            let held_back = self.held_back((self.rotation + step) % peers);
+            let peer = &self.peers[(self.turns.acknowledgements + step) % peers];
+            let held_back = self.held_back((self.turns.acknowledgements + step) % peers);
             let echo = held_back.map_or(peer.timestamp, |gap| gap.echo);
             let Some((timestamp, arrived)) = echo else {
                 continue;
@@ -159,7 +157,8 @@ impl Replicator {
         let written = self.write_acknowledgements(room - buffer.len() - FRAME_BYTES_MAX);
         write_frame(buffer, KIND_ACKNOWLEDGE, &self.body);
         if usize::from(echoes) < peers || written < peers {
-            self.rotation = (self.rotation + written.min(usize::from(echoes)).max(1)) % peers;
+            self.turns.acknowledgements =
+                (self.turns.acknowledgements + written.min(usize::from(echoes)).max(1)) % peers;
         }
         if let Some((keys, _)) = announced {
             self.body.clear();
@@ -167,12 +166,10 @@ impl Replicator {
             write_frame(buffer, KIND_KEYS, &self.body);
             self.keys = Some((keys, Some(now)));
         }
-        if self.probing {
+        if self.acknowledgements.take_probe() {
             write_frame(buffer, KIND_KEEP_ALIVE, &[1]);
-            self.probing = false;
         }
-        self.acknowledge_at = None;
-        self.acknowledged_at = Some(now);
+        self.acknowledgements.went(now);
         self.counters.acknowledgements_sent += 1;
     }
 
@@ -199,7 +196,7 @@ impl Replicator {
             write_entry(&mut self.body, self.config.member, applied, applied, &[]);
         }
         for step in 0..peers {
-            let peer_index = (self.rotation + step) % peers;
+            let peer_index = (self.turns.acknowledgements + step) % peers;
             let peer = &self.peers[peer_index];
             if peer.standing == Standing::Out {
                 continue;
@@ -243,7 +240,7 @@ impl Replicator {
         written
     }
 
-    /// What a lagging here has of the snapshot that serves it, to who serves it. Goes before acknowledgements, whose echo
+    /// What this member, which lags, has of the snapshot that serves it, to who serves it. Goes before acknowledgements, whose echo
     /// would make chunks look lost.
     fn transmit_snapshot_acknowledge(
         &mut self,
@@ -349,7 +346,7 @@ impl Replicator {
         self.sent.part_went(last);
     }
 
-    /// The next run to retransmit, and its recipient by `peer_index`.
+    /// The next run to retransmit, and its recipient, a peer index.
     fn next_again(&mut self) -> Option<(u64, u64)> {
         while let Some(number) = self.sent.peek_again() {
             let run = *self.sent.run(number);
@@ -412,7 +409,7 @@ impl Replicator {
         buffer.truncate(self.config.payload_bytes_max);
     }
 
-    /// A piece of a snapshot for a lagging.
+    /// A piece of a snapshot for a member that lags.
     fn transmit_snapshot(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
         let has_piece = |outbound: &super::snapshot::OutboundSnapshot| outbound.has_piece();
         let peer_index = self
@@ -520,11 +517,10 @@ impl Replicator {
 
     /// Only acknowledgements: they are due, and nothing else is.
     fn transmit_vector(&mut self, now: Time, buffer: &mut Vec<u8>) -> Destination {
-        let (probes, announces) = (self.probing, self.announces_keys(now));
+        let (probes, announces) = (self.acknowledgements.probes(), self.announces_keys(now));
         if mutant::active(Mutant::KeepAliveWithoutVector) {
             self.begin(buffer);
-            self.acknowledge_at = None;
-            self.acknowledged_at = Some(now);
+            self.acknowledgements.went(now);
         } else {
             self.begin_with_vector(now, buffer);
         }

@@ -47,9 +47,9 @@ pub(in super::super) struct Gap {
 #[derive(Debug)]
 pub(in super::super) struct Asking {
     enabled: bool,
-    /// Of each stream, by peer_index, in the order of their sequences.
+    /// Of each stream, by peer index, in the order of their sequences.
     gaps: Box<[Vec<Gap>]>,
-    /// Up to where gaps of it were noticed, by peer_index.
+    /// Up to where gaps of it were noticed, by peer index.
     noticed: Box<[u64]>,
     silences: u32,
     paused_until: Time,
@@ -57,7 +57,7 @@ pub(in super::super) struct Asking {
     asked: Vec<Asked>,
     /// What the message just taken brought.
     brought: Vec<(u64, u64)>,
-    /// By peer_index, what was asked for and is not here.
+    /// By peer index, what was asked for and is not here.
     lacking: VecDeque<(usize, Asked)>,
 }
 
@@ -142,7 +142,7 @@ impl Replicator {
         }
     }
 
-    /// The relay of the own site, by peer_index, if this member is another and relies on it.
+    /// The relay of the own site, by peer index, if this member is another and relies on it.
     fn near_relay(&self) -> Option<usize> {
         let routes = self.routes.as_ref()?;
         let relay = routes.relay(routes.own)?;

@@ -71,7 +71,7 @@ pub(in super::super) struct Routes {
     site_of: Box<[SiteId]>,
     pub(super) own: SiteId,
     silent_after: Duration,
-    /// By peer_index.
+    /// By peer index.
     ways: Box<[Route]>,
     /// The relay of each site, by index.
     relays: [Option<usize>; SITES_MAX],
@@ -111,7 +111,7 @@ impl Routes {
 }
 
 impl Replicator {
-    /// The site of another member, by peer_index; `None` without sites.
+    /// The site of another member, by peer index; `None` without sites.
     pub(super) fn site_of(&self, peer_index: usize) -> Option<SiteId> {
         let routes = self.routes.as_ref()?;
         Some(routes.site_of[self.index(peer_index)])
@@ -274,7 +274,7 @@ impl Replicator {
             .fold(0, |mask, &relay| mask | 1 << relay)
     }
 
-    /// The sites of these members, by peer_index, if others have members too: who has all that those lack need not hear it again.
+    /// The sites of these members, by peer index, if others have members too: who has all that those lack need not hear it again.
     pub(in super::super) fn sites_of(&self, peer_indices: u64) -> Option<SiteSet> {
         let routes = self.routes.as_ref()?;
         let peer_indices =
@@ -288,7 +288,7 @@ impl Replicator {
             .then_some(sites)
     }
 
-    /// The members of these sites, by peer_index.
+    /// The members of these sites, by peer index.
     pub(in super::super) fn seats_in(&self, sites: SiteSet) -> u64 {
         let Some(routes) = &self.routes else {
             return u64::MAX;
