@@ -52,18 +52,18 @@
 //!         };
 //!         let (source, destination) = (flow.source(), flow.destination());
 //!         if side == Side::Outside {
-//!             return match self.0.inward(&ask, source, destination)? {
+//!             return match self.0.inward(&ask, source, destination) {
 //!                 Ok(inward) => self.0.router.forward(ask, inward.egress(), |act| inward.write(act)),
-//!                 Err(reason) => Ok(Verdict::Drop(reason)),
+//!                 Err(stop) => stop.dropped(),
 //!             };
 //!         }
 //!         let may_leave = [53, 80, 443].contains(&destination.port);
 //!         if !may_leave || self.0.way(source, destination) != ForwardingPath::Out {
 //!             return Ok(Verdict::Drop(Reason::Filtered));
 //!         }
-//!         match self.0.outward(&ask, (source, destination), false, false)? {
+//!         match self.0.outward(&ask, (source, destination), false, false) {
 //!             Ok(outward) => self.0.router.forward(ask, outward.egress(), |act| outward.write(act)),
-//!             Err(_) => Ok(Verdict::Drop(Reason::Filtered)),
+//!             Err(stop) => stop.map(|_| Reason::Filtered).dropped(),
 //!         }
 //!     }
 //! }

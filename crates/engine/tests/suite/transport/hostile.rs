@@ -109,8 +109,22 @@ fn resident_bytes() -> usize {
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
 }
 
+/// In a process of its own, whose memory no other test takes.
 #[test]
 fn an_intruder_is_refused_counted_and_has_no_effect() {
+    const ALONE: &str = "ASTERISM_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "transport::hostile::an_intruder_is_refused_counted_and_has_no_effect";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = command.args(["--exact", name]).env(ALONE, "1").output();
+        let output = output.unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
+        return;
+    }
     let (mut hosts, relay) = relayed(
         2,
         Conditions {
