@@ -18,13 +18,13 @@ pub(crate) enum Up<'a> {
     Group { sequence: u64, bytes: &'a [u8] },
     /// It has applied that incarnation's stream up to here.
     Applied { origin: OriginName, sequence: u64 },
-    /// A part of the snapshot for a lagging.
+    /// A part of the snapshot for a member that lags.
     SnapshotPart {
         member: MemberId,
         scan: u32,
         bytes: &'a [u8],
     },
-    /// The snapshot for a lagging is complete.
+    /// The snapshot for a member that lags is complete.
     SnapshotDone { member: MemberId, scan: u32 },
     /// It has applied all parts of a snapshot.
     SnapshotApplied { from: MemberId, scan: u32 },
@@ -61,7 +61,7 @@ pub(crate) enum Down<'a> {
         stable: u64,
         covered_us: u64,
     },
-    /// SnapshotScan the tables for a lagging: the first instance does, [`SCAN_PARTS`] parts far.
+    /// Scans the tables for a member that lags: the first instance does, [`SCAN_PARTS`] parts far.
     SnapshotScan { member: MemberId, scan: u32 },
     /// There is room for [`SCAN_PARTS`] more parts of that scan.
     ScanOn { member: MemberId, scan: u32 },

@@ -9,7 +9,7 @@ use super::StateChannel;
 use crate::exchange::{Down, SCAN_PARTS};
 use crate::mutant::{self, Mutant};
 
-/// A scan for a lagging: parts of its snapshot on their way from the instance to the placement.
+/// A scan for a member that lags: parts of its snapshot on their way from the instance to the placement.
 #[derive(Debug)]
 pub(super) struct SnapshotScan {
     pub(super) member: MemberId,

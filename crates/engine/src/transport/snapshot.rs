@@ -39,7 +39,7 @@ pub struct ThreadTally {
 /// A member as a state channel's thread knows it.
 #[derive(Clone, Debug)]
 pub struct MemberSnapshot {
-    /// How far it is, when it was heard, round trips to it, and whether it is served from the log (a lagging is
+    /// How far it is, when it was heard, round trips to it, and whether it is served from the log (one that lags is
     /// not).
     pub progress: MemberProgress,
     /// How far this host is behind it.

@@ -437,7 +437,7 @@ fn footprint(length: usize) -> usize {
 /// # Safety
 ///
 /// `base` is the memory of a ring with `mask`, `position` one of its record boundaries before what the caller saw published, and the
-/// record is not released while the slice incarnations.
+/// record is not released while the slice lives.
 #[inline(always)]
 unsafe fn record_at<'a>(base: *const u8, mask: usize, mut position: u64) -> (&'a [u8], u64) {
     let mut offset = position as usize & mask;

@@ -1,4 +1,4 @@
-//! The frames that serve a lagging.
+//! The frames that serve a member that lags.
 //!
 //! ```text
 //! snapshot             := scan index chunk                                  kind 4

@@ -113,7 +113,7 @@ impl Deliver for Inbox {
     }
 }
 
-/// A scan for a lagging.
+/// A scan for a member that lags.
 struct SnapshotScan {
     scan: u32,
     beyond: Vec<(MemberId, u64)>,
