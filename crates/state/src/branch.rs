@@ -50,14 +50,14 @@ asterism_mutant::branches! {
     LeaseUnanswered,
     /// Leases: nothing is granted, since the lease has run out.
     GrantWithoutLease,
-    /// Leases: a partition is still kept from being granted.
-    LotQuarantined,
-    /// Leases: a partition of another place is granted from.
-    LotReclaimed,
-    /// Leases: a partition of the own place is granted from again.
-    LotReturned,
-    /// Leases: a partition that is granted from goes on to be, since nobody else had it meanwhile.
-    LotKept,
+    /// Leases: a block is still kept from being granted.
+    BlockQuarantined,
+    /// Leases: a block of another place is granted from.
+    BlockReclaimed,
+    /// Leases: a block of the own place is granted from again.
+    BlockReturned,
+    /// Leases: a block that is granted from goes on to be, since nobody else had it meanwhile.
+    BlockKept,
     /// Expiry: the last user of an entry ends it.
     IdleEnded,
     /// Expiry: this instance ends an entry whose user has gone for good.

@@ -160,7 +160,7 @@ impl BlockAllocator {
                 if judged != Standing::Quarantined || !(keeps && known.standing.is_granted_from()) {
                     known.standing = judged;
                 } else {
-                    taken(Branch::LotKept);
+                    taken(Branch::BlockKept);
                 }
                 match known.standing {
                     Standing::Quarantined => self.quarantined += items,

@@ -369,17 +369,17 @@ impl<S: Space> Shared<S> {
                 && !open.contains(&home)
                 && !mutant::active(Mutant::QuarantineSkipped) =>
             {
-                taken(Branch::LotQuarantined);
+                taken(Branch::BlockQuarantined);
                 Standing::Quarantined
             }
             () if home == identity.own.member => {
                 if leases.assignment.dealt.contains_key(&home) {
-                    taken(Branch::LotReturned);
+                    taken(Branch::BlockReturned);
                 }
                 Standing::Own
             }
             () => {
-                taken(Branch::LotReclaimed);
+                taken(Branch::BlockReclaimed);
                 Standing::Reclaimed
             }
         }
