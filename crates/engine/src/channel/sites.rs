@@ -2,7 +2,7 @@
 //! acknowledgements away; as an origin it copies what is for all to the relays of other sites.
 
 use asterism_placement::replicated::{
-    Destination as ReplicaDestination, FRAME_BYTES, Frame, FrameKind, Relay, RelayTally,
+    Destination as ReplicaDestination, FRAME_BYTES, Frame, FrameKind, MemberSet, Relay, RelayTally,
     Replicator, SiteState,
 };
 use asterism_placement::{MemberId, Time, mutant as placed};
@@ -31,9 +31,9 @@ pub(super) fn addressed(destination: SealDestination) -> Destination {
 pub(super) struct Sites {
     pub(super) relay: Relay,
     has_near: bool,
-    /// Copies of the last datagram that are still to go: by index, in a frame or as it is.
-    relays: u64,
-    direct: u64,
+    /// Copies of the last datagram that are still to go: in a frame, or as it is.
+    relays: MemberSet,
+    direct: MemberSet,
     framed: Vec<u8>,
     sealed: Vec<u8>,
 }
@@ -49,8 +49,8 @@ impl Sites {
         Some(Sites {
             relay: Relay::new(own, config.cluster, bytes, sites),
             has_near: others.any(|&member| replicator.is_near(member)),
-            relays: 0,
-            direct: 0,
+            relays: MemberSet::EMPTY,
+            direct: MemberSet::EMPTY,
             framed: Vec::with_capacity(bytes),
             sealed: Vec::with_capacity(bytes),
         })
@@ -208,12 +208,12 @@ impl StateChannel {
         }
         (sites.relays, sites.direct) = (plan.relays, plan.direct);
         let tally = sites.relay.tally_mut();
-        tally.relay_copies += u64::from(plan.relays.count_ones());
-        tally.direct_copies += u64::from(plan.direct.count_ones());
-        if plan.relays != 0 {
+        tally.relay_copies += u64::from(plan.relays.len());
+        tally.direct_copies += u64::from(plan.direct.len());
+        if !plan.relays.is_empty() {
             sites.relay.wrap(out, &mut sites.framed);
         }
-        if plan.direct != 0 {
+        if !plan.direct.is_empty() {
             sites.sealed.clear();
             sites.sealed.extend_from_slice(out);
         }
@@ -242,8 +242,8 @@ impl StateChannel {
         }
         while sites.relay.poll_bundle(now, &mut sites.framed) {
             sites.relays = self.replicator.bundle_receivers();
-            if sites.relays != 0 {
-                let copies = u64::from(sites.relays.count_ones());
+            if !sites.relays.is_empty() {
+                let copies = u64::from(sites.relays.len());
                 sites.relay.tally_mut().relay_copies += copies;
                 return self.next_copy(out);
             }
@@ -253,15 +253,11 @@ impl StateChannel {
 
     fn next_copy(&mut self, out: &mut Vec<u8>) -> Option<Destination> {
         let sites = self.sites.as_mut()?;
-        let (left, from) = match sites.relays {
-            0 => (&mut sites.direct, &sites.sealed),
-            _ => (&mut sites.relays, &sites.framed),
+        let (left, from) = match sites.relays.is_empty() {
+            true => (&mut sites.direct, &sites.sealed),
+            false => (&mut sites.relays, &sites.framed),
         };
-        if *left == 0 {
-            return None;
-        }
-        let index = left.trailing_zeros() as usize;
-        *left &= *left - 1;
+        let index = left.pop()?;
         out.clear();
         out.extend_from_slice(from);
         self.replicator.member_at(index).map(Destination::Member)

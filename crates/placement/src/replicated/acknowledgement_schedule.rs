@@ -4,6 +4,8 @@ use core::time::Duration;
 
 use crate::Time;
 
+use super::index::PeerIndex;
+
 /// When acknowledgements are due, and when the last went.
 #[derive(Debug, Default)]
 pub(super) struct AcknowledgementSchedule {
@@ -63,12 +65,12 @@ impl AcknowledgementSchedule {
 /// What goes first in a message where not all fits; what did not fit begins the next one.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// The peer index whose stream is acknowledged first.
-    pub(super) acknowledgements: usize,
+    /// The member whose stream is acknowledged first.
+    pub(super) acknowledgements: PeerIndex,
     /// The place of the ended incarnation that is reported first.
     pub(super) closings: usize,
-    /// The peer index of the newcomer that is confirmed first.
-    pub(super) confirms: usize,
+    /// The newcomer that is confirmed first.
+    pub(super) confirms: PeerIndex,
     closings_first: bool,
 }
 

@@ -12,6 +12,7 @@ use core::time::Duration;
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
+use super::index::PeerIndex;
 use super::replicator::Replicator;
 use super::wire::ClockFrame;
 use super::{Deliver, Standing};
@@ -188,7 +189,7 @@ impl Replicator {
     pub(super) fn take_clock(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         frame: &ClockFrame,
         deliver: &mut impl Deliver,
     ) {
@@ -204,11 +205,11 @@ impl Replicator {
     pub(super) fn note_clock(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         frame: &ClockFrame,
         is_apart: bool,
     ) {
-        let index = self.index(peer_index);
+        let index = self.members.index(peer_index);
         let delay = self.peers[peer_index].round_trip.shortest() / 2;
         let ahead = |theirs: u64, here: i64| theirs as i64 + delay.as_micros() as i64 - here;
         let here = now.as_micros() as i64;

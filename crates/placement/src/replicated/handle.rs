@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
+use super::index::PeerIndex;
 use super::progress::Standing;
 use super::refused::Refused;
 use super::replicator::Replicator;
@@ -20,7 +21,7 @@ const CLOCK_DRIFT_PARTS: u32 = 1_000;
 
 /// A message that passed every check.
 struct Checked<'a> {
-    peer_index: usize,
+    peer_index: PeerIndex,
     header: Header<'a>,
     frames: Frames<'a>,
 }
@@ -64,8 +65,8 @@ impl Replicator {
         if from == self.config.member {
             return Err(Refused::OwnIdentity);
         }
-        let peer_index = self.peer_index(from).ok_or(Refused::UnknownMember)?;
-        if !self.present[self.index(peer_index)] {
+        let peer_index = self.members.peer_of(from).ok_or(Refused::UnknownMember)?;
+        if !self.members.is_peer_present(peer_index) {
             return Err(Refused::UnknownMember);
         }
         let known = self.peers[peer_index].incarnation;
@@ -111,7 +112,7 @@ impl Replicator {
             }
         }
         // A message without clocks is judged by the last one that had them.
-        let known = self.progress.members[self.index(peer_index)].clock;
+        let known = self.progress.members[self.members.index(peer_index)].clock;
         let is_apart = match &clock {
             Some(frame) => self.time.is_apart(now, frame, known),
             None => known.is_some_and(|clock| clock.is_apart),
@@ -216,7 +217,7 @@ impl Replicator {
         self.take_announcement(peer_index, acknowledges);
         self.complete_snapshot(peer_index, deliver);
         if self.peers[peer_index].reports_own == Some(false) {
-            let index = self.index(peer_index);
+            let index = self.members.index(peer_index);
             self.heard_vector[index] = header.head;
         }
         self.mark(now, peer_index, header, echoed, acknowledges);
@@ -241,8 +242,8 @@ impl Replicator {
 
     /// A member that was dropped from the log in its silence is heard again: the log still has what it lacks, or its scan
     /// begins.
-    fn returns(&mut self, now: Time, peer_index: usize) {
-        let index = self.index(peer_index);
+    fn returns(&mut self, now: Time, peer_index: PeerIndex) {
+        let index = self.members.index(peer_index);
         let peer = &mut self.peers[peer_index];
         if peer.acknowledged < self.log.pruned() {
             return self.begin_scan(peer_index);
@@ -262,10 +263,10 @@ impl Replicator {
         &mut self,
         now: Time,
         incarnation: Incarnation,
-        peer_index: usize,
+        peer_index: PeerIndex,
         header: &Header<'_>,
     ) {
-        let index = self.index(peer_index);
+        let index = self.members.index(peer_index);
         let peer = &mut self.peers[peer_index];
         peer.heard = Some(now);
         if peer
@@ -293,11 +294,11 @@ impl Replicator {
 
     /// The own time at which the sender must have been done with what its head names: when its echo left here, and for
     /// how long the sender held it.
-    fn take_echo(&mut self, now: Time, peer_index: usize, header: &Header<'_>) -> Time {
+    fn take_echo(&mut self, now: Time, peer_index: PeerIndex, header: &Header<'_>) -> Time {
         let Some(echo) = header.echo_of(self.config.member) else {
             return Time::ZERO;
         };
-        let index = self.index(peer_index);
+        let index = self.members.index(peer_index);
         let snapshot_at = self.snapshot_at;
         let peer = &mut self.peers[peer_index];
         if snapshot_at.is_some_and(|at| echo.timestamp > at) {
@@ -322,12 +323,12 @@ impl Replicator {
     fn take_records(
         &mut self,
         now: Time,
-        (peer_index, incarnation): (usize, Incarnation),
+        (peer_index, incarnation): (PeerIndex, Incarnation),
         echo: Option<(Time, Time)>,
         groups: Groups<'_>,
         deliver: &mut impl Deliver,
     ) {
-        let index = self.index(peer_index);
+        let index = self.members.index(peer_index);
         if !self.ready && self.peers[peer_index].base.is_none() {
             self.counters.groups_before_base += groups.end - groups.first;
             return;
@@ -353,29 +354,28 @@ impl Replicator {
     fn take_acknowledgements(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         entries: Acknowledgements<'_>,
     ) {
-        let index = self.index(peer_index);
+        let index = self.members.index(peer_index);
         let mut reports_own = false;
         for entry in entries {
-            let Ok(origin) = self.members.binary_search(&entry.origin) else {
+            let Some(origin) = self.members.index_of(entry.origin) else {
                 continue;
             };
             let said = &mut self.said[(index, origin)];
             *said = (*said).max(entry.applied);
             self.heard_vector[origin] = self.heard_vector[origin].max(entry.applied);
             reports_own |= origin == index;
-            if origin == self.me {
+            if origin == self.members.me() {
                 let peer = &mut self.peers[peer_index];
                 if peer.acknowledges(&entry) || peer.retransmit_at.is_none() {
                     peer.rearm(now, peer_index, &self.sent, self.sent_through, &self.config);
                 }
                 if mutant::active(Mutant::RelayVouches) {
                     let behind = self.vouched_for(peer_index);
-                    let all = self.peers.iter_mut().enumerate();
-                    for (_, peer) in all.filter(|(peer_index, _)| behind >> peer_index & 1 != 0) {
-                        peer.acknowledges(&entry);
+                    for peer_index in behind.iter() {
+                        self.peers[peer_index].acknowledges(&entry);
                     }
                 }
                 let peer = &self.peers[peer_index];
@@ -390,7 +390,7 @@ impl Replicator {
     fn take_snapshot(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         snapshot: StateSnapshot<'_>,
         deliver: &mut impl Deliver,
     ) {
@@ -424,7 +424,7 @@ impl Replicator {
     fn take_snapshot_acknowledge(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         acknowledge: &SnapshotAcknowledge,
     ) {
         let Some(outbound) = &mut self.peers[peer_index].outbound else {
@@ -441,12 +441,12 @@ impl Replicator {
     fn take_snapshot_end(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         end: &SnapshotEndFrame<'_>,
         held: Vec<Held>,
     ) {
         let delay = self.config.acknowledge_delay;
-        let known = |member: &MemberId| self.members.binary_search(member).is_ok();
+        let known = |member: &MemberId| self.members.index_of(*member).is_some();
         let vector = end.vector().filter(|(member, _)| known(member));
         let snapshot = &mut self.peers[peer_index].inbound_snapshot;
         snapshot.ended(
@@ -459,7 +459,7 @@ impl Replicator {
         snapshot.acknowledge_at.get_or_insert(now + delay);
     }
 
-    fn complete_snapshot(&mut self, peer_index: usize, deliver: &mut impl Deliver) {
+    fn complete_snapshot(&mut self, peer_index: PeerIndex, deliver: &mut impl Deliver) {
         let peer = &mut self.peers[peer_index];
         let without_chunks = mutant::active(Mutant::FalseFullyUpdated);
         if let Some(kind) = peer.inbound_snapshot.completes(without_chunks) {
@@ -477,12 +477,12 @@ impl Replicator {
     fn mark(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         header: &Header<'_>,
         echoed: Time,
         acknowledges: bool,
     ) {
-        let index = self.index(peer_index);
+        let index = self.members.index(peer_index);
         let heard = acknowledges || self.heard_vector[index] > 0;
         let peer = &mut self.peers[peer_index];
         let applied = peer.inbound.applied();
@@ -509,7 +509,7 @@ impl Replicator {
             return;
         }
         if header.head <= applied || mutant::active(Mutant::StampIgnored) {
-            for origin in 0..self.members.len() {
+            for origin in self.members.places() {
                 self.count(index, origin, self.heard_vector[origin]);
             }
         }

@@ -4,6 +4,7 @@
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
+use super::index::{PeerIndex, Place};
 use super::progress::Standing;
 use super::replicator::Replicator;
 use super::snapshot::OutboundSnapshot;
@@ -21,7 +22,8 @@ impl Replicator {
     #[must_use]
     pub fn snapshot_room(&self, member: MemberId) -> usize {
         let outbound = self
-            .peer_index(member)
+            .members
+            .peer_of(member)
             .and_then(|peer_index| self.peers[peer_index].outbound.as_ref());
         outbound
             .filter(|outbound| outbound.finished.is_none())
@@ -84,7 +86,7 @@ impl Replicator {
         scan: u32,
         deliver: &mut impl Deliver,
     ) {
-        let Some(server) = self.peer_index(from) else {
+        let Some(server) = self.members.peer_of(from) else {
             return;
         };
         let snapshot = &mut self.peers[server].inbound_snapshot;
@@ -95,7 +97,7 @@ impl Replicator {
         snapshot.acknowledge_at = Some(now);
         let vector = core::mem::take(&mut snapshot.vector);
         for &(origin, sequence) in &vector {
-            let Some(peer_index) = self.peer_index(origin) else {
+            let Some(peer_index) = self.members.peer_of(origin) else {
                 continue;
             };
             let peer = &mut self.peers[peer_index];
@@ -115,7 +117,10 @@ impl Replicator {
         member: MemberId,
         scan: u32,
     ) -> Result<&mut OutboundSnapshot, SnapshotError> {
-        let peer_index = self.peer_index(member).ok_or(SnapshotError::NotScanning)?;
+        let peer_index = self
+            .members
+            .peer_of(member)
+            .ok_or(SnapshotError::NotScanning)?;
         let outbound = self.peers[peer_index]
             .outbound
             .as_mut()
@@ -134,7 +139,7 @@ impl Replicator {
             );
             return;
         }
-        for peer_index in 0..self.peers.len() {
+        for peer_index in self.peers.places() {
             let peer = &mut self.peers[peer_index];
             let high = |pin| self.log.is_half(pin, self.sent_through) || self.sent.is_half(pin);
             if !peer.pin().is_some_and(high) {
@@ -154,8 +159,8 @@ impl Replicator {
     }
 
     /// A silent member is served by nothing until it is heard again.
-    pub(super) fn give_up_on(&mut self, peer_index: usize) {
-        let (index, head) = (self.index(peer_index), self.log.head());
+    pub(super) fn give_up_on(&mut self, peer_index: PeerIndex) {
+        let (index, head) = (self.members.index(peer_index), self.log.head());
         let peer = &mut self.peers[peer_index];
         peer.drop_from_log(Standing::Absent, head);
         peer.outbound = None;
@@ -166,8 +171,8 @@ impl Replicator {
     }
 
     /// A member that fell off the log is served from the tables from now on.
-    pub(super) fn begin_scan(&mut self, peer_index: usize) {
-        let (index, head) = (self.index(peer_index), self.log.head());
+    pub(super) fn begin_scan(&mut self, peer_index: PeerIndex) {
+        let (index, head) = (self.members.index(peer_index), self.log.head());
         self.peers[peer_index].drop_from_log(Standing::Imaging, head);
         let progress = &mut self.progress.members[index];
         progress.standing = Standing::Imaging;
@@ -179,8 +184,8 @@ impl Replicator {
     }
 
     /// A snapshot for a member begins, wherever the log serves it from.
-    pub(super) fn begin_snapshot(&mut self, peer_index: usize) {
-        let (index, head) = (self.index(peer_index), self.log.head());
+    pub(super) fn begin_snapshot(&mut self, peer_index: PeerIndex) {
+        let (index, head) = (self.members.index(peer_index), self.log.head());
         let (vector, held) = (self.vector(), self.held_now(index));
         self.scans += 1;
         let peer = &mut self.peers[peer_index];
@@ -192,12 +197,13 @@ impl Replicator {
         let said = self.said.row(index);
         let mut beyond: Vec<(MemberId, u64)> = self
             .members
+            .names()
             .iter()
             .copied()
             .zip(said.iter().copied())
             .collect();
         // It has all of its own.
-        beyond[index].1 = self.progress.members[index].head;
+        beyond[index.number()].1 = self.progress.members[index].head;
         self.push_event(
             member,
             Event::LaggingReplica {
@@ -210,8 +216,8 @@ impl Replicator {
 
     /// What a member that lags applied has passed where its scan began: it is served from the log again, or, where the log has lost
     /// what followed, by a scan from there.
-    pub(super) fn end_scan(&mut self, peer_index: usize) {
-        let index = self.index(peer_index);
+    pub(super) fn end_scan(&mut self, peer_index: PeerIndex) {
+        let index = self.members.index(peer_index);
         let owed = self.scan_is_owed(peer_index);
         let peer = &mut self.peers[peer_index];
         if peer.standing == Standing::Current && peer.outbound.is_some() && !owed {

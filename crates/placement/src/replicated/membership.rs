@@ -16,6 +16,7 @@ use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 use crate::{Epoch, Incarnation, MemberId, Time};
 
+use super::index::PeerIndex;
 use super::peer::Peer;
 use super::progress::Standing;
 use super::replicator::{Replicator, begin};
@@ -53,13 +54,16 @@ impl Replicator {
     ) -> Result<(), InstallError> {
         self.check_roster(roster)?;
         self.config.epoch = roster.epoch;
-        self.present[self.me] = true;
+        self.members.set_present(self.members.me(), true);
         self.counters.rosters_installed += 1;
-        for peer_index in 0..self.peers.len() {
-            let (index, member) = (self.index(peer_index), self.peers[peer_index].member);
+        for peer_index in self.peers.places() {
+            let (index, member) = (
+                self.members.index(peer_index),
+                self.peers[peer_index].member,
+            );
             let named = roster.named(member);
             let peer = &mut self.peers[peer_index];
-            let stays = self.present[index]
+            let stays = self.members.is_present(index)
                 && named.is_some_and(|named| {
                     named.is_none()
                         || peer.incarnation.is_none()
@@ -71,13 +75,13 @@ impl Replicator {
                 peer.incarnation = peer.incarnation.or(named.flatten());
                 peer.begin_epoch();
                 self.progress.members[index].incarnation = peer.incarnation;
-            } else if self.present[index] || named.is_some() {
+            } else if self.members.is_present(index) || named.is_some() {
                 self.replace(peer_index, named, deliver);
             }
         }
         let half_snapshots = core::mem::take(&mut self.half_snapshots);
         for closing in &mut self.closings {
-            closing.begin_epoch(self.me, half_snapshots);
+            closing.begin_epoch(self.members.me(), half_snapshots);
         }
         self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
         self.elect_relays(now);
@@ -104,7 +108,7 @@ impl Replicator {
             let twice = roster.members[..place]
                 .iter()
                 .any(|(name, _)| name == member);
-            if twice || self.members.binary_search(member).is_err() {
+            if twice || self.members.index_of(*member).is_none() {
                 return Err(InstallError::Unknown(*member));
             }
         }
@@ -124,11 +128,11 @@ impl Replicator {
     /// A member ends, begins, or both.
     fn replace(
         &mut self,
-        peer_index: usize,
+        peer_index: PeerIndex,
         named: Option<Option<Incarnation>>,
         deliver: &mut impl Deliver,
     ) {
-        let (index, head) = (self.index(peer_index), self.log.head());
+        let (index, head) = (self.members.index(peer_index), self.log.head());
         let member = self.peers[peer_index].member;
         let mut peer = Peer::new(member, &self.config);
         peer.incarnation = named.flatten();
@@ -141,12 +145,12 @@ impl Replicator {
             peer.standing = Standing::Out;
         }
         let mut old = core::mem::replace(&mut self.peers[peer_index], peer);
-        taken(match (self.present[index], named.is_some()) {
+        taken(match (self.members.is_present(index), named.is_some()) {
             (true, true) => Branch::MemberReplaced,
             (false, true) => Branch::MemberBegins,
             (_, false) => Branch::MemberLeft,
         });
-        self.present[index] = named.is_some();
+        self.members.set_present(index, named.is_some());
         self.said.forget(index);
         self.stability.forget(index);
         self.confirms.forget(index);
@@ -197,7 +201,7 @@ impl Replicator {
     }
 
     /// A frame of joining, leaving or closing.
-    pub(super) fn take_membership(&mut self, peer_index: usize, head: u64, frame: &Membership) {
+    pub(super) fn take_membership(&mut self, peer_index: PeerIndex, head: u64, frame: &Membership) {
         match frame {
             Membership::Join { .. } => self.peers[peer_index].announced = true,
             Membership::JoinConfirm {
@@ -219,7 +223,7 @@ impl Replicator {
                 let peer = &mut self.peers[peer_index];
                 let member = peer.member;
                 if !core::mem::replace(&mut peer.leaving, true) {
-                    let index = self.index(peer_index);
+                    let index = self.members.index(peer_index);
                     self.progress.members[index].leaving = true;
                     self.push_event(member, Event::Leaving { member });
                 }
@@ -231,12 +235,12 @@ impl Replicator {
 
     fn take_confirm(
         &mut self,
-        peer_index: usize,
+        peer_index: PeerIndex,
         member: MemberId,
         incarnation: Incarnation,
         head: u64,
     ) {
-        let Ok(newcomer) = self.members.binary_search(&member) else {
+        let Some(newcomer) = self.members.index_of(member) else {
             self.counters.frames_inert += 1;
             return;
         };
@@ -245,11 +249,11 @@ impl Replicator {
             self.counters.frames_inert += 1;
             return;
         }
-        let index = self.index(peer_index);
+        let index = self.members.index(peer_index);
         self.confirms[(index, newcomer)] = Some(head);
-        if newcomer == self.me && !self.ready && self.peers[peer_index].base.is_none() {
+        if newcomer == self.members.me() && !self.ready && self.peers[peer_index].base.is_none() {
             taken(Branch::StreamBegins);
-            let index = self.index(peer_index);
+            let index = self.members.index(peer_index);
             let peer = &mut self.peers[peer_index];
             peer.base = Some(head);
             peer.inbound.begin_at(head);
@@ -258,10 +262,10 @@ impl Replicator {
     }
 
     /// What the last message of this member said of its joining, after all its frames were taken.
-    pub(super) fn take_announcement(&mut self, peer_index: usize, acknowledges: bool) {
+    pub(super) fn take_announcement(&mut self, peer_index: PeerIndex, acknowledges: bool) {
         let announced = core::mem::take(&mut self.peers[peer_index].announced);
         if acknowledges || announced {
-            let index = self.index(peer_index);
+            let index = self.members.index(peer_index);
             self.peers[peer_index].joining = announced;
             self.progress.members[index].joining = announced;
             self.newcomers |= announced;
@@ -284,7 +288,7 @@ impl Replicator {
         if self.ready {
             self.sponsor(now);
         }
-        for peer_index in 0..self.peers.len() {
+        for peer_index in self.peers.places() {
             self.end_scan(peer_index);
             let peer = &self.peers[peer_index];
             let (own, floor) = (self.config.member, peer.floor());
@@ -302,12 +306,14 @@ impl Replicator {
 
     /// Lets newcomers in whose sponsor this member is.
     fn sponsor(&mut self, now: Time) {
-        let joined = |peer_index: usize| {
-            self.present[self.index(peer_index)] && !self.peers[peer_index].joining
+        let joined = |peer_index: PeerIndex| {
+            self.members.is_peer_present(peer_index) && !self.peers[peer_index].joining
         };
-        let is_first = (0..self.peers.len())
+        let is_first = self
+            .peers
+            .places()
             .filter(|&peer_index| joined(peer_index))
-            .all(|peer_index| peer_index >= self.me);
+            .all(|peer_index| self.members.index(peer_index) > self.members.me());
         let has_all = self.closings.iter().all(|closing| closing.whole)
             || mutant::active(Mutant::CutBeforeConfirmed);
         if !is_first || !has_all {
@@ -317,8 +323,8 @@ impl Replicator {
             });
             return;
         }
-        for peer_index in 0..self.peers.len() {
-            let waits = self.present[self.index(peer_index)] && self.peers[peer_index].joining;
+        for peer_index in self.peers.places() {
+            let waits = self.members.is_peer_present(peer_index) && self.peers[peer_index].joining;
             let over = self.peers[peer_index]
                 .outbound
                 .as_ref()
@@ -342,7 +348,7 @@ impl Replicator {
     }
 
     /// Whether a newcomer waits for one that began to join earlier: for a while, since one that cannot take its snapshot has no end.
-    fn is_held_up(&mut self, peer_index: usize, now: Time) -> bool {
+    fn is_held_up(&mut self, peer_index: PeerIndex, now: Time) -> bool {
         if !self.may_lack_predecessor(peer_index) {
             return false;
         }
@@ -352,58 +358,66 @@ impl Replicator {
 
     /// Whether somebody who began to join earlier may have something of this newcomer's earlier incarnation that nobody else has, and cannot
     /// say so before it has joined. Who is restarted goes on with what the incarnation before had reported, so it needs all of that.
-    fn may_lack_predecessor(&self, peer_index: usize) -> bool {
+    fn may_lack_predecessor(&self, peer_index: PeerIndex) -> bool {
         let (member, named_at) = (
             self.peers[peer_index].member,
             self.peers[peer_index].named_at,
         );
         let mut closings = self.closings.iter();
         closings.any(|closing| closing.member == member && !closing.closed)
-            && (0..self.peers.len()).any(|other| {
+            && self.peers.places().any(|other| {
                 let peer = &self.peers[other];
-                peer.joining && peer.named_at < named_at && self.present[self.index(other)]
+                peer.joining && peer.named_at < named_at && self.members.is_peer_present(other)
             })
             && !mutant::active(Mutant::JoinsOutOfOrder)
     }
 
     /// Whether all members keep what follows for a newcomer, and all that came before is applied here.
-    fn is_confirmed(&self, peer_index: usize) -> bool {
-        let newcomer = self.index(peer_index);
+    fn is_confirmed(&self, peer_index: PeerIndex) -> bool {
+        let newcomer = self.members.index(peer_index);
         mutant::active(Mutant::CutBeforeConfirmed)
-            || (0..self.peers.len())
-                .filter(|&other| other != peer_index && self.present[self.index(other)])
+            || self
+                .peers
+                .places()
+                .filter(|&other| other != peer_index && self.members.is_peer_present(other))
                 .all(|other| {
-                    let confirm = self.confirms[(self.index(other), newcomer)];
+                    let confirm = self.confirms[(self.members.index(other), newcomer)];
                     confirm.is_some_and(|head| self.peers[other].inbound.applied() >= head)
                 })
     }
 
     /// Judges whether this newcomer has a snapshot that reaches up to where each stream begins for it.
     fn become_ready(&mut self, now: Time) {
-        if self.ready || !self.present[self.me] {
+        if self.ready || !self.members.am_present() {
             return;
         }
-        let covered = |peer_index: usize| {
+        let covered = |peer_index: PeerIndex| {
             let peer = &self.peers[peer_index];
-            !self.present[self.index(peer_index)]
+            !self.members.is_peer_present(peer_index)
                 || peer.base.is_some_and(|base| peer.covered >= base)
                 || mutant::active(Mutant::CutBeforeConfirmed)
         };
         // Entries were written while the sponsor scanned: of some groups the snapshot has a part, and the rest is on its way.
         // Their writers had committed them before it came here, so name them once they heard what was sent here afterwards.
-        let whole = |peer_index: usize| {
+        let whole = |peer_index: PeerIndex| {
             let peer = &self.peers[peer_index];
             let reached = |head: u64| peer.inbound.applied() >= head;
             self.snapshot_at.is_none()
-                || !self.present[self.index(peer_index)]
+                || !self.members.is_peer_present(peer_index)
                 || peer.head_since_snapshot.is_some_and(reached)
                 || mutant::active(Mutant::ReadyInMidGroup)
         };
         // Anyone who is alone in its epoch has what all members have: there is nobody whose snapshot it could wait for.
-        let alone = !(0..self.peers.len()).any(|peer_index| self.present[self.index(peer_index)]);
+        let alone = !self
+            .peers
+            .places()
+            .any(|peer_index| self.members.is_peer_present(peer_index));
         let imaged = self.imaged || alone;
         if !imaged
-            || !(0..self.peers.len()).all(|peer_index| covered(peer_index) && whole(peer_index))
+            || !self
+                .peers
+                .places()
+                .all(|peer_index| covered(peer_index) && whole(peer_index))
         {
             taken(Branch::NewcomerIncomplete);
             return;
@@ -411,17 +425,17 @@ impl Replicator {
         taken(Branch::NewcomerReady);
         self.ready = true;
         self.push_event(self.config.member, Event::Ready);
-        for peer_index in 0..self.peers.len() {
+        for peer_index in self.peers.places() {
             self.applied_more(peer_index);
         }
         self.want_acknowledge(now, true);
     }
 
     /// A snapshot of that member was joined.
-    pub(super) fn joined_snapshot(&mut self, peer_index: usize, vector: &[(MemberId, u64)]) {
+    pub(super) fn joined_snapshot(&mut self, peer_index: PeerIndex, vector: &[(MemberId, u64)]) {
         self.imaged = true;
         for &(origin, sequence) in vector {
-            if let Some(peer_index) = self.peer_index(origin) {
+            if let Some(peer_index) = self.members.peer_of(origin) {
                 let covered = &mut self.peers[peer_index].covered;
                 *covered = (*covered).max(sequence);
             }
@@ -456,9 +470,7 @@ impl Replicator {
 
     /// Appends where the stream begins for each newcomer, as far as it fits; the rest goes first in the next message.
     fn write_confirms(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
-        let count = self.peers.len();
-        for step in 0..count {
-            let peer_index = (self.turns.confirms + step) % count;
+        for peer_index in self.peers.places_from(self.turns.confirms) {
             let peer = &self.peers[peer_index];
             let (Some(incarnation), true) = (peer.incarnation, peer.joining) else {
                 continue;

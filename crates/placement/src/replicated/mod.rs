@@ -14,7 +14,7 @@
 //!
 //! Read first: [`Replicator`], then `wire` (the messages), `transmit` and `handle`. Below them: `log` and `sent` (the own
 //! stream), `inbound` (the others' streams), `peer`, `pending_acknowledgements` and `stability` (rule 14), `lagging` and `snapshot` (rule 15).
-//! `roster` has the participants, `sites` the path of datagrams for all members across a wide-area network, `membership` the
+//! `index` keeps the two orders of members apart, `members` translates between them. `roster` has the participants, `sites` the path of datagrams for all members across a wide-area network, `membership` the
 //! change to a new roster (rules 23 and 25), `stream_closing` the end of an incarnation, `coalescing` the delay of
 //! accumulators on a congested path.
 
@@ -28,8 +28,10 @@ mod deliver;
 mod events;
 mod handle;
 mod inbound;
+mod index;
 mod lagging;
 mod log;
+mod members;
 mod membership;
 mod oldest_unacknowledged;
 mod pairs;
@@ -62,6 +64,7 @@ pub use counters::Counters;
 pub use deliver::{Deliver, SnapshotEnd, SnapshotKind};
 pub use events::{Destination, Event};
 pub use handle::fuzz_handle;
+pub use index::{MemberIndex, MemberSet};
 pub use participants::Ended;
 pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
 pub use reachability::Lacking;

@@ -2,7 +2,9 @@
 
 use core::ops::{Index, IndexMut};
 
-/// A value for each pair of a row's member and a column's, both by index.
+use super::index::{MemberIndex, Place};
+
+/// A value for each pair of a row's member and a column's.
 #[derive(Clone, Debug)]
 pub(super) struct Pairs<T> {
     members: usize,
@@ -19,12 +21,14 @@ impl<T: Copy + Default> Pairs<T> {
     }
 
     /// The values of a member's row, by column.
-    pub(super) fn row(&self, row: usize) -> &[T] {
+    pub(super) fn row(&self, row: MemberIndex) -> &[T] {
+        let row = row.number();
         &self.values[row * self.members..(row + 1) * self.members]
     }
 
     /// The values of a member's column, by row.
-    pub(super) fn column(&self, column: usize) -> impl Iterator<Item = T> + '_ {
+    pub(super) fn column(&self, column: MemberIndex) -> impl Iterator<Item = T> + '_ {
+        let column = column.number();
         debug_assert!(column < self.members);
         self.values
             .iter()
@@ -34,27 +38,27 @@ impl<T: Copy + Default> Pairs<T> {
     }
 
     /// All values of a member, in its row and its column, are the default again.
-    pub(super) fn forget(&mut self, member: usize) {
-        for other in 0..self.members {
+    pub(super) fn forget(&mut self, member: MemberIndex) {
+        for other in (0..self.members).map(MemberIndex::at) {
             self[(member, other)] = T::default();
             self[(other, member)] = T::default();
         }
     }
 }
 
-impl<T> Index<(usize, usize)> for Pairs<T> {
+impl<T> Index<(MemberIndex, MemberIndex)> for Pairs<T> {
     type Output = T;
 
-    fn index(&self, (row, column): (usize, usize)) -> &T {
-        debug_assert!(column < self.members);
-        &self.values[row * self.members + column]
+    fn index(&self, (row, column): (MemberIndex, MemberIndex)) -> &T {
+        debug_assert!(column.number() < self.members);
+        &self.values[row.number() * self.members + column.number()]
     }
 }
 
-impl<T> IndexMut<(usize, usize)> for Pairs<T> {
-    fn index_mut(&mut self, (row, column): (usize, usize)) -> &mut T {
-        debug_assert!(column < self.members);
-        &mut self.values[row * self.members + column]
+impl<T> IndexMut<(MemberIndex, MemberIndex)> for Pairs<T> {
+    fn index_mut(&mut self, (row, column): (MemberIndex, MemberIndex)) -> &mut T {
+        debug_assert!(column.number() < self.members);
+        &mut self.values[row.number() * self.members + column.number()]
     }
 }
 
@@ -65,16 +69,18 @@ mod tests {
     #[test]
     fn a_member_that_is_forgotten_has_no_values() {
         let mut pairs = Pairs::new(3);
-        for row in 0..3 {
-            for column in 0..3 {
-                pairs[(row, column)] = 10 * row + column;
+        let all = [0, 1, 2].map(MemberIndex::at);
+        for row in all {
+            for column in all {
+                pairs[(row, column)] = 10 * row.number() + column.number();
             }
         }
-        assert_eq!(pairs.row(1), [10, 11, 12]);
-        assert_eq!(pairs.column(2).collect::<Vec<_>>(), [2, 12, 22]);
-        pairs.forget(1);
-        assert_eq!(pairs.row(1), [0, 0, 0]);
-        assert_eq!(pairs.column(1).collect::<Vec<_>>(), [0, 0, 0]);
-        assert_eq!((pairs[(0, 2)], pairs[(2, 0)]), (2, 20));
+        let [first, second, third] = all;
+        assert_eq!(pairs.row(second), [10, 11, 12]);
+        assert_eq!(pairs.column(third).collect::<Vec<_>>(), [2, 12, 22]);
+        pairs.forget(second);
+        assert_eq!(pairs.row(second), [0, 0, 0]);
+        assert_eq!(pairs.column(second).collect::<Vec<_>>(), [0, 0, 0]);
+        assert_eq!((pairs[(first, third)], pairs[(third, first)]), (2, 20));
     }
 }

@@ -5,6 +5,7 @@ use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 use super::Event;
+use super::index::{MemberIndex, MemberSet, PeerIndex};
 use super::replicator::Replicator;
 use super::stream_closing::{CLOSINGS_MAX, Holding, INDIRECT_MAX, Participant, StreamClosing};
 use super::wire::{Held, Membership};
@@ -44,15 +45,16 @@ impl Replicator {
     fn waits_for(&self, closing: &StreamClosing) -> Option<MemberId> {
         let mut others = self.participants().into_iter().filter(|_| !closing.closed);
         let silent = others.find(|other| closing.reported(other.index).is_none())?;
-        self.members.get(silent.index).copied()
+        Some(self.members.names()[silent.index])
     }
 
     /// The other members of the epoch.
     fn participants(&self) -> Vec<Participant> {
-        (0..self.peers.len())
-            .filter(|&peer_index| self.present[self.index(peer_index)])
+        self.peers
+            .places()
+            .filter(|&peer_index| self.members.is_peer_present(peer_index))
             .map(|peer_index| Participant {
-                index: self.index(peer_index),
+                index: self.members.index(peer_index),
                 joining: self.peers[peer_index].joining,
                 applied: self.peers[peer_index].inbound.applied(),
             })
@@ -76,7 +78,7 @@ impl Replicator {
         let own = Holding {
             prefix,
             loose,
-            of: 1 << self.me,
+            of: MemberSet::of(self.members.me()),
         };
         let closing = StreamClosing::new(member, incarnation, own, self.members.len());
         self.closings.push(closing);
@@ -106,9 +108,9 @@ impl Replicator {
         if known.is_some() {
             return known;
         }
-        let index = self.members.binary_search(&member).ok()?;
+        let index = self.members.index_of(member)?;
         let alive = self.progress.members[index].incarnation;
-        if self.present[index] && alive.is_none_or(|alive| alive == incarnation) {
+        if self.members.is_present(index) && alive.is_none_or(|alive| alive == incarnation) {
             return None;
         }
         let indirect = self.closings.iter().filter(|closing| closing.indirect);
@@ -125,9 +127,9 @@ impl Replicator {
     }
 
     /// What a member holds of an ended incarnation.
-    pub(super) fn take_held(&mut self, peer_index: usize, head: u64, held: &Held, asks: bool) {
-        let index = self.index(peer_index);
-        let of = self.names_bits(&held.of);
+    pub(super) fn take_held(&mut self, peer_index: PeerIndex, head: u64, held: &Held, asks: bool) {
+        let index = self.members.index(peer_index);
+        let of = self.named(&held.of);
         let Some(place) = self.closing_of(held.member, held.incarnation) else {
             self.counters.frames_inert += 1;
             return;
@@ -137,7 +139,7 @@ impl Replicator {
         let holding = Holding {
             prefix: held.prefix,
             loose: held.loose,
-            of: of | 1 << index,
+            of: of.with(index),
         };
         closing.report(index, holding, head);
         if held.settled && self.ready {
@@ -154,7 +156,7 @@ impl Replicator {
             }
         }
         for held in all {
-            let of = self.names_bits(&held.of);
+            let of = self.named(&held.of);
             if let Some(place) = self.closing_of(held.member, held.incarnation) {
                 self.closings[place].join(of);
                 if held.settled {
@@ -164,17 +166,15 @@ impl Replicator {
         }
     }
 
-    /// A bit for each of these members, by index.
-    fn names_bits(&self, names: &[MemberId]) -> u64 {
-        let places = names
-            .iter()
-            .flat_map(|name| self.members.binary_search(name));
-        places.fold(0, |bits, index| bits | 1 << index)
+    /// The members of these names, as far as they are known.
+    fn named(&self, names: &[MemberId]) -> MemberSet {
+        let places = names.iter().filter_map(|&name| self.members.index_of(name));
+        places.collect()
     }
 
     fn held(&self, closing: &StreamClosing) -> Held {
-        let names = self.members.iter().enumerate();
-        let contained = names.filter(|(index, _)| closing.own.of >> index & 1 != 0);
+        let names = self.members.names().each();
+        let contained = names.filter(|(index, _)| closing.own.of.has(*index));
         Held {
             member: closing.member,
             incarnation: closing.incarnation,
@@ -187,10 +187,10 @@ impl Replicator {
 
     /// What this member holds of ended incarnations, all of which a snapshot that begins now has: what the member at `index` waits
     /// for first, of the others the latest, since of those that ended long ago nobody asks.
-    pub(super) fn held_now(&self, index: usize) -> Vec<Held> {
+    pub(super) fn held_now(&self, index: MemberIndex) -> Vec<Held> {
         let waits = |closing: &StreamClosing| {
             let reported = closing.reported(index);
-            !closing.closed && reported.is_none_or(|holding| holding.of >> self.me & 1 == 0)
+            !closing.closed && reported.is_none_or(|holding| !holding.of.has(self.members.me()))
         };
         let (waiting, others): (Vec<&StreamClosing>, Vec<&StreamClosing>) = self
             .closings
@@ -208,7 +208,7 @@ impl Replicator {
             return;
         }
         let participants = self.participants();
-        let mut served = 0u64;
+        let mut served = MemberSet::EMPTY;
         for place in 0..self.closings.len() {
             let closing = &mut self.closings[place];
             if closing.closed {
@@ -218,12 +218,10 @@ impl Replicator {
             if alone {
                 (closing.whole, closing.closed) = (true, true);
             } else {
-                for index in closing.serve(self.me, &participants) {
-                    served |= 1 << index;
-                }
+                served = served | closing.serve(self.members.me(), &participants);
             }
-            let mut changed = closing.becomes_whole(self.me, &participants);
-            if alone || closing.closes(self.me, &participants) {
+            let mut changed = closing.becomes_whole(self.members.me(), &participants);
+            if alone || closing.closes(self.members.me(), &participants) {
                 changed = true;
                 self.counters.incarnations_closed += 1;
                 let (member, incarnation) = (closing.member, closing.incarnation);
@@ -238,8 +236,8 @@ impl Replicator {
                 self.want_acknowledge(now, true);
             }
         }
-        for peer_index in 0..self.peers.len() {
-            if served >> self.index(peer_index) & 1 != 0 {
+        for peer_index in self.peers.places() {
+            if served.has(self.members.index(peer_index)) {
                 self.begin_snapshot(peer_index);
             }
         }
@@ -271,16 +269,16 @@ impl Replicator {
     }
 
     /// A scan for that member came to nothing.
-    pub(super) fn forget_scan(&mut self, peer_index: usize) {
-        let index = self.index(peer_index);
+    pub(super) fn forget_scan(&mut self, peer_index: PeerIndex) {
+        let index = self.members.index(peer_index);
         for closing in &mut self.closings {
             closing.forget_scan(index);
         }
     }
 
     /// A scan for that member was joined, but its end had no room for these incarnations: they need another.
-    pub(super) fn forget_scan_of(&mut self, peer_index: usize, incarnations: &[Held]) {
-        let index = self.index(peer_index);
+    pub(super) fn forget_scan_of(&mut self, peer_index: PeerIndex, incarnations: &[Held]) {
+        let index = self.members.index(peer_index);
         for closing in &mut self.closings {
             if incarnations
                 .iter()
@@ -292,8 +290,8 @@ impl Replicator {
     }
 
     /// Whether that member is being scanned for, and needs the scan whole.
-    pub(super) fn scan_is_owed(&self, peer_index: usize) -> bool {
-        let (index, peer) = (self.index(peer_index), &self.peers[peer_index]);
+    pub(super) fn scan_is_owed(&self, peer_index: PeerIndex) -> bool {
+        let (index, peer) = (self.members.index(peer_index), &self.peers[peer_index]);
         let under_way = peer
             .outbound
             .as_ref()
@@ -348,7 +346,7 @@ mod tests {
     #[test]
     fn incarnations_that_are_made_up_push_out_none_that_was() {
         let mut participant = participant();
-        let peer_index = participant.peer_index(MemberId(2)).expect("a member");
+        let peer_index = participant.members.peer_of(MemberId(2)).expect("a member");
         for incarnation in 100..2_000 {
             let held = Held {
                 member: MemberId(3),
@@ -377,7 +375,7 @@ mod tests {
     #[test]
     fn a_stream_does_not_begin_beyond_its_head() {
         let mut participant = participant();
-        let peer_index = participant.peer_index(MemberId(2)).expect("a member");
+        let peer_index = participant.members.peer_of(MemberId(2)).expect("a member");
         let confirm = Membership::JoinConfirm {
             member: MemberId(1),
             incarnation: Incarnation(1),

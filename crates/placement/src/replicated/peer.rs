@@ -6,6 +6,7 @@ use crate::{Epoch, Incarnation, MemberId, Time};
 use super::config::{Config, Delivery};
 use super::counters::Counters;
 use super::inbound::Inbound;
+use super::index::{MemberIndex, PeerIndex};
 use super::oldest_unacknowledged::OldestUnacknowledged;
 use super::pending_acknowledgements::PendingAcknowledgements;
 use super::progress::{RoundTrip, Standing};
@@ -139,7 +140,7 @@ impl Peer {
     }
 
     /// A member's stream begins again: nothing said of the one before counts for it.
-    pub(super) fn forget_origin(&mut self, index: usize, member: MemberId) {
+    pub(super) fn forget_origin(&mut self, index: MemberIndex, member: MemberId) {
         if !mutant::active(Mutant::MarksOutliveIncarnations) {
             self.pending_acknowledgements.forget(index);
         }
@@ -313,7 +314,7 @@ impl Peer {
     pub(super) fn want_lost(
         &mut self,
         (now, is_held_back): (Time, bool),
-        index: usize,
+        own: PeerIndex,
         sent: &mut Sent,
         counters: &mut Counters,
     ) {
@@ -324,16 +325,16 @@ impl Peer {
         let mut number = sent.find(self.received.max(self.floor) + 1);
         while number < sent.end() && left > 0 {
             let run = *sent.run(number);
-            let sent_at = sent.sent_at(number, index);
+            let sent_at = sent.sent_at(number, own);
             if run.first > through || (run.tries == 0 && sent_at > self.echoed) {
                 break;
             }
             let gave_up = run.tries >= 3 && mutant::active(Mutant::RetryGivesUp);
-            if run.wanted >> index & 1 == 0 && !gave_up && self.lacks(run.first, run.last) {
+            if !run.wanted.has(own) && !gave_up && self.lacks(run.first, run.last) {
                 let overdue = sent_at + round_trip + reordering;
                 let gap = self.has_gap(&run, sent_at);
                 if sent_at + reordering < self.echoed || (gap && overdue <= now) {
-                    sent.want(number, index);
+                    sent.want(number, own);
                     counters.retransmits_by_echo += 1;
                     left -= 1;
                 } else if gap {
@@ -354,19 +355,19 @@ impl Peer {
     pub(super) fn rearm(
         &mut self,
         now: Time,
-        index: usize,
+        own: PeerIndex,
         sent: &Sent,
         sent_through: u64,
         config: &Config,
     ) {
         self.retransmit_at = self.awaits(sent_through).then(|| {
-            let from = self.tail_sent_at(index, sent).unwrap_or(now);
+            let from = self.tail_sent_at(own, sent).unwrap_or(now);
             from + self.timeout(config)
         });
     }
 
     /// When the oldest went there of the few runs that it was not heard to have; `None` if they are not few.
-    fn tail_sent_at(&self, index: usize, sent: &Sent) -> Option<Time> {
+    fn tail_sent_at(&self, own: PeerIndex, sent: &Sent) -> Option<Time> {
         let first = sent.find(self.received.max(self.floor) + 1);
         if sent.end() - first > TAIL_RUNS_MAX || mutant::active(Mutant::TimerRestarts) {
             return None;
@@ -376,7 +377,7 @@ impl Peer {
             self.lacks(run.first, run.last)
         };
         let oldest = (first..sent.end()).find(lacks)?;
-        Some(sent.sent_at(oldest, index))
+        Some(sent.sent_at(oldest, own))
     }
 
     pub(super) fn timeout(&self, config: &Config) -> core::time::Duration {
@@ -389,7 +390,7 @@ impl Peer {
     pub(super) fn timed_out(
         &mut self,
         now: Time,
-        index: usize,
+        own: PeerIndex,
         sent: &mut Sent,
         sent_through: u64,
         config: &Config,
@@ -408,18 +409,18 @@ impl Peer {
             if !has_room && (waits || mutant::active(Mutant::ShutWindowNotProbed)) {
                 break;
             }
-            let waited = sent.sent_at(number, index) + timeout <= now;
+            let waited = sent.sent_at(number, own) + timeout <= now;
             if !waited && run.tries == 0 {
                 break;
             }
             let lacks = self.lacks(run.first, run.last);
             waits |= lacks;
             if waited
-                && run.wanted >> index & 1 == 0
+                && !run.wanted.has(own)
                 && lacks
                 && !(run.tries >= 3 && mutant::active(Mutant::RetryGivesUp))
             {
-                sent.want(number, index);
+                sent.want(number, own);
                 counters.retransmits_by_timeout += 1;
                 left -= 1;
             }
@@ -429,7 +430,7 @@ impl Peer {
         self.backoff += u32::from(again);
         let timeout = self.timeout(config);
         // The timeout may have grown since the timer was set: what is left of it is waited for, no more.
-        let rest = self.tail_sent_at(index, sent).map(|from| from + timeout);
+        let rest = self.tail_sent_at(own, sent).map(|from| from + timeout);
         let rest = rest.filter(|at| !again && *at > now);
         self.retransmit_at = self
             .awaits(sent_through)

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 
 use crate::Time;
 
+use super::index::{ByMember, MemberIndex};
+
 /// The most marks pending for a member. At least two, so that the oldest is never put off.
 const MARKS_MAX: usize = 8;
 
@@ -16,7 +18,7 @@ const MARKS_MAX: usize = 8;
 pub(super) struct PendingAcknowledgements {
     pending: VecDeque<Mark>,
     /// Vectors of marks not in use, for reuse.
-    spare: Vec<Box<[u64]>>,
+    spare: Vec<ByMember<u64>>,
 }
 
 /// What holds once the stream is applied up to `head`.
@@ -27,15 +29,15 @@ pub(super) struct Mark {
     pub(super) heard: Time,
     /// What the member had committed at this local time is then covered.
     pub(super) covered: Time,
-    /// What the member had then applied of each origin, by index; 0 where it did not say.
-    pub(super) vector: Box<[u64]>,
+    /// What the member had then applied of each origin; 0 where it did not say.
+    pub(super) vector: ByMember<u64>,
 }
 
 impl PendingAcknowledgements {
     pub(super) fn new(members: usize) -> PendingAcknowledgements {
         PendingAcknowledgements {
             pending: VecDeque::with_capacity(MARKS_MAX),
-            spare: (0..MARKS_MAX).map(|_| vec![0; members].into()).collect(),
+            spare: vec![ByMember::filled(0, members); MARKS_MAX],
         }
     }
 
@@ -52,8 +54,9 @@ impl PendingAcknowledgements {
     /// A mark under this head, with whatever it already has. `merged` tells when it stands for a later head.
     pub(super) fn at(&mut self, head: u64, now: Time, merged: &mut bool) -> &mut Mark {
         let index = self.pending.partition_point(|mark| mark.head < head);
-        if self.pending.get(index).is_none_or(|mark| mark.head != head) && !self.spare.is_empty() {
-            let mut vector = self.spare.pop().unwrap_or_default();
+        if self.pending.get(index).is_none_or(|mark| mark.head != head)
+            && let Some(mut vector) = self.spare.pop()
+        {
             vector.fill(0);
             self.pending.insert(
                 index,
@@ -76,8 +79,8 @@ impl PendingAcknowledgements {
         &mut self.pending[index]
     }
 
-    /// What is pending of one origin, by index, was said of another stream than the present one.
-    pub(super) fn forget(&mut self, index: usize) {
+    /// What is pending of one origin was said of another stream than the present one.
+    pub(super) fn forget(&mut self, index: MemberIndex) {
         for mark in &mut self.pending {
             mark.vector[index] = 0;
         }
@@ -105,6 +108,7 @@ impl PendingAcknowledgements {
 
 #[cfg(test)]
 mod tests {
+    use super::super::index::Place;
     use super::*;
 
     #[test]
@@ -113,12 +117,12 @@ mod tests {
         for head in 1..=100 {
             let mark = pending_acknowledgements.at(head, Time(head), &mut false);
             mark.covered = mark.covered.max(Time(head));
-            mark.vector[1] = head;
+            mark.vector[MemberIndex::at(1)] = head;
         }
         let mut settled = Vec::new();
         for applied in 0..=100 {
             while let Some(mark) = pending_acknowledgements.settle(applied) {
-                assert!(mark.covered.0 <= applied && mark.vector[1] <= applied);
+                assert!(mark.covered.0 <= applied && mark.vector[MemberIndex::at(1)] <= applied);
                 settled.push(mark.covered.0);
                 pending_acknowledgements.recycle(mark);
             }

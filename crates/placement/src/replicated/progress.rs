@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::{Incarnation, MemberId, Time};
 
 use super::cluster_time::MemberClock;
+use super::index::ByMember;
 
 /// Where a member stands with respect to this member's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,29 +97,29 @@ pub struct MemberProgress {
 /// How far every member is, this one included, in the order of their names.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    pub(crate) members: Vec<MemberProgress>,
+    pub(super) members: ByMember<MemberProgress>,
 }
 
 impl Progress {
     /// All members, this one included, in the order of their names.
     #[must_use]
     pub fn members(&self) -> &[MemberProgress] {
-        &self.members
+        self.members.as_slice()
     }
 
     /// One member. `None` when it is not in the list.
     #[must_use]
     pub fn member(&self, member: MemberId) -> Option<&MemberProgress> {
         // Names are mostly places.
-        let place = self.members.get(usize::from(member.0));
+        let members = self.members.as_slice();
+        let place = members.get(usize::from(member.0));
         if place.is_some_and(|progress| progress.member == member) {
             return place;
         }
-        let index = self
-            .members
+        let index = members
             .binary_search_by_key(&member, |progress| progress.member)
             .ok()?;
-        self.members.get(index)
+        members.get(index)
     }
 
     /// `origin`'s stream is applied here up to this sequence, without a gap. Zero for an unknown member.

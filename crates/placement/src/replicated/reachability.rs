@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use crate::{MemberId, Time};
 
+use super::index::PeerIndex;
 use super::replicator::Replicator;
 use super::wire::Header;
 
@@ -29,7 +30,7 @@ impl Replicator {
     pub(super) fn take_echoes_of_others(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         header: &Header<'_>,
     ) {
         let peer = &mut self.peers[peer_index];
@@ -38,7 +39,7 @@ impl Replicator {
             return;
         }
         for echo in header.echoes() {
-            let Ok(of) = self.members.binary_search(&echo.member) else {
+            let Some(of) = self.members.index_of(echo.member) else {
                 continue;
             };
             self.peers[peer_index].echoes_read = Some(now);
@@ -48,7 +49,7 @@ impl Replicator {
             }
             let at = now.saturating_sub(echo.held);
             let known = &mut self.progress.members[of].heard_elsewhere;
-            if of != self.me && known.is_none_or(|(_, known)| at > known) {
+            if of != self.members.me() && known.is_none_or(|(_, known)| at > known) {
                 *known = Some((from, at));
             }
         }
@@ -57,9 +58,9 @@ impl Replicator {
     /// What a member served from the log has not acknowledged; `None` if it has all of it, or is no such member.
     #[must_use]
     pub fn lacking(&self, member: MemberId) -> Option<Lacking> {
-        let peer_index = self.peer_index(member)?;
+        let peer_index = self.members.peer_of(member)?;
         let peer = &self.peers[peer_index];
-        let served = self.progress.members[self.index(peer_index)].standing;
+        let served = self.progress.members[self.members.index(peer_index)].standing;
         if served != super::Standing::Current || peer.acknowledged >= self.log.head() {
             return None;
         }

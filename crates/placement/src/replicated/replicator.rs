@@ -10,7 +10,9 @@ use super::cluster_time::ClusterTime;
 use super::coalescing::{Coalescing, Path, Window};
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
 use super::counters::Counters;
+use super::index::{ByMember, ByPeer, MemberIndex, PeerIndex};
 use super::log::Log;
+use super::members::Members;
 use super::pairs::Pairs;
 use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
@@ -35,12 +37,10 @@ pub struct Replicator {
     pub(super) config: Config,
     /// The longest new message, by configuration and path.
     pub(super) payload_bytes: usize,
-    /// All members in the order of their names; an *index* is a place in here.
-    pub(super) members: Vec<MemberId>,
-    /// The own index.
-    pub(super) me: usize,
-    /// The other members in the same order; a *peer index* is a place in here.
-    pub(super) peers: Vec<Peer>,
+    /// Who is a member, and who takes part in the epoch.
+    pub(super) members: Members,
+    /// The other members.
+    pub(super) peers: ByPeer<Peer>,
     pub(super) log: Log,
     pub(super) sent: Sent,
     /// The last own sequence that was sent, or that nobody needs to be sent any more.
@@ -56,14 +56,12 @@ pub struct Replicator {
     /// When accumulators may log what changed.
     pub(super) coalescing: Coalescing,
     pub(super) repairs: Repairs,
-    /// What members said they applied: row the member, column the origin, both by index.
+    /// What members said they applied: row the member, column the origin.
     pub(super) said: Pairs<u64>,
     /// What of it counts for stability (rule 14).
     pub(super) stability: Stability,
-    /// Where members said that their streams begin for a newcomer: row the member, column the newcomer, both by index.
+    /// Where members said that their streams begin for a newcomer: row the member, column the newcomer.
     pub(super) confirms: Pairs<Option<u64>>,
-    /// Who takes part in the epoch, by index.
-    pub(super) present: Box<[bool]>,
     /// This member holds what the others hold.
     pub(super) ready: bool,
     /// This member joined a snapshot since it started.
@@ -97,8 +95,8 @@ pub struct Replicator {
     pub(super) clock: Time,
     pub(super) body: Vec<u8>,
     pub(super) runs: Vec<(u64, u64)>,
-    /// The vector of the message being handled, by index.
-    pub(super) heard_vector: Box<[u64]>,
+    /// The vector of the message being handled.
+    pub(super) heard_vector: ByMember<u64>,
     /// Where members are; `None` without sites.
     pub(super) routes: Option<Routes>,
 }
@@ -110,14 +108,12 @@ impl Replicator {
     /// The configuration is out of its bounds; nothing was started.
     pub fn new(config: Config, now: Time) -> Result<Replicator, ConfigError> {
         config.validate()?;
-        let mut members = config.members.clone();
-        members.sort_unstable();
-        let me = members.partition_point(|&member| member < config.member);
-        let others = members.iter().filter(|&&member| member != config.member);
-        let mut peers: Vec<Peer> = others.map(|&member| Peer::new(member, &config)).collect();
-        let count = members.len();
+        let members = Members::new(&config);
+        let (count, me, names) = (members.len(), members.me(), members.names());
+        let others = names.iter().filter(|&&member| member != config.member);
+        let mut peers: ByPeer<Peer> = others.map(|&member| Peer::new(member, &config)).collect();
         let mut progress = Progress {
-            members: members.iter().map(|&member| begin(member)).collect(),
+            members: names.iter().map(|&member| begin(member)).collect(),
         };
         let joins = config.joins;
         if joins {
@@ -133,7 +129,7 @@ impl Replicator {
         progress.members[me].covered_until = Time::MAX;
         progress.members[me].heard = Some(now);
         let mut replicator = Replicator {
-            routes: Routes::new(&config, &members),
+            routes: Routes::new(&config, names),
             log: Log::new(config.log_bytes_max, config.log_groups_max),
             sent: Sent::new(config.log_groups_max, peers.len()),
             sent_through: 0,
@@ -146,7 +142,6 @@ impl Replicator {
             said: Pairs::new(count),
             stability: Stability::new(count),
             confirms: Pairs::new(count),
-            present: vec![!joins; count].into(),
             ready: !joins,
             imaged: false,
             newcomers: false,
@@ -168,11 +163,10 @@ impl Replicator {
             clock: Time::ZERO,
             body: Vec::with_capacity(config.payload_bytes_max),
             runs: Vec::with_capacity(RUNS_MAX),
-            heard_vector: vec![0; count].into(),
+            heard_vector: ByMember::filled(0, count),
             payload_bytes: config.payload_bytes_max,
             config,
             members,
-            me,
             peers,
         };
         replicator.elect_relays(now);
@@ -232,13 +226,13 @@ impl Replicator {
         self.counters.groups_submitted += 1;
         self.time.settle(now);
         self.unsent_since.get_or_insert(now);
-        let own = &mut self.progress.members[self.me];
+        let own = &mut self.progress.members[self.members.me()];
         own.applied = sequence;
         own.received = sequence;
         own.head = sequence;
         own.acknowledged = sequence;
         if !self.config.siblings {
-            self.count(self.me, self.me, sequence);
+            self.count(self.members.me(), self.members.me(), sequence);
         }
         if self.is_alone() {
             self.prune();
@@ -257,7 +251,7 @@ impl Replicator {
     /// only in a cluster of one.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        if self.peers.is_empty() || !self.present[self.me] {
+        if self.peers.is_empty() || !self.members.am_present() {
             return None;
         }
         let mut next = self.vector_due();
@@ -298,7 +292,7 @@ impl Replicator {
     pub fn handle_timeout(&mut self, now: Time) {
         let most = self.config.retransmit_max;
         let held_back = self.coalescing.is_open();
-        for (peer_index, peer) in self.peers.iter_mut().enumerate() {
+        for (peer_index, peer) in self.peers.each_mut() {
             if peer.reorder_at.is_some_and(|at| at <= now) {
                 peer.want_lost(
                     (now, held_back),
@@ -322,7 +316,7 @@ impl Replicator {
                 peer.outbound = Some(outbound);
             }
         }
-        for peer_index in 0..self.peers.len() {
+        for peer_index in self.peers.places() {
             let peer = &self.peers[peer_index];
             // A scan whose log is lost holds back nothing, so that only the time ends it.
             let scans_on = peer.standing == Standing::Imaging && peer.pin().is_none();
@@ -427,12 +421,12 @@ impl Replicator {
         if origin == self.config.member && self.config.siblings {
             let sequence = sequence.min(self.log.head());
             if sequence > self.own_applied() {
-                self.count(self.me, self.me, sequence);
+                self.count(self.members.me(), self.members.me(), sequence);
                 self.want_acknowledge(now, false);
             }
             return;
         }
-        let Some(peer_index) = self.peer_index(origin) else {
+        let Some(peer_index) = self.members.peer_of(origin) else {
             return;
         };
         if self.peers[peer_index].inbound.set_applied(sequence) {
@@ -459,18 +453,6 @@ impl Replicator {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
-    }
-
-    /// The peer index of another member.
-    pub(super) fn peer_index(&self, member: MemberId) -> Option<usize> {
-        self.peers
-            .binary_search_by_key(&member, |peer| peer.member)
-            .ok()
-    }
-
-    /// The index of a peer.
-    pub(super) fn index(&self, peer_index: usize) -> usize {
-        peer_index + usize::from(peer_index >= self.me)
     }
 
     /// There is news to acknowledge; `prompt` when a sender waits for it.
@@ -501,8 +483,8 @@ impl Replicator {
     }
 
     /// A stream was applied further: what was waiting for that counts now.
-    pub(super) fn applied_more(&mut self, peer_index: usize) {
-        let index = self.index(peer_index);
+    pub(super) fn applied_more(&mut self, peer_index: PeerIndex) {
+        let index = self.members.index(peer_index);
         let inbound = &self.peers[peer_index].inbound;
         let (applied, received) = (inbound.applied(), inbound.received());
         let progress = &mut self.progress.members[index];
@@ -510,7 +492,7 @@ impl Replicator {
         progress.received = received;
         progress.head = progress.head.max(applied);
         if self.ready {
-            self.count(self.me, index, applied);
+            self.count(self.members.me(), index, applied);
         }
         while let Some(mark) = self.peers[peer_index]
             .pending_acknowledgements
@@ -518,7 +500,7 @@ impl Replicator {
         {
             let progress = &mut self.progress.members[index];
             progress.covered_until = progress.covered_until.max(mark.covered);
-            for origin in 0..self.members.len() {
+            for origin in self.members.places() {
                 self.count(index, origin, mark.vector[origin]);
             }
             self.peers[peer_index]
@@ -532,15 +514,15 @@ impl Replicator {
 
     /// Up to where all instances of this host applied its own stream.
     pub(super) fn own_applied(&self) -> u64 {
-        self.stability.applied(self.me, self.me)
+        self.stability.applied(self.members.me(), self.members.me())
     }
 
-    /// `member` has applied `origin` up to `sequence`, and that counts for stability. Both by index: of its own stream too a
+    /// `member` has applied `origin` up to `sequence`, and that counts for stability: of its own stream too a
     /// member has to apply what one of its instances wrote in all the others.
-    pub(super) fn count(&mut self, member: usize, origin: usize, sequence: u64) {
+    pub(super) fn count(&mut self, member: MemberIndex, origin: MemberIndex, sequence: u64) {
         let stable = &mut self.progress.members[origin].stable;
         if self.stability.count(member, origin, sequence, *stable) {
-            *stable = (*stable).max(self.stability.of(origin, &self.present));
+            *stable = (*stable).max(self.stability.of(origin, self.members.present()));
         }
     }
 
@@ -552,8 +534,8 @@ impl Replicator {
         if self.stability.is_frozen() {
             return;
         }
-        for (origin, progress) in self.progress.members.iter_mut().enumerate() {
-            let stable = self.stability.of(origin, &self.present);
+        for (origin, progress) in self.progress.members.each_mut() {
+            let stable = self.stability.of(origin, self.members.present());
             progress.stable = progress.stable.max(stable);
         }
     }

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 use crate::Time;
 
+use super::index::{PeerIndex, PeerSet, Place};
+
 /// The most runs between the oldest unacknowledged group and the newest sent one. Beyond it new groups wait, and then
 /// travel in fuller messages.
 pub(super) const RUNS_IN_LOG_MAX: usize = 16_384;
@@ -16,8 +18,8 @@ pub(super) struct Run {
     pub(super) last: u64,
     /// When it went for the first time.
     since: Time,
-    /// Bit per member: it is to go to that member again.
-    pub(super) wanted: u64,
+    /// To whom it is to go again.
+    pub(super) wanted: PeerSet,
     queued: bool,
     /// What goes again now is the copy of a repair.
     pub(super) copied: bool,
@@ -114,8 +116,8 @@ impl Sent {
     }
 
     /// When the run last went to that member.
-    pub(super) fn sent_at(&self, number: u64, member: usize) -> Time {
-        self.at[self.slot(number) * self.members + member]
+    pub(super) fn sent_at(&self, number: u64, to: PeerIndex) -> Time {
+        self.at[self.slot(number) * self.members + to.number()]
     }
 
     /// When the run went to all members for the first time.
@@ -123,17 +125,17 @@ impl Sent {
         self.run(number).since
     }
 
-    /// The run goes again to the members of `mask`.
-    pub(super) fn resent(&mut self, number: u64, mask: u64, now: Time) {
+    /// The run goes again to these members.
+    pub(super) fn resent(&mut self, number: u64, to: PeerSet, now: Time) {
         debug_assert!((self.oldest..self.next).contains(&number), "it is kept");
         let slot = self.slot(number);
-        for member in 0..self.members {
-            if mask >> member & 1 != 0 {
-                self.at[slot * self.members + member] = now;
+        for member in (0..self.members).map(PeerIndex::at) {
+            if to.has(member) {
+                self.at[slot * self.members + member.number()] = now;
             }
         }
         let run = &mut self.runs[slot];
-        run.wanted &= !mask;
+        run.wanted = run.wanted.without_all(to);
         run.tries = run.tries.saturating_add(1);
     }
 
@@ -158,23 +160,23 @@ impl Sent {
         }
     }
 
-    /// The run is to go to `member` again.
-    pub(super) fn want(&mut self, number: u64, member: usize) {
+    /// The run is to go to a member again.
+    pub(super) fn want(&mut self, number: u64, to: PeerIndex) {
         let run = self.run_mut(number);
-        run.wanted |= 1 << member;
+        run.wanted = run.wanted.with(to);
         if !run.queued {
             run.queued = true;
             self.again.push_back(number);
         }
     }
 
-    /// The run just went again to the members of `mask`: whether it goes once more, because few do.
-    pub(super) fn want_copy(&mut self, number: u64, mask: u64) -> bool {
+    /// The run just went again to these members: whether it goes once more, because few do.
+    pub(super) fn want_copy(&mut self, number: u64, to: PeerSet) -> bool {
         let few = self.again.len() < COPIED_RUNS_MAX;
         let run = self.run_mut(number);
         run.copied = !run.copied && few;
         if run.copied {
-            run.wanted = mask;
+            run.wanted = to;
             run.queued = true;
             self.again.push_back(number);
         }
@@ -232,6 +234,8 @@ mod tests {
     #[test]
     fn runs_are_found_by_sequence_and_queued_once() {
         let mut sent = Sent::new(8, 3);
+        let (first, second) = (PeerIndex::at(0), PeerIndex::at(1));
+        let to = PeerSet::of(second);
         for run in 0..6u64 {
             sent.push(run * 10 + 1, run * 10 + 10, Time(run));
         }
@@ -246,27 +250,27 @@ mod tests {
             (0, 0, 1, 5, 6)
         );
         assert!(sent.is_high() && !sent.is_full());
-        sent.want(2, 0);
-        sent.want(2, 1);
-        sent.want(0, 1);
+        sent.want(2, first);
+        sent.want(2, second);
+        sent.want(0, second);
         assert_eq!(sent.peek_again(), Some(2));
-        assert_eq!(sent.run(2).wanted, 0b11);
-        sent.resent(2, 0b10, Time(100));
+        assert_eq!(sent.run(2).wanted, to.with(first));
+        sent.resent(2, to, Time(100));
         assert_eq!(
-            (sent.sent_at(2, 0), sent.sent_at(2, 1)),
+            (sent.sent_at(2, first), sent.sent_at(2, second)),
             (Time(2), Time(100))
         );
         sent.pop_again();
-        assert!(sent.want_copy(2, 0b10), "few go again: it goes twice");
-        assert!(sent.run(2).copied && sent.run(2).wanted == 0b10);
+        assert!(sent.want_copy(2, to), "few go again: it goes twice");
+        assert!(sent.run(2).copied && sent.run(2).wanted == to);
         assert_eq!(sent.peek_again(), Some(0));
-        sent.resent(0, 0b10, Time(101));
+        sent.resent(0, to, Time(101));
         sent.pop_again();
         assert_eq!(sent.peek_again(), Some(2));
-        sent.resent(2, 0b10, Time(102));
+        sent.resent(2, to, Time(102));
         sent.pop_again();
-        assert!(!sent.want_copy(2, 0b10), "but not three times");
-        sent.want(0, 1);
+        assert!(!sent.want_copy(2, to), "but not three times");
+        sent.want(0, second);
         assert_eq!(sent.rest_of(0), 1);
         sent.part_went(4);
         assert_eq!((sent.rest_of(0), sent.rest_of(2)), (5, 21));

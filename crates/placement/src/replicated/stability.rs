@@ -1,5 +1,6 @@
 //! Which groups are stable: every member that takes part has applied them, and what it wrote before it did is applied here (rule 14).
 
+use super::index::{MemberIndex, MemberSet, Place};
 use super::pairs::Pairs;
 
 /// What members applied of each other's streams, as far as it counts for stability.
@@ -21,7 +22,7 @@ impl Stability {
     }
 
     /// How far a member applied an origin's stream.
-    pub(super) fn applied(&self, member: usize, origin: usize) -> u64 {
+    pub(super) fn applied(&self, member: MemberIndex, origin: MemberIndex) -> u64 {
         self.counted[(member, origin)]
     }
 
@@ -29,8 +30,8 @@ impl Stability {
     /// `stable`: only the member that was last can have held it back.
     pub(super) fn count(
         &mut self,
-        member: usize,
-        origin: usize,
+        member: MemberIndex,
+        origin: MemberIndex,
         sequence: u64,
         stable: u64,
     ) -> bool {
@@ -44,10 +45,10 @@ impl Stability {
     }
 
     /// Up to where all members that are `present` applied an origin's stream; 0 if none is.
-    pub(super) fn of(&self, origin: usize, present: &[bool]) -> u64 {
-        let rows = self.counted.column(origin).zip(present);
-        let applied = rows.filter_map(|(applied, present)| present.then_some(applied));
-        applied.min().unwrap_or(0)
+    pub(super) fn of(&self, origin: MemberIndex, present: MemberSet) -> u64 {
+        let rows = self.counted.column(origin).enumerate();
+        let applied = rows.filter(|(row, _)| present.has(MemberIndex::at(*row)));
+        applied.map(|(_, applied)| applied).min().unwrap_or(0)
     }
 
     /// Whether nothing more counts as stable.
@@ -61,7 +62,7 @@ impl Stability {
     }
 
     /// Another incarnation of a member: nothing of it and of its stream counts.
-    pub(super) fn forget(&mut self, member: usize) {
+    pub(super) fn forget(&mut self, member: MemberIndex) {
         self.counted.forget(member);
     }
 }
@@ -73,18 +74,24 @@ mod tests {
     #[test]
     fn the_last_member_that_takes_part_says_what_is_stable() {
         let mut stability = Stability::new(3);
-        assert!(stability.count(0, 1, 7, 0));
-        assert!(!stability.count(0, 1, 5, 0), "it never goes back");
-        assert!(stability.count(2, 1, 4, 0));
-        assert_eq!(stability.of(1, &[true, true, true]), 0);
-        assert_eq!(stability.of(1, &[true, false, true]), 4);
-        assert!(!stability.count(0, 1, 9, 4), "it was not the last");
+        let [first, origin, last] = [0, 1, 2].map(MemberIndex::at);
+        let all = MemberSet::of(first).with(origin).with(last);
+        let two = all.without(origin);
+        assert!(stability.count(first, origin, 7, 0));
+        assert!(!stability.count(first, origin, 5, 0), "it never goes back");
+        assert!(stability.count(last, origin, 4, 0));
+        assert_eq!(stability.of(origin, all), 0);
+        assert_eq!(stability.of(origin, two), 4);
+        assert!(!stability.count(first, origin, 9, 4), "it was not the last");
         stability.freeze(true);
-        assert!(!stability.count(2, 1, 8, 4), "nothing counts meanwhile");
+        assert!(
+            !stability.count(last, origin, 8, 4),
+            "nothing counts meanwhile"
+        );
         stability.freeze(false);
-        assert_eq!(stability.of(1, &[true, false, true]), 8);
-        stability.forget(2);
-        assert_eq!(stability.of(1, &[true, false, true]), 0);
-        assert_eq!(stability.of(1, &[false; 3]), 0);
+        assert_eq!(stability.of(origin, two), 8);
+        stability.forget(last);
+        assert_eq!(stability.of(origin, two), 0);
+        assert_eq!(stability.of(origin, MemberSet::EMPTY), 0);
     }
 }

@@ -18,6 +18,8 @@ use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId};
 
+use super::index::{ByMember, MemberIndex, MemberSet};
+
 /// How many ended incarnations are remembered; the oldest that is closed goes first.
 pub(super) const CLOSINGS_MAX: usize = 256;
 /// Of incarnations that no epoch ended here and that only others speak of, at most so many are remembered before they are closed:
@@ -31,8 +33,8 @@ pub(super) struct Holding {
     pub(super) prefix: u64,
     /// And something that nobody can name by a prefix.
     pub(super) loose: bool,
-    /// A bit for each member, by index, whose holding this one contains.
-    pub(super) of: u64,
+    /// The members whose holdings this one contains.
+    pub(super) of: MemberSet,
 }
 
 /// An ended incarnation, as one of its participants sees it.
@@ -45,10 +47,10 @@ pub(super) struct StreamClosing {
     pub(super) indirect: bool,
     /// All instances of this host have applied what was delivered.
     pub(super) applied: bool,
-    /// What each member reported in this epoch, by index, and the head of its own stream that it named then.
-    said: Vec<Option<(Holding, u64)>>,
-    /// The member for which this member scanned in this epoch: a bit for each, by index.
-    scanned: u64,
+    /// What each member reported in this epoch, and the head of its own stream that it named then.
+    said: ByMember<Option<(Holding, u64)>>,
+    /// The members for which this member scanned in this epoch.
+    scanned: MemberSet,
     /// This member has what everybody holds.
     pub(super) whole: bool,
     /// So have all, and it is stable.
@@ -64,7 +66,7 @@ pub(super) struct StreamClosing {
 /// A member of the epoch, while the members that scan, and those that they scan for, are chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Participant {
-    pub(super) index: usize,
+    pub(super) index: MemberIndex,
     /// It has not joined yet: it holds nothing that counts, and is served by its sponsor.
     pub(super) joining: bool,
     /// Its stream is applied here up to this sequence.
@@ -84,8 +86,8 @@ impl StreamClosing {
             own,
             indirect: false,
             applied: false,
-            said: vec![None; members],
-            scanned: 0,
+            said: ByMember::filled(None, members),
+            scanned: MemberSet::EMPTY,
             whole: false,
             closed: false,
             settled: false,
@@ -99,24 +101,25 @@ impl StreamClosing {
     }
 
     /// A new epoch, to this member at `me`: what is closed is settled, the rest is reported again.
-    pub(super) fn begin_epoch(&mut self, me: usize, half_snapshot: bool) {
+    pub(super) fn begin_epoch(&mut self, me: MemberIndex, half_snapshot: bool) {
         self.settled |= self.closed;
         self.said.fill(None);
-        self.scanned = 0;
+        self.scanned = MemberSet::EMPTY;
         if !self.settled {
             taken(Branch::ReportsBeginAgain);
             // What came from others by now has no name but this member's.
-            self.own.loose |= half_snapshot || self.unnamed || self.own.of & !(1 << me) != 0;
-            self.own.of = 1 << me;
+            let has_others = !self.own.of.without(me).is_empty();
+            self.own.loose |= half_snapshot || self.unnamed || has_others;
+            self.own.of = MemberSet::of(me);
             self.whole = false;
         }
     }
 
     /// What a member reported, in a message that named this head of its own stream.
-    pub(super) fn report(&mut self, index: usize, holding: Holding, head: u64) {
+    pub(super) fn report(&mut self, index: MemberIndex, holding: Holding, head: u64) {
         match &mut self.said[index] {
             // Of one epoch's reports nothing but what they contain grows. Of equal ones the earliest head is enough.
-            Some((known, _)) if known.of | holding.of == known.of => taken(Branch::ReportRepeated),
+            Some((known, _)) if known.of.has_all(holding.of) => taken(Branch::ReportRepeated),
             Some((known, at)) => {
                 taken(Branch::ReportGrew);
                 (known.of, *at) = (known.of | holding.of, head);
@@ -126,14 +129,14 @@ impl StreamClosing {
     }
 
     /// What a member reported.
-    pub(super) fn reported(&self, index: usize) -> Option<Holding> {
+    pub(super) fn reported(&self, index: MemberIndex) -> Option<Holding> {
         self.said[index].map(|(holding, _)| holding)
     }
 
     /// A snapshot was joined that contains the holdings of these members.
-    pub(super) fn join(&mut self, of: u64) {
+    pub(super) fn join(&mut self, of: MemberSet) {
         taken(Branch::SnapshotNamed);
-        self.own.of |= of;
+        self.own.of = self.own.of | of;
     }
 
     /// A snapshot was joined, and it was not said whose holdings it contains.
@@ -148,18 +151,22 @@ impl StreamClosing {
     }
 
     /// A scan for a member came to nothing.
-    pub(super) fn forget_scan(&mut self, index: usize) {
+    pub(super) fn forget_scan(&mut self, index: MemberIndex) {
         taken(Branch::SurvivorSnapshotLost);
-        self.scanned &= !(1 << index);
+        self.scanned = self.scanned.without(index);
     }
 
     /// Whether this member scans or scanned for that one.
-    pub(super) fn is_scanned(&self, index: usize) -> bool {
-        !self.closed && self.scanned >> index & 1 != 0
+    pub(super) fn is_scanned(&self, index: MemberIndex) -> bool {
+        !self.closed && self.scanned.has(index)
     }
 
     /// What those who have joined reported, this member included; `None` while one has not.
-    fn holdings(&self, me: usize, participants: &[Participant]) -> Option<Vec<(usize, Holding)>> {
+    fn holdings(
+        &self,
+        me: MemberIndex,
+        participants: &[Participant],
+    ) -> Option<Vec<(MemberIndex, Holding)>> {
         let others = participants
             .iter()
             .filter(|participant| !participant.joining);
@@ -172,55 +179,55 @@ impl StreamClosing {
     }
 
     /// The longest prefix among the holdings that are contained.
-    fn longest(of: u64, holdings: &[(usize, Holding)]) -> u64 {
-        let contained = holdings.iter().filter(|(index, _)| of >> index & 1 != 0);
+    fn longest(of: MemberSet, holdings: &[(MemberIndex, Holding)]) -> u64 {
+        let contained = holdings.iter().filter(|(index, _)| of.has(*index));
         let prefixes = contained.map(|(_, holding)| holding.prefix);
         prefixes.max().unwrap_or(0)
     }
 
     /// Whether the holdings of these members contain everybody's.
-    fn contains_all(of: u64, holdings: &[(usize, Holding)]) -> bool {
+    fn contains_all(of: MemberSet, holdings: &[(MemberIndex, Holding)]) -> bool {
         let longest = Self::longest(of, holdings);
-        holdings.iter().all(|(index, holding)| {
-            of >> index & 1 != 0 || !holding.loose && holding.prefix <= longest
-        })
+        holdings
+            .iter()
+            .all(|(index, holding)| of.has(*index) || !holding.loose && holding.prefix <= longest)
     }
 
-    /// The member for which this member must scan now, by index. They count as scanned for.
-    pub(super) fn serve(&mut self, me: usize, participants: &[Participant]) -> Vec<usize> {
+    /// The members for which this member must scan now. They count as scanned for.
+    pub(super) fn serve(&mut self, me: MemberIndex, participants: &[Participant]) -> MemberSet {
         if !self.applied || self.settled {
-            return Vec::new();
+            return MemberSet::EMPTY;
         }
         let Some(holdings) = self.holdings(me, participants) else {
             taken(Branch::HoldingUnreported);
-            return Vec::new();
+            return MemberSet::EMPTY;
         };
-        let longest = Self::longest(u64::MAX, &holdings);
+        let longest = Self::longest(MemberSet::ALL, &holdings);
         let first = holdings
             .iter()
             .filter(|(_, holding)| holding.prefix == longest)
             // Anyone who scans for everybody anyhow brings its prefix too.
             .min_by_key(|(index, holding)| (!holding.loose, *index));
         let is_first = first.is_some_and(|(index, _)| *index == me);
-        let mut served = Vec::new();
+        let mut served = MemberSet::EMPTY;
         for &(index, holding) in &holdings {
             let lacks = self.own.loose && !mutant::active(Mutant::LooseNotServed)
                 || is_first && Self::longest(holding.of, &holdings) < self.own.prefix;
-            let has = (holding.of >> me | self.scanned >> index) & 1 != 0;
+            let has = holding.of.has(me) || self.scanned.has(index);
             if index != me && lacks && !has {
                 taken(match self.own.loose {
                     true => Branch::LooseServes,
                     false => Branch::LongestServes,
                 });
-                self.scanned |= 1 << index;
-                served.push(index);
+                served = served.with(index);
             }
         }
+        self.scanned = self.scanned | served;
         served
     }
 
     /// Judges whether this member has what everybody holds. True when that is news.
-    pub(super) fn becomes_whole(&mut self, me: usize, participants: &[Participant]) -> bool {
+    pub(super) fn becomes_whole(&mut self, me: MemberIndex, participants: &[Participant]) -> bool {
         let before = self.whole;
         self.whole = self.applied
             && (self.settled
@@ -231,7 +238,7 @@ impl StreamClosing {
     }
 
     /// Judges whether all members are whole, and all that they committed before is applied here. True when that is news.
-    pub(super) fn closes(&mut self, me: usize, participants: &[Participant]) -> bool {
+    pub(super) fn closes(&mut self, me: MemberIndex, participants: &[Participant]) -> bool {
         if !self.whole || self.closed {
             return false;
         }
@@ -255,6 +262,7 @@ impl StreamClosing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::index::Place;
     use super::*;
 
     fn plain(prefix: u64) -> Holding {
@@ -271,11 +279,19 @@ mod tests {
         }
     }
 
+    fn at(number: usize) -> MemberIndex {
+        MemberIndex::at(number)
+    }
+
+    fn only(number: usize) -> MemberSet {
+        MemberSet::of(at(number))
+    }
+
     fn participants(count: usize, me: usize) -> Vec<Participant> {
         (0..count)
             .filter(|&index| index != me)
             .map(|index| Participant {
-                index,
+                index: at(index),
                 joining: false,
                 applied: 0,
             })
@@ -289,7 +305,10 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(me, &own)| {
-                let own = Holding { of: 1 << me, ..own };
+                let own = Holding {
+                    of: only(me),
+                    ..own
+                };
                 let mut closing = StreamClosing::new(MemberId(9), Incarnation(1), own, count);
                 closing.applied = true;
                 closing
@@ -300,19 +319,22 @@ mod tests {
             for from in 0..count {
                 for to in (0..count).filter(|&to| to != from) {
                     let own = closings[from].own;
-                    closings[to].report(from, own, 0);
+                    closings[to].report(at(from), own, 0);
                 }
             }
             for from in 0..count {
-                for to in closings[from].serve(from, &participants(count, from)) {
-                    scans.push((from, to));
+                for to in closings[from]
+                    .serve(at(from), &participants(count, from))
+                    .iter()
+                {
+                    scans.push((from, to.number()));
                     let of = closings[from].own.of;
-                    closings[to].join(of);
+                    closings[to.number()].join(of);
                 }
             }
             for (me, closing) in closings.iter_mut().enumerate() {
-                closing.becomes_whole(me, &participants(count, me));
-                closing.closes(me, &participants(count, me));
+                closing.becomes_whole(at(me), &participants(count, me));
+                closing.closes(at(me), &participants(count, me));
             }
         }
         (scans, closings)
@@ -353,49 +375,56 @@ mod tests {
 
     #[test]
     fn nobody_is_whole_before_all_have_reported_and_nothing_closed_before_newcomers_have_it() {
-        let own = Holding { of: 1, ..plain(3) };
+        let own = Holding {
+            of: only(0),
+            ..plain(3)
+        };
         let mut closing = StreamClosing::new(MemberId(9), Incarnation(1), own, 3);
         closing.applied = true;
         let mut others = participants(3, 0);
         others.iter_mut().for_each(|other| other.applied = 10);
-        closing.report(1, Holding { of: 2, ..plain(3) }, 4);
-        assert!(!closing.becomes_whole(0, &others));
+        let second = Holding {
+            of: only(1),
+            ..plain(3)
+        };
+        closing.report(at(1), second, 4);
+        assert!(!closing.becomes_whole(at(0), &others));
         others[1].joining = true;
-        assert!(closing.becomes_whole(0, &others));
+        assert!(closing.becomes_whole(at(0), &others));
         assert!(
-            !closing.closes(0, &others),
+            !closing.closes(at(0), &others),
             "the newcomer has to have it too"
         );
         others[1].joining = false;
         closing.report(
-            2,
+            at(2),
             Holding {
-                of: 0b101,
+                of: only(0).with(at(2)),
                 ..plain(0)
             },
             11,
         );
         assert!(
-            !closing.closes(0, &others),
+            !closing.closes(at(0), &others),
             "what it committed before is not here"
         );
         others[1].applied = 11;
-        assert!(closing.closes(0, &others));
+        assert!(closing.closes(at(0), &others));
     }
 
     #[test]
     fn a_new_epoch_begins_the_reports_again() {
         let (_, mut closings) = play(&[plain(3), plain(7)]);
         closings[0].closed = false;
-        closings[0].begin_epoch(0, false);
+        closings[0].begin_epoch(at(0), false);
         assert!(closings[0].own.loose, "it has what the other brought");
-        assert!(!closings[0].becomes_whole(0, &participants(2, 0)));
-        closings[1].begin_epoch(1, true);
+        assert!(!closings[0].becomes_whole(at(0), &participants(2, 0)));
+        closings[1].begin_epoch(at(1), true);
         assert!(closings[1].settled && !closings[1].own.loose);
         closings[0].settle();
         let own = closings[1].own;
-        closings[0].report(1, own, 0);
-        assert!(closings[0].becomes_whole(0, &participants(2, 0)));
-        assert!(closings[0].closes(0, &participants(2, 0)));
+        closings[0].report(at(1), own, 0);
+        assert!(closings[0].becomes_whole(at(0), &participants(2, 0)));
+        assert!(closings[0].closes(at(0), &participants(2, 0)));
     }
 }

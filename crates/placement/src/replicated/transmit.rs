@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
+use super::index::{PeerIndex, PeerSet};
 use super::participants::snapshot_held;
 use super::progress::Standing;
 use super::replicator::Replicator;
@@ -38,7 +39,7 @@ impl Replicator {
         if let Some(routes) = &mut self.routes {
             routes.light = false;
         }
-        if self.peers.is_empty() || !self.present[self.me] {
+        if self.peers.is_empty() || !self.members.am_present() {
             return None;
         }
         self.clock = self.clock.max(now);
@@ -131,9 +132,9 @@ impl Replicator {
         let keys_bytes = announced.map_or(0, |_| KEYS_BYTES_MAX);
         let room = self.payload_bytes - 2 * KEEP_ALIVE_BYTES - keys_bytes - CLOCK_BYTES;
         let mut echoes = 0;
-        for step in 0..peers {
-            let peer = &self.peers[(self.turns.acknowledgements + step) % peers];
-            let held_back = self.held_back((self.turns.acknowledgements + step) % peers);
+        for peer_index in self.peers.places_from(self.turns.acknowledgements) {
+            let peer = &self.peers[peer_index];
+            let held_back = self.held_back(peer_index);
             let echo = held_back.map_or(peer.timestamp, |gap| gap.echo);
             let Some((timestamp, arrived)) = echo else {
                 continue;
@@ -157,8 +158,9 @@ impl Replicator {
         let written = self.write_acknowledgements(room - buffer.len() - FRAME_BYTES_MAX);
         write_frame(buffer, KIND_ACKNOWLEDGE, &self.body);
         if usize::from(echoes) < peers || written < peers {
-            self.turns.acknowledgements =
-                (self.turns.acknowledgements + written.min(usize::from(echoes)).max(1)) % peers;
+            let both = written.min(usize::from(echoes)).max(1);
+            let next = self.peers.place_after(self.turns.acknowledgements, both);
+            self.turns.acknowledgements = next;
         }
         if let Some((keys, _)) = announced {
             self.body.clear();
@@ -174,7 +176,7 @@ impl Replicator {
     }
 
     /// The lowest gap of that stream that the relay is asked for.
-    fn held_back(&self, peer_index: usize) -> Option<&Gap> {
+    fn held_back(&self, peer_index: PeerIndex) -> Option<&Gap> {
         self.routes.as_ref()?.asking.held_back(peer_index)
     }
 
@@ -186,7 +188,6 @@ impl Replicator {
 
     /// Writes the entries that fit into the body; how many.
     fn write_acknowledgements(&mut self, room: usize) -> usize {
-        let peers = self.peers.len();
         let mut written = 0;
         self.body.clear();
         // The number of entries takes one byte, for at most 64 of them.
@@ -195,8 +196,7 @@ impl Replicator {
             let applied = self.own_applied();
             write_entry(&mut self.body, self.config.member, applied, applied, &[]);
         }
-        for step in 0..peers {
-            let peer_index = (self.turns.acknowledgements + step) % peers;
+        for peer_index in self.peers.places_from(self.turns.acknowledgements) {
             let peer = &self.peers[peer_index];
             if peer.standing == Standing::Out {
                 continue;
@@ -251,7 +251,6 @@ impl Replicator {
         let owed = |at: Option<Time>| at.is_some_and(|at| due || at <= now);
         let peer_index = self
             .peers
-            .iter()
             .position(|peer| owed(peer.inbound_snapshot.acknowledge_at))?;
         self.begin(buffer);
         let peer = &mut self.peers[peer_index];
@@ -273,17 +272,16 @@ impl Replicator {
         if !self.sent.has_again() || !self.repairs_may_go(now) {
             return None;
         }
-        let (mut number, mask) = self.next_again()?;
-        let one =
-            (mask.count_ones() == 1).then(|| self.peers[mask.trailing_zeros() as usize].member);
+        let (mut number, to) = self.next_again()?;
+        let one = to.only().map(|peer_index| self.peers[peer_index].member);
         // Sites that have it all need not hear it again.
-        let sites = one.map_or_else(|| self.sites_of(mask), |_| None);
+        let sites = one.map_or_else(|| self.sites_of(to), |_| None);
         let reported = match (one, sites) {
-            (Some(_), _) => mask,
-            (None, Some(sites)) => self.seats_in(sites),
-            (None, None) => u64::MAX,
+            (Some(_), _) => to,
+            (None, Some(sites)) => self.peers_in(sites),
+            (None, None) => PeerSet::ALL,
         };
-        let with_vector = vector && reported == u64::MAX;
+        let with_vector = vector && reported == PeerSet::ALL;
         if with_vector {
             self.begin_with_vector(now, buffer);
         } else {
@@ -315,9 +313,9 @@ impl Replicator {
             self.counters.groups_retransmitted += run.last - first + 1;
             self.sent.resent(number, reported, now);
             self.sent.pop_again();
-            self.counters.repair_copies += u64::from(self.sent.want_copy(number, mask));
+            self.counters.repair_copies += u64::from(self.sent.want_copy(number, to));
             match self.next_again() {
-                Some((next, same)) if same == mask && self.sent.run(next).copied == copies => {
+                Some((next, same)) if same == to && self.sent.run(next).copied == copies => {
                     number = next;
                 }
                 _ => break,
@@ -346,31 +344,24 @@ impl Replicator {
         self.sent.part_went(last);
     }
 
-    /// The next run to retransmit, and its recipient, a peer index.
-    fn next_again(&mut self) -> Option<(u64, u64)> {
+    /// The next run to retransmit, and its recipients.
+    fn next_again(&mut self) -> Option<(u64, PeerSet)> {
         while let Some(number) = self.sent.peek_again() {
             let run = *self.sent.run(number);
-            let mut mask = run.wanted;
-            let mut left = mask;
-            while left != 0 {
-                let peer_index = left.trailing_zeros() as usize;
-                left &= left - 1;
-                if !self.peers[peer_index].lacks(run.first, run.last) {
-                    mask &= !(1 << peer_index);
-                }
-            }
+            let lacks = |peer_index: &PeerIndex| self.peers[*peer_index].lacks(run.first, run.last);
+            let mut to: PeerSet = run.wanted.iter().filter(lacks).collect();
             // Who is known to lack it too is served by the same message.
-            for (peer_index, peer) in self.peers.iter().enumerate() {
-                if mask != 0
-                    && mask >> peer_index & 1 == 0
+            for (peer_index, peer) in self.peers.each() {
+                if !to.is_empty()
+                    && !to.has(peer_index)
                     && peer.has_gap(&run, self.sent.sent_at(number, peer_index))
                 {
-                    mask |= 1 << peer_index;
+                    to = to.with(peer_index);
                 }
             }
-            self.sent.run_mut(number).wanted = mask;
-            if mask != 0 {
-                return Some((number, mask));
+            self.sent.run_mut(number).wanted = to;
+            if !to.is_empty() {
+                return Some((number, to));
             }
             self.sent.pop_again();
         }
@@ -414,7 +405,6 @@ impl Replicator {
         let has_piece = |outbound: &super::snapshot::OutboundSnapshot| outbound.has_piece();
         let peer_index = self
             .peers
-            .iter()
             .position(|peer| peer.outbound.as_ref().is_some_and(has_piece))?;
         self.begin(buffer);
         let peer = &mut self.peers[peer_index];
@@ -503,7 +493,7 @@ impl Replicator {
         self.sent_through = last;
         self.named_through = self.named_through.max(last);
         self.unsent_since = (last < head).then_some(since);
-        for (peer_index, peer) in self.peers.iter_mut().enumerate() {
+        for (peer_index, peer) in self.peers.each_mut() {
             peer.sends(now);
             if peer.retransmit_at.is_none() {
                 peer.rearm(now, peer_index, &self.sent, last, &self.config);

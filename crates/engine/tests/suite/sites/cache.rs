@@ -1,6 +1,6 @@
 //! What a relay keeps: a loss inside a site is repaired in a round trip of the site, and what nobody may have of it.
 
-use asterism_placement::replicated::{Counters, Relay};
+use asterism_placement::replicated::{Counters, MemberIndex, Relay};
 use asterism_secure_channel::{Header, OVERHEAD_BYTES};
 
 use super::*;
@@ -324,7 +324,7 @@ pub(super) fn an_older_acknowledgement_replaces_no_newer_one() {
     let mut relay = Relay::new(MemberId(1), ClusterId(9), 200, &sites);
     let keep = |relay: &mut Relay, datagram: &[u8]| {
         relay.copy(datagram);
-        relay.keep(Time::ZERO, 4);
+        relay.keep(Time::ZERO, MemberIndex::default());
     };
     let crossing = |relay: &mut Relay| {
         let mut out = Vec::new();

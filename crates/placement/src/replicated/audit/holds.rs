@@ -1,6 +1,7 @@
 //! What a replicator can say of what it has.
 
 use super::super::Replicator;
+use super::super::index::{PeerIndex, Place};
 use super::super::wire::{KIND_AUDIT, write_frame};
 use crate::MemberId;
 use crate::mutant::{self, Mutant};
@@ -19,12 +20,12 @@ impl Replicator {
     /// snapshot or of an incarnation that ended.
     pub(super) fn holds(&self) -> Option<Holds> {
         let open = self.closings.iter().any(|closing| !closing.closed);
-        let beyond = |peer_index: usize| {
+        let beyond = |peer_index: PeerIndex| {
             let peer = &self.peers[peer_index];
-            self.present[self.index(peer_index)] && peer.may_be_exceeded()
+            self.members.is_peer_present(peer_index) && peer.may_be_exceeded()
         };
         let half = self.snapshot_at.is_some()
-            && (0..self.peers.len()).any(beyond)
+            && self.peers.places().any(beyond)
             && !mutant::active(Mutant::ReadsHalfASnapshot);
         if !self.ready || open || half {
             return None;
@@ -33,10 +34,11 @@ impl Replicator {
             least: vec![0; self.members.len()],
             most: vec![0; self.members.len()],
         };
-        (holds.least[self.me], holds.most[self.me]) = (self.log.head(), self.log.head());
-        for (peer_index, peer) in self.peers.iter().enumerate() {
-            let index = self.index(peer_index);
-            if self.present[index] {
+        let own = self.members.me().number();
+        (holds.least[own], holds.most[own]) = (self.log.head(), self.log.head());
+        for (peer_index, peer) in self.peers.each() {
+            let index = self.members.index(peer_index).number();
+            if self.members.is_peer_present(peer_index) {
                 holds.least[index] = peer.inbound.received();
                 holds.most[index] = peer.inbound.reaches();
             }
@@ -46,10 +48,10 @@ impl Replicator {
 
     /// The first member by name that has joined, as far as is known here.
     pub(super) fn first_joined(&self) -> Option<MemberId> {
-        let joined = |peer_index: &usize| {
-            self.present[self.index(*peer_index)] && !self.peers[*peer_index].joining
+        let joined = |peer_index: &PeerIndex| {
+            self.members.is_peer_present(*peer_index) && !self.peers[*peer_index].joining
         };
-        let others = (0..self.peers.len()).filter(joined);
+        let others = self.peers.places().filter(joined);
         let others = others.map(|peer_index| self.peers[peer_index].member);
         let own = self.ready.then_some(self.config.member);
         others.chain(own).min()

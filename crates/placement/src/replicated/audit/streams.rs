@@ -352,9 +352,9 @@ impl Auditor {
 impl Replicator {
     /// How far a member's stream is delivered here; `None` of who takes no part.
     pub(super) fn stream_position(&self, member: MemberId) -> Option<Position> {
-        let peer_index = self.peer_index(member)?;
+        let peer_index = self.members.peer_of(member)?;
         let peer = &self.peers[peer_index];
-        self.present[self.index(peer_index)].then(|| Position {
+        self.members.is_peer_present(peer_index).then(|| Position {
             incarnation: peer.incarnation,
             received: peer.inbound.received(),
             reaches: peer.inbound.reaches(),

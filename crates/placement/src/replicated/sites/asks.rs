@@ -9,6 +9,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::super::Destination;
+use super::super::index::{ByPeer, PeerIndex};
 use super::super::replicator::Replicator;
 use super::super::wire::{
     ASKED_BYTES_MAX, ASKED_MAX, Asked, AskedRuns, KIND_ASK, KIND_LACKS, write_frame,
@@ -47,18 +48,18 @@ pub(in super::super) struct Gap {
 #[derive(Debug)]
 pub(in super::super) struct Asking {
     enabled: bool,
-    /// Of each stream, by peer index, in the order of their sequences.
-    gaps: Box<[Vec<Gap>]>,
-    /// Up to where gaps of it were noticed, by peer index.
-    noticed: Box<[u64]>,
+    /// Of each stream, in the order of their sequences.
+    gaps: ByPeer<Vec<Gap>>,
+    /// Up to where gaps of it were noticed.
+    noticed: ByPeer<u64>,
     silences: u32,
     paused_until: Time,
     /// What the message just taken asks for.
     asked: Vec<Asked>,
     /// What the message just taken brought.
     brought: Vec<(u64, u64)>,
-    /// By peer index, what was asked for and is not here.
-    lacking: VecDeque<(usize, Asked)>,
+    /// What was asked for and is not here, and who asked.
+    lacking: VecDeque<(PeerIndex, Asked)>,
 }
 
 impl Asking {
@@ -66,7 +67,7 @@ impl Asking {
         Asking {
             enabled,
             gaps: (0..peers).map(|_| Vec::with_capacity(GAPS_MAX)).collect(),
-            noticed: vec![0; peers].into(),
+            noticed: ByPeer::filled(0, peers),
             silences: 0,
             paused_until: Time::ZERO,
             asked: Vec::with_capacity(ASKED_MAX),
@@ -96,7 +97,7 @@ impl Asking {
     }
 
     /// The lowest gap of a stream that its origin is not informed of yet.
-    pub(in super::super) fn held_back(&self, peer_index: usize) -> Option<&Gap> {
+    pub(in super::super) fn held_back(&self, peer_index: PeerIndex) -> Option<&Gap> {
         self.gaps[peer_index].first()
     }
 
@@ -129,7 +130,7 @@ impl Replicator {
 
     /// Has a member reported that this one has not got what it asked for.
     pub fn lacks(&mut self, member: MemberId, asked: Asked) {
-        let Some(peer_index) = self.peer_index(member) else {
+        let Some(peer_index) = self.members.peer_of(member) else {
             return;
         };
         let Some(Routes { asking, .. }) = &mut self.routes else {
@@ -142,19 +143,19 @@ impl Replicator {
         }
     }
 
-    /// The relay of the own site, by peer index, if this member is another and relies on it.
-    fn near_relay(&self) -> Option<usize> {
+    /// The relay of the own site, if this member is another and relies on it.
+    fn near_relay(&self) -> Option<PeerIndex> {
         let routes = self.routes.as_ref()?;
         let relay = routes.relay(routes.own)?;
-        let serves = relay != self.me && self.serves(routes, relay);
-        serves.then(|| relay - usize::from(relay > self.me))
+        let relay = self.members.peer(relay)?;
+        routes.serves(relay).then_some(relay)
     }
 
     /// Groups of a stream were found to be missing; before that its origin's latest timestamp was `echo`.
     pub(in super::super) fn notice_gap(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         (first, last): (u64, u64),
         echo: Option<(Time, Time)>,
     ) {
@@ -191,7 +192,7 @@ impl Replicator {
     }
 
     /// Groups of a stream came: gaps that they close are settled.
-    pub(in super::super) fn settle_gaps(&mut self, peer_index: usize) {
+    pub(in super::super) fn settle_gaps(&mut self, peer_index: PeerIndex) {
         let Some(Routes { asking, .. }) = &mut self.routes else {
             return;
         };
@@ -213,7 +214,7 @@ impl Replicator {
 
     /// What was asked for long enough is the origin's to repair.
     pub(in super::super) fn judge_gaps(&mut self, now: Time) {
-        for peer_index in 0..self.peers.len() {
+        for peer_index in self.peers.places() {
             let gaps = |routes: &Routes| !routes.asking.gaps[peer_index].is_empty();
             if !self.routes.as_ref().is_some_and(gaps) {
                 continue;
@@ -241,7 +242,7 @@ impl Replicator {
     pub(in super::super) fn take_lacks(
         &mut self,
         now: Time,
-        peer_index: usize,
+        peer_index: PeerIndex,
         runs: AskedRuns<'_>,
     ) {
         if self.near_relay() != Some(peer_index) || mutant::active(Mutant::RelaysWordIgnored) {
@@ -249,7 +250,7 @@ impl Replicator {
         }
         let mut lacking = 0;
         for run in runs {
-            let Some(of) = self.peer_index(run.origin) else {
+            let Some(of) = self.members.peer_of(run.origin) else {
                 continue;
             };
             let Some(Routes { asking, .. }) = &mut self.routes else {
@@ -267,7 +268,7 @@ impl Replicator {
     }
 
     /// A member asks for what it lacks. Anyone who is not the relay of its site has nothing for it, and says so.
-    pub(in super::super) fn take_ask(&mut self, peer_index: usize, runs: AskedRuns<'_>) {
+    pub(in super::super) fn take_ask(&mut self, peer_index: PeerIndex, runs: AskedRuns<'_>) {
         if self.routes.is_none() || self.site_of(peer_index) != self.own_site() {
             self.counters.frames_inert += 1;
             return;
@@ -301,7 +302,7 @@ impl Replicator {
         self.body.clear();
         let mut count = 0;
         if let Some(relay) = relay.filter(|_| asks) {
-            for (peer_index, gaps) in routes.asking.gaps.iter_mut().enumerate() {
+            for (peer_index, gaps) in routes.asking.gaps.each_mut() {
                 let origin = self.peers[peer_index].member;
                 for gap in gaps.iter_mut().filter(|gap| due(gap)) {
                     if count == ASKED_MAX {
@@ -346,6 +347,7 @@ impl Replicator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replicated::index::Place;
     use crate::replicated::{Config, Deliver, SiteId, SitesConfig};
     use crate::{ClusterId, Epoch, Incarnation};
 
@@ -552,7 +554,7 @@ mod tests {
         let mut held = 0;
         while hosts.counters().gaps_unanswered == 0 {
             let routes = hosts.hosts[MEMBER].routes.as_ref().unwrap();
-            if let Some(gap) = routes.asking.held_back(0) {
+            if let Some(gap) = routes.asking.held_back(PeerIndex::at(0)) {
                 assert_eq!((gap.first, gap.last), (lost, lost));
                 held += 1;
             }

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::super::config::MEMBERS_MAX;
+use super::super::index::{MemberIndex, Place};
 use super::super::wire::Asked;
 use super::SitesConfig;
 use super::cache::Cache;
@@ -197,8 +198,8 @@ impl Relay {
 
     /// What was copied opened, and holds nothing but acknowledgements of the member at that index: the newest of each member crosses, with
     /// those of others.
-    pub fn keep(&mut self, now: Time, index: usize) {
-        let Some(slot) = self.slots.get_mut(index) else {
+    pub fn keep(&mut self, now: Time, index: MemberIndex) {
+        let Some(slot) = self.slots.get_mut(index.number()) else {
             return;
         };
         let newest = slot.datagram.as_slice();
@@ -370,7 +371,7 @@ mod tests {
         let at = |micros| Time::from_micros(micros);
         for (micros, index, fill) in [(0, 3, 1), (500, 4, 2), (900, 3, 3)] {
             relay.copy(&[fill; 60]);
-            relay.keep(at(micros), index);
+            relay.keep(at(micros), MemberIndex::at(index));
         }
         assert!(!relay.poll_bundle(at(1_999), &mut out));
         assert_eq!(relay.poll_timeout(), Some(at(2_000)));
@@ -388,7 +389,7 @@ mod tests {
         let mut out = Vec::new();
         for index in 0..5 {
             relay.copy(&[index as u8; 80]);
-            relay.keep(Time::ZERO, index);
+            relay.keep(Time::ZERO, MemberIndex::at(index));
             relay.hand_on_a_copy(&[index as u8; 80]);
         }
         relay.end_frame();
@@ -422,7 +423,7 @@ mod tests {
         }
         assert_eq!(count, HANDING_FRAMES_MAX);
         relay.copy(&[1; 60]);
-        relay.keep(Time::ZERO, 0);
+        relay.keep(Time::ZERO, MemberIndex::at(0));
         relay.leave_office();
         assert!(!relay.poll_bundle(Time::MAX, &mut out), "another's office");
     }

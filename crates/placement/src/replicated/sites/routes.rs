@@ -10,6 +10,7 @@ use core::time::Duration;
 
 use super::super::Destination;
 use super::super::config::Config;
+use super::super::index::{ByMember, ByPeer, MemberIndex, MemberSet, PeerIndex, PeerSet, Place};
 use super::super::replicator::Replicator;
 use super::asks::Asking;
 use super::{SITES_MAX, SiteId, SiteSet};
@@ -23,15 +24,15 @@ const GRACE_BOUNDS: u32 = 4;
 /// The first return to a relay waits for one bound, each later one twice as long as the one before, up to two to this power.
 const FALLS_MAX: u32 = 6;
 
-/// The recipient a datagram goes. Members by index: their place among all members in the order of their names, a bit each.
+/// Where a datagram goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// To all others of the own site.
     pub near: bool,
     /// To these relays of other sites, to be handed on.
-    pub relays: u64,
+    pub relays: MemberSet,
     /// Straight to these members of other sites.
-    pub direct: u64,
+    pub direct: MemberSet,
     /// This member is its site's relay, and the datagram crosses with others of the site.
     pub bundled: bool,
 }
@@ -67,14 +68,12 @@ struct Route {
 /// Where members are and how what is for all gets there.
 #[derive(Debug)]
 pub(in super::super) struct Routes {
-    /// By index.
-    site_of: Box<[SiteId]>,
+    site_of: ByMember<SiteId>,
     pub(super) own: SiteId,
     silent_after: Duration,
-    /// By peer index.
-    ways: Box<[Route]>,
-    /// The relay of each site, by index.
-    relays: [Option<usize>; SITES_MAX],
+    ways: ByPeer<Route>,
+    /// The relay of each site.
+    relays: [Option<MemberIndex>; SITES_MAX],
     /// The message just written holds acknowledgements only.
     pub(in super::super) light: bool,
     /// The message just taken is to be carried to the other sites.
@@ -84,19 +83,19 @@ pub(in super::super) struct Routes {
 }
 
 impl Routes {
-    /// `members` in the order of their names. `None` without sites.
-    pub(in super::super) fn new(config: &Config, members: &[MemberId]) -> Option<Routes> {
+    /// `None` without sites.
+    pub(in super::super) fn new(config: &Config, names: &ByMember<MemberId>) -> Option<Routes> {
         let sites = config.sites.as_ref()?;
         let site = |&member: &MemberId| sites.site(member).unwrap_or_default();
         Some(Routes {
-            site_of: members.iter().map(site).collect(),
+            site_of: names.iter().map(site).collect(),
             own: site(&config.member),
             silent_after: sites.silent_after.max(config.keep_alive * KEEP_ALIVES),
-            ways: vec![Route::default(); members.len().saturating_sub(1)].into(),
+            ways: ByPeer::filled(Route::default(), names.len().saturating_sub(1)),
             relays: [None; SITES_MAX],
             light: false,
             carry: false,
-            asking: Asking::new(sites.cache_bytes_max > 0, members.len().saturating_sub(1)),
+            asking: Asking::new(sites.cache_bytes_max > 0, names.len().saturating_sub(1)),
         })
     }
 
@@ -105,16 +104,21 @@ impl Routes {
         self.asking.poll_timeout()
     }
 
-    pub(super) fn relay(&self, site: SiteId) -> Option<usize> {
+    pub(super) fn relay(&self, site: SiteId) -> Option<MemberIndex> {
         *self.relays.get(usize::from(site.0))?
+    }
+
+    /// Whether what is for all goes to a member by the relay, or as one.
+    pub(super) fn serves(&self, peer_index: PeerIndex) -> bool {
+        self.ways[peer_index].relayed
     }
 }
 
 impl Replicator {
-    /// The site of another member, by peer index; `None` without sites.
-    pub(super) fn site_of(&self, peer_index: usize) -> Option<SiteId> {
+    /// The site of another member; `None` without sites.
+    pub(super) fn site_of(&self, peer_index: PeerIndex) -> Option<SiteId> {
         let routes = self.routes.as_ref()?;
-        Some(routes.site_of[self.index(peer_index)])
+        Some(routes.site_of[self.members.index(peer_index)])
     }
 
     /// This member's.
@@ -131,7 +135,7 @@ impl Replicator {
     /// Whether a member is in this member's site. Without sites all are; who is no member is not.
     #[must_use]
     pub fn is_near(&self, member: MemberId) -> bool {
-        let Ok(index) = self.members.binary_search(&member) else {
+        let Some(index) = self.members.index_of(member) else {
             return false;
         };
         let routes = self.routes.as_ref();
@@ -140,14 +144,14 @@ impl Replicator {
 
     /// A member's index: its place among all members in the order of their names.
     #[must_use]
-    pub fn index_of(&self, member: MemberId) -> Option<usize> {
-        self.members.binary_search(&member).ok()
+    pub fn index_of(&self, member: MemberId) -> Option<MemberIndex> {
+        self.members.index_of(member)
     }
 
     /// The member at an index.
     #[must_use]
-    pub fn member_at(&self, index: usize) -> Option<MemberId> {
-        self.members.get(index).copied()
+    pub fn member_at(&self, index: MemberIndex) -> Option<MemberId> {
+        self.members.names().as_slice().get(index.number()).copied()
     }
 
     /// Whether the epoch makes this member the relay of its site.
@@ -155,7 +159,7 @@ impl Replicator {
     pub fn is_relay(&self) -> bool {
         let routes = self.routes.as_ref();
         routes.is_some_and(|routes| {
-            self.present[self.me] && routes.relay(routes.own) == Some(self.me)
+            self.members.am_present() && routes.relay(routes.own) == Some(self.members.me())
         })
     }
 
@@ -164,23 +168,27 @@ impl Replicator {
     pub fn sites(&self) -> impl Iterator<Item = SiteState> + '_ {
         self.routes.iter().flat_map(move |routes| {
             let all = (0..SITES_MAX as u8).map(SiteId);
-            all.filter(|site| routes.site_of.contains(site))
+            all.filter(|site| routes.site_of.as_slice().contains(site))
                 .map(move |site| self.site_state(routes, site))
         })
     }
 
     fn site_state(&self, routes: &Routes, site: SiteId) -> SiteState {
-        let members =
-            || (0..self.members.len()).filter(move |&index| routes.site_of[index] == site);
-        let present = || members().filter(|&index| self.present[index]);
+        let members = || {
+            self.members
+                .places()
+                .filter(move |&index| routes.site_of[index] == site)
+        };
+        let present = || members().filter(|&index| self.members.is_present(index));
         let relay = routes.relay(site);
         let relayed = if site == routes.own {
-            relay.is_some_and(|relay| relay == self.me || self.serves(routes, relay))
+            relay.is_some_and(|relay| relay == self.members.me() || self.serves(routes, relay))
         } else {
             relay.is_some_and(|relay| self.serves(routes, relay))
         };
-        let straight =
-            |&index: &usize| index != self.me && (!relayed || !self.serves(routes, index));
+        let straight = |&index: &MemberIndex| {
+            index != self.members.me() && (!relayed || !self.serves(routes, index))
+        };
         SiteState {
             site,
             members: present().count(),
@@ -193,8 +201,10 @@ impl Replicator {
         }
     }
 
-    pub(super) fn serves(&self, routes: &Routes, index: usize) -> bool {
-        index != self.me && routes.ways[index - usize::from(index > self.me)].relayed
+    fn serves(&self, routes: &Routes, index: MemberIndex) -> bool {
+        self.members
+            .peer(index)
+            .is_some_and(|peer_index| routes.serves(peer_index))
     }
 
     /// The recipients of the message that was just written for those of `destination`.
@@ -211,15 +221,15 @@ impl Replicator {
         };
         let is_relay = self.is_relay();
         let held = routes.light && (is_relay || self.is_carried());
-        for (index, &site) in routes.site_of.iter().enumerate() {
-            if index == self.me || !meant.has(site) {
+        for (index, &site) in routes.site_of.each() {
+            if index == self.members.me() || !meant.has(site) {
                 continue;
             }
             if site == routes.own {
                 plan.near = true;
                 continue;
             }
-            if !self.present[index] {
+            if !self.members.is_present(index) {
                 continue;
             }
             let relay = routes
@@ -227,12 +237,14 @@ impl Replicator {
                 .filter(|&relay| self.serves(routes, relay));
             match relay {
                 Some(relay) if relay == index => {
-                    plan.relays |= u64::from(!held) << index;
+                    if !held {
+                        plan.relays = plan.relays.with(index);
+                    }
                     plan.bundled |= held && is_relay;
                 }
                 Some(_) if self.serves(routes, index) => {}
                 _ if routes.light || self.is_worth_it(routes, now, index) => {
-                    plan.direct |= 1 << index
+                    plan.direct = plan.direct.with(index);
                 }
                 _ => {}
             }
@@ -240,62 +252,67 @@ impl Replicator {
         plan
     }
 
-    /// The recipients of a bundle of acknowledgements, by index: the relays of other sites and, where one does not serve, or does not serve
+    /// The recipients of a bundle of acknowledgements: the relays of other sites and, where one does not serve, or does not serve
     /// somebody behind it, those straight. A member that left its acknowledgements to this relay has a judgement of its own of who serves: it
     /// sends nothing to members that it believes to be reached, so nobody may be left out here.
     #[must_use]
-    pub fn bundle_receivers(&self) -> u64 {
+    pub fn bundle_receivers(&self) -> MemberSet {
         let Some(routes) = &self.routes else {
-            return 0;
+            return MemberSet::EMPTY;
         };
         if mutant::active(Mutant::BundlesToServing) {
             return self.serving_relays();
         }
-        let sites = routes.site_of.iter().enumerate();
-        let others = sites.filter(|&(index, &site)| site != routes.own && self.present[index]);
+        let sites = routes.site_of.each();
+        let others =
+            sites.filter(|&(index, &site)| site != routes.own && self.members.is_present(index));
         others
             .filter(|&(index, &site)| {
                 let relay = routes.relay(site);
                 let relay = relay.filter(|&relay| self.serves(routes, relay));
                 relay == Some(index) || relay.is_none() || !self.serves(routes, index)
             })
-            .fold(0, |mask, (index, _)| mask | 1 << index)
+            .map(|(index, _)| index)
+            .collect()
     }
 
-    /// The relays of other sites that serve, by index.
-    fn serving_relays(&self) -> u64 {
+    /// The relays of other sites that serve.
+    fn serving_relays(&self) -> MemberSet {
         let Some(routes) = &self.routes else {
-            return 0;
+            return MemberSet::EMPTY;
         };
         let relays = routes.relays.iter().flatten();
         let others = relays.filter(|&&relay| routes.site_of[relay] != routes.own);
         others
             .filter(|&&relay| self.serves(routes, relay))
-            .fold(0, |mask, &relay| mask | 1 << relay)
+            .copied()
+            .collect()
     }
 
-    /// The sites of these members, by peer index, if others have members too: who has all that those lack need not hear it again.
-    pub(in super::super) fn sites_of(&self, peer_indices: u64) -> Option<SiteSet> {
+    /// The sites of these members, if others have members too: who has all that those lack need not hear it again.
+    pub(in super::super) fn sites_of(&self, peers: PeerSet) -> Option<SiteSet> {
         let routes = self.routes.as_ref()?;
-        let peer_indices =
-            (0..self.peers.len()).filter(|&peer_index| peer_indices >> peer_index & 1 != 0);
-        let sites = peer_indices.fold(SiteSet::default(), |sites, peer_index| {
-            sites.with(routes.site_of[self.index(peer_index)])
+        let sites = peers.iter().fold(SiteSet::default(), |sites, peer_index| {
+            sites.with(routes.site_of[self.members.index(peer_index)])
         });
-        let is_left_out = |index: usize| self.present[index] && !sites.has(routes.site_of[index]);
-        (0..self.members.len())
-            .any(|index| index != self.me && is_left_out(index))
+        let is_left_out = |index: MemberIndex| {
+            self.members.is_present(index) && !sites.has(routes.site_of[index])
+        };
+        self.members
+            .places()
+            .any(|index| index != self.members.me() && is_left_out(index))
             .then_some(sites)
     }
 
-    /// The members of these sites, by peer index.
-    pub(in super::super) fn seats_in(&self, sites: SiteSet) -> u64 {
+    /// The other members of these sites.
+    pub(in super::super) fn peers_in(&self, sites: SiteSet) -> PeerSet {
         let Some(routes) = &self.routes else {
-            return u64::MAX;
+            return PeerSet::ALL;
         };
-        (0..self.peers.len())
-            .filter(|&peer_index| sites.has(routes.site_of[self.index(peer_index)]))
-            .fold(0, |mask, peer_index| mask | 1 << peer_index)
+        self.peers
+            .places()
+            .filter(|&peer_index| sites.has(routes.site_of[self.members.index(peer_index)]))
+            .collect()
     }
 
     /// Whether the relay of the own site carries this member's acknowledgements to the others.
@@ -304,8 +321,7 @@ impl Replicator {
             return false;
         };
         let relay = routes.relay(routes.own);
-        self.serving_relays() != 0
-            && relay.is_some_and(|relay| relay != self.me && self.serves(routes, relay))
+        !self.serving_relays().is_empty() && relay.is_some_and(|relay| self.serves(routes, relay))
     }
 
     /// Whether the message just taken is one that its sender leaves to this member to carry; once.
@@ -315,31 +331,34 @@ impl Replicator {
     }
 
     /// The planted bug: what a relay has applied, all of its site have.
-    pub(in super::super) fn vouched_for(&self, peer_index: usize) -> u64 {
+    pub(in super::super) fn vouched_for(&self, peer_index: PeerIndex) -> PeerSet {
         let Some(routes) = &self.routes else {
-            return 0;
+            return PeerSet::EMPTY;
         };
-        let site = routes.site_of[self.index(peer_index)];
-        if site == routes.own || routes.relay(site) != Some(self.index(peer_index)) {
-            return 0;
+        let site = routes.site_of[self.members.index(peer_index)];
+        if site == routes.own || routes.relay(site) != Some(self.members.index(peer_index)) {
+            return PeerSet::EMPTY;
         }
-        self.seats_in(SiteSet::default().with(site)) & !(1 << peer_index)
+        self.peers_in(SiteSet::default().with(site))
+            .without(peer_index)
     }
 
     /// How old the latest echo of a member may be.
-    fn silence_bound(&self, routes: &Routes, peer_index: usize) -> Duration {
+    fn silence_bound(&self, routes: &Routes, peer_index: PeerIndex) -> Duration {
         let round_trip = &self.peers[peer_index].round_trip;
         routes.silent_after + (round_trip.average + round_trip.deviation * 4) * 2
     }
 
-    fn hears(&self, routes: &Routes, now: Time, peer_index: usize) -> bool {
+    fn hears(&self, routes: &Routes, now: Time, peer_index: PeerIndex) -> bool {
         let peer = &self.peers[peer_index];
         peer.echoed > Time::ZERO && now.since(peer.echoed) <= self.silence_bound(routes, peer_index)
     }
 
     /// Whether a member that is passed by its relay is sent all that is for all.
-    fn is_worth_it(&self, routes: &Routes, now: Time, index: usize) -> bool {
-        let peer_index = index - usize::from(index > self.me);
+    fn is_worth_it(&self, routes: &Routes, now: Time, index: MemberIndex) -> bool {
+        let Some(peer_index) = self.members.peer(index) else {
+            return false;
+        };
         let grace = self.silence_bound(routes, peer_index) * GRACE_BOUNDS;
         self.hears(routes, now, peer_index) || now <= routes.ways[peer_index].fell_at + grace
     }
@@ -351,14 +370,16 @@ impl Replicator {
         };
         routes.asking.begin_epoch();
         let before = core::mem::take(&mut routes.relays);
-        for (index, site) in routes.site_of.iter().enumerate() {
+        for (index, site) in routes.site_of.each() {
             let relay = &mut routes.relays[usize::from(site.0)];
-            if relay.is_none() && (self.present[index] || mutant::active(Mutant::RelayOfTheDead)) {
+            if relay.is_none()
+                && (self.members.is_present(index) || mutant::active(Mutant::RelayOfTheDead))
+            {
                 *relay = Some(index);
             }
         }
-        for peer_index in 0..self.peers.len() {
-            let site = usize::from(routes.site_of[self.index(peer_index)].0);
+        for peer_index in self.peers.places() {
+            let site = usize::from(routes.site_of[self.members.index(peer_index)].0);
             let is_new = self.peers[peer_index].echoed == Time::ZERO;
             if is_new || before[site] != routes.relays[site] {
                 routes.ways[peer_index] = Route {
@@ -375,10 +396,10 @@ impl Replicator {
         let Some(mut routes) = self.routes.take() else {
             return;
         };
-        for peer_index in 0..self.peers.len() {
+        for peer_index in self.peers.places() {
             let hears = self.hears(&routes, now, peer_index);
             let bound = self.silence_bound(&routes, peer_index);
-            let index = self.index(peer_index);
+            let index = self.members.index(peer_index);
             let way = &mut routes.ways[peer_index];
             if way.relayed && !hears && !mutant::active(Mutant::RelayOfTheDead) {
                 // Good for long: what was before does not count any more.
@@ -391,7 +412,7 @@ impl Replicator {
                     until: now + bound * (1 << way.falls),
                     falls: (way.falls + 1).min(FALLS_MAX),
                 };
-                self.counters.relay_fallbacks += u64::from(self.present[index]);
+                self.counters.relay_fallbacks += u64::from(self.members.is_present(index));
             } else if !way.relayed && hears && now >= way.until {
                 way.relayed = true;
                 way.until = now;
