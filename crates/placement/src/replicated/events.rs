@@ -1,5 +1,7 @@
 //! What a replicator reports to its driver, and where its messages go.
 
+use std::collections::VecDeque;
+
 use super::sites::SiteSet;
 use crate::{Incarnation, MemberId};
 
@@ -66,4 +68,66 @@ pub enum Event {
         /// The scan that ended.
         scan: u32,
     },
+}
+
+impl Event {
+    /// The member whose scan it is about, if it is about one.
+    fn scanned_for(&self) -> Option<MemberId> {
+        match self {
+            Event::LaggingReplica { member, .. } | Event::CaughtUp { member, .. } => Some(*member),
+            _ => None,
+        }
+    }
+}
+
+/// What the driver is still to hear of, oldest first.
+#[derive(Debug)]
+pub(super) struct Events {
+    queue: VecDeque<Event>,
+}
+
+impl Events {
+    pub(super) fn new(members: usize) -> Events {
+        Events {
+            queue: VecDeque::with_capacity(3 * members),
+        }
+    }
+
+    /// One more. What was said of a member's scan is replaced by what is said now, so that scans that begin again do not pile up.
+    pub(super) fn push(&mut self, event: Event) {
+        if let Some(about) = event.scanned_for() {
+            self.queue
+                .retain(|event| event.scanned_for() != Some(about));
+        }
+        self.queue.push_back(event);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        self.queue.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_member_s_scans_only_the_last_is_heard_of() {
+        let mut events = Events::new(2);
+        let scan = |member, scan| Event::LaggingReplica {
+            member: MemberId(member),
+            scan,
+            beyond: Vec::new(),
+        };
+        let caught_up = Event::CaughtUp {
+            member: MemberId(1),
+            scan: 7,
+        };
+        events.push(scan(1, 7));
+        events.push(Event::Ready);
+        events.push(scan(2, 8));
+        events.push(caught_up.clone());
+        let heard: Vec<Event> = core::iter::from_fn(|| events.pop()).collect();
+        assert_eq!(heard, [Event::Ready, scan(2, 8), caught_up]);
+    }
 }

@@ -103,7 +103,7 @@ impl Replicator {
                         .filter(|entry| entry.origin == self.config.member);
                     if own
                         .into_iter()
-                        .any(|entry| entry.highest > self.named_through)
+                        .any(|entry| entry.highest > self.own.named_through())
                     {
                         return Err(Refused::AcknowledgesUnsent);
                     }
@@ -218,7 +218,7 @@ impl Replicator {
         self.complete_snapshot(peer_index, deliver);
         if self.peers[peer_index].reports_own == Some(false) {
             let index = self.members.index(peer_index);
-            self.heard_vector[index] = header.head;
+            self.reports.imply(index, header.head);
         }
         self.mark(now, peer_index, header, echoed, acknowledges);
         let peer = &mut self.peers[peer_index];
@@ -249,7 +249,13 @@ impl Replicator {
             return self.begin_scan(peer_index);
         }
         peer.return_to_log();
-        peer.rearm(now, peer_index, &self.sent, self.sent_through, &self.config);
+        peer.rearm(
+            now,
+            peer_index,
+            &self.sent,
+            self.own.sent_through(),
+            &self.config,
+        );
         let progress = &mut self.progress.members[index];
         (progress.standing, progress.lags_since) = (Standing::Current, None);
         if mutant::active(Mutant::OwedSnapshotForgotten) {
@@ -282,13 +288,10 @@ impl Replicator {
             let member = peer.member;
             peer.incarnation = Some(incarnation);
             progress.incarnation = Some(incarnation);
-            self.push_event(
+            self.events.push(Event::Heard {
                 member,
-                Event::Heard {
-                    member,
-                    incarnation,
-                },
-            );
+                incarnation,
+            });
         }
     }
 
@@ -299,13 +302,12 @@ impl Replicator {
             return Time::ZERO;
         };
         let index = self.members.index(peer_index);
-        let snapshot_at = self.snapshot_at;
         let peer = &mut self.peers[peer_index];
-        if snapshot_at.is_some_and(|at| echo.timestamp > at) {
+        if self.snapshots.is_older_than(echo.timestamp) {
             peer.head_since_snapshot.get_or_insert(header.head);
         }
         if echo.timestamp > peer.echoed {
-            peer.echoes(echo.timestamp, self.fresh_at);
+            peer.echoes(echo.timestamp, self.own.fresh_at());
             let sample = now.since(echo.timestamp).saturating_sub(echo.held);
             let most = self.config.retransmit_max;
             let counts = peer.round_trip.take(now, echo.timestamp, sample, most);
@@ -329,7 +331,7 @@ impl Replicator {
         deliver: &mut impl Deliver,
     ) {
         let index = self.members.index(peer_index);
-        if !self.ready && self.peers[peer_index].base.is_none() {
+        if !self.joining.is_ready() && self.peers[peer_index].base.is_none() {
             self.counters.groups_before_base += groups.end - groups.first;
             return;
         }
@@ -363,14 +365,18 @@ impl Replicator {
             let Some(origin) = self.members.index_of(entry.origin) else {
                 continue;
             };
-            let said = &mut self.said[(index, origin)];
-            *said = (*said).max(entry.applied);
-            self.heard_vector[origin] = self.heard_vector[origin].max(entry.applied);
+            self.reports.report(index, origin, entry.applied);
             reports_own |= origin == index;
             if origin == self.members.me() {
                 let peer = &mut self.peers[peer_index];
                 if peer.acknowledges(&entry) || peer.retransmit_at.is_none() {
-                    peer.rearm(now, peer_index, &self.sent, self.sent_through, &self.config);
+                    peer.rearm(
+                        now,
+                        peer_index,
+                        &self.sent,
+                        self.own.sent_through(),
+                        &self.config,
+                    );
                 }
                 if mutant::active(Mutant::RelayVouches) {
                     let behind = self.vouched_for(peer_index);
@@ -414,7 +420,7 @@ impl Replicator {
                 .get_or_insert(now + delay);
         }
         if brought {
-            self.snapshot_at = Some(self.clock);
+            self.snapshots.takes_part(self.clock);
             for peer in &mut self.peers {
                 peer.head_since_snapshot = None;
             }
@@ -483,7 +489,7 @@ impl Replicator {
         acknowledges: bool,
     ) {
         let index = self.members.index(peer_index);
-        let heard = acknowledges || self.heard_vector[index] > 0;
+        let heard = acknowledges || self.reports.message()[index] > 0;
         let peer = &mut self.peers[peer_index];
         let applied = peer.inbound.applied();
         if header.head <= applied || mutant::active(Mutant::CoveredWhenHeard) {
@@ -497,7 +503,7 @@ impl Replicator {
                 .at(header.head, now, &mut merged);
             mark.covered = mark.covered.max(echoed);
             if heard {
-                for (pending, said) in mark.vector.iter_mut().zip(&self.heard_vector) {
+                for (pending, said) in mark.vector.iter_mut().zip(self.reports.message()) {
                     *pending = (*pending).max(*said);
                 }
             }
@@ -510,10 +516,10 @@ impl Replicator {
         }
         if header.head <= applied || mutant::active(Mutant::StampIgnored) {
             for origin in self.members.places() {
-                self.count(index, origin, self.heard_vector[origin]);
+                self.count(index, origin, self.reports.message()[origin]);
             }
         }
-        self.heard_vector.fill(0);
+        self.reports.end_message();
     }
 }
 

@@ -71,7 +71,7 @@ impl Replicator {
         outbound.finished = Some(kind);
         if let Some(late) = late {
             outbound.vector = late;
-            self.named_through = self.named_through.max(self.log.head());
+            self.own.names_all(self.log.head());
         }
         Ok(())
     }
@@ -134,14 +134,16 @@ impl Replicator {
     pub(super) fn make_room(&mut self, now: Time) {
         if mutant::active(Mutant::FullLogDropsOldest) {
             self.prune_through(
-                self.sent_through
+                self.own
+                    .sent_through()
                     .min(self.log.pruned() + self.log.groups() as u64 / 2),
             );
             return;
         }
         for peer_index in self.peers.places() {
             let peer = &mut self.peers[peer_index];
-            let high = |pin| self.log.is_half(pin, self.sent_through) || self.sent.is_half(pin);
+            let high =
+                |pin| self.log.is_half(pin, self.own.sent_through()) || self.sent.is_half(pin);
             if !peer.pin().is_some_and(high) {
                 continue;
             }
@@ -187,31 +189,27 @@ impl Replicator {
     pub(super) fn begin_snapshot(&mut self, peer_index: PeerIndex) {
         let (index, head) = (self.members.index(peer_index), self.log.head());
         let (vector, held) = (self.vector(), self.held_now(index));
-        self.scans += 1;
         let peer = &mut self.peers[peer_index];
-        peer.scan = self.scans;
+        peer.scan = self.scans.next();
         let (member, scan) = (peer.member, peer.scan);
         peer.outbound = Some(OutboundSnapshot::new(scan, vector, held));
-        self.named_through = self.named_through.max(head);
+        self.own.names_all(head);
         self.counters.scans_begun += 1;
-        let said = self.said.row(index);
+        let reported = self.reports.greatest(index);
         let mut beyond: Vec<(MemberId, u64)> = self
             .members
             .names()
             .iter()
             .copied()
-            .zip(said.iter().copied())
+            .zip(reported.iter().copied())
             .collect();
         // It has all of its own.
         beyond[index.number()].1 = self.progress.members[index].head;
-        self.push_event(
+        self.events.push(Event::LaggingReplica {
             member,
-            Event::LaggingReplica {
-                member,
-                scan,
-                beyond,
-            },
-        );
+            scan,
+            beyond,
+        });
     }
 
     /// What a member that lags applied has passed where its scan began: it is served from the log again, or, where the log has lost
@@ -223,7 +221,7 @@ impl Replicator {
         if peer.standing == Standing::Current && peer.outbound.is_some() && !owed {
             peer.outbound = None;
             let (member, scan) = (peer.member, peer.scan);
-            return self.push_event(member, Event::CaughtUp { member, scan });
+            return self.events.push(Event::CaughtUp { member, scan });
         }
         if peer.standing != Standing::Imaging || peer.acknowledged < peer.floor() || owed {
             return;
@@ -238,7 +236,7 @@ impl Replicator {
             let (member, scan) = (peer.member, peer.scan);
             let progress = &mut self.progress.members[index];
             (progress.standing, progress.lags_since) = (Standing::Current, None);
-            self.push_event(member, Event::CaughtUp { member, scan });
+            self.events.push(Event::CaughtUp { member, scan });
         }
     }
 

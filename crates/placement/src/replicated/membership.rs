@@ -21,7 +21,7 @@ use super::peer::Peer;
 use super::progress::Standing;
 use super::replicator::{Replicator, begin};
 use super::roster::{InstallError, Roster};
-use super::wire::{Membership, write_frame};
+use super::wire::Membership;
 use super::{Deliver, Event};
 
 /// How long a newcomer waits for those that began to join before it.
@@ -37,7 +37,7 @@ impl Replicator {
     /// Whether this member holds what the others hold. Until it does, it must not write.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.ready
+        self.joining.is_ready()
     }
 
     /// Puts a roster in force. Incarnations that it does not name end: nothing more of them is taken, and what arrived of them
@@ -79,11 +79,12 @@ impl Replicator {
                 self.replace(peer_index, named, deliver);
             }
         }
-        let half_snapshots = core::mem::take(&mut self.half_snapshots);
-        for closing in &mut self.closings {
+        let half_snapshots = self.snapshots.take_half_of_ended();
+        for closing in self.closings.iter_mut() {
             closing.begin_epoch(self.members.me(), half_snapshots);
         }
-        self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
+        let others_join = self.peers.iter().any(|peer| peer.joining);
+        self.joining.judge(others_join);
         self.elect_relays(now);
         self.recount();
         self.prune();
@@ -138,9 +139,9 @@ impl Replicator {
         peer.incarnation = named.flatten();
         if named.is_some() {
             // Whatever was committed so far, a snapshot brings it.
-            peer.joining = self.ready;
+            peer.joining = self.joining.is_ready();
             peer.begin_after(head);
-            self.named_through = self.named_through.max(head);
+            self.own.names_all(head);
         } else {
             peer.standing = Standing::Out;
         }
@@ -151,9 +152,9 @@ impl Replicator {
             (_, false) => Branch::MemberLeft,
         });
         self.members.set_present(index, named.is_some());
-        self.said.forget(index);
+        self.reports.forget(index);
         self.stability.forget(index);
-        self.confirms.forget(index);
+        self.joining.forget(index);
         let standing = self.peers[peer_index].standing;
         let progress = &mut self.progress.members[index];
         *progress = begin(member);
@@ -167,14 +168,14 @@ impl Replicator {
             return;
         };
         self.counters.incarnations_ended += 1;
-        let beyond = self.snapshot_at.is_some()
+        let beyond = self.snapshots.has_part()
             && old.may_be_exceeded()
             && !mutant::active(Mutant::JoinedSnapshotForgotten);
         let (prefix, highest, missing) =
             old.inbound.close(incarnation, &mut self.counters, deliver);
         self.counters.groups_skipped += missing;
         // Of a stream whose beginning is still to come by a snapshot, what is here has no prefix.
-        let whole = self.ready || old.base.is_some_and(|base| old.covered >= base);
+        let whole = self.joining.is_ready() || old.base.is_some_and(|base| old.covered >= base);
         let (prefix, loose) = if whole {
             (prefix, highest > prefix)
         } else {
@@ -186,18 +187,15 @@ impl Replicator {
             (true, false) => Branch::EndedWhole,
         });
         let half = old.inbound_snapshot.unjoined && !mutant::active(Mutant::HalfSnapshotForgotten);
-        self.half_snapshots |= half;
+        self.snapshots.ends(half);
         if half {
             taken(Branch::EndedInSnapshot);
         }
         self.remember_ended(member, incarnation, (prefix, loose || half || beyond));
-        self.push_event(
+        self.events.push(Event::Ended {
             member,
-            Event::Ended {
-                member,
-                incarnation,
-            },
-        );
+            incarnation,
+        });
     }
 
     /// A frame of joining, leaving or closing.
@@ -225,12 +223,14 @@ impl Replicator {
                 if !core::mem::replace(&mut peer.leaving, true) {
                     let index = self.members.index(peer_index);
                     self.progress.members[index].leaving = true;
-                    self.push_event(member, Event::Leaving { member });
+                    self.events.push(Event::Leaving { member });
                 }
             }
             Membership::LeaveConfirm { .. } => self.counters.frames_inert += 1,
         }
-        self.newcomers |= self.peers[peer_index].announced;
+        if self.peers[peer_index].announced {
+            self.joining.begin();
+        }
     }
 
     fn take_confirm(
@@ -250,8 +250,11 @@ impl Replicator {
             return;
         }
         let index = self.members.index(peer_index);
-        self.confirms[(index, newcomer)] = Some(head);
-        if newcomer == self.members.me() && !self.ready && self.peers[peer_index].base.is_none() {
+        self.joining.confirm(index, newcomer, head);
+        if newcomer == self.members.me()
+            && !self.joining.is_ready()
+            && self.peers[peer_index].base.is_none()
+        {
             taken(Branch::StreamBegins);
             let index = self.members.index(peer_index);
             let peer = &mut self.peers[peer_index];
@@ -268,14 +271,16 @@ impl Replicator {
             let index = self.members.index(peer_index);
             self.peers[peer_index].joining = announced;
             self.progress.members[index].joining = announced;
-            self.newcomers |= announced;
+            if announced {
+                self.joining.begin();
+            }
         }
     }
 
     /// Whether anything of this room is under way.
     #[inline]
     pub(super) fn members_change(&self) -> bool {
-        self.newcomers || self.closings.iter().any(|closing| !closing.closed)
+        self.joining.is_under_way() || self.closings.is_one_open()
     }
 
     /// Does what is due of joining and closing.
@@ -285,7 +290,7 @@ impl Replicator {
         }
         self.judge_closings(now);
         self.become_ready(now);
-        if self.ready {
+        if self.joining.is_ready() {
             self.sponsor(now);
         }
         for peer_index in self.peers.places() {
@@ -301,7 +306,8 @@ impl Replicator {
                 self.begin_snapshot(peer_index);
             }
         }
-        self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
+        let others_join = self.peers.iter().any(|peer| peer.joining);
+        self.joining.judge(others_join);
     }
 
     /// Lets newcomers in whose sponsor this member is.
@@ -314,8 +320,7 @@ impl Replicator {
             .places()
             .filter(|&peer_index| joined(peer_index))
             .all(|peer_index| self.members.index(peer_index) > self.members.me());
-        let has_all = self.closings.iter().all(|closing| closing.whole)
-            || mutant::active(Mutant::CutBeforeConfirmed);
+        let has_all = self.closings.are_whole() || mutant::active(Mutant::CutBeforeConfirmed);
         if !is_first || !has_all {
             taken(match is_first {
                 true => Branch::SponsorWaits,
@@ -363,8 +368,7 @@ impl Replicator {
             self.peers[peer_index].member,
             self.peers[peer_index].named_at,
         );
-        let mut closings = self.closings.iter();
-        closings.any(|closing| closing.member == member && !closing.closed)
+        self.closings.is_one_open_of(member)
             && self.peers.places().any(|other| {
                 let peer = &self.peers[other];
                 peer.joining && peer.named_at < named_at && self.members.is_peer_present(other)
@@ -381,14 +385,14 @@ impl Replicator {
                 .places()
                 .filter(|&other| other != peer_index && self.members.is_peer_present(other))
                 .all(|other| {
-                    let confirm = self.confirms[(self.members.index(other), newcomer)];
+                    let confirm = self.joining.confirmed(self.members.index(other), newcomer);
                     confirm.is_some_and(|head| self.peers[other].inbound.applied() >= head)
                 })
     }
 
     /// Judges whether this newcomer has a snapshot that reaches up to where each stream begins for it.
     fn become_ready(&mut self, now: Time) {
-        if self.ready || !self.members.am_present() {
+        if self.joining.is_ready() || !self.members.am_present() {
             return;
         }
         let covered = |peer_index: PeerIndex| {
@@ -402,7 +406,7 @@ impl Replicator {
         let whole = |peer_index: PeerIndex| {
             let peer = &self.peers[peer_index];
             let reached = |head: u64| peer.inbound.applied() >= head;
-            self.snapshot_at.is_none()
+            !self.snapshots.has_part()
                 || !self.members.is_peer_present(peer_index)
                 || peer.head_since_snapshot.is_some_and(reached)
                 || mutant::active(Mutant::ReadyInMidGroup)
@@ -412,8 +416,8 @@ impl Replicator {
             .peers
             .places()
             .any(|peer_index| self.members.is_peer_present(peer_index));
-        let imaged = self.imaged || alone;
-        if !imaged
+        let has_snapshot = self.snapshots.is_one_joined() || alone;
+        if !has_snapshot
             || !self
                 .peers
                 .places()
@@ -423,8 +427,8 @@ impl Replicator {
             return;
         }
         taken(Branch::NewcomerReady);
-        self.ready = true;
-        self.push_event(self.config.member, Event::Ready);
+        self.joining.become_ready();
+        self.events.push(Event::Ready);
         for peer_index in self.peers.places() {
             self.applied_more(peer_index);
         }
@@ -433,7 +437,7 @@ impl Replicator {
 
     /// A snapshot of that member was joined.
     pub(super) fn joined_snapshot(&mut self, peer_index: PeerIndex, vector: &[(MemberId, u64)]) {
-        self.imaged = true;
+        self.snapshots.joins();
         for &(origin, sequence) in vector {
             if let Some(peer_index) = self.members.peer_of(origin) {
                 let covered = &mut self.peers[peer_index].covered;
@@ -446,24 +450,24 @@ impl Replicator {
 
     /// Appends the frames of joining and closing, as far as they fit into so many bytes of a message.
     pub(super) fn write_membership(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
-        if !self.ready {
+        if !self.joining.is_ready() {
             let incarnation = self.config.incarnation;
             self.write_member_frame(&Membership::Join { incarnation }, bytes_max, buffer);
         }
-        if self.leaving {
+        if self.leaving.is_leaving() {
             let head = self.named_head();
             if !self.write_member_frame(&Membership::Leave { head }, bytes_max, buffer) {
-                self.leave_unsaid = self.clock;
+                self.leaving.sends_unannounced(self.clock);
             }
         }
         let closings_first = self.turns.closings_first();
-        if self.ready && closings_first {
+        if self.joining.is_ready() && closings_first {
             self.write_closings(bytes_max, buffer);
         }
-        if self.newcomers {
+        if self.joining.is_under_way() {
             self.write_confirms(bytes_max, buffer);
         }
-        if self.ready && !closings_first {
+        if self.joining.is_ready() && !closings_first {
             self.write_closings(bytes_max, buffer);
         }
     }
@@ -494,11 +498,11 @@ impl Replicator {
         bytes_max: usize,
         buffer: &mut Vec<u8>,
     ) -> bool {
-        self.body.clear();
-        frame.write(&mut self.body);
-        let fits = buffer.len() + self.body.len() + 3 <= bytes_max;
+        let body = self.writer.begin();
+        frame.write(body);
+        let fits = buffer.len() + body.len() + 3 <= bytes_max;
         if fits {
-            write_frame(buffer, frame.kind(), &self.body);
+            self.writer.end(frame.kind(), buffer);
         }
         fits
     }
@@ -508,16 +512,15 @@ impl Replicator {
     #[must_use]
     pub fn has_left(&self) -> bool {
         let knows = |peer: &Peer| {
-            peer.standing == Standing::Out || peer.leaving || peer.echoed > self.leave_unsaid
+            peer.standing == Standing::Out || peer.leaving || self.leaving.is_seen_by(peer.echoed)
         };
-        !self.leaving || self.peers.iter().all(knows)
+        !self.leaving.is_leaving() || self.peers.iter().all(knows)
     }
 
     /// Says to all, with every acknowledgement, that this member commits nothing more and leaves. It has left when
     /// [`has_left`](Replicator::has_left) says so and all have acknowledged what it wrote: then nothing of it is lost without it.
     pub fn leave(&mut self, now: Time) {
-        self.leave_unsaid = self.clock;
-        self.leaving = true;
+        self.leaving.begin(self.clock);
         self.want_acknowledge(now, true);
     }
 }

@@ -19,7 +19,9 @@
 //! accumulators on a congested path.
 
 mod acknowledgement_schedule;
+mod applied_reports;
 pub mod audit;
+mod closings;
 mod cluster_time;
 mod coalescing;
 mod config;
@@ -29,11 +31,16 @@ mod events;
 mod handle;
 mod inbound;
 mod index;
+mod joining;
+mod key_announcement;
 mod lagging;
+mod leaving;
 mod log;
 mod members;
 mod membership;
+mod message_writer;
 mod oldest_unacknowledged;
+mod own_stream;
 mod pairs;
 mod participants;
 mod peer;
@@ -48,6 +55,7 @@ mod round_trip;
 mod sent;
 mod sites;
 mod snapshot;
+mod snapshots_received;
 mod stability;
 mod stream_closing;
 mod submit;
@@ -65,6 +73,7 @@ pub use deliver::{Deliver, SnapshotEnd, SnapshotKind};
 pub use events::{Destination, Event};
 pub use handle::fuzz_handle;
 pub use index::{MemberIndex, MemberSet};
+pub use key_announcement::KEYS_INTERVAL;
 pub use participants::Ended;
 pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
 pub use reachability::Lacking;
@@ -77,5 +86,4 @@ pub use sites::{
     SitesConfig, fuzz_frame,
 };
 pub use submit::{LogCapacity, SnapshotError, SubmitError};
-pub use transmit::KEYS_INTERVAL;
 pub use wire::{AcceptedKey, AcceptedKeys, Asked, WIRE_VERSION, WIRE_VERSION_TRIAL};

@@ -7,7 +7,7 @@ use crate::{Incarnation, MemberId, Time};
 use super::Event;
 use super::index::{MemberIndex, MemberSet, PeerIndex};
 use super::replicator::Replicator;
-use super::stream_closing::{CLOSINGS_MAX, Holding, INDIRECT_MAX, Participant, StreamClosing};
+use super::stream_closing::{Holding, Participant, StreamClosing};
 use super::wire::{Held, Membership};
 
 /// Bytes of a holding in a frame without the members in it, at the most: member, incarnation, prefix, flags, count.
@@ -68,32 +68,22 @@ impl Replicator {
         incarnation: Incarnation,
         (prefix, loose): (u64, bool),
     ) {
-        if self.closings.len() >= CLOSINGS_MAX {
-            let oldest = self.closings.iter().position(|closing| closing.closed);
-            let indirect = || self.closings.iter().position(|closing| closing.indirect);
-            let place = oldest.or_else(indirect).unwrap_or(0);
-            self.closings.remove(place);
-            self.counters.incarnations_forgotten += u64::from(oldest.is_none());
-        }
         let own = Holding {
             prefix,
             loose,
             of: MemberSet::of(self.members.me()),
         };
         let closing = StreamClosing::new(member, incarnation, own, self.members.len());
-        self.closings.push(closing);
+        let is_one_lost = self.closings.remember(closing);
+        self.counters.incarnations_forgotten += u64::from(is_one_lost);
         let freezes = !mutant::active(Mutant::StableWithoutTheDead);
         self.stability.freeze(freezes);
     }
 
     /// All instances of this host have applied what was delivered of an ended incarnation.
     pub fn ended_applied(&mut self, now: Time, member: MemberId, incarnation: Incarnation) {
-        let closing = self
-            .closings
-            .iter_mut()
-            .find(|closing| closing.is(member, incarnation));
-        if let Some(closing) = closing {
-            closing.applied = true;
+        if let Some(place) = self.closings.find(member, incarnation) {
+            self.closings.at_mut(place).applied = true;
             self.want_acknowledge(now, true);
             self.judge_members(now);
         }
@@ -101,10 +91,7 @@ impl Replicator {
 
     /// The place of an ended incarnation in the list; it is remembered now if it never was heard here. `None` if it lives.
     fn closing_of(&mut self, member: MemberId, incarnation: Incarnation) -> Option<usize> {
-        let known = self
-            .closings
-            .iter()
-            .position(|closing| closing.is(member, incarnation));
+        let known = self.closings.find(member, incarnation);
         if known.is_some() {
             return known;
         }
@@ -113,16 +100,16 @@ impl Replicator {
         if self.members.is_present(index) && alive.is_none_or(|alive| alive == incarnation) {
             return None;
         }
-        let indirect = self.closings.iter().filter(|closing| closing.indirect);
-        if indirect.filter(|closing| !closing.closed).count() >= INDIRECT_MAX {
+        if !self.closings.has_room_for_indirect() {
             return None;
         }
         self.remember_ended(member, incarnation, (0, false));
-        let place = self.closings.len() - 1;
         taken(Branch::StreamReportedIndirectly);
-        self.closings[place].indirect = true;
+        let place = self.closings.places().last()?;
+        let closing = self.closings.at_mut(place);
+        closing.indirect = true;
         // There is nothing of it to apply.
-        self.closings[place].applied = true;
+        closing.applied = true;
         Some(place)
     }
 
@@ -134,7 +121,7 @@ impl Replicator {
             self.counters.frames_inert += 1;
             return;
         };
-        let closing = &mut self.closings[place];
+        let closing = self.closings.at_mut(place);
         closing.asked |= asks;
         let holding = Holding {
             prefix: held.prefix,
@@ -142,14 +129,14 @@ impl Replicator {
             of: of.with(index),
         };
         closing.report(index, holding, head);
-        if held.settled && self.ready {
+        if held.settled && self.joining.is_ready() {
             closing.settle();
         }
     }
 
     /// A snapshot contains these holdings, and of other incarnations nobody knows what.
     pub(super) fn join_held(&mut self, all: &[Held]) {
-        for closing in &mut self.closings {
+        for closing in self.closings.iter_mut() {
             let names = |held: &Held| closing.is(held.member, held.incarnation);
             if !all.iter().any(names) {
                 closing.join_unnamed();
@@ -158,9 +145,10 @@ impl Replicator {
         for held in all {
             let of = self.named(&held.of);
             if let Some(place) = self.closing_of(held.member, held.incarnation) {
-                self.closings[place].join(of);
+                let closing = self.closings.at_mut(place);
+                closing.join(of);
                 if held.settled {
-                    self.closings[place].settle();
+                    closing.settle();
                 }
             }
         }
@@ -204,13 +192,13 @@ impl Replicator {
 
     /// Judges every ended incarnation, and begins the scans that others need of this member.
     pub(super) fn judge_closings(&mut self, now: Time) {
-        if !self.ready {
+        if !self.joining.is_ready() {
             return;
         }
         let participants = self.participants();
         let mut served = MemberSet::EMPTY;
-        for place in 0..self.closings.len() {
-            let closing = &mut self.closings[place];
+        for place in self.closings.places() {
+            let closing = self.closings.at_mut(place);
             if closing.closed {
                 continue;
             }
@@ -229,7 +217,7 @@ impl Replicator {
                     member,
                     incarnation,
                 };
-                self.push_event(member, event);
+                self.events.push(event);
                 self.recount();
             }
             if changed {
@@ -245,11 +233,9 @@ impl Replicator {
 
     /// Appends what this member holds of ended incarnations, as far as it fits into so many bytes of a message.
     pub(super) fn write_closings(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
-        let count = self.closings.len();
-        for step in 0..count {
-            let place = (self.turns.closings + step) % count;
-            let asked = core::mem::take(&mut self.closings[place].asked);
-            let closing = &self.closings[place];
+        for place in self.closings.places_from(self.turns.closings) {
+            let asked = core::mem::take(&mut self.closings.at_mut(place).asked);
+            let closing = self.closings.at(place);
             let asks = !closing.closed;
             if !closing.applied || !(asks || asked) {
                 continue;
@@ -261,7 +247,7 @@ impl Replicator {
                 Membership::JoinVector { held: vec![held] }
             };
             if !self.write_member_frame(&frame, bytes_max, buffer) {
-                self.closings[place].asked = asked;
+                self.closings.at_mut(place).asked = asked;
                 self.turns.closings = place;
                 break;
             }
@@ -271,7 +257,7 @@ impl Replicator {
     /// A scan for that member came to nothing.
     pub(super) fn forget_scan(&mut self, peer_index: PeerIndex) {
         let index = self.members.index(peer_index);
-        for closing in &mut self.closings {
+        for closing in self.closings.iter_mut() {
             closing.forget_scan(index);
         }
     }
@@ -279,7 +265,7 @@ impl Replicator {
     /// A scan for that member was joined, but its end had no room for these incarnations: they need another.
     pub(super) fn forget_scan_of(&mut self, peer_index: PeerIndex, incarnations: &[Held]) {
         let index = self.members.index(peer_index);
-        for closing in &mut self.closings {
+        for closing in self.closings.iter_mut() {
             if incarnations
                 .iter()
                 .any(|held| closing.is(held.member, held.incarnation))
@@ -296,8 +282,7 @@ impl Replicator {
             .outbound
             .as_ref()
             .is_some_and(|snapshot| !snapshot.is_joined());
-        let mut closings = self.closings.iter();
-        peer.joining || under_way && closings.any(|closing| closing.is_scanned(index))
+        peer.joining || under_way && self.closings.are_scanned_for(index)
     }
 }
 
@@ -314,6 +299,7 @@ pub(super) fn snapshot_held(all: &[Held], bytes_max: usize) -> Vec<Held> {
 #[cfg(test)]
 mod tests {
     use super::super::roster::Roster;
+    use super::super::stream_closing::INDIRECT_MAX;
     use super::super::{Config, Deliver};
     use super::*;
     use crate::{ClusterId, Epoch};

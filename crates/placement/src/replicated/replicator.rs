@@ -1,31 +1,33 @@
 //! One host's end of the replication: what it holds, and the verbs that neither read nor write messages.
 
-use std::collections::VecDeque;
-
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
 use super::acknowledgement_schedule::{AcknowledgementSchedule, Turns};
+use super::applied_reports::AppliedReports;
+use super::closings::Closings;
 use super::cluster_time::ClusterTime;
 use super::coalescing::{Coalescing, Path, Window};
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
 use super::counters::Counters;
-use super::index::{ByMember, ByPeer, MemberIndex, PeerIndex};
+use super::events::Events;
+use super::index::{ByPeer, MemberIndex, PeerIndex};
+use super::joining::Joining;
+use super::key_announcement::KeyAnnouncement;
+use super::leaving::Leaving;
 use super::log::Log;
 use super::members::Members;
-use super::pairs::Pairs;
+use super::message_writer::MessageWriter;
+use super::own_stream::OwnStream;
 use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
 use super::repairs::Repairs;
 use super::sent::Sent;
 use super::sites::Routes;
+use super::snapshot::ScanNumbers;
+use super::snapshots_received::SnapshotsReceived;
 use super::stability::Stability;
-use super::stream_closing::StreamClosing;
-use super::wire::{AcceptedKeys, RUNS_MAX, WIRE_VERSION};
 use super::{Event, LogCapacity, SubmitError};
-
-/// An incarnation's scans are numbered in this many bits, below the incarnation's name.
-const SCANS_OF_A_LIFE_BITS: u32 = 16;
 
 /// A member that lacks what was sent this many longest windows ago does not keep pace.
 const PATIENCE: u32 = 4;
@@ -35,68 +37,51 @@ const PATIENCE: u32 = 4;
 #[derive(Debug)]
 pub struct Replicator {
     pub(super) config: Config,
-    /// The longest new message, by configuration and path.
-    pub(super) payload_bytes: usize,
     /// Who is a member, and who takes part in the epoch.
     pub(super) members: Members,
     /// The other members.
     pub(super) peers: ByPeer<Peer>,
+    /// The groups of the own stream that others may lack.
     pub(super) log: Log,
+    /// When they went to whom.
     pub(super) sent: Sent,
-    /// The last own sequence that was sent, or that nobody needs to be sent any more.
-    pub(super) sent_through: u64,
-    /// The last own sequence that is known to be committed, submitted or not.
-    pub(super) committed: u64,
-    /// The greatest own sequence that others may have: sent, or named by a snapshot's vector.
-    pub(super) named_through: u64,
-    /// When the oldest unsent group was submitted.
-    pub(super) unsent_since: Option<Time>,
-    /// The timestamp with which groups were last sent for the first time.
-    pub(super) fresh_at: Time,
+    /// How far the own stream is committed and sent.
+    pub(super) own: OwnStream,
     /// When accumulators may log what changed.
     pub(super) coalescing: Coalescing,
+    /// How much may go again at once.
     pub(super) repairs: Repairs,
-    /// What members said they applied: row the member, column the origin.
-    pub(super) said: Pairs<u64>,
+    /// What members reported as applied.
+    pub(super) reports: AppliedReports,
     /// What of it counts for stability (rule 14).
     pub(super) stability: Stability,
-    /// Where members said that their streams begin for a newcomer: row the member, column the newcomer.
-    pub(super) confirms: Pairs<Option<u64>>,
-    /// This member holds what the others hold.
-    pub(super) ready: bool,
-    /// This member joined a snapshot since it started.
-    pub(super) imaged: bool,
-    /// This member or another joins.
-    pub(super) newcomers: bool,
-    /// This member commits nothing more.
-    pub(super) leaving: bool,
-    /// The timestamp of its last message that did not say so: anyone who echoes a later one has been reported.
-    pub(super) leave_unsaid: Time,
-    /// Incarnations that epochs ended, oldest first.
-    pub(super) closings: Vec<StreamClosing>,
-    /// Of a member that the roster being installed ends, part of a snapshot was joined.
-    pub(super) half_snapshots: bool,
-    /// The timestamp of the latest message when a part of a snapshot was delivered last.
-    pub(super) snapshot_at: Option<Time>,
-    /// The number of the last scan begun: not of a scan that an earlier incarnation began.
-    pub(super) scans: u32,
+    /// Whether this member or another joins.
+    pub(super) joining: Joining,
+    /// Whether this member leaves.
+    pub(super) leaving: Leaving,
+    /// Incarnations that epochs ended.
+    pub(super) closings: Closings,
+    /// What snapshots brought here.
+    pub(super) snapshots: SnapshotsReceived,
+    /// The numbers of scans that begin here.
+    pub(super) scans: ScanNumbers,
+    /// How far every member is, for the driver.
     pub(super) progress: Progress,
     pub(super) counters: Counters,
-    events: VecDeque<Event>,
+    /// What the driver is still to hear of.
+    pub(super) events: Events,
+    /// When acknowledgements go.
     pub(super) acknowledgements: AcknowledgementSchedule,
+    /// What goes first where not all fits.
     pub(super) turns: Turns,
     /// The cluster's time.
     pub(super) time: ClusterTime,
-    /// The cluster keys that this member accepts, if it says so, and when it last did.
-    pub(super) keys: Option<(AcceptedKeys, Option<Time>)>,
-    /// The wire version of what is sent.
-    pub(super) wire_version: u8,
+    /// The cluster keys that this member announces.
+    pub(super) keys: KeyAnnouncement,
     /// The latest timestamp sent.
     pub(super) clock: Time,
-    pub(super) body: Vec<u8>,
-    pub(super) runs: Vec<(u64, u64)>,
-    /// The vector of the message being handled.
-    pub(super) heard_vector: ByMember<u64>,
+    /// How messages are written.
+    pub(super) writer: MessageWriter,
     /// Where members are; `None` without sites.
     pub(super) routes: Option<Routes>,
 }
@@ -132,39 +117,25 @@ impl Replicator {
             routes: Routes::new(&config, names),
             log: Log::new(config.log_bytes_max, config.log_groups_max),
             sent: Sent::new(config.log_groups_max, peers.len()),
-            sent_through: 0,
-            committed: 0,
-            named_through: 0,
-            unsent_since: None,
-            fresh_at: Time::ZERO,
+            own: OwnStream::default(),
             coalescing: Coalescing::default(),
             repairs: Repairs::default(),
-            said: Pairs::new(count),
+            reports: AppliedReports::new(count),
             stability: Stability::new(count),
-            confirms: Pairs::new(count),
-            ready: !joins,
-            imaged: false,
-            newcomers: false,
-            leaving: false,
-            leave_unsaid: Time::ZERO,
-            closings: Vec::new(),
-            half_snapshots: false,
-            snapshot_at: None,
-            scans: ((config.incarnation.0 ^ config.incarnation.0 >> 32) as u32)
-                << SCANS_OF_A_LIFE_BITS,
+            joining: Joining::new(!joins, count),
+            leaving: Leaving::default(),
+            closings: Closings::default(),
+            snapshots: SnapshotsReceived::default(),
+            scans: ScanNumbers::new(config.incarnation),
             progress,
             counters: Counters::default(),
-            events: VecDeque::with_capacity(3 * count),
+            events: Events::new(count),
             acknowledgements: AcknowledgementSchedule::default(),
             turns: Turns::default(),
-            keys: None,
             time: ClusterTime::new(config.cluster_time_at_zero_us),
-            wire_version: WIRE_VERSION,
+            keys: KeyAnnouncement::default(),
             clock: Time::ZERO,
-            body: Vec::with_capacity(config.payload_bytes_max),
-            runs: Vec::with_capacity(RUNS_MAX),
-            heard_vector: ByMember::filled(0, count),
-            payload_bytes: config.payload_bytes_max,
+            writer: MessageWriter::new(config.payload_bytes_max),
             config,
             members,
             peers,
@@ -188,18 +159,18 @@ impl Replicator {
     /// The last own sequence that was sent, or that nobody needs to be sent any more.
     #[must_use]
     pub fn sent_through(&self) -> u64 {
-        self.sent_through
+        self.own.sent_through()
     }
 
     /// Own groups up to `sequence` are committed, though not all of them are submitted yet (the log may be full): what is
     /// said from now on names them as the head, so that nobody takes itself to have all that was committed here.
     pub fn committed(&mut self, sequence: u64) {
-        self.committed = self.committed.max(sequence);
+        self.own.commits(sequence);
     }
 
     /// The head that messages name.
     pub(super) fn named_head(&self) -> u64 {
-        self.log.head().max(self.committed)
+        self.own.named_head(self.log.head())
     }
 
     /// An own group, committed under `sequence` (consecutive, from 1). Its bytes are copied into the log. When the log is
@@ -225,7 +196,7 @@ impl Replicator {
         }
         self.counters.groups_submitted += 1;
         self.time.settle(now);
-        self.unsent_since.get_or_insert(now);
+        self.own.submits(now, sequence);
         let own = &mut self.progress.members[self.members.me()];
         own.applied = sequence;
         own.received = sequence;
@@ -258,8 +229,7 @@ impl Replicator {
         if self.sent.has_again() {
             next = next.min(self.repairs.due());
         }
-        if let Some(since) = self.unsent_since
-            && self.sent_through < self.log.head()
+        if let Some(since) = self.own.unsent_since()
             && !self.sent.is_full()
         {
             next = next.min(if self.fills_a_message() {
@@ -268,7 +238,7 @@ impl Replicator {
                 since + self.config.lookahead
             });
         }
-        if let Some(at) = self.coalescing.closes_at(self.sent_through) {
+        if let Some(at) = self.coalescing.closes_at(self.own.sent_through()) {
             next = next.min(at);
         }
         if let Some(at) = self.routes.as_ref().and_then(Routes::poll_timeout) {
@@ -306,7 +276,7 @@ impl Replicator {
                     now,
                     peer_index,
                     &mut self.sent,
-                    self.sent_through,
+                    self.own.sent_through(),
                     &self.config,
                     &mut self.counters,
                 );
@@ -331,7 +301,7 @@ impl Replicator {
 
     /// The wire version of messages from now on: one that all members understand.
     pub fn set_wire_version(&mut self, version: u8) {
-        self.wire_version = version;
+        self.writer.set_wire_version(version);
     }
 
     /// The window in which accumulators keep back what changes. While its round is zero they log as they please; else
@@ -368,7 +338,8 @@ impl Replicator {
     /// Whether groups wait because less may be sent than is written.
     fn waits_to_be_sent(&self, now: Time) -> bool {
         let patience = self.config.lookahead + self.config.congested_above;
-        self.unsent_since
+        self.own
+            .unsent_since()
             .is_some_and(|since| now.since(since) > patience)
     }
 
@@ -379,7 +350,7 @@ impl Replicator {
         let mut path = Path {
             is_empty: true,
             received: head,
-            sent: self.sent_through,
+            sent: self.own.sent_through(),
             head,
             ..Path::default()
         };
@@ -411,7 +382,7 @@ impl Replicator {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     /// Every local instance has applied `origin`'s groups up to `sequence`, without a gap. Only this is acknowledged.
@@ -463,7 +434,7 @@ impl Replicator {
 
     /// When acknowledgements go out even alone.
     pub(super) fn vector_due(&self) -> Time {
-        let silence = if self.newcomers && self.speaks_with_newcomers() {
+        let silence = if self.joining.is_under_way() && self.speaks_with_newcomers() {
             self.config.retransmit_min.min(self.config.keep_alive)
         } else {
             self.config.keep_alive
@@ -475,7 +446,7 @@ impl Replicator {
     /// say it as often as what is lost goes again.
     #[cold]
     fn speaks_with_newcomers(&self) -> bool {
-        !self.ready
+        !self.joining.is_ready()
             || self
                 .peers
                 .iter()
@@ -491,7 +462,7 @@ impl Replicator {
         progress.applied = applied;
         progress.received = received;
         progress.head = progress.head.max(applied);
-        if self.ready {
+        if self.joining.is_ready() {
             self.count(self.members.me(), index, applied);
         }
         while let Some(mark) = self.peers[peer_index]
@@ -528,8 +499,7 @@ impl Replicator {
 
     /// Other members count than did before, or what was frozen may go on.
     pub(super) fn recount(&mut self) {
-        let open = self.closings.iter().any(|closing| !closing.closed);
-        let freezes = open && !mutant::active(Mutant::StableWithoutTheDead);
+        let freezes = self.closings.is_one_open() && !mutant::active(Mutant::StableWithoutTheDead);
         self.stability.freeze(freezes);
         if self.stability.is_frozen() {
             return;
@@ -562,25 +532,7 @@ impl Replicator {
     pub(super) fn prune_through(&mut self, through: u64) {
         self.counters.groups_pruned += self.log.prune(through);
         self.sent.prune(self.log.pruned());
-        // What was pruned before it was ever sent is covered by the snapshots of all who lack it.
-        self.sent_through = self.sent_through.max(self.log.pruned());
-        self.named_through = self.named_through.max(self.sent_through);
-        if self.sent_through == self.log.head() {
-            self.unsent_since = None;
-        }
-    }
-
-    /// Events are bounded: what was said of a member's scan is replaced by what is said now.
-    pub(super) fn push_event(&mut self, about: MemberId, event: Event) {
-        if matches!(event, Event::LaggingReplica { .. } | Event::CaughtUp { .. }) {
-            self.events.retain(|event| match event {
-                Event::LaggingReplica { member, .. } | Event::CaughtUp { member, .. } => {
-                    *member != about
-                }
-                _ => true,
-            });
-        }
-        self.events.push_back(event);
+        self.own.prunes(self.log.pruned(), self.log.head());
     }
 }
 

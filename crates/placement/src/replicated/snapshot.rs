@@ -3,13 +3,37 @@
 
 use core::time::Duration;
 
-use crate::{MemberId, Time};
+use crate::{Incarnation, MemberId, Time};
 
 use super::SnapshotKind;
 use super::wire::{Held, SnapshotAcknowledge};
 
 /// Chunks in flight to one lagging. At most 64, the bits of an acknowledgement.
 pub(super) const SNAPSHOT_WINDOW_CHUNKS: usize = 32;
+
+/// An incarnation's scans are numbered in this many bits, below bits of the incarnation's name.
+const SCANS_OF_AN_INCARNATION_BITS: u32 = 16;
+
+/// The numbers of scans that begin here: none that an earlier incarnation gave.
+#[derive(Debug)]
+pub(super) struct ScanNumbers {
+    last: u32,
+}
+
+impl ScanNumbers {
+    pub(super) fn new(incarnation: Incarnation) -> ScanNumbers {
+        let name = (incarnation.0 ^ incarnation.0 >> 32) as u32;
+        ScanNumbers {
+            last: name << SCANS_OF_AN_INCARNATION_BITS,
+        }
+    }
+
+    /// The number of a scan that begins.
+    pub(super) fn next(&mut self) -> u32 {
+        self.last += 1;
+        self.last
+    }
+}
 
 /// A scan for one lagging, as its server sees it.
 #[derive(Debug)]
@@ -318,6 +342,13 @@ impl InboundSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scans_of_a_later_incarnation_have_greater_numbers() {
+        let [mut before, mut after] = [1, 2].map(|name| ScanNumbers::new(Incarnation(name)));
+        assert_eq!((before.next(), before.next()), (0x1_0001, 0x1_0002));
+        assert_eq!(after.next(), 0x2_0001);
+    }
 
     #[test]
     fn a_window_of_chunks_gets_through_with_loss() {

@@ -96,6 +96,12 @@ impl StreamClosing {
         }
     }
 
+    /// What holds after every change.
+    fn assert_sound(&self) {
+        debug_assert!(self.applied || !self.whole, "what is whole is applied");
+        debug_assert!(self.whole || !self.closed, "what is closed is whole");
+    }
+
     pub(super) fn is(&self, member: MemberId, incarnation: Incarnation) -> bool {
         (self.member, self.incarnation) == (member, incarnation)
     }
@@ -113,6 +119,7 @@ impl StreamClosing {
             self.own.of = MemberSet::of(me);
             self.whole = false;
         }
+        self.assert_sound();
     }
 
     /// What a member reported, in a message that named this head of its own stream.
@@ -234,6 +241,7 @@ impl StreamClosing {
                 || self
                     .holdings(me, participants)
                     .is_some_and(|holdings| Self::contains_all(self.own.of, &holdings)));
+        self.assert_sound();
         self.whole && !before
     }
 
@@ -256,6 +264,7 @@ impl StreamClosing {
             (true, false) => Branch::StreamClosed,
             (true, true) => Branch::StreamSettled,
         });
+        self.assert_sound();
         self.closed
     }
 }

@@ -1,10 +1,9 @@
 //! Writing state messages: what is due, to which member, in which order.
 
-use core::time::Duration;
-
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
+use super::inbound::Inbound;
 use super::index::{PeerIndex, PeerSet};
 use super::participants::snapshot_held;
 use super::progress::Standing;
@@ -15,18 +14,14 @@ use super::wire::{
     AcceptedKeys, CLOCK_BYTES, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header,
     KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, KIND_SNAPSHOT,
     KIND_SNAPSHOT_ACKNOWLEDGE, KIND_SNAPSHOT_END, Membership, SnapshotEndFrame, StateSnapshot,
-    varint_bytes, write_entry, write_frame, write_padding, write_varint,
+    varint_bytes, write_entry, write_frame, write_varint,
 };
-use super::{Destination, PAYLOAD_BYTES_MIN, SnapshotKind};
+use super::{Destination, SnapshotKind};
 
 /// Bytes of an acknowledgement's entry without its runs, at the most.
 const ENTRY_BYTES_MAX: usize = 3 + 9 + 9 + 1;
 /// Bytes of one run in an entry, at the most, while its window is at most `GROUPS_LIMIT`.
 const RUN_BYTES_MAX: usize = 4 + 4;
-/// A message is padded when it lacks at most one part in so many.
-const PADDED_PART: usize = 6;
-/// How often a member says which cluster keys it accepts.
-pub const KEYS_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of a keep-alive frame.
 const KEEP_ALIVE_BYTES: usize = 3;
 
@@ -62,12 +57,12 @@ impl Replicator {
     /// the configuration's bound: for a path that turned out to be narrower. What was sent before under a greater
     /// bound goes again as it was, and so do parts of snapshots.
     pub fn set_payload_bytes(&mut self, bytes: usize) {
-        self.payload_bytes = bytes.clamp(PAYLOAD_BYTES_MIN, self.config.payload_bytes_max);
+        self.writer.set_payload_bytes(bytes);
     }
 
-    /// Has acknowledgements say, once in [`KEYS_INTERVAL`] and with the next one, which cluster keys this member accepts.
+    /// Has acknowledgements say, once in [`KEYS_INTERVAL`](super::KEYS_INTERVAL) and with the next one, which cluster keys this member accepts.
     pub fn announce_keys(&mut self, keys: AcceptedKeys) {
-        self.keys = Some((keys, None));
+        self.keys.set(keys);
     }
 
     /// Which cluster keys a member said that it accepts, in the incarnation of it that is known; `None` if it did not say.
@@ -79,9 +74,7 @@ impl Replicator {
 
     /// Fills a message that is nearly full, so that full messages have one length. Others it leaves alone.
     pub fn pad(&self, buffer: &mut Vec<u8>) {
-        if buffer.len() >= self.payload_bytes - self.payload_bytes / PADDED_PART {
-            write_padding(buffer, self.payload_bytes);
-        }
+        self.writer.pad(buffer);
     }
 
     /// Whether a message to all that goes anyhow should carry acknowledgements.
@@ -92,8 +85,9 @@ impl Replicator {
 
     /// Whether the unsent groups fill a message, so that none should wait for more.
     pub(super) fn fills_a_message(&self) -> bool {
-        let unsent = self.log.run_bytes(self.sent_through + 1, self.log.head());
-        unsent + HEADER_BYTES_MAX + FRAME_BYTES_MAX >= self.payload_bytes
+        let first = self.own.sent_through() + 1;
+        let unsent = self.log.run_bytes(first, self.log.head());
+        unsent + HEADER_BYTES_MAX + FRAME_BYTES_MAX >= self.writer.payload_bytes()
     }
 
     /// What a run costs beside its bytes.
@@ -104,10 +98,10 @@ impl Replicator {
     /// Begins a message without acknowledgements.
     pub(super) fn begin(&mut self, buffer: &mut Vec<u8>) {
         buffer.clear();
-        self.leave_unsaid = self.clock;
+        self.leaving.sends_unannounced(self.clock);
         Header::write(
             buffer,
-            self.wire_version,
+            self.writer.wire_version(),
             self.config.cluster,
             self.config.epoch,
             self.clock,
@@ -121,16 +115,16 @@ impl Replicator {
         buffer.clear();
         let count = Header::write(
             buffer,
-            self.wire_version,
+            self.writer.wire_version(),
             self.config.cluster,
             self.config.epoch,
             self.clock,
             self.named_head(),
         );
         let peers = self.peers.len();
-        let announced = self.keys.filter(|_| self.announces_keys(now));
+        let announced = self.keys.due(now);
         let keys_bytes = announced.map_or(0, |_| KEYS_BYTES_MAX);
-        let room = self.payload_bytes - 2 * KEEP_ALIVE_BYTES - keys_bytes - CLOCK_BYTES;
+        let room = self.writer.payload_bytes() - 2 * KEEP_ALIVE_BYTES - keys_bytes - CLOCK_BYTES;
         let mut echoes = 0;
         for peer_index in self.peers.places_from(self.turns.acknowledgements) {
             let peer = &self.peers[peer_index];
@@ -152,21 +146,21 @@ impl Replicator {
         }
         count.set(buffer, echoes);
         self.write_clock(true, buffer);
-        if self.leaving || self.newcomers || !self.closings.is_empty() {
+        let members_change = self.joining.is_under_way() || !self.closings.is_empty();
+        if self.leaving.is_leaving() || members_change {
             self.write_membership(room / 4 * 3, buffer);
         }
         let written = self.write_acknowledgements(room - buffer.len() - FRAME_BYTES_MAX);
-        write_frame(buffer, KIND_ACKNOWLEDGE, &self.body);
+        self.writer.end(KIND_ACKNOWLEDGE, buffer);
         if usize::from(echoes) < peers || written < peers {
             let both = written.min(usize::from(echoes)).max(1);
             let next = self.peers.place_after(self.turns.acknowledgements, both);
             self.turns.acknowledgements = next;
         }
-        if let Some((keys, _)) = announced {
-            self.body.clear();
-            keys.write(&mut self.body);
-            write_frame(buffer, KIND_KEYS, &self.body);
-            self.keys = Some((keys, Some(now)));
+        if let Some(keys) = announced {
+            keys.write(self.writer.begin());
+            self.writer.end(KIND_KEYS, buffer);
+            self.keys.went(now);
         }
         if self.acknowledgements.take_probe() {
             write_frame(buffer, KIND_KEEP_ALIVE, &[1]);
@@ -180,64 +174,47 @@ impl Replicator {
         self.routes.as_ref()?.asking.held_back(peer_index)
     }
 
-    /// Whether it is time to say which cluster keys this member accepts.
-    fn announces_keys(&self, now: Time) -> bool {
-        self.keys
-            .is_some_and(|(_, said)| said.is_none_or(|said| now.since(said) >= KEYS_INTERVAL))
-    }
-
     /// Writes the entries that fit into the body; how many.
     fn write_acknowledgements(&mut self, room: usize) -> usize {
         let mut written = 0;
-        self.body.clear();
+        let (own_applied, with_applied) = (self.own_applied(), self.acknowledges_applied());
+        let (body, runs) = self.writer.begin_acknowledgement();
         // The number of entries takes one byte, for at most 64 of them.
-        self.body.push(0);
+        body.push(0);
         if self.config.siblings {
-            let applied = self.own_applied();
-            write_entry(&mut self.body, self.config.member, applied, applied, &[]);
+            write_entry(body, self.config.member, own_applied, own_applied, &[]);
         }
         for peer_index in self.peers.places_from(self.turns.acknowledgements) {
             let peer = &self.peers[peer_index];
             if peer.standing == Standing::Out {
                 continue;
             }
-            let Some(runs_room) = room.checked_sub(self.body.len() + ENTRY_BYTES_MAX) else {
+            let Some(runs_room) = room.checked_sub(body.len() + ENTRY_BYTES_MAX) else {
                 break;
             };
-            let most = self.config.gap_runs_max;
-            let whole = peer.inbound.runs(most, &mut self.runs);
+            let whole = peer.inbound.runs(self.config.gap_runs_max, runs);
             let mut received = peer.inbound.received();
-            // The relay is asked first: of what lies above its gap the origin hears later.
             let routes = self.routes.as_ref();
-            let held_back = routes.and_then(|routes| routes.asking.held_back(peer_index));
-            if let Some(gap) = held_back {
-                self.runs.retain(|run| run.1 < gap.first);
-                if mutant::active(Mutant::AskedCountsAsReceived) {
-                    received = received.max(gap.last);
-                    self.runs.clear();
-                }
+            if let Some(gap) = routes.and_then(|routes| routes.asking.held_back(peer_index)) {
+                hold_back(gap, &mut received, runs);
             }
-            let fitting = self.runs.len().min(runs_room / RUN_BYTES_MAX);
-            self.counters.gap_lists_cut += u64::from(!whole || fitting < self.runs.len());
-            let honest = !mutant::active(Mutant::AcknowledgesUnapplied);
-            let applied = if !self.ready && !mutant::active(Mutant::NewcomerAcknowledges) {
-                0
-            } else if honest {
-                peer.inbound.applied()
-            } else {
-                received
+            let fitting = runs.len().min(runs_room / RUN_BYTES_MAX);
+            self.counters.gap_lists_cut += u64::from(!whole || fitting < runs.len());
+            let applied = match with_applied {
+                true => acknowledged(&peer.inbound, received),
+                false => 0,
             };
-            write_entry(
-                &mut self.body,
-                peer.member,
-                applied,
-                received,
-                &self.runs[..fitting],
-            );
+            write_entry(body, peer.member, applied, received, &runs[..fitting]);
             written += 1;
         }
-        self.body[0] = written as u8 + u8::from(self.config.siblings);
+        debug_assert!(written <= self.peers.len());
+        body[0] = written as u8 + u8::from(self.config.siblings);
         written
+    }
+
+    /// Whether acknowledgements report groups as applied: a newcomer's do not before it has the earlier state.
+    fn acknowledges_applied(&self) -> bool {
+        self.joining.is_ready() || mutant::active(Mutant::NewcomerAcknowledges)
     }
 
     /// What this member, which lags, has of the snapshot that serves it, to who serves it. Goes before acknowledgements, whose echo
@@ -255,9 +232,9 @@ impl Replicator {
         self.begin(buffer);
         let peer = &mut self.peers[peer_index];
         peer.inbound_snapshot.acknowledge_at = None;
-        self.body.clear();
-        peer.inbound_snapshot.acknowledge().write(&mut self.body);
-        write_frame(buffer, KIND_SNAPSHOT_ACKNOWLEDGE, &self.body);
+        let acknowledge = peer.inbound_snapshot.acknowledge();
+        acknowledge.write(self.writer.begin());
+        self.writer.end(KIND_SNAPSHOT_ACKNOWLEDGE, buffer);
         self.counters.messages_without_records_sent += 1;
         Some(Destination::One(peer.member))
     }
@@ -297,7 +274,7 @@ impl Replicator {
             let length = self.log.run_bytes(first, run.last);
             // The first may have been cut for a wider path; more join it only as the path is now.
             let most = if any {
-                self.payload_bytes
+                self.writer.payload_bytes()
             } else {
                 self.config.payload_bytes_max
             };
@@ -390,13 +367,13 @@ impl Replicator {
         };
         let mut grown = group(&self.log, first);
         grown.extend(group(&self.log, first + 1));
-        self.body.clear();
-        write_varint(&mut self.body, first);
-        write_varint(&mut self.body, grown.len() as u64);
-        self.body.extend(grown);
-        self.log.copy_run(first + 1, last, &mut self.body);
-        write_varint(buffer, self.body.len() as u64);
-        buffer.extend_from_slice(&self.body);
+        let body = self.writer.begin();
+        write_varint(body, first);
+        write_varint(body, grown.len() as u64);
+        body.extend(grown);
+        self.log.copy_run(first + 1, last, body);
+        write_varint(buffer, body.len() as u64);
+        buffer.extend_from_slice(body);
         buffer.truncate(self.config.payload_bytes_max);
     }
 
@@ -410,7 +387,7 @@ impl Replicator {
         let peer = &mut self.peers[peer_index];
         let outbound = peer.outbound.as_mut()?;
         let scan = outbound.scan;
-        self.body.clear();
+        let body = self.writer.begin();
         match outbound.take_piece(now)? {
             Piece::Chunk {
                 index,
@@ -422,16 +399,16 @@ impl Replicator {
                     index,
                     chunk: bytes,
                 }
-                .write(&mut self.body);
-                write_frame(buffer, KIND_SNAPSHOT, &self.body);
+                .write(body);
+                self.writer.end(KIND_SNAPSHOT, buffer);
                 self.counters.snapshot_chunks_retransmitted += u64::from(again);
             }
             Piece::End => {
                 let kind = outbound.finished.unwrap_or(SnapshotKind::Changes);
                 let vector: &[(MemberId, u64)] = &outbound.vector;
-                SnapshotEndFrame::write(&mut self.body, scan, outbound.next, kind, vector);
+                SnapshotEndFrame::write(body, scan, outbound.next, kind, vector);
                 if !outbound.held.is_empty() {
-                    let taken = buffer.len() + self.body.len() + 2 * FRAME_BYTES_MAX + 1;
+                    let taken = buffer.len() + body.len() + 2 * FRAME_BYTES_MAX + 1;
                     let room = self.config.payload_bytes_max.saturating_sub(taken);
                     let held = snapshot_held(&outbound.held, room);
                     outbound.named = outbound.named.min(held.len());
@@ -440,7 +417,7 @@ impl Replicator {
                     held.write(&mut body);
                     write_frame(buffer, held.kind(), &body);
                 }
-                write_frame(buffer, KIND_SNAPSHOT_END, &self.body);
+                self.writer.end(KIND_SNAPSHOT_END, buffer);
             }
         }
         self.counters.messages_without_records_sent += 1;
@@ -454,11 +431,11 @@ impl Replicator {
         vector: bool,
         buffer: &mut Vec<u8>,
     ) -> Option<Destination> {
-        let since = self.unsent_since?;
+        let since = self.own.unsent_since()?;
         if self.sent.is_full() {
             self.make_room(now);
         }
-        if self.sent_through >= self.log.head() || self.sent.is_full() {
+        if self.own.sent_through() >= self.log.head() || self.sent.is_full() {
             return None;
         }
         if since + self.config.lookahead > now && !self.fills_a_message() {
@@ -472,7 +449,7 @@ impl Replicator {
         } else {
             self.begin(buffer);
         }
-        let first = self.sent_through + 1;
+        let first = self.own.sent_through() + 1;
         // Sent again, the run must fit beside a header whose head has grown by at most a log's length.
         let head = self.log.head();
         let named = self.named_head();
@@ -480,7 +457,7 @@ impl Replicator {
         let taken = buffer.len() + growth + Self::records_overhead(first);
         let last = self
             .log
-            .longest_run(first, self.payload_bytes.saturating_sub(taken));
+            .longest_run(first, self.writer.payload_bytes().saturating_sub(taken));
         if last < first {
             debug_assert!(vector, "the longest group fits a message");
             self.counters.messages_without_records_sent += 1;
@@ -489,10 +466,7 @@ impl Replicator {
         self.write_records(first, last, false, buffer);
         self.counters.groups_sent += last - first + 1;
         self.sent.push(first, last, now);
-        self.fresh_at = self.clock;
-        self.sent_through = last;
-        self.named_through = self.named_through.max(last);
-        self.unsent_since = (last < head).then_some(since);
+        self.own.sends(last, head, self.clock);
         for (peer_index, peer) in self.peers.each_mut() {
             peer.sends(now);
             if peer.retransmit_at.is_none() {
@@ -507,7 +481,7 @@ impl Replicator {
 
     /// Only acknowledgements: they are due, and nothing else is.
     fn transmit_vector(&mut self, now: Time, buffer: &mut Vec<u8>) -> Destination {
-        let (probes, announces) = (self.acknowledgements.probes(), self.announces_keys(now));
+        let (probes, announces) = (self.acknowledgements.probes(), self.keys.due(now).is_some());
         if mutant::active(Mutant::KeepAliveWithoutVector) {
             self.begin(buffer);
             self.acknowledgements.went(now);
@@ -523,5 +497,22 @@ impl Replicator {
         write_frame(buffer, KIND_KEEP_ALIVE, &[if carried { 2 } else { 0 }]);
         self.counters.messages_without_records_sent += 1;
         Destination::All
+    }
+}
+
+/// The relay is asked for this gap first: of what lies above it the origin hears later.
+fn hold_back(gap: &Gap, received: &mut u64, runs: &mut Vec<(u64, u64)>) {
+    runs.retain(|run| run.1 < gap.first);
+    if mutant::active(Mutant::AskedCountsAsReceived) {
+        *received = gap.last.max(*received);
+        runs.clear();
+    }
+}
+
+/// How much of a stream is acknowledged as applied.
+fn acknowledged(inbound: &Inbound, received: u64) -> u64 {
+    match mutant::active(Mutant::AcknowledgesUnapplied) {
+        true => received,
+        false => inbound.applied(),
     }
 }

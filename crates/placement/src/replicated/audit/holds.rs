@@ -19,15 +19,15 @@ impl Replicator {
     /// What this member has of each stream, by the order of names; `None` while it may have something beyond that, of an
     /// snapshot or of an incarnation that ended.
     pub(super) fn holds(&self) -> Option<Holds> {
-        let open = self.closings.iter().any(|closing| !closing.closed);
+        let open = self.closings.is_one_open();
         let beyond = |peer_index: PeerIndex| {
             let peer = &self.peers[peer_index];
             self.members.is_peer_present(peer_index) && peer.may_be_exceeded()
         };
-        let half = self.snapshot_at.is_some()
+        let half = self.snapshots.has_part()
             && self.peers.places().any(beyond)
             && !mutant::active(Mutant::ReadsHalfASnapshot);
-        if !self.ready || open || half {
+        if !self.joining.is_ready() || open || half {
             return None;
         }
         let mut holds = Holds {
@@ -53,7 +53,7 @@ impl Replicator {
         };
         let others = self.peers.places().filter(joined);
         let others = others.map(|peer_index| self.peers[peer_index].member);
-        let own = self.ready.then_some(self.config.member);
+        let own = self.joining.is_ready().then_some(self.config.member);
         others.chain(own).min()
     }
 

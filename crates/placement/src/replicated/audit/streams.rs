@@ -9,7 +9,7 @@
 use core::time::Duration;
 
 use super::super::Replicator;
-use super::super::wire::{KIND_STREAM, write_frame};
+use super::super::wire::KIND_STREAM;
 use super::{Auditor, StreamPosition};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
@@ -363,13 +363,12 @@ impl Replicator {
     }
 
     fn write_stream(&mut self, buffer: &mut Vec<u8>) -> StreamPosition {
-        let sequence = self.sent_through;
+        let sequence = self.own.sent_through();
         let digest = self.log.digest_through(sequence);
         let position = StreamPosition { sequence, digest };
         self.begin(buffer);
-        self.body.clear();
-        position.write(&mut self.body);
-        write_frame(buffer, KIND_STREAM, &self.body);
+        position.write(self.writer.begin());
+        self.writer.end(KIND_STREAM, buffer);
         self.counters.messages_without_records_sent += 1;
         position
     }

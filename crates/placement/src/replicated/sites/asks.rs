@@ -11,9 +11,7 @@ use std::collections::VecDeque;
 use super::super::Destination;
 use super::super::index::{ByPeer, PeerIndex};
 use super::super::replicator::Replicator;
-use super::super::wire::{
-    ASKED_BYTES_MAX, ASKED_MAX, Asked, AskedRuns, KIND_ASK, KIND_LACKS, write_frame,
-};
+use super::super::wire::{ASKED_BYTES_MAX, ASKED_MAX, Asked, AskedRuns, KIND_ASK, KIND_LACKS};
 use super::Routes;
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
@@ -299,7 +297,7 @@ impl Replicator {
         let relay = self.near_relay();
         self.begin(buffer);
         let routes = self.routes.as_mut()?;
-        self.body.clear();
+        let body = self.writer.begin();
         let mut count = 0;
         if let Some(relay) = relay.filter(|_| asks) {
             for (peer_index, gaps) in routes.asking.gaps.each_mut() {
@@ -314,13 +312,13 @@ impl Replicator {
                         first,
                         last,
                     }
-                    .write(&mut self.body);
+                    .write(body);
                     self.counters.gaps_asked += u64::from(gap.tries == 0);
                     (gap.tries, gap.at) = (gap.tries + 1, now + gap.patience);
                     count += 1;
                 }
             }
-            write_frame(buffer, KIND_ASK, &self.body);
+            self.writer.end(KIND_ASK, buffer);
             self.counters.messages_without_records_sent += 1;
             return Some(Destination::One(self.peers[relay].member));
         }
@@ -333,12 +331,12 @@ impl Replicator {
             && of == peer_index
             && count < ASKED_MAX
         {
-            run.write(&mut self.body);
+            run.write(body);
             routes.asking.lacking.pop_front();
             count += 1;
         }
-        debug_assert!(self.body.len() <= ASKED_BYTES_MAX);
-        write_frame(buffer, KIND_LACKS, &self.body);
+        debug_assert!(body.len() <= ASKED_BYTES_MAX);
+        self.writer.end(KIND_LACKS, buffer);
         self.counters.messages_without_records_sent += 1;
         Some(Destination::One(self.peers[peer_index].member))
     }
