@@ -11,8 +11,8 @@ use super::refused::Refused;
 use super::replicator::Replicator;
 use super::snapshot::SNAPSHOT_WINDOW_CHUNKS;
 use super::wire::{
-    Acknowledgements, Frame, Frames, Groups, Header, Held, Membership, Reader, SnapshotAcknowledge,
-    SnapshotEndFrame, StateSnapshot,
+    AcceptedKeys, Acknowledgements, ClockFrame, Frame, Frames, Groups, Header, Held, Membership,
+    Reader, SnapshotAcknowledge, SnapshotEndFrame, StateSnapshot,
 };
 use super::{Deliver, Event, SnapshotEnd};
 
@@ -22,8 +22,19 @@ const CLOCK_DRIFT_PARTS: u32 = 1_000;
 /// A message that passed every check.
 struct Checked<'a> {
     peer_index: PeerIndex,
+    incarnation: Incarnation,
     header: Header<'a>,
     frames: Frames<'a>,
+}
+
+/// What is known of a message while its frames are taken.
+struct Taken {
+    /// The sender's latest timestamp before this message, and when that arrived.
+    before: Option<(Time, Time)>,
+    has_records: bool,
+    acknowledges: bool,
+    /// What the sender holds of ended incarnations: it belongs to the end of a snapshot that follows.
+    held: Vec<Held>,
 }
 
 impl Replicator {
@@ -46,7 +57,7 @@ impl Replicator {
             Ok(checked) => {
                 self.counters.messages_received += 1;
                 self.counters.bytes_received += message.len() as u64;
-                self.take(now, from_incarnation, &checked, deliver);
+                self.take(now, &checked, deliver);
                 Ok(())
             }
             Err(reason) => {
@@ -62,6 +73,23 @@ impl Replicator {
         (from, from_incarnation): (MemberId, Incarnation),
         message: &'a [u8],
     ) -> Result<Checked<'a>, Refused> {
+        let peer_index = self.check_sender(from, from_incarnation)?;
+        let mut reader = Reader::new(message);
+        let header = Header::read(&mut reader, self.config.wire_newest)?;
+        self.check_header(&header)?;
+        let frames = Frames::new(reader);
+        let clock = self.check_frames(frames, header.head)?;
+        self.check_clock(now, peer_index, clock)?;
+        Ok(Checked {
+            peer_index,
+            incarnation: from_incarnation,
+            header,
+            frames,
+        })
+    }
+
+    /// Whether the sender is another member of the epoch, in the incarnation that is known.
+    fn check_sender(&self, from: MemberId, incarnation: Incarnation) -> Result<PeerIndex, Refused> {
         if from == self.config.member {
             return Err(Refused::OwnIdentity);
         }
@@ -70,174 +98,200 @@ impl Replicator {
             return Err(Refused::UnknownMember);
         }
         let known = self.peers[peer_index].incarnation;
-        if known.is_some_and(|known| known != from_incarnation)
+        if known.is_some_and(|known| known != incarnation)
             && !mutant::active(Mutant::AnyIncarnation)
         {
             return Err(Refused::WrongIncarnation);
         }
-        let mut reader = Reader::new(message);
-        let header = Header::read(&mut reader, self.config.wire_newest)?;
+        Ok(peer_index)
+    }
+
+    /// Whether the message is of this cluster and epoch, and echoes nothing that was not sent.
+    fn check_header(&self, header: &Header<'_>) -> Result<(), Refused> {
         if header.cluster != self.config.cluster {
             return Err(Refused::WrongCluster);
         }
         if header.epoch != self.config.epoch && !mutant::active(Mutant::AnyEpoch) {
             return Err(Refused::WrongEpoch);
         }
-        if header
-            .echo_of(self.config.member)
-            .is_some_and(|echo| echo.timestamp > self.clock)
-        {
+        let echo = header.echo_of(self.config.member);
+        if echo.is_some_and(|echo| echo.timestamp > self.clock) {
             return Err(Refused::EchoFromFuture);
         }
-        let frames = Frames::new(reader);
+        Ok(())
+    }
+
+    /// Whether all frames are well formed, and none says anything of groups that there are not. The clocks that the message has.
+    fn check_frames(&self, frames: Frames<'_>, head: u64) -> Result<Option<ClockFrame>, Refused> {
         let mut clock = None;
         for frame in frames {
             match frame? {
                 Frame::Clock(frame) => clock = Some(frame),
-                Frame::Records(groups) if groups.end - 1 > header.head => {
+                Frame::Records(groups) if groups.end - 1 > head => {
                     return Err(Refused::RecordsBeyondHead);
                 }
                 Frame::Acknowledge(entries) => {
-                    let own = entries
+                    let mut own = entries
                         .into_iter()
                         .filter(|entry| entry.origin == self.config.member);
-                    if own
-                        .into_iter()
-                        .any(|entry| entry.highest > self.own.named_through())
-                    {
+                    if own.any(|entry| entry.highest > self.own.named_through()) {
                         return Err(Refused::AcknowledgesUnsent);
                     }
                 }
                 _ => {}
             }
         }
-        // A message without clocks is judged by the last one that had them.
+        Ok(clock)
+    }
+
+    /// Whether the sender's cluster time is near. A message without clocks is judged by the last one that had them.
+    fn check_clock(
+        &mut self,
+        now: Time,
+        peer_index: PeerIndex,
+        clock: Option<ClockFrame>,
+    ) -> Result<(), Refused> {
         let known = self.progress.members[self.members.index(peer_index)].clock;
         let is_apart = match &clock {
             Some(frame) => self.time.is_apart(now, frame, known),
             None => known.is_some_and(|clock| clock.is_apart),
         };
-        if is_apart {
-            if let Some(frame) = &clock {
-                self.note_clock(now, peer_index, frame, true);
-            }
-            return Err(Refused::TimeApart);
+        if !is_apart {
+            return Ok(());
         }
-        Ok(Checked {
-            peer_index,
-            header,
-            frames,
-        })
+        if let Some(frame) = &clock {
+            self.note_clock(now, peer_index, frame, true);
+        }
+        Err(Refused::TimeApart)
     }
 
-    fn take(
-        &mut self,
-        now: Time,
-        incarnation: Incarnation,
-        checked: &Checked<'_>,
-        deliver: &mut impl Deliver,
-    ) {
+    fn take(&mut self, now: Time, message: &Checked<'_>, deliver: &mut impl Deliver) {
         let Checked {
-            peer_index,
-            header,
-            frames,
-        } = checked;
+            peer_index, header, ..
+        } = message;
         let peer_index = *peer_index;
-        let before = self.peers[peer_index].timestamp;
-        let mut has_records = false;
-        self.take_sender(now, incarnation, peer_index, header);
+        let mut taken = Taken {
+            before: self.peers[peer_index].timestamp,
+            has_records: false,
+            acknowledges: false,
+            held: Vec::new(),
+        };
+        self.take_sender(now, message.incarnation, peer_index, header);
         let echoed = self.take_echo(now, peer_index, header);
         self.take_echoes_of_others(now, peer_index, header);
-        let mut acknowledges = false;
-        let mut held_there = Vec::new();
-        for frame in *frames {
+        for frame in message.frames {
             let Ok(frame) = frame else { break };
-            match frame {
-                Frame::Records(groups) => {
-                    has_records = true;
-                    self.take_records(now, (peer_index, incarnation), before, groups, deliver);
-                }
-                Frame::Acknowledge(entries) => {
-                    acknowledges = true;
-                    self.take_acknowledgements(now, peer_index, entries);
-                }
-                Frame::KeepAlive { answer, carry } => {
-                    if answer {
-                        self.want_acknowledge(now, false);
-                    }
-                    if let Some(routes) = &mut self.routes {
-                        routes.carry |= carry;
-                    }
-                    // Nothing else was left to be sent: what the head names was.
-                    let reached = self.peers[peer_index].inbound.end();
-                    if !has_records && header.head > reached {
-                        self.notice_gap(now, peer_index, (reached + 1, header.head), before);
-                    }
-                }
-                Frame::StateSnapshot(snapshot) => {
-                    self.take_snapshot(now, peer_index, snapshot, deliver)
-                }
-                Frame::SnapshotEnd(end) => {
-                    self.take_snapshot_end(now, peer_index, &end, core::mem::take(&mut held_there));
-                }
-                Frame::SnapshotAcknowledge(acknowledge) => {
-                    self.take_snapshot_acknowledge(now, peer_index, &acknowledge);
-                }
-                Frame::Membership(kind, body) => {
-                    let Some(frame) = Membership::read(kind, body) else {
-                        break;
-                    };
-                    if let Membership::JoinVector { held } = &frame {
-                        held_there.clone_from(held);
-                    }
-                    self.take_membership(peer_index, header.head, &frame);
-                }
-                Frame::Keys(keys) => {
-                    // Messages overtake each other: the sender's clock says which is later.
-                    let known = &mut self.peers[peer_index].keys;
-                    if known.is_none_or(|(_, at)| at <= header.timestamp) {
-                        *known = Some((keys, header.timestamp));
-                    }
-                }
-                Frame::Clock(frame) => self.take_clock(now, peer_index, &frame, deliver),
-                Frame::Audit(body) => {
-                    let from = self.peers[peer_index].member;
-                    deliver.audit(now, from, body);
-                }
-                Frame::Stream(position) => {
-                    let from = self.peers[peer_index].member;
-                    deliver.stream(from, incarnation, position);
-                }
-                Frame::Ask(runs) => self.take_ask(peer_index, runs),
-                Frame::Lacks(runs) => self.take_lacks(now, peer_index, runs),
-                Frame::Padding => {}
-                Frame::Skipped => self.counters.frames_skipped += 1,
-            }
+            self.take_frame(now, message, frame, &mut taken, deliver);
         }
-        self.take_announcement(peer_index, acknowledges);
+        self.take_announcement(peer_index, taken.acknowledges);
         self.complete_snapshot(peer_index, deliver);
         if self.peers[peer_index].reports_own == Some(false) {
-            let index = self.members.index(peer_index);
-            self.reports.imply(index, header.head);
+            self.reports
+                .imply(self.members.index(peer_index), header.head);
         }
-        self.mark(now, peer_index, header, echoed, acknowledges);
-        let peer = &mut self.peers[peer_index];
-        if acknowledges {
-            let held_back = self.coalescing.is_open();
-            peer.want_lost(
-                (now, held_back),
-                peer_index,
-                &mut self.sent,
-                &mut self.counters,
-            );
-            if let Some(outbound) = &mut peer.outbound {
-                outbound.want_lost(peer.echoed, peer.round_trip.reordering());
-            }
+        self.mark(now, peer_index, header, echoed, taken.acknowledges);
+        if taken.acknowledges {
+            self.want_lost(now, peer_index);
         }
-        if peer.standing == Standing::Absent {
+        if self.peers[peer_index].standing == Standing::Absent {
             self.returns(now, peer_index);
         }
         self.judge_members(now);
+    }
+
+    #[inline]
+    fn take_frame(
+        &mut self,
+        now: Time,
+        message: &Checked<'_>,
+        frame: Frame<'_>,
+        taken: &mut Taken,
+        deliver: &mut impl Deliver,
+    ) {
+        let (peer_index, incarnation) = (message.peer_index, message.incarnation);
+        let header = &message.header;
+        match frame {
+            Frame::Records(groups) => {
+                taken.has_records = true;
+                let sender = (peer_index, incarnation);
+                self.take_records(now, sender, taken.before, groups, deliver);
+            }
+            Frame::Acknowledge(entries) => {
+                taken.acknowledges = true;
+                self.take_acknowledgements(now, peer_index, entries);
+            }
+            Frame::KeepAlive { answer, carry } => {
+                self.take_keep_alive(now, answer, carry);
+                // Nothing else was left to be sent: what the head names was.
+                let reached = self.peers[peer_index].inbound.end();
+                if !taken.has_records && header.head > reached {
+                    let gap = (reached + 1, header.head);
+                    self.notice_gap(now, peer_index, gap, taken.before);
+                }
+            }
+            Frame::StateSnapshot(snapshot) => {
+                self.take_snapshot(now, peer_index, snapshot, deliver);
+            }
+            Frame::SnapshotEnd(end) => {
+                let held = core::mem::take(&mut taken.held);
+                self.take_snapshot_end(now, peer_index, &end, held);
+            }
+            Frame::SnapshotAcknowledge(acknowledge) => {
+                self.take_snapshot_acknowledge(now, peer_index, &acknowledge);
+            }
+            Frame::Membership(kind, body) => {
+                let frame = Membership::read(kind, body);
+                debug_assert!(frame.is_some(), "it was checked");
+                if let Some(Membership::JoinVector { held }) = &frame {
+                    taken.held.clone_from(held);
+                }
+                if let Some(frame) = frame {
+                    self.take_membership(peer_index, header.head, &frame);
+                }
+            }
+            Frame::Keys(keys) => self.take_keys(peer_index, header.timestamp, keys),
+            Frame::Clock(frame) => self.take_clock(now, peer_index, &frame, deliver),
+            Frame::Audit(body) => deliver.audit(now, self.peers[peer_index].member, body),
+            Frame::Stream(position) => {
+                deliver.stream(self.peers[peer_index].member, incarnation, position);
+            }
+            Frame::Ask(runs) => self.take_ask(peer_index, runs),
+            Frame::Lacks(runs) => self.take_lacks(now, peer_index, runs),
+            Frame::Padding => {}
+            Frame::Skipped => self.counters.frames_skipped += 1,
+        }
+    }
+
+    fn take_keep_alive(&mut self, now: Time, answer: bool, carry: bool) {
+        if answer {
+            self.want_acknowledge(now, false);
+        }
+        if let Some(routes) = &mut self.routes {
+            routes.carry |= carry;
+        }
+    }
+
+    /// The cluster keys that a member accepts. Messages overtake each other: the sender's clock says which is later.
+    fn take_keys(&mut self, peer_index: PeerIndex, timestamp: Time, keys: AcceptedKeys) {
+        let known = &mut self.peers[peer_index].keys;
+        if known.is_none_or(|(_, at)| at <= timestamp) {
+            *known = Some((keys, timestamp));
+        }
+    }
+
+    /// A member acknowledged: sets to go again what it must have lost.
+    fn want_lost(&mut self, now: Time, peer_index: PeerIndex) {
+        let held_back = self.coalescing.is_open();
+        let peer = &mut self.peers[peer_index];
+        peer.want_lost(
+            (now, held_back),
+            peer_index,
+            &mut self.sent,
+            &mut self.counters,
+        );
+        if let Some(outbound) = &mut peer.outbound {
+            outbound.want_lost(peer.echoed, peer.round_trip.reordering());
+        }
     }
 
     /// A member that was dropped from the log in its silence is heard again: the log still has what it lacks, or its scan
@@ -490,13 +544,13 @@ impl Replicator {
     ) {
         let index = self.members.index(peer_index);
         let heard = acknowledges || self.reports.message()[index] > 0;
-        let peer = &mut self.peers[peer_index];
-        let applied = peer.inbound.applied();
-        if header.head <= applied || mutant::active(Mutant::CoveredWhenHeard) {
+        let applied = self.peers[peer_index].inbound.applied();
+        if is_covered(header.head, applied) {
             let progress = &mut self.progress.members[index];
             progress.covered_until = progress.covered_until.max(echoed);
         }
         if header.head > applied {
+            let peer = &mut self.peers[peer_index];
             let mut merged = false;
             let mark = peer
                 .pending_acknowledgements
@@ -514,13 +568,23 @@ impl Replicator {
         if !heard {
             return;
         }
-        if header.head <= applied || mutant::active(Mutant::StampIgnored) {
+        if counts_now(header.head, applied) {
             for origin in self.members.places() {
                 self.count(index, origin, self.reports.message()[origin]);
             }
         }
         self.reports.end_message();
     }
+}
+
+/// Whether what a message says of time holds now: its sender's stream is applied up to the head that it names.
+fn is_covered(head: u64, applied: u64) -> bool {
+    head <= applied || mutant::active(Mutant::CoveredWhenHeard)
+}
+
+/// Whether what a message reports as applied counts for stability now (rule 14).
+fn counts_now(head: u64, applied: u64) -> bool {
+    head <= applied || mutant::active(Mutant::StampIgnored)
 }
 
 /// Feeds arbitrary bytes to a replicator as messages of a known and of an unknown member: for fuzzing. Panics only on a
