@@ -184,11 +184,7 @@ impl Inbound {
         arrival: &mut Arrival,
     ) {
         if sequence <= self.received {
-            counters.groups_duplicate += 1;
-            if mutant::active(Mutant::DuplicatesDelivered) {
-                deliver.group(self.origin, incarnation, sequence, group);
-            }
-            return;
+            return self.take_again(incarnation, sequence, group, counters, deliver);
         }
         if sequence - self.applied > self.unapplied_max {
             counters.groups_beyond_unapplied += 1;
@@ -196,23 +192,54 @@ impl Inbound {
         }
         arrival.gap = true;
         if sequence - self.received > self.window {
-            counters.groups_beyond_reorder += 1;
-            if mutant::active(Mutant::ReorderDropsSilently) {
-                self.clear_through(sequence);
-                self.received = sequence;
-            }
-            return;
+            return self.drop_beyond_window(sequence, counters);
         }
         if self.is_present(sequence) {
             counters.groups_duplicate += 1;
             return;
         }
+        arrival.new = true;
+        self.keep_early(incarnation, sequence, group, counters, deliver);
+    }
+
+    /// A group of the prefix: it came before.
+    fn take_again(
+        &mut self,
+        incarnation: Incarnation,
+        sequence: u64,
+        group: &[u8],
+        counters: &mut Counters,
+        deliver: &mut impl Deliver,
+    ) {
+        counters.groups_duplicate += 1;
+        if mutant::active(Mutant::DuplicatesDelivered) {
+            deliver.group(self.origin, incarnation, sequence, group);
+        }
+    }
+
+    /// A group too far above the prefix. It is sent again.
+    fn drop_beyond_window(&mut self, sequence: u64, counters: &mut Counters) {
+        counters.groups_beyond_reorder += 1;
+        if mutant::active(Mutant::ReorderDropsSilently) {
+            self.clear_through(sequence);
+            self.received = sequence;
+        }
+    }
+
+    /// A new group above a gap: an extra, which is delivered now or waits for its turn.
+    fn keep_early(
+        &mut self,
+        incarnation: Incarnation,
+        sequence: u64,
+        group: &[u8],
+        counters: &mut Counters,
+        deliver: &mut impl Deliver,
+    ) {
         let (word, bit) = self.bit(sequence);
         self.present[word] |= bit;
         self.extras += 1;
         self.highest = self.highest.max(sequence);
         counters.groups_early += 1;
-        arrival.new = true;
         match self.delivery {
             Delivery::Ordered => {
                 let slot = self.slot(sequence);

@@ -329,8 +329,7 @@ impl Peer {
             if run.first > through || (run.tries == 0 && sent_at > self.echoed) {
                 break;
             }
-            let gave_up = run.tries >= 3 && mutant::active(Mutant::RetryGivesUp);
-            if !run.wanted.has(own) && !gave_up && self.lacks(run.first, run.last) {
+            if !run.wanted.has(own) && !is_given_up(&run) && self.lacks(run.first, run.last) {
                 let overdue = sent_at + round_trip + reordering;
                 let gap = self.has_gap(&run, sent_at);
                 if sent_at + reordering < self.echoed || (gap && overdue <= now) {
@@ -401,12 +400,10 @@ impl Peer {
         let mut left = AGAIN_BY_TIMEOUT_MAX;
         let mut waits = false;
         let mut number = sent.find(self.received.max(self.floor) + 1);
-        while number < sent.end() && left > 0 && !mutant::active(Mutant::TailForgotten) {
+        while number < sent.end() && left > 0 && tail_goes_again() {
             let run = *sent.run(number);
-            // The oldest goes though there was no room for it when that was said last: what said that there is room may be lost,
-            // and nothing repeats it (RFC 9293 section 3.8.6.1).
             let has_room = run.first <= through;
-            if !has_room && (waits || mutant::active(Mutant::ShutWindowNotProbed)) {
+            if !has_room && (waits || !probes_shut_window()) {
                 break;
             }
             let waited = sent.sent_at(number, own) + timeout <= now;
@@ -415,11 +412,7 @@ impl Peer {
             }
             let lacks = self.lacks(run.first, run.last);
             waits |= lacks;
-            if waited
-                && !run.wanted.has(own)
-                && lacks
-                && !(run.tries >= 3 && mutant::active(Mutant::RetryGivesUp))
-            {
+            if waited && !run.wanted.has(own) && lacks && !is_given_up(&run) {
                 sent.want(number, own);
                 counters.retransmits_by_timeout += 1;
                 left -= 1;
@@ -436,4 +429,20 @@ impl Peer {
             .awaits(sent_through)
             .then(|| rest.unwrap_or(now + timeout));
     }
+}
+
+/// A lost run goes again until it is acknowledged, however often it went.
+fn is_given_up(run: &Run) -> bool {
+    run.tries >= 3 && mutant::active(Mutant::RetryGivesUp)
+}
+
+/// What nothing later can show to be lost goes again after the timeout.
+fn tail_goes_again() -> bool {
+    !mutant::active(Mutant::TailForgotten)
+}
+
+/// The oldest run goes though there was no room for it when that was said last: what said that there is room may be lost, and nothing
+/// repeats it (RFC 9293 section 3.8.6.1).
+fn probes_shut_window() -> bool {
+    !mutant::active(Mutant::ShutWindowNotProbed)
 }
