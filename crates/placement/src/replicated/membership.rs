@@ -133,6 +133,14 @@ impl Replicator {
         named: Option<Option<Incarnation>>,
         deliver: &mut impl Deliver,
     ) {
+        let mut old = self.begin_again(peer_index, named);
+        if let Some(incarnation) = old.incarnation {
+            self.end_incarnation(&mut old, incarnation, deliver);
+        }
+    }
+
+    /// A member begins in the incarnation that the epoch names, or is left out: what was known of it is void. The peer that it was.
+    fn begin_again(&mut self, peer_index: PeerIndex, named: Option<Option<Incarnation>>) -> Peer {
         let (index, head) = (self.members.index(peer_index), self.log.head());
         let member = self.peers[peer_index].member;
         let mut peer = Peer::new(member, &self.config);
@@ -145,7 +153,7 @@ impl Replicator {
         } else {
             peer.standing = Standing::Out;
         }
-        let mut old = core::mem::replace(&mut self.peers[peer_index], peer);
+        let old = core::mem::replace(&mut self.peers[peer_index], peer);
         taken(match (self.members.is_present(index), named.is_some()) {
             (true, true) => Branch::MemberReplaced,
             (false, true) => Branch::MemberBegins,
@@ -164,13 +172,23 @@ impl Replicator {
         for other in &mut self.peers {
             other.forget_origin(index, member);
         }
-        let Some(incarnation) = old.incarnation else {
-            return;
-        };
+        debug_assert_eq!(
+            self.members.is_present(index),
+            standing != Standing::Out,
+            "who takes part has a standing"
+        );
+        old
+    }
+
+    /// An incarnation has ended: what arrived of it above gaps is delivered, and this much of it is remembered.
+    fn end_incarnation(
+        &mut self,
+        old: &mut Peer,
+        incarnation: Incarnation,
+        deliver: &mut impl Deliver,
+    ) {
         self.counters.incarnations_ended += 1;
-        let beyond = self.snapshots.has_part()
-            && old.may_be_exceeded()
-            && !mutant::active(Mutant::JoinedSnapshotForgotten);
+        let (member, beyond) = (old.member, self.is_exceeded(old));
         let (prefix, highest, missing) =
             old.inbound.close(incarnation, &mut self.counters, deliver);
         self.counters.groups_skipped += missing;
@@ -186,7 +204,7 @@ impl Replicator {
             (true, true) => Branch::EndedAboveGap,
             (true, false) => Branch::EndedWhole,
         });
-        let half = old.inbound_snapshot.unjoined && !mutant::active(Mutant::HalfSnapshotForgotten);
+        let half = has_half_snapshot(old);
         self.snapshots.ends(half);
         if half {
             taken(Branch::EndedInSnapshot);
@@ -196,6 +214,13 @@ impl Replicator {
             member,
             incarnation,
         });
+    }
+
+    /// Whether a snapshot may have brought more of an ended stream than came as groups.
+    fn is_exceeded(&self, old: &Peer) -> bool {
+        self.snapshots.has_part()
+            && old.may_be_exceeded()
+            && !mutant::active(Mutant::JoinedSnapshotForgotten)
     }
 
     /// A frame of joining, leaving or closing.
@@ -395,22 +420,6 @@ impl Replicator {
         if self.joining.is_ready() || !self.members.am_present() {
             return;
         }
-        let covered = |peer_index: PeerIndex| {
-            let peer = &self.peers[peer_index];
-            !self.members.is_peer_present(peer_index)
-                || peer.base.is_some_and(|base| peer.covered >= base)
-                || mutant::active(Mutant::CutBeforeConfirmed)
-        };
-        // Entries were written while the sponsor scanned: of some groups the snapshot has a part, and the rest is on its way.
-        // Their writers had committed them before it came here, so name them once they heard what was sent here afterwards.
-        let whole = |peer_index: PeerIndex| {
-            let peer = &self.peers[peer_index];
-            let reached = |head: u64| peer.inbound.applied() >= head;
-            !self.snapshots.has_part()
-                || !self.members.is_peer_present(peer_index)
-                || peer.head_since_snapshot.is_some_and(reached)
-                || mutant::active(Mutant::ReadyInMidGroup)
-        };
         // Anyone who is alone in its epoch has what all members have: there is nobody whose snapshot it could wait for.
         let alone = !self
             .peers
@@ -421,7 +430,7 @@ impl Replicator {
             || !self
                 .peers
                 .places()
-                .all(|peer_index| covered(peer_index) && whole(peer_index))
+                .all(|peer_index| self.is_covered(peer_index) && self.is_whole(peer_index))
         {
             taken(Branch::NewcomerIncomplete);
             return;
@@ -433,6 +442,26 @@ impl Replicator {
             self.applied_more(peer_index);
         }
         self.want_acknowledge(now, true);
+    }
+
+    /// Whether snapshots reach up to where that member's stream begins for this newcomer.
+    fn is_covered(&self, peer_index: PeerIndex) -> bool {
+        let peer = &self.peers[peer_index];
+        !self.members.is_peer_present(peer_index)
+            || peer.base.is_some_and(|base| peer.covered >= base)
+            || mutant::active(Mutant::CutBeforeConfirmed)
+    }
+
+    /// Whether every group of that member is whole here. Entries were written while the sponsor scanned: of some groups the snapshot has
+    /// a part, and the rest is on its way. Their writers had committed them before it came here, so name them once they heard what was
+    /// sent here afterwards.
+    fn is_whole(&self, peer_index: PeerIndex) -> bool {
+        let peer = &self.peers[peer_index];
+        let reached = |head: u64| peer.inbound.applied() >= head;
+        !self.snapshots.has_part()
+            || !self.members.is_peer_present(peer_index)
+            || peer.head_since_snapshot.is_some_and(reached)
+            || mutant::active(Mutant::ReadyInMidGroup)
     }
 
     /// A snapshot of that member was joined.
@@ -523,4 +552,9 @@ impl Replicator {
         self.leaving.begin(self.clock);
         self.want_acknowledge(now, true);
     }
+}
+
+/// Whether part of a snapshot of a member came that is not joined.
+fn has_half_snapshot(old: &Peer) -> bool {
+    old.inbound_snapshot.unjoined && !mutant::active(Mutant::HalfSnapshotForgotten)
 }
