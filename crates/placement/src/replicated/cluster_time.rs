@@ -109,16 +109,14 @@ impl ClusterTime {
         let at_zero_us = self.at_zero_us?;
         let theirs = (frame.cluster_us as i64).saturating_sub(now.as_micros() as i64);
         if self.settled.is_some() {
-            let goes_on = frame.is_settled
-                && theirs >= at_zero_us.saturating_add(STEP_MIN_US)
-                && !mutant::active(Mutant::TimeNeverForward);
+            let goes_on = goes_forward(frame, theirs, at_zero_us);
             if goes_on {
+                debug_assert!(theirs > at_zero_us, "a settled member never goes back");
                 self.at_zero_us = Some(theirs);
             }
             return self.at_zero_us.filter(|_| goes_on);
         }
-        let first = self.source.map_or(own, |source| source.min(own));
-        if !frame.is_settled && from > first || mutant::active(Mutant::TimeNotTakenOver) {
+        if !self.takes_over(own, from, frame) {
             return None;
         }
         self.source = Some(from);
@@ -132,6 +130,19 @@ impl ClusterTime {
         }
         self.at_zero_us.filter(|_| differs)
     }
+
+    /// Whether this member, which is not settled, takes over the time of another: of a settled one, or of the first in order.
+    fn takes_over(&self, own: MemberId, from: MemberId, frame: &ClockFrame) -> bool {
+        let first = self.source.map_or(own, |source| source.min(own));
+        (frame.is_settled || from <= first) && !mutant::active(Mutant::TimeNotTakenOver)
+    }
+}
+
+/// Whether a settled member, whose time is `at_zero_us` at zero of its clock, goes forward to another's.
+fn goes_forward(frame: &ClockFrame, theirs: i64, at_zero_us: i64) -> bool {
+    frame.is_settled
+        && theirs >= at_zero_us.saturating_add(STEP_MIN_US)
+        && !mutant::active(Mutant::TimeNeverForward)
 }
 
 impl Replicator {
