@@ -539,45 +539,49 @@ impl Auditor {
         // The reference's first instance is what the others of its host are compared with.
         let first_lane = usize::from(reference == self.members[self.me]);
         for lane in first_lane..self.lanes {
-            let has_all = |own: &&Own| {
-                let mut pairs = vector.iter().zip(&own.most);
-                pairs.all(|(least, most)| least >= most)
-                    || mutant::active(Mutant::SecondReadingTooEarly)
-            };
-            let Some(own) = round.own[lane].as_ref().filter(has_all) else {
+            let own = round.own[lane].as_ref();
+            let Some(own) = own.filter(|own| is_within(own, vector)) else {
                 self.tally.rounds_void += 1;
                 continue;
             };
-            let known = &mut self.known[round.place.index()];
-            let (mut equal, mut different) = (0u64, 0u64);
-            for leaf in 0..SEGMENT_LEAVES {
-                let unchanged = changed >> leaf & 1 == 0 || mutant::active(Mutant::ChangesIgnored);
-                let unsure = [round.digests[leaf], own.digests[leaf]].contains(&UNSURE);
-                if !unchanged || unsure {
-                    self.tally.changing += 1;
-                } else if round.digests[leaf] == own.digests[leaf] {
-                    equal |= 1 << leaf;
-                    known.equal_at[lane][leaf] = now;
-                } else {
-                    different |= 1 << leaf;
-                }
-            }
+            let (equal, different) = compare_leaves(round, own, changed);
+            debug_assert_eq!(equal & different, 0);
+            let decided = (equal | different).count_ones();
+            self.tally.changing += SEGMENT_LEAVES as u64 - u64::from(decided);
             self.tally.equal += u64::from(equal.count_ones());
             self.tally.different += u64::from(different.count_ones());
-            let before = known.different[lane];
-            known.different[lane] = before & !equal | different;
-            self.differ += usize::from(known.different[lane] != 0);
-            self.differ -= usize::from(before != 0);
-            for (equal, leaves) in [(false, different & !before), (true, equal & before)] {
-                if leaves != 0 && self.findings.len() < UNDER_WAY_MAX {
-                    self.findings.push_back(AuditResult {
-                        equal,
-                        place: round.place,
-                        leaves,
-                        lane,
-                        reference,
-                    });
-                }
+            self.note_difference(now, reference, (round.place, lane), equal, different);
+        }
+    }
+
+    /// Remembers which leaves are equal and which differ, and reports of which that is new.
+    fn note_difference(
+        &mut self,
+        now: Time,
+        reference: MemberId,
+        (place, lane): (Place, usize),
+        equal: u64,
+        different: u64,
+    ) {
+        let known = &mut self.known[place.index()];
+        for (leaf, equal_at) in known.equal_at[lane].iter_mut().enumerate() {
+            if equal >> leaf & 1 != 0 {
+                *equal_at = now;
+            }
+        }
+        let before = known.different[lane];
+        known.different[lane] = before & !equal | different;
+        self.differ += usize::from(known.different[lane] != 0);
+        self.differ -= usize::from(before != 0);
+        for (equal, leaves) in [(false, different & !before), (true, equal & before)] {
+            if leaves != 0 && self.findings.len() < UNDER_WAY_MAX {
+                self.findings.push_back(AuditResult {
+                    equal,
+                    place,
+                    leaves,
+                    lane,
+                    reference,
+                });
             }
         }
     }
@@ -655,6 +659,36 @@ impl Auditor {
         let times = [second, next, self.telling.at];
         times.into_iter().flatten().min()
     }
+}
+
+/// Whether the second reading, of a replica that had all up to `vector`, contains all that an own reading can contain.
+fn is_within(own: &Own, vector: &[u64]) -> bool {
+    let mut pairs = vector.iter().zip(&own.most);
+    pairs.all(|(least, most)| least >= most) || mutant::active(Mutant::SecondReadingTooEarly)
+}
+
+/// The leaves of an own reading that are equal to the reference's, and those that differ. One that has changed meanwhile, or that one of
+/// the two is not sure of, is neither.
+fn compare_leaves(round: &Compared, own: &Own, changed: u64) -> (u64, u64) {
+    let (mut equal, mut different) = (0, 0);
+    for leaf in 0..SEGMENT_LEAVES {
+        let (theirs, ours) = (round.digests[leaf], own.digests[leaf]);
+        if has_changed(changed, leaf) || [theirs, ours].contains(&UNSURE) {
+            continue;
+        }
+        let side = if theirs == ours {
+            &mut equal
+        } else {
+            &mut different
+        };
+        *side |= 1 << leaf;
+    }
+    (equal, different)
+}
+
+/// Whether a leaf has changed at the reference between its two readings.
+fn has_changed(changed: u64, leaf: usize) -> bool {
+    changed >> leaf & 1 != 0 && !mutant::active(Mutant::ChangesIgnored)
 }
 
 /// The time between the readings of a round: long enough for the farthest member to read in between.
