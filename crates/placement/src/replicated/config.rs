@@ -1,6 +1,7 @@
 //! What a replicator is reported at its start: who it is, who the others are, and every bound of the protocol.
 
 use core::fmt;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use super::sites::{SITES_MAX, SiteId, SitesConfig};
@@ -172,94 +173,63 @@ impl Config {
     /// Every reason why this configuration is refused; empty when it is good.
     #[must_use]
     pub fn errors(&self) -> Vec<ConfigError> {
+        let mut errors = self.member_errors();
+        let sizes = self.sizes().into_iter();
+        errors.extend(sizes.filter_map(|(field, value, bounds)| size_error(field, value, bounds)));
+        let durations = self.durations().into_iter();
+        errors.extend(
+            durations.filter_map(|(field, value, bounds)| duration_error(field, value, bounds)),
+        );
+        if let Some(sites) = &self.sites {
+            errors.extend(sites.errors(&self.members));
+        }
+        errors
+    }
+
+    fn member_errors(&self) -> Vec<ConfigError> {
         let mut errors = Vec::new();
         if self.members.is_empty() || self.members.len() > MEMBERS_MAX {
             errors.push(ConfigError::MembersCount(self.members.len()));
         }
         let mut sorted = self.members.clone();
         sorted.sort_unstable();
-        errors.extend(
-            sorted
-                .windows(2)
-                .filter(|pair| pair[0] == pair[1])
-                .map(|pair| ConfigError::MemberTwice(pair[0])),
-        );
+        let twice = sorted.windows(2).filter(|pair| pair[0] == pair[1]);
+        errors.extend(twice.map(|pair| ConfigError::MemberTwice(pair[0])));
         if !self.members.contains(&self.member) {
             errors.push(ConfigError::NotAMember(self.member));
         }
-        let sizes = [
-            (
-                "payload_bytes_max",
-                self.payload_bytes_max,
-                PAYLOAD_BYTES_MIN,
-                PAYLOAD_BYTES_LIMIT,
-            ),
-            (
-                "log_bytes_max",
-                self.log_bytes_max,
-                4 * GROUP_BYTES_MAX,
-                LOG_BYTES_LIMIT,
-            ),
-            ("log_groups_max", self.log_groups_max, 4, GROUPS_LIMIT),
-            (
-                "reorder_groups_max",
-                self.reorder_groups_max,
-                64,
-                GROUPS_LIMIT,
-            ),
-            (
-                "unapplied_groups_max",
-                self.unapplied_groups_max,
-                1,
-                GROUPS_LIMIT,
-            ),
-            ("gap_runs_max", self.gap_runs_max, 1, RUNS_MAX),
-            (
-                "wire_newest",
-                self.wire_newest.into(),
-                WIRE_VERSION.into(),
-                WIRE_VERSION_TRIAL.into(),
-            ),
-        ];
-        for (field, value, least, most) in sizes {
-            if value < least || value > most {
-                errors.push(ConfigError::Size {
-                    field,
-                    value,
-                    least,
-                    most,
-                });
-            }
-        }
-        let micro = Duration::from_micros(1);
-        let durations = [
-            ("keep_alive", self.keep_alive, micro),
-            ("retransmit_min", self.retransmit_min, micro),
-            ("retransmit_max", self.retransmit_max, self.retransmit_min),
-            ("acknowledge_delay", self.acknowledge_delay, micro),
-            ("lookahead", self.lookahead, Duration::ZERO),
-            ("coalescing_max", self.coalescing_max, Duration::ZERO),
-            ("congested_above", self.congested_above, micro),
-            ("silent_after", self.silent_after, micro),
-        ];
-        for (field, value, least) in durations {
-            let most = match field {
-                "coalescing_max" => COALESCING_LIMIT,
-                _ => DURATION_LIMIT,
-            };
-            if value < least || value > most {
-                errors.push(ConfigError::Duration {
-                    field,
-                    value,
-                    least,
-                    most,
-                });
-            }
-        }
-        if let Some(sites) = &self.sites {
-            errors.extend(sites.errors(&self.members));
-        }
         errors
+    }
+
+    /// The sizes and their bounds.
+    #[rustfmt::skip]
+    fn sizes(&self) -> [(&'static str, usize, RangeInclusive<usize>); 7] {
+        let versions = WIRE_VERSION.into()..=WIRE_VERSION_TRIAL.into();
+        [
+            ("payload_bytes_max", self.payload_bytes_max, PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_LIMIT),
+            ("log_bytes_max", self.log_bytes_max, 4 * GROUP_BYTES_MAX..=LOG_BYTES_LIMIT),
+            ("log_groups_max", self.log_groups_max, 4..=GROUPS_LIMIT),
+            ("reorder_groups_max", self.reorder_groups_max, 64..=GROUPS_LIMIT),
+            ("unapplied_groups_max", self.unapplied_groups_max, 1..=GROUPS_LIMIT),
+            ("gap_runs_max", self.gap_runs_max, 1..=RUNS_MAX),
+            ("wire_newest", self.wire_newest.into(), versions),
+        ]
+    }
+
+    /// The durations and their bounds.
+    #[rustfmt::skip]
+    fn durations(&self) -> [(&'static str, Duration, RangeInclusive<Duration>); 8] {
+        let micro = Duration::from_micros(1);
+        [
+            ("keep_alive", self.keep_alive, micro..=DURATION_LIMIT),
+            ("retransmit_min", self.retransmit_min, micro..=DURATION_LIMIT),
+            ("retransmit_max", self.retransmit_max, self.retransmit_min..=DURATION_LIMIT),
+            ("acknowledge_delay", self.acknowledge_delay, micro..=DURATION_LIMIT),
+            ("lookahead", self.lookahead, Duration::ZERO..=DURATION_LIMIT),
+            ("coalescing_max", self.coalescing_max, Duration::ZERO..=COALESCING_LIMIT),
+            ("congested_above", self.congested_above, micro..=DURATION_LIMIT),
+            ("silent_after", self.silent_after, micro..=DURATION_LIMIT),
+        ]
     }
 
     /// Whether this configuration is good.
@@ -272,6 +242,36 @@ impl Config {
             None => Ok(()),
         }
     }
+}
+
+/// A size out of its bounds.
+pub(super) fn size_error(
+    field: &'static str,
+    value: usize,
+    bounds: RangeInclusive<usize>,
+) -> Option<ConfigError> {
+    let (&least, &most) = (bounds.start(), bounds.end());
+    (!bounds.contains(&value)).then_some(ConfigError::Size {
+        field,
+        value,
+        least,
+        most,
+    })
+}
+
+/// A duration out of its bounds.
+pub(super) fn duration_error(
+    field: &'static str,
+    value: Duration,
+    bounds: RangeInclusive<Duration>,
+) -> Option<ConfigError> {
+    let (&least, &most) = (bounds.start(), bounds.end());
+    (!bounds.contains(&value)).then_some(ConfigError::Duration {
+        field,
+        value,
+        least,
+        most,
+    })
 }
 
 /// Why a configuration is refused. Nothing was started.

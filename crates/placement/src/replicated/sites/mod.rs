@@ -24,7 +24,7 @@ mod routes;
 use core::fmt;
 use core::time::Duration;
 
-use super::config::{ConfigError, DURATION_LIMIT};
+use super::config::{ConfigError, DURATION_LIMIT, duration_error, size_error};
 use crate::MemberId;
 
 pub(super) use asks::Gap;
@@ -122,37 +122,24 @@ impl SitesConfig {
                 errors.push(ConfigError::Site { member, site });
             }
         }
+        let micro = Duration::from_micros(1);
+        let bounds = micro..=DURATION_LIMIT;
+        #[rustfmt::skip]
         let durations = [
-            (
-                "sites.silent_after",
-                self.silent_after,
-                Duration::from_micros(1),
-            ),
-            ("sites.bundle_delay", self.bundle_delay, Duration::ZERO),
-            (
-                "sites.cache_age_max",
-                self.cache_age_max,
-                Duration::from_micros(1),
-            ),
+            ("sites.silent_after", self.silent_after, bounds.clone()),
+            ("sites.bundle_delay", self.bundle_delay, Duration::ZERO..=DURATION_LIMIT),
+            ("sites.cache_age_max", self.cache_age_max, bounds),
         ];
-        for (field, value, least) in durations {
-            if value < least || value > DURATION_LIMIT {
-                errors.push(ConfigError::Duration {
-                    field,
-                    value,
-                    least,
-                    most: DURATION_LIMIT,
-                });
-            }
-        }
-        if self.cache_bytes_max > CACHE_BYTES_LIMIT {
-            errors.push(ConfigError::Size {
-                field: "sites.cache_bytes_max",
-                value: self.cache_bytes_max,
-                least: 0,
-                most: CACHE_BYTES_LIMIT,
-            });
-        }
+        let durations = durations.into_iter();
+        errors.extend(
+            durations.filter_map(|(field, value, bounds)| duration_error(field, value, bounds)),
+        );
+        let bytes = self.cache_bytes_max;
+        errors.extend(size_error(
+            "sites.cache_bytes_max",
+            bytes,
+            0..=CACHE_BYTES_LIMIT,
+        ));
         errors
     }
 }
