@@ -1,6 +1,6 @@
 //! Which groups are stable: every member that takes part has applied them, and what it wrote before it did is applied here (rule 14).
 
-use super::index::{MemberIndex, MemberSet, Place};
+use super::index::{MemberIndex, MemberSet};
 use super::pairs::Pairs;
 
 /// What members applied of each other's streams, as far as it counts for stability.
@@ -46,9 +46,8 @@ impl Stability {
 
     /// Up to where all members that are `present` applied an origin's stream; 0 if none is.
     pub(super) fn of(&self, origin: MemberIndex, present: MemberSet) -> u64 {
-        let rows = self.counted.column(origin).enumerate();
-        let applied = rows.filter(|(row, _)| present.has(MemberIndex::at(*row)));
-        applied.map(|(_, applied)| applied).min().unwrap_or(0)
+        let applied = present.iter().map(|member| self.applied(member, origin));
+        applied.min().unwrap_or(0)
     }
 
     /// Whether nothing more counts as stable.
@@ -69,6 +68,7 @@ impl Stability {
 
 #[cfg(test)]
 mod tests {
+    use super::super::index::Place;
     use super::*;
 
     #[test]
