@@ -249,6 +249,7 @@ impl Coalescing {
     }
 
     fn open(&mut self, now: Time, length: Duration) {
+        debug_assert!((ROUND_BYTES_MIN..=ROUND_BYTES_MAX).contains(&self.bytes));
         self.rounds += 1;
         self.window = Window {
             round: self.rounds,

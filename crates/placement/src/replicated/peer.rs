@@ -130,6 +130,18 @@ impl Peer {
         }
     }
 
+    /// What holds after every acknowledgement.
+    fn assert_sound(&self) {
+        debug_assert!(
+            self.acknowledged <= self.received,
+            "what is applied was received"
+        );
+        let above = |run: &(u64, u64)| run.0 > self.received;
+        debug_assert!(self.runs.first().is_none_or(above));
+        debug_assert!(self.runs.iter().all(|run| run.0 <= run.1));
+        debug_assert!(self.runs.is_sorted_by(|one, next| one.1 < next.0));
+    }
+
     /// It joins while the own log has reached `head`: it is sent what follows.
     pub(super) fn begin_after(&mut self, head: u64) {
         self.begins_after = head;
@@ -275,6 +287,7 @@ impl Peer {
         if news {
             self.backoff = 0;
         }
+        self.assert_sound();
         news
     }
 

@@ -458,6 +458,7 @@ impl Replicator {
         let index = self.members.index(peer_index);
         let inbound = &self.peers[peer_index].inbound;
         let (applied, received) = (inbound.applied(), inbound.received());
+        debug_assert!(applied <= received);
         let progress = &mut self.progress.members[index];
         progress.applied = applied;
         progress.received = received;

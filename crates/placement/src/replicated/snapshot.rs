@@ -101,6 +101,16 @@ impl OutboundSnapshot {
         }
     }
 
+    /// What holds after every change.
+    fn assert_sound(&self) {
+        let mut kept = self.chunks.iter().filter_map(|chunk| chunk.index);
+        debug_assert!(kept.all(|index| {
+            index < self.next && (self.next - index) as usize <= SNAPSHOT_WINDOW_CHUNKS
+        }));
+        debug_assert_eq!(self.end_acknowledged, self.joined_at.is_some());
+        debug_assert!(self.named <= self.held.len());
+    }
+
     /// How many chunks fit. The window spans indices, so a lost chunk holds back those far after it.
     pub(super) fn room(&self) -> usize {
         let oldest = self
@@ -125,6 +135,7 @@ impl OutboundSnapshot {
         chunk.sent = None;
         chunk.again = false;
         self.next += 1;
+        self.assert_sound();
         true
     }
 
@@ -186,6 +197,7 @@ impl OutboundSnapshot {
             self.end_acknowledged = true;
             self.joined_at = Some(now);
         }
+        self.assert_sound();
         news
     }
 
@@ -265,6 +277,13 @@ pub(super) struct InboundSnapshot {
 }
 
 impl InboundSnapshot {
+    /// What holds after every change.
+    fn assert_sound(&self) {
+        debug_assert!(self.bits & 1 == 0, "the first missing chunk is missing");
+        debug_assert!(self.complete_once || !(self.complete || self.joined));
+        debug_assert!(!(self.complete && self.joined));
+    }
+
     /// A frame of this scan arrived. Whether it is of the newest scan.
     fn is_newest(&mut self, scan: u32) -> bool {
         if scan > self.scan {
@@ -297,6 +316,7 @@ impl InboundSnapshot {
         let whole = self.bits.trailing_ones();
         self.bits = self.bits.checked_shr(whole).unwrap_or(0);
         self.prefix = self.prefix.saturating_add(whole);
+        self.assert_sound();
         true
     }
 
@@ -325,6 +345,7 @@ impl InboundSnapshot {
         }
         self.complete = true;
         self.complete_once = true;
+        self.assert_sound();
         Some(kind)
     }
 

@@ -187,6 +187,8 @@ impl Replicator {
             patience,
             tries: 0,
         });
+        debug_assert!(gaps.len() <= GAPS_MAX);
+        debug_assert!(gaps.is_sorted_by(|one, next| one.last < next.first));
     }
 
     /// Groups of a stream came: gaps that they close are settled.
