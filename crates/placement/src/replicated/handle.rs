@@ -1,31 +1,22 @@
-//! Reading state messages: first everything is checked, then everything is done.
-
-use core::time::Duration;
+//! Reading state messages: first everything is checked (`check`), then everything is done.
 
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
+use super::check::Checked;
 use super::index::PeerIndex;
 use super::progress::Standing;
 use super::refused::Refused;
 use super::replicator::Replicator;
 use super::snapshot::SNAPSHOT_WINDOW_CHUNKS;
 use super::wire::{
-    AcceptedKeys, Acknowledgements, ClockFrame, Frame, Frames, Groups, Header, Held, Membership,
-    Reader, SnapshotAcknowledge, SnapshotEndFrame, StateSnapshot,
+    AcceptedKeys, Acknowledgements, Frame, Groups, Header, Held, Membership, SnapshotAcknowledge,
+    SnapshotEndFrame, StateSnapshot,
 };
 use super::{Deliver, Event, SnapshotEnd};
 
 /// Two clocks run apart by less than one part in so many; what a member says of a duration is cut by it.
 const CLOCK_DRIFT_PARTS: u32 = 1_000;
-
-/// A message that passed every check.
-struct Checked<'a> {
-    peer_index: PeerIndex,
-    incarnation: Incarnation,
-    header: Header<'a>,
-    frames: Frames<'a>,
-}
 
 /// What is known of a message while its frames are taken.
 struct Taken {
@@ -65,104 +56,6 @@ impl Replicator {
                 Err(reason)
             }
         }
-    }
-
-    fn check<'a>(
-        &mut self,
-        now: Time,
-        (from, from_incarnation): (MemberId, Incarnation),
-        message: &'a [u8],
-    ) -> Result<Checked<'a>, Refused> {
-        let peer_index = self.check_sender(from, from_incarnation)?;
-        let mut reader = Reader::new(message);
-        let header = Header::read(&mut reader, self.config.wire_newest)?;
-        self.check_header(&header)?;
-        let frames = Frames::new(reader);
-        let clock = self.check_frames(frames, header.head)?;
-        self.check_clock(now, peer_index, clock)?;
-        Ok(Checked {
-            peer_index,
-            incarnation: from_incarnation,
-            header,
-            frames,
-        })
-    }
-
-    /// Whether the sender is another member of the epoch, in the incarnation that is known.
-    fn check_sender(&self, from: MemberId, incarnation: Incarnation) -> Result<PeerIndex, Refused> {
-        if from == self.config.member {
-            return Err(Refused::OwnIdentity);
-        }
-        let peer_index = self.members.peer_of(from).ok_or(Refused::UnknownMember)?;
-        if !self.members.is_peer_present(peer_index) {
-            return Err(Refused::UnknownMember);
-        }
-        let known = self.peers[peer_index].incarnation;
-        if known.is_some_and(|known| known != incarnation)
-            && !mutant::active(Mutant::AnyIncarnation)
-        {
-            return Err(Refused::WrongIncarnation);
-        }
-        Ok(peer_index)
-    }
-
-    /// Whether the message is of this cluster and epoch, and echoes nothing that was not sent.
-    fn check_header(&self, header: &Header<'_>) -> Result<(), Refused> {
-        if header.cluster != self.config.cluster {
-            return Err(Refused::WrongCluster);
-        }
-        if header.epoch != self.config.epoch && !mutant::active(Mutant::AnyEpoch) {
-            return Err(Refused::WrongEpoch);
-        }
-        let echo = header.echo_of(self.config.member);
-        if echo.is_some_and(|echo| echo.timestamp > self.clock) {
-            return Err(Refused::EchoFromFuture);
-        }
-        Ok(())
-    }
-
-    /// Whether all frames are well formed, and none says anything of groups that there are not. The clocks that the message has.
-    fn check_frames(&self, frames: Frames<'_>, head: u64) -> Result<Option<ClockFrame>, Refused> {
-        let mut clock = None;
-        for frame in frames {
-            match frame? {
-                Frame::Clock(frame) => clock = Some(frame),
-                Frame::Records(groups) if groups.end - 1 > head => {
-                    return Err(Refused::RecordsBeyondHead);
-                }
-                Frame::Acknowledge(entries) => {
-                    let mut own = entries
-                        .into_iter()
-                        .filter(|entry| entry.origin == self.config.member);
-                    if own.any(|entry| entry.highest > self.own.named_through()) {
-                        return Err(Refused::AcknowledgesUnsent);
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(clock)
-    }
-
-    /// Whether the sender's cluster time is near. A message without clocks is judged by the last one that had them.
-    fn check_clock(
-        &mut self,
-        now: Time,
-        peer_index: PeerIndex,
-        clock: Option<ClockFrame>,
-    ) -> Result<(), Refused> {
-        let known = self.progress.members[self.members.index(peer_index)].clock;
-        let is_apart = match &clock {
-            Some(frame) => self.time.is_apart(now, frame, known),
-            None => known.is_some_and(|clock| clock.is_apart),
-        };
-        if !is_apart {
-            return Ok(());
-        }
-        if let Some(frame) = &clock {
-            self.note_clock(now, peer_index, frame, true);
-        }
-        Err(Refused::TimeApart)
     }
 
     fn take(&mut self, now: Time, message: &Checked<'_>, deliver: &mut impl Deliver) {
@@ -585,68 +478,4 @@ fn is_covered(head: u64, applied: u64) -> bool {
 /// Whether what a message reports as applied counts for stability now (rule 14).
 fn counts_now(head: u64, applied: u64) -> bool {
     head <= applied || mutant::active(Mutant::StampIgnored)
-}
-
-/// Feeds arbitrary bytes to a replicator as messages of a known and of an unknown member: for fuzzing. Panics only on a
-/// defect.
-pub fn fuzz_handle(data: &[u8]) {
-    use super::Config;
-    use crate::{ClusterId, Epoch};
-
-    struct Nowhere(usize);
-    impl Deliver for Nowhere {
-        fn group(&mut self, _: MemberId, _: Incarnation, _: u64, group: &[u8]) {
-            self.0 += group.len();
-        }
-    }
-
-    let members = vec![MemberId(1), MemberId(2), MemberId(3)];
-    let mut config = Config::new(ClusterId(1), Epoch(1), MemberId(1), Incarnation(1), members);
-    config.log_bytes_max = 8_192;
-    config.log_groups_max = 16;
-    config.reorder_groups_max = 64;
-    config.unapplied_groups_max = 128;
-    let Ok(mut replicator) = Replicator::new(config, Time::ZERO) else {
-        return;
-    };
-    let mut deliver = Nowhere(0);
-    let mut buffer = Vec::new();
-    let mut now = Time::ZERO;
-    let mut rest = data;
-    let mut sequence = 0;
-    // Each message: a byte that steers, a length, the bytes.
-    while let [steer, length, tail @ ..] = rest {
-        let (message, tail) = tail.split_at(usize::from(*length).min(tail.len()));
-        rest = tail;
-        now = now + Duration::from_micros(u64::from(*steer) * 100);
-        let from = MemberId(u16::from(steer & 3) + 1);
-        let _ = replicator.handle(
-            now,
-            from,
-            Incarnation(u64::from(steer >> 7)),
-            message,
-            &mut deliver,
-        );
-        if steer & 4 != 0
-            && replicator
-                .submit(now, sequence + 1, &message[..message.len().min(9)])
-                .is_ok()
-        {
-            sequence += 1;
-        }
-        if steer & 8 != 0 {
-            replicator.applied(now, from, u64::from(*length));
-            replicator.snapshot_applied(now, from, u32::from(*length), &mut deliver);
-        }
-        replicator.handle_timeout(now);
-        while replicator.poll_transmit(now, &mut buffer).is_some() {}
-        while let Some(event) = replicator.poll_event() {
-            if let Event::LaggingReplica { member, scan, .. } = event {
-                let _ = replicator.submit_snapshot(now, member, scan, &[1]);
-                let _ = replicator.finish_snapshot(now, member, scan, super::SnapshotKind::Changes);
-            }
-        }
-        assert!(replicator.poll_timeout().is_some());
-        assert!(replicator.log_room().groups <= 16);
-    }
 }

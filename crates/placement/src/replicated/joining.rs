@@ -1,4 +1,4 @@
-//! Who joins: this member, or others (rule 25).
+//! How far this member's joining is, and what members confirmed to newcomers; `newcomers` has the protocol.
 
 use super::index::MemberIndex;
 use super::pairs::Pairs;

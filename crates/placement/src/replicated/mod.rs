@@ -12,15 +12,17 @@
 //! 4. `handle_timeout(now)`, then `poll_transmit(now, ..)` until `None`; `poll_event` until `None`;
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
-//! Read first: [`Replicator`], then `wire` (the messages), `transmit` and `handle`. Below them: `log` and `sent` (the own
-//! stream), `inbound` (the others' streams), `peer`, `pending_acknowledgements` and `stability` (rule 14), `lagging` and `snapshot` (rule 15).
-//! `index` keeps the two orders of members apart, `members` translates between them. `roster` has the participants, `sites` the path of datagrams for all members across a wide-area network, `membership` the
-//! change to a new roster (rules 23 and 25), `stream_closing` the end of an incarnation, `coalescing` the delay of
-//! accumulators on a congested path.
+//! Read first: [`Replicator`], whose fields are a subject each, in a file of its name; `index` and `members` (the two orders of
+//! members); then `wire` (the messages), `transmit`, `check` and `handle`. Below them: `log`, `sent` and `own_stream` (the own
+//! stream), `inbound` (the others' streams), `peer`, `applied_reports`, `pending_acknowledgements` and `stability` (rule 14), `lagging`
+//! and `snapshot` (rule 15). `roster` has the participants, `membership` the change to a new roster (rule 23), `newcomers` how
+//! members join (rule 25), `stream_closing` and `participants` the end of an incarnation. `sites` has the path of datagrams
+//! for all members across a wide-area network, `coalescing` the delay of accumulators on a congested path.
 
 mod acknowledgement_schedule;
 mod applied_reports;
 pub mod audit;
+mod check;
 mod closings;
 mod cluster_time;
 mod coalescing;
@@ -28,6 +30,7 @@ mod config;
 mod counters;
 mod deliver;
 mod events;
+mod fuzz;
 mod handle;
 mod inbound;
 mod index;
@@ -39,6 +42,7 @@ mod log;
 mod members;
 mod membership;
 mod message_writer;
+mod newcomers;
 mod oldest_unacknowledged;
 mod own_stream;
 mod pairs;
@@ -71,7 +75,7 @@ pub use config::{
 pub use counters::Counters;
 pub use deliver::{Deliver, SnapshotEnd, SnapshotKind};
 pub use events::{Destination, Event};
-pub use handle::fuzz_handle;
+pub use fuzz::fuzz_handle;
 pub use index::{MemberIndex, MemberSet};
 pub use key_announcement::KEYS_INTERVAL;
 pub use participants::Ended;

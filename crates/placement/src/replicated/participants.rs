@@ -1,4 +1,5 @@
-//! What this member does as a participant of incarnations that ended (rule 23); `closing` judges, this room speaks and scans.
+//! What this member does as a participant of incarnations that ended (rule 23); `stream_closing` judges, `closings` remembers,
+//! and here this member reports and scans.
 
 use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};

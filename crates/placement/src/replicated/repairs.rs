@@ -6,9 +6,6 @@ use crate::Time;
 use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 
-use super::progress::Standing;
-use super::replicator::Replicator;
-
 /// Repairs on a congested path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Repairs {
@@ -36,7 +33,12 @@ impl Repairs {
 
     /// Whether repairs may go now, where a round has so many bytes, or none on a free path. A pause ends once `are_echoed` says so of the
     /// time when the last repairs went, or by itself.
-    fn may_go(&mut self, now: Time, bytes: u64, are_echoed: impl FnOnce(Time) -> bool) -> bool {
+    pub(super) fn may_go(
+        &mut self,
+        now: Time,
+        bytes: u64,
+        are_echoed: impl FnOnce(Time) -> bool,
+    ) -> bool {
         if bytes == 0 {
             *self = Repairs::default();
             return true;
@@ -56,7 +58,7 @@ impl Repairs {
     }
 
     /// So many bytes went again, in a message with this timestamp. When a pause begins by that, `until` says when it ends.
-    fn went(&mut self, bytes: u64, timestamp: Time, until: impl FnOnce() -> Time) {
+    pub(super) fn went(&mut self, bytes: u64, timestamp: Time, until: impl FnOnce() -> Time) {
         let Some(left) = &mut self.left else {
             return;
         };
@@ -67,25 +69,6 @@ impl Repairs {
             self.paused_until = Some(until());
         }
         self.assert_sound();
-    }
-}
-
-impl Replicator {
-    /// Whether repairs may go now.
-    pub(super) fn repairs_may_go(&mut self, now: Time) -> bool {
-        let bytes = self.coalescing.window().bytes;
-        let peers = self.peers.iter();
-        let mut served =
-            peers.filter(|peer| peer.standing == Standing::Current && peer.incarnation.is_some());
-        self.repairs
-            .may_go(now, bytes, |last| served.all(|peer| peer.echoed >= last))
-    }
-
-    /// So many bytes went again.
-    pub(super) fn repaired(&mut self, now: Time, bytes: usize) {
-        let mut repairs = self.repairs;
-        repairs.went(bytes as u64, self.clock, || now + self.path(now).round_trip);
-        self.repairs = repairs;
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Replicator {
     pub(super) peers: ByPeer<Peer>,
     /// The groups of the own stream that others may lack.
     pub(super) log: Log,
-    /// When they went to whom.
+    /// When each of them went to each member.
     pub(super) sent: Sent,
     /// How far the own stream is committed and sent.
     pub(super) own: OwnStream,

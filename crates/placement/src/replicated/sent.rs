@@ -18,7 +18,7 @@ pub(super) struct Run {
     pub(super) last: u64,
     /// When it went for the first time.
     since: Time,
-    /// To whom it is to go again.
+    /// The members that it is to go to again.
     pub(super) wanted: PeerSet,
     queued: bool,
     /// What goes again now is the copy of a repair.

@@ -303,6 +303,23 @@ impl Replicator {
         Some(one.map_or(all, Destination::One))
     }
 
+    /// Whether repairs may go now.
+    fn repairs_may_go(&mut self, now: Time) -> bool {
+        let bytes = self.coalescing.window().bytes;
+        let peers = self.peers.iter();
+        let mut served =
+            peers.filter(|peer| peer.standing == Standing::Current && peer.incarnation.is_some());
+        self.repairs
+            .may_go(now, bytes, |last| served.all(|peer| peer.echoed >= last))
+    }
+
+    /// So many bytes went again.
+    fn repaired(&mut self, now: Time, bytes: usize) {
+        let mut repairs = self.repairs;
+        repairs.went(bytes as u64, self.clock, || now + self.path(now).round_trip);
+        self.repairs = repairs;
+    }
+
     /// As much as fits of a run that filled its message when headers were shorter: those of this epoch may have a longer number,
     /// or name a head that has run ahead. The rest goes in the next message.
     #[cold]

@@ -1,0 +1,118 @@
+//! Whether a state message is to be taken: sender, header, frames and clocks are checked before anything of it is done.
+
+use crate::mutant::{self, Mutant};
+use crate::{Incarnation, MemberId, Time};
+
+use super::index::PeerIndex;
+use super::refused::Refused;
+use super::replicator::Replicator;
+use super::wire::{ClockFrame, Frame, Frames, Header, Reader};
+
+/// A message that passed every check.
+pub(super) struct Checked<'a> {
+    pub(super) peer_index: PeerIndex,
+    pub(super) incarnation: Incarnation,
+    pub(super) header: Header<'a>,
+    pub(super) frames: Frames<'a>,
+}
+
+impl Replicator {
+    /// Whether a message is to be taken. Of one that is not, nothing but the sender's clocks is noted.
+    pub(super) fn check<'a>(
+        &mut self,
+        now: Time,
+        (from, from_incarnation): (MemberId, Incarnation),
+        message: &'a [u8],
+    ) -> Result<Checked<'a>, Refused> {
+        let peer_index = self.check_sender(from, from_incarnation)?;
+        let mut reader = Reader::new(message);
+        let header = Header::read(&mut reader, self.config.wire_newest)?;
+        self.check_header(&header)?;
+        let frames = Frames::new(reader);
+        let clock = self.check_frames(frames, header.head)?;
+        self.check_clock(now, peer_index, clock)?;
+        Ok(Checked {
+            peer_index,
+            incarnation: from_incarnation,
+            header,
+            frames,
+        })
+    }
+
+    /// Whether the sender is another member of the epoch, in the incarnation that is known.
+    fn check_sender(&self, from: MemberId, incarnation: Incarnation) -> Result<PeerIndex, Refused> {
+        if from == self.config.member {
+            return Err(Refused::OwnIdentity);
+        }
+        let peer_index = self.members.peer_of(from).ok_or(Refused::UnknownMember)?;
+        if !self.members.is_peer_present(peer_index) {
+            return Err(Refused::UnknownMember);
+        }
+        let known = self.peers[peer_index].incarnation;
+        if known.is_some_and(|known| known != incarnation)
+            && !mutant::active(Mutant::AnyIncarnation)
+        {
+            return Err(Refused::WrongIncarnation);
+        }
+        Ok(peer_index)
+    }
+
+    /// Whether the message is of this cluster and epoch, and echoes nothing that was not sent.
+    fn check_header(&self, header: &Header<'_>) -> Result<(), Refused> {
+        if header.cluster != self.config.cluster {
+            return Err(Refused::WrongCluster);
+        }
+        if header.epoch != self.config.epoch && !mutant::active(Mutant::AnyEpoch) {
+            return Err(Refused::WrongEpoch);
+        }
+        let echo = header.echo_of(self.config.member);
+        if echo.is_some_and(|echo| echo.timestamp > self.clock) {
+            return Err(Refused::EchoFromFuture);
+        }
+        Ok(())
+    }
+
+    /// Whether all frames are well formed, and none says anything of groups that there are not. The clocks that the message has.
+    fn check_frames(&self, frames: Frames<'_>, head: u64) -> Result<Option<ClockFrame>, Refused> {
+        let mut clock = None;
+        for frame in frames {
+            match frame? {
+                Frame::Clock(frame) => clock = Some(frame),
+                Frame::Records(groups) if groups.end - 1 > head => {
+                    return Err(Refused::RecordsBeyondHead);
+                }
+                Frame::Acknowledge(entries) => {
+                    let mut own = entries
+                        .into_iter()
+                        .filter(|entry| entry.origin == self.config.member);
+                    if own.any(|entry| entry.highest > self.own.named_through()) {
+                        return Err(Refused::AcknowledgesUnsent);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(clock)
+    }
+
+    /// Whether the sender's cluster time is near. A message without clocks is judged by the last one that had them.
+    fn check_clock(
+        &mut self,
+        now: Time,
+        peer_index: PeerIndex,
+        clock: Option<ClockFrame>,
+    ) -> Result<(), Refused> {
+        let known = self.progress.members[self.members.index(peer_index)].clock;
+        let is_apart = match &clock {
+            Some(frame) => self.time.is_apart(now, frame, known),
+            None => known.is_some_and(|clock| clock.is_apart),
+        };
+        if !is_apart {
+            return Ok(());
+        }
+        if let Some(frame) = &clock {
+            self.note_clock(now, peer_index, frame, true);
+        }
+        Err(Refused::TimeApart)
+    }
+}
