@@ -34,9 +34,7 @@ use asterism_function::{
     Reason, Verdict, call, prefetch,
 };
 use asterism_placement::{MemberId, Time};
-use asterism_state::{
-    BURST_MAX, Context, GiveBack, OriginName, PrefetchRecords, Settle, State, Tick,
-};
+use asterism_state::{BURST_MAX, Context, OriginName, State, Tick};
 
 use crate::branch::{Branch, taken};
 use crate::exchange::origin;
@@ -475,14 +473,10 @@ impl<F: NetworkFunction> Instance<F> {
         let prefetch_hints = self.context.prefetch_hints();
         let mut from = packets.start;
         while let Some((number, object)) = prefetch_hints.first_probe(from..packets.end) {
-            let records = PrefetchRecords {
-                prefetch_hints,
-                packets: number..packets.end,
-            };
             // At least the one, whatever the object says: this ends.
             from = self
                 .state
-                .query(object, records)
+                .prefetch_records(object, prefetch_hints, number..packets.end)
                 .unwrap_or(0)
                 .max(number + 1);
         }
@@ -545,11 +539,9 @@ impl<F: NetworkFunction> Instance<F> {
     fn settle(&mut self) {
         let state = &self.state;
         self.context.end(|object, number| {
-            state.query(object, GiveBack(number));
+            state.give_back(object, number);
         });
-        for object in 0..self.state.objects().len() as u8 {
-            state.query(object, Settle);
-        }
+        state.settle();
     }
 
     #[inline(always)]

@@ -30,7 +30,7 @@ case!(WRITE_WHILE_ASKING: "A write before `act`.",
     wrong: "ask.seen.add(1); let act = ask.act()?;");
 case!(WRITE_WHILE_ASKING_BY_FORCE: "A write before `act`, got from the object itself.",
     right: "let mut act = ask.act()?; act.seen.add(1);",
-    wrong: "use asterism_function::objects::Object; ask.seen.act().add(1); let act = ask.act()?;");
+    wrong: "use asterism_function::objects::Writable; ask.seen.act().add(1); let act = ask.act()?;");
 case!(READ_AFTER_ACT: "A read through what was asked of, after `act`.",
     right: "let seen = ask.seen.get()?; let act = ask.act()?;",
     wrong: "let act = ask.act()?; let seen = ask.seen.get()?;");

@@ -30,12 +30,11 @@ pub use asterism_packet::{
 };
 pub use asterism_state as objects;
 pub use asterism_state::{
-    Absence, AnyObject, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters,
-    CountingBloom, EndpointSpace, Entry, Flow4Key, Grant, Graph, Grouped, Heavy, HeavyKeys,
-    HeavyPlace, Late, Link, Map, Nearby, Pair, Paired, Pool, Rates, Reader, Register, Row, Set,
-    Single, Space, Spending, State, Table, Tally, Tick, TokenBucket, TokenRate, TokenRates, Tokens,
-    TopK, Vacancy, VacancyFor, Vector, Window, WindowedCountMin, WindowedCounters, Writer, laws,
-    layout,
+    Absence, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, CountingBloom,
+    EndpointSpace, Entry, Flow4Key, Grant, Graph, Grouped, Heavy, HeavyKeys, HeavyPlace, Late,
+    Link, Map, Nearby, Pair, Paired, Pool, Rates, Reader, Register, Row, Set, Single, Space,
+    Spending, State, Table, Tally, Tick, TokenBucket, TokenRate, TokenRates, Tokens, TopK, Vacancy,
+    VacancyFor, Vector, Window, WindowedCountMin, WindowedCounters, Writer, laws, layout,
 };
 pub use asterism_state_macro::{Key, Value, Wire, state};
 pub use emissions::{EMITTED_FRAMES_MANY, Emissions};

@@ -8,10 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_packet::{Layout, Malformed, Packet};
-use asterism_state::{
-    Builder, Context, Entries, GiveBack, Identity, ObjectSettings, Sequencer, Settle, State, Sweep,
-    Wait,
-};
+use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, State, Wait};
 
 use crate::chain::Place;
 use crate::emissions::Emissions;
@@ -131,7 +128,10 @@ impl<F: NetworkFunction> Testkit<F> {
         for object in 0..self.state.objects().len() as u8 {
             // Once to end entries, once to forget them.
             for _ in 0..2 {
-                self.state.with(object, Sweep { turns: 1 });
+                self.state
+                    .object_mut(object)
+                    .expect("an object")
+                    .sweep_share(1);
             }
         }
     }
@@ -213,11 +213,9 @@ impl<F: NetworkFunction> Testkit<F> {
                 Ok(verdict) => {
                     let state = &self.state;
                     self.context.end(|object, number| {
-                        state.query(object, GiveBack(number));
+                        state.give_back(object, number);
                     });
-                    for object in 0..self.state.objects().len() as u8 {
-                        self.state.query(object, Settle);
-                    }
+                    self.state.settle();
                     // The next packet arrives when the test says so, however long this one waited.
                     self.now_us = arrived_us;
                     self.context.set_now(arrived_us, self.context.tick());
@@ -248,7 +246,10 @@ impl<F: NetworkFunction> Testkit<F> {
 
 fn entries(state: &impl State) -> Vec<(usize, usize)> {
     (0..state.objects().len() as u8)
-        .filter_map(|object| state.query(object, Entries))
+        .filter_map(|object| {
+            let object = state.object(object)?;
+            Some((object.entries(), object.entries_held()))
+        })
         .collect()
 }
 

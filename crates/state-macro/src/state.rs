@@ -130,11 +130,11 @@ impl Parsed {
         let names = each(&|_, field, _| format!("{field:?},"));
         let act_fields = each(&|_, field, kind| {
             format!(
-                "/// The writes of `{field}`.\n pub {field}: <{kind} as {krate}::Object>::Act<'a>,"
+                "/// The writes of `{field}`.\n pub {field}: <{kind} as {krate}::Writable>::Act<'a>,"
             )
         });
         let acts =
-            each(&|_, field, _| format!("{field}: {krate}::Object::act(&mut self.{field}),"));
+            each(&|_, field, _| format!("{field}: {krate}::Writable::act(&mut self.{field}),"));
         let visits = each(&|number, field, _| {
             format!("{number}u8 => ::core::option::Option::Some(visit.visit(&mut self.{field})),")
         });
@@ -164,10 +164,10 @@ impl Parsed {
                  fn query<T>(&self, object: u8, query: impl {krate}::ObjectQuery<T>) -> ::core::option::Option<T> {{
                      match object {{ {looks} _ => ::core::option::Option::None }}
                  }}
-                 fn object(&self, object: u8) -> ::core::option::Option<&(dyn {krate}::AnyObject + 'static)> {{
+                 fn object(&self, object: u8) -> ::core::option::Option<&dyn {krate}::Object> {{
                      match object {{ {shared} _ => ::core::option::Option::None }}
                  }}
-                 fn object_mut(&mut self, object: u8) -> ::core::option::Option<&mut (dyn {krate}::AnyObject + 'static)> {{
+                 fn object_mut(&mut self, object: u8) -> ::core::option::Option<&mut dyn {krate}::Object> {{
                      match object {{ {exclusive} _ => ::core::option::Option::None }}
                  }}
              }}"

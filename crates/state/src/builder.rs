@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use crate::context::{Context, Tick, WriteSet, WriteSetTooLong};
 use crate::layout::{Shape, manual};
-use crate::object::{IDLE_CLASSES, OBJECTS_MAX, ObjectSettings, State};
+use crate::object::{IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
 use crate::pool::{Pool, Space};
+use crate::state::State;
 use crate::table::{Row, Table, TableSettings, Value};
 
 /// Builds the objects of a state with what the operator chose for each, by name.

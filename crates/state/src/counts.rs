@@ -2,7 +2,6 @@
 //! and the pages.
 
 use crate::accumulator::SKEW_SECONDS_MAX;
-use crate::object::{Object, ObjectQuery};
 
 macro_rules! counts {
     ($($name:ident $label:literal $meaning:literal;)*) => {
@@ -65,14 +64,5 @@ impl ObjectCounts {
     #[must_use]
     pub fn get(&self, count: ObjectCount) -> Option<u64> {
         self.0[count as usize]
-    }
-}
-
-/// [`Object::counts`] as a look.
-#[derive(Debug)]
-pub struct Counted;
-impl ObjectQuery<ObjectCounts> for Counted {
-    fn query<O: Object + ?Sized>(self, object: &O) -> ObjectCounts {
-        object.counts()
     }
 }

@@ -15,26 +15,14 @@ mod cycle;
 
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectQuery, State};
-use crate::stamp::{NamedOrigins, Origin, OriginName, Origins};
+use crate::stamp::{Origin, OriginName, Origins};
+use crate::state::State;
 
 pub use cycle::FORGETS_FROM;
 pub(crate) use cycle::Forgetting;
 
 /// From so many on it looks again and again, whatever the last cycle left.
 const FORGETS_ALWAYS_FROM: usize = crate::stamp::ORIGINS_MAX / 2;
-
-/// [`Object::origins_named`] as a look.
-struct NameOrigins<'a> {
-    cursor: u32,
-    records: u32,
-    named: &'a mut NamedOrigins,
-}
-impl ObjectQuery<Option<u32>> for NameOrigins<'_> {
-    fn query<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
-        object.origins_named(self.cursor, self.records, self.named)
-    }
-}
 
 /// Goes on with a cycle, or begins one where there is cause: looks at up to `records` entries of one object. Call it often with a small
 /// number, and only once this instance has what the others have. Tells how many incarnations were forgotten.
@@ -47,15 +35,11 @@ pub fn forget_incarnations<S: State>(state: &S, context: &Context, records: u32)
     if usize::from(object) == state.objects().len() {
         return context.end_forgetting();
     }
-    let next = state.query(
-        object,
-        NameOrigins {
-            cursor,
-            records,
-            named: &mut forgetting.named.borrow_mut(),
-        },
-    );
-    forgetting.cursor.set(match next.flatten() {
+    let mut named = forgetting.named.borrow_mut();
+    let next = state
+        .object(object)
+        .and_then(|object| object.origins_named(cursor, records, &mut named));
+    forgetting.cursor.set(match next {
         Some(next) => (object, next),
         None => (object + 1, 0),
     });

@@ -7,9 +7,9 @@ use crate::stamp::OriginName;
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 use crate::{
-    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Map, Object,
-    ObjectSettings, Register, Set, Spending, State, Sweep, TokenBucket, TokenRate, TopK, Vector,
-    Window, WindowedCountMin, WindowedCounters,
+    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Inspect,
+    Map, Object, ObjectSettings, Register, Set, Spending, State, TokenBucket, TokenRate, TopK,
+    Vector, Window, WindowedCountMin, WindowedCounters, Writable,
 };
 
 /// Longer inputs are cut.
@@ -124,6 +124,48 @@ impl State for Everything {
             _ => return None,
         })
     }
+    fn object(&self, object: u8) -> Option<&dyn Object> {
+        Some(match object {
+            0 => &self.map,
+            1 => &self.pairs,
+            2 => &self.set,
+            3 => &self.register,
+            4 => &self.counter,
+            5 => &self.counters,
+            6 => &self.vector,
+            7 => &self.sketch,
+            8 => &self.filter,
+            9 => &self.counting,
+            10 => &self.graph,
+            11 => &self.recent,
+            12 => &self.recent_sketch,
+            13 => &self.limits,
+            14 => &self.shares,
+            15 => &self.heavy,
+            _ => return None,
+        })
+    }
+    fn object_mut(&mut self, object: u8) -> Option<&mut dyn Object> {
+        Some(match object {
+            0 => &mut self.map,
+            1 => &mut self.pairs,
+            2 => &mut self.set,
+            3 => &mut self.register,
+            4 => &mut self.counter,
+            5 => &mut self.counters,
+            6 => &mut self.vector,
+            7 => &mut self.sketch,
+            8 => &mut self.filter,
+            9 => &mut self.counting,
+            10 => &mut self.graph,
+            11 => &mut self.recent,
+            12 => &mut self.recent_sketch,
+            13 => &mut self.limits,
+            14 => &mut self.shares,
+            15 => &mut self.heavy,
+            _ => return None,
+        })
+    }
 }
 
 /// What the windowed objects sum here: as far as to buckets near the fuzzed clock.
@@ -179,9 +221,7 @@ pub fn fuzz_apply(data: &[u8]) {
     write_over(&mut state, &context);
     for tick in [1_001, 1_100, u32::MAX] {
         context.set_now(0, tick);
-        for object in 0..Everything::OBJECTS.len() as u8 {
-            state.with(object, Sweep { turns: 1 });
-        }
+        state.for_each_object(|object| _ = object.sweep_share(1));
     }
     context.end(|_, _| {});
     context.take_groups(|_, _| {});

@@ -4,7 +4,7 @@
 //! immediately and logged as an operation; operations of other instances come in through [`State::apply`], whole states
 //! through [`State::apply_snapshot`].
 //!
-//! Read first: `object.rs` (the trait of an object), `builder.rs` (builds a state's objects), then `table/mod.rs` (the table
+//! Read first: `object/mod.rs` (the traits of an object), `state.rs` (all objects of a function), `builder.rs` (builds a state's objects), then `table/mod.rs` (the table
 //! behind maps and sets), `graph/mod.rs` (which hosts talk to which others), `accumulator/mod.rs` (sums and sketches),
 //! `pool/mod.rs` (items that can run out), `context.rs` (shared by one instance's objects).
 
@@ -17,7 +17,6 @@ mod builder;
 mod context;
 mod counts;
 mod endpoint_space;
-mod erased;
 mod forgetting;
 #[doc(hidden)]
 pub mod fuzz;
@@ -36,6 +35,8 @@ mod reservations;
 mod shape;
 mod shown;
 mod stamp;
+mod stamp_wire;
+mod state;
 mod table;
 mod tick;
 mod trace;
@@ -61,23 +62,21 @@ pub use context::{
     MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Sequencer, Tick, WRITES_PER_PACKET,
     WriteSetTooLong,
 };
-pub use counts::{Counted, ObjectCount, ObjectCounts};
+pub use counts::{ObjectCount, ObjectCounts};
 pub use endpoint_space::EndpointSpace;
-pub use erased::AnyObject;
 pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Entry, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Capacity, Entries, EntriesEnded, Flush, GiveBack, IDLE_CLASSES, Inherited, Joined,
-    OBJECTS_MAX, Object, ObjectQuery, ObjectSettings, ObjectVisitor, OutgrewCache, Part,
-    PrefetchRecords, ReadLeaves, RemoveElsewhere, Settle, Show, Since, State, SumLeaves, Sweep,
-    SweepLength, SweepSome, TellsOwn, WriteAgain,
+    Absence, Audit, IDLE_CLASSES, Inspect, OBJECTS_MAX, Object, ObjectSettings, Part, PerPacket,
+    Replicate, Since, Snapshot, Sweep, Writable,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
 pub use shown::{Provenance, Shown};
 pub use stamp::{NamedOrigins, ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
+pub use state::{ObjectQuery, ObjectVisitor, State};
 pub use table::{
     At, EntryAge, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor,
 };

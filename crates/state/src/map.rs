@@ -11,7 +11,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::counts::ObjectCounts;
 use crate::layout;
-use crate::object::{Object, Part, Since};
+use crate::object::{Audit, Inspect, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable};
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, VacancyFor, Value};
@@ -387,24 +387,36 @@ impl<K: Key, V: Value> TableAct<'_, Single<K>, V> {
     }
 }
 
-impl<R: Row, V: Value> Object for Table<R, V> {
+impl<R: Row, V: Value> Writable for Table<R, V> {
     type Act<'a> = TableAct<'a, R, V>;
 
     fn act(&mut self) -> TableAct<'_, R, V> {
         TableAct(self)
     }
+}
+
+impl<R: Row, V: Value> Replicate for Table<R, V> {
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         Table::apply(self, flags, input, stamp)
     }
     fn prefetch(&self, input: &mut Reader<'_>) {
         Table::prefetch_operation(self, input);
     }
+}
+
+impl<R: Row, V: Value> Sweep for Table<R, V> {
     fn sweep(&mut self, records: u32) -> u32 {
         Table::sweep(self, records)
     }
     fn sweep_length(&self) -> u32 {
         Table::sweep_length(self)
     }
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        Table::origins_named(self, cursor, records, named)
+    }
+}
+
+impl<R: Row, V: Value> Audit for Table<R, V> {
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         Table::leaves(self, first, out)
     }
@@ -415,12 +427,12 @@ impl<R: Row, V: Value> Object for Table<R, V> {
         self.write_purge(leaves, through);
         true
     }
-    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
-        Table::origins_named(self, cursor, records, named)
-    }
     fn digest(&self) -> u64 {
         Table::digest(self)
     }
+}
+
+impl<R: Row, V: Value> Snapshot for Table<R, V> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         Table::snapshot(self, cursor, part)
     }
@@ -435,6 +447,9 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     ) -> Result<bool, BadBytes> {
         Table::restore(self, flags, input, since)
     }
+}
+
+impl<R: Row, V: Value> Inspect for Table<R, V> {
     fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
         Table::show(self, cursor, records, each)
     }
@@ -444,15 +459,6 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn counts(&self) -> ObjectCounts {
         self.tally().counts()
     }
-    fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
-        Table::prefetch_records(self, prefetch_hints, packets)
-    }
-    fn outgrew_cache(&self, cache_bytes: usize) -> bool {
-        Table::outgrew_cache(self, cache_bytes)
-    }
-    fn settle(&self) {
-        Table::settle(self);
-    }
     fn entries(&self) -> usize {
         self.len()
     }
@@ -461,5 +467,17 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     }
     fn entries_ended(&self) -> usize {
         self.held() - self.len()
+    }
+}
+
+impl<R: Row, V: Value> PerPacket for Table<R, V> {
+    fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
+        Table::prefetch_records(self, prefetch_hints, packets)
+    }
+    fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        Table::outgrew_cache(self, cache_bytes)
+    }
+    fn settle(&self) {
+        Table::settle(self);
     }
 }

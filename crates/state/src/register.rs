@@ -6,8 +6,11 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, Part, Since, read_stamp, skip_stamp, write_stamp};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::stamp::{NamedOrigins, Origins, Stamp};
+use crate::stamp_wire::{read_stamp, skip_stamp, write_stamp};
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -132,18 +135,31 @@ impl<V: Value> Register<V> {
     }
 }
 
-impl<V: Value> Object for Register<V> {
+impl<V: Value> Writable for Register<V> {
     type Act<'a> = RegisterAct<'a, V>;
 
     fn act(&mut self) -> RegisterAct<'_, V> {
         RegisterAct(self)
     }
+}
+
+impl<V: Value> Replicate for Register<V> {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         let generation = input.varint()?;
         let value = V::decode(input)?;
         self.merge(value, generation, stamp);
         Ok(())
     }
+}
+
+impl<V: Value> Sweep for Register<V> {
+    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
+        named.mark(self.stamp.origin.0);
+        None
+    }
+}
+
+impl<V: Value> Audit for Register<V> {
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         out.fill(Leaf::default());
         if first == 0
@@ -163,10 +179,6 @@ impl<V: Value> Object for Register<V> {
         self.write(value, generation);
         (None, 1)
     }
-    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
-        named.mark(self.stamp.origin.0);
-        None
-    }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();
         let mut out = Writer::new(&mut bytes, self.context.addresses());
@@ -177,6 +189,9 @@ impl<V: Value> Object for Register<V> {
         }
         asterism_memory::hash::bytes(&bytes, 0)
     }
+}
+
+impl<V: Value> Snapshot for Register<V> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if cursor > 0 || self.stamp.sequence == 0 {
             return None;
@@ -205,7 +220,12 @@ impl<V: Value> Object for Register<V> {
         RegisterAct(self).set(value);
         Ok(true)
     }
+}
+
+impl<V: Value> Inspect for Register<V> {
     fn entries(&self) -> usize {
         1
     }
 }
+
+impl<V: Value> PerPacket for Register<V> {}

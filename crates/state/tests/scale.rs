@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use asterism_state::{
     BiMap, Builder, Context, Counters, Graph, Identity, ObjectSettings, OriginName, Sequencer,
-    Spending, State, Sweep, TokenBucket, TokenRate, TopK, Window, WindowedCountMin,
-    WindowedCounters, state,
+    Spending, State, TokenBucket, TokenRate, TopK, Window, WindowedCountMin, WindowedCounters,
+    state,
 };
 
 struct Counting;
@@ -94,7 +94,7 @@ fn many_entries_come_and_go_without_allocation() {
         }
     }
     context.set_stable(asterism_state::Origins::OWN, u64::MAX);
-    state.with(0, Sweep { turns: 1 });
+    state.object_mut(0).expect("an object").sweep_share(1);
     assert_eq!(state.bindings.held(), 0);
     assert_eq!(state.bindings.by_left(&5), Ok(None));
     assert_eq!(ALLOCATIONS.get() - before, 0, "allocations after the build");
@@ -112,7 +112,7 @@ fn applying_others_operations_allocates_nothing() {
         act.bindings.insert(vacancy, (key, !key), ());
         act.volumes.add(&tally, key);
         let mut bytes = 1_000;
-        state.with(1, asterism_state::Flush(&mut bytes));
+        state.object_mut(1).expect("an object").flush(&mut bytes);
         context.end(|_, _| {});
         context.take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
     }
@@ -266,8 +266,11 @@ fn observing_traffic_allocates_nothing_here_and_where_it_is_heard_of() {
         }
         let mut bytes = 60_000;
         for object in 0..Observed::OBJECTS.len() as u8 {
-            state.with(object, asterism_state::Flush(&mut bytes));
-            state.with(object, Sweep { turns: 4 });
+            state
+                .object_mut(object)
+                .expect("an object")
+                .flush(&mut bytes);
+            state.object_mut(object).expect("an object").sweep_share(4);
         }
         context.end(|_, _| {});
         sequences.clear();
@@ -286,9 +289,7 @@ fn observing_traffic_allocates_nothing_here_and_where_it_is_heard_of() {
             let applied = reader.apply(&far, name, *sequence, &group[range.clone()]);
             applied.expect("good bytes");
         }
-        for object in 0..Observed::OBJECTS.len() as u8 {
-            reader.with(object, Sweep { turns: 4 });
-        }
+        reader.for_each_object(|object| _ = object.sweep_share(4));
         far.take_groups(|_, _| {});
         // The first step hears of a new writer: its totals get memory of their own.
         if step > 0 {

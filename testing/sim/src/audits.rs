@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asterism_engine::Cluster;
 use asterism_placement::replicated::audit::CYCLE;
-use asterism_state::{OriginName, State, SumLeaves, Wire, Writer};
+use asterism_state::{OriginName, State, Wire, Writer};
 
 use crate::checks;
 use crate::exercise::{Exercise, Exercised, PLACES};
@@ -47,7 +47,10 @@ pub(crate) fn kept_are_true(cluster: &Cluster<Exercise>) -> Result<(), Failure> 
     for (place, member) in cluster.members().iter().enumerate() {
         for instance in &member.instances {
             for object in 0..Exercised::OBJECTS.len() {
-                let seen = instance.state().query(object as u8, SumLeaves);
+                let seen = instance
+                    .state()
+                    .object(object as u8)
+                    .map(|object| object.announced());
                 let kept = checks::kept(instance, object as u8);
                 if kept.is_some() && kept != seen {
                     return Err(Failure::new(

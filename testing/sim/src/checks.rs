@@ -10,8 +10,8 @@ use asterism_engine::{BACKLOG_BYTES_MAX, Cluster, Instance, PARKED_MAX};
 use asterism_placement::{MemberId, Time};
 use asterism_secure_channel::Refusal;
 
+use asterism_state::State;
 use asterism_state::audit::{LEAVES, Leaf};
-use asterism_state::{ReadLeaves, State};
 
 use crate::exercise::{Done, Exercise, Exercised, Joined, Verb};
 use crate::moved::Moved;
@@ -340,10 +340,9 @@ const OF_ENTRIES: [&str; 9] = [
 /// The sum of the digests that an object keeps of its parts; `None` if it keeps none.
 pub(crate) fn kept(instance: &Instance<Exercise>, object: u8) -> Option<u64> {
     let mut leaves = [Leaf::default(); LEAVES];
-    let out = &mut leaves[..];
-    let has = instance.state().query(object, ReadLeaves { first: 0, out });
+    let kept = instance.state().object(object)?.leaves(0, &mut leaves);
     let sum = |sum: u64, leaf: &Leaf| sum.wrapping_add(leaf.digest);
-    (has == Some(true)).then(|| leaves.iter().fold(0, sum))
+    kept.then(|| leaves.iter().fold(0, sum))
 }
 
 /// Whether these objects are equal everywhere by the digests that they keep, where they do: cheap to ask often. Whether those are

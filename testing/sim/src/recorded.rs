@@ -3,7 +3,7 @@
 use core::ops::Deref;
 
 use asterism_function::State;
-use asterism_state::{AnyObject, BadBytes, Context, ObjectQuery, ObjectVisitor, OriginName};
+use asterism_state::{BadBytes, Context, Object, ObjectQuery, ObjectVisitor, OriginName};
 
 use crate::exercise::Exercised;
 
@@ -57,10 +57,10 @@ impl State for Recorded {
     fn query<T>(&self, object: u8, query: impl ObjectQuery<T>) -> Option<T> {
         self.state.query(object, query)
     }
-    fn object(&self, object: u8) -> Option<&(dyn AnyObject + 'static)> {
+    fn object(&self, object: u8) -> Option<&dyn Object> {
         self.state.object(object)
     }
-    fn object_mut(&mut self, object: u8) -> Option<&mut (dyn AnyObject + 'static)> {
+    fn object_mut(&mut self, object: u8) -> Option<&mut dyn Object> {
         self.state.object_mut(object)
     }
     fn apply(

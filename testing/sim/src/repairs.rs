@@ -8,7 +8,7 @@ use std::time::Duration;
 use asterism_engine::Cluster;
 use asterism_function::{PortNumber, Wire};
 use asterism_state::audit::LeafSet;
-use asterism_state::{Entries, OriginName, State, Writer};
+use asterism_state::{OriginName, State, Writer};
 
 use crate::audits;
 use crate::checks;
@@ -55,7 +55,8 @@ fn entries(cluster: &Cluster<Exercise>, place: usize, object: u8) -> usize {
     let instance = &cluster.members()[place].instances[0];
     instance
         .state()
-        .query(object, Entries)
+        .object(object)
+        .map(|object| (object.entries(), object.entries_held()))
         .map_or(0, |(live, _)| live)
 }
 

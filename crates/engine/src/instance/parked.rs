@@ -4,7 +4,7 @@ use asterism_function::chain::Place;
 use asterism_function::{
     FlowKey, Fragment, Layout, NetworkFunction, Packet, PortNumber, Reason, refuse_late_after_act,
 };
-use asterism_state::{GiveBack, Settle, State};
+use asterism_state::State;
 
 use super::Instance;
 use crate::exchange::Up;
@@ -71,12 +71,10 @@ impl<F: NetworkFunction> Instance<F> {
         if mutant::active(Mutant::GrantReturnedAtPark) {
             self.context.resume(call);
             self.context.end(|object, number| {
-                state.query(object, GiveBack(number));
+                state.give_back(object, number);
             });
         }
-        for object in 0..state.objects().len() as u8 {
-            state.query(object, Settle);
-        }
+        state.settle();
         let until = Until::new(wait, self.now_us).by(late_until_us);
         if matches!(until, Until::Absent { .. }) {
             self.probe(arrived_us);
@@ -101,9 +99,7 @@ impl<F: NetworkFunction> Instance<F> {
     /// noted.
     fn call_for_its_reads(&mut self, mut frame: Frame) {
         let (call, _) = self.context.park();
-        for object in 0..self.state.objects().len() as u8 {
-            self.state.query(object, Settle);
-        }
+        self.state.settle();
         let Ok(layout) = Layout::parse_unverified(self.pool.bytes(&frame)) else {
             return self.discard(frame, Reason::UnsupportedProtocol);
         };
@@ -142,11 +138,9 @@ impl<F: NetworkFunction> Instance<F> {
         // Not as if it were called again: the burst that is handled now goes on.
         let state = &self.state;
         self.context.abandon(parked.call, |object, number| {
-            state.query(object, GiveBack(number));
+            state.give_back(object, number);
         });
-        for object in 0..state.objects().len() as u8 {
-            state.query(object, Settle);
-        }
+        state.settle();
         if mutant::active(Mutant::GivenUpFrameKept) {
             self.tally.drop(reason);
             let _ = parked.frame;

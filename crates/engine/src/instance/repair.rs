@@ -8,9 +8,7 @@
 
 use asterism_function::NetworkFunction;
 use asterism_state::audit::LeafSet;
-use asterism_state::{
-    OPERATION_BYTES_MAX, OriginName, RemoveElsewhere, State, TellsOwn, WriteAgain,
-};
+use asterism_state::{OPERATION_BYTES_MAX, OriginName, State};
 
 use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
@@ -68,7 +66,10 @@ impl<F: NetworkFunction> Instance<F> {
     /// of them. Of an object that all instances hold in full the host's first one does it; of an accumulator each tells its own part again.
     #[must_use]
     pub fn begin_repair(&self, object: u8, leaves: LeafSet, removes: bool) -> Repair {
-        let tells_own = self.state.query(object, TellsOwn) == Some(true);
+        let tells_own = self
+            .state
+            .object(object)
+            .is_some_and(|object| object.tells_own());
         let is_first = self.context.identity().lane.0 == 0;
         let can_remove = is_first && !tells_own;
         let streams = match removes && can_remove {
@@ -101,12 +102,10 @@ impl<F: NetworkFunction> Instance<F> {
             return None;
         }
         if let Some(cursor) = repair.cursor {
-            let again = WriteAgain {
-                leaves: &repair.leaves,
-                cursor,
-                records: ENTRIES_PER_STEP,
-            };
-            let (next, entries) = self.state.with(repair.object, again).unwrap_or((None, 0));
+            let object = self.state.object_mut(repair.object);
+            let (next, entries) = object.map_or((None, 0), |object| {
+                object.write_again(&repair.leaves, cursor, ENTRIES_PER_STEP)
+            });
             taken(Branch::RepairWrote);
             repair.cursor = next;
             repair.done.entries += u64::from(entries);
@@ -116,11 +115,10 @@ impl<F: NetworkFunction> Instance<F> {
                 repair.streams = self.applied_through();
             }
             let left = repair.streams.len().saturating_sub(STREAMS_PER_STEP);
-            let remove = RemoveElsewhere {
-                leaves: &repair.leaves,
-                through: &repair.streams[left..],
-            };
-            let reported = self.state.with(repair.object, remove).unwrap_or(false);
+            let object = self.state.object_mut(repair.object);
+            let reported = object.is_some_and(|object| {
+                object.remove_elsewhere(&repair.leaves, &repair.streams[left..])
+            });
             repair.streams.truncate(left);
             repair.done.removal = match reported {
                 true => Removal::Reported,

@@ -2,9 +2,7 @@
 
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
-use asterism_state::{
-    BadBytes, Capacity, Counted, EntriesEnded, Inherited, ObjectCounts, Show, Shown, Since, State,
-};
+use asterism_state::{BadBytes, ObjectCounts, Shown, Since, State};
 
 use super::Instance;
 use super::sharing::{BURST_LOG_BYTES, SNAPSHOT_PART_BYTES};
@@ -84,25 +82,22 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// What each object holds.
     pub fn object_use(&self) -> Vec<ObjectUse> {
-        let capacity = |object| self.state.query(object, Capacity).unwrap_or(0);
-        self.entries()
-            .into_iter()
-            .enumerate()
-            .map(|(object, (name, live, held))| {
-                let inherited = self.state.query(object as u8, Inherited);
-                let (quarantined, reclaimed) = inherited.unwrap_or((0, 0));
-                ObjectUse {
-                    name,
-                    live,
-                    held,
-                    ended: self.state.query(object as u8, EntriesEnded).unwrap_or(0),
-                    capacity: capacity(object as u8),
-                    quarantined,
-                    reclaimed,
-                    counts: self.state.query(object as u8, Counted).unwrap_or_default(),
-                }
+        let numbered = (0u8..).zip(self.state.objects());
+        let used = |(number, &name): (u8, &&'static str)| {
+            let object = self.state.object(number)?;
+            let (quarantined, reclaimed) = object.inherited();
+            Some(ObjectUse {
+                name,
+                live: object.entries(),
+                held: object.entries_held(),
+                ended: object.entries_ended(),
+                capacity: object.capacity(),
+                quarantined,
+                reclaimed,
+                counts: object.counts(),
             })
-            .collect()
+        };
+        numbered.filter_map(used).collect()
     }
 
     /// Shows up to `records` entries of an object from `cursor` on; where to go on, `None` at the end.
@@ -113,12 +108,7 @@ impl<F: NetworkFunction> Instance<F> {
         records: u32,
         each: &mut dyn FnMut(&Shown<'_>),
     ) -> Option<u32> {
-        let show = Show {
-            cursor,
-            records,
-            each,
-        };
-        self.state.query(object, show).flatten()
+        self.state.object(object)?.show(cursor, records, each)
     }
 
     /// Packets that are parked.

@@ -7,8 +7,8 @@ use asterism_placement::replicated::audit::SEGMENT_LEAVES;
 use asterism_placement::{MemberId, mutant as placed};
 use asterism_state::audit::Leaf;
 use asterism_state::{
-    BlockAssignment, Flush, GROUP_BYTES_MAX, Joined, OPERATION_BYTES_MAX, OriginName, OutgrewCache,
-    Part, ReadLeaves, State, SweepLength, SweepSome, forget_incarnations,
+    BlockAssignment, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, Part, State,
+    forget_incarnations,
 };
 
 use super::reports::Report;
@@ -210,9 +210,7 @@ impl<F: NetworkFunction> Instance<F> {
                 Some(Down::Ready) => {
                     self.serving = true;
                     self.context.set_joined();
-                    for object in 0..self.state.objects().len() as u8 {
-                        self.state.with(object, Joined);
-                    }
+                    self.state.for_each_object(|object| object.joined());
                 }
                 Some(Down::Audit {
                     ticket,
@@ -235,10 +233,11 @@ impl<F: NetworkFunction> Instance<F> {
         let mut leaves = [Leaf::default(); SEGMENT_LEAVES];
         let first = usize::from(segment) * SEGMENT_LEAVES;
         let out = &mut leaves[..];
-        let kept = self.state.query(object, ReadLeaves { first, out });
+        let object = self.state.object(object);
+        let kept = object.is_some_and(|object| object.leaves(first, out));
         let mut bytes = [0; LEAVES_BYTES];
         write_leaves(&leaves, &mut bytes);
-        let leaves: &[u8] = if kept == Some(true) { &bytes } else { &[] };
+        let leaves: &[u8] = if kept { &bytes } else { &[] };
         // What has no number yet nobody else can have: such a reading compares with none.
         let written = if self.context.wrote() {
             u64::MAX
@@ -337,9 +336,8 @@ impl<F: NetworkFunction> Instance<F> {
         let objects = self.state.objects().len() as u8;
         if is_held {
             self.context.be_patient(true);
-            for object in 0..objects {
-                self.state.with(object, Flush(&mut bytes));
-            }
+            self.state
+                .for_each_object(|object| _ = object.flush(&mut bytes));
             self.flushed_us = self.now_us;
             return;
         }
@@ -370,7 +368,8 @@ impl<F: NetworkFunction> Instance<F> {
         while self.flush_left > 0 {
             let object = objects - self.flush_left;
             if !self.context.passes_over(object)
-                && !self.state.with(object, Flush(&mut bytes)).unwrap_or(true)
+                && let Some(object) = self.state.object_mut(object)
+                && !object.flush(&mut bytes)
             {
                 break;
             }
@@ -413,9 +412,10 @@ impl<F: NetworkFunction> Instance<F> {
             let mut left = match self.sweep_left {
                 Some(left) => left,
                 None => {
-                    let outgrew = OutgrewCache(self.prefetch_above_bytes);
-                    self.sweep_outgrew |= self.state.query(object, outgrew).unwrap_or(false);
-                    let length = self.state.query(object, SweepLength).unwrap_or(0);
+                    let object = self.state.object(object);
+                    self.sweep_outgrew |= object
+                        .is_some_and(|object| object.outgrew_cache(self.prefetch_above_bytes));
+                    let length = object.map_or(0, |object| object.sweep_length());
                     length.div_ceil(SWEEP_STEPS)
                 }
             };
@@ -427,7 +427,8 @@ impl<F: NetworkFunction> Instance<F> {
                 }
                 let portion = left.min(SWEEP_PORTION).min(budget);
                 left -= portion;
-                let ended = self.state.with(object, SweepSome(portion)).unwrap_or(0);
+                let object = self.state.object_mut(object);
+                let ended = object.map_or(0, |object| object.sweep(portion));
                 budget = budget.saturating_sub(portion + ended.saturating_mul(SWEEP_END));
                 if self.context.wrote() {
                     self.settle();

@@ -3,7 +3,7 @@
 use asterism_function::chain::StageTally;
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_placement::Time;
-use asterism_state::{Context, Entries, OriginName, State};
+use asterism_state::{Context, OriginName, State};
 
 use super::Instance;
 use super::sharing::{SWEEP_STEP_US, SnapshotScan};
@@ -71,9 +71,8 @@ impl<F: NetworkFunction> Instance<F> {
             .iter()
             .enumerate()
             .filter_map(|(object, &name)| {
-                self.state
-                    .query(object as u8, Entries)
-                    .map(|(live, held)| (name, live, held))
+                let object = self.state.object(object as u8)?;
+                Some((name, object.entries(), object.entries_held()))
             })
             .collect()
     }

@@ -21,8 +21,7 @@ use std::rc::Rc;
 
 use asterism_packet::Packet;
 use asterism_state::{
-    AnyObject, Builder, Context, Late, OBJECTS_MAX, ObjectQuery, ObjectVisitor, StageEnd, State,
-    Step,
+    Builder, Context, Late, OBJECTS_MAX, Object, ObjectQuery, ObjectVisitor, StageEnd, State, Step,
 };
 
 use crate::ask::Ask;
@@ -332,12 +331,12 @@ impl State for ChainState {
         self.objects
     }
 
-    fn object(&self, object: u8) -> Option<&(dyn AnyObject + 'static)> {
+    fn object(&self, object: u8) -> Option<&dyn Object> {
         let (stage, number) = self.find(object)?;
         self.stages[stage].object(number)
     }
 
-    fn object_mut(&mut self, object: u8) -> Option<&mut (dyn AnyObject + 'static)> {
+    fn object_mut(&mut self, object: u8) -> Option<&mut dyn Object> {
         let (stage, number) = self.find(object)?;
         self.stages[stage].object_mut(number)
     }

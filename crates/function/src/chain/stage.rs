@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use asterism_packet::Packet;
-use asterism_state::{AnyObject, Builder, Context, GiveBack, Late, Settle, StageEnd, State};
+use asterism_state::{Builder, Context, Late, Object, StageEnd, State};
 
 use super::place::Place;
 use super::{names, stage_step};
@@ -198,10 +198,10 @@ impl Running {
     ) -> Option<u32> {
         self.function.report(question, range, out)
     }
-    pub(super) fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)> {
+    pub(super) fn object(&self, number: u8) -> Option<&dyn Object> {
         self.function.object(number)
     }
-    pub(super) fn object_mut(&mut self, number: u8) -> Option<&mut (dyn AnyObject + 'static)> {
+    pub(super) fn object_mut(&mut self, number: u8) -> Option<&mut dyn Object> {
         self.function.object_mut(number)
     }
 
@@ -402,8 +402,8 @@ trait AnyRunning {
     fn report(&self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32>;
     /// Appends a value for each of the function's metrics, no more and no fewer.
     fn measure(&self, values: &mut Vec<u64>);
-    fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)>;
-    fn object_mut(&mut self, number: u8) -> Option<&mut (dyn AnyObject + 'static)>;
+    fn object(&self, number: u8) -> Option<&dyn Object>;
+    fn object_mut(&mut self, number: u8) -> Option<&mut dyn Object>;
 }
 
 impl core::fmt::Debug for dyn AnyRunning {
@@ -438,11 +438,9 @@ impl<F: NetworkFunction> AnyRunning for Called<F> {
     fn end(&self, context: &Context) {
         let state = &self.state;
         context.end(|object, number| {
-            state.query(object.wrapping_sub(self.first_object), GiveBack(number));
+            state.give_back(object.wrapping_sub(self.first_object), number);
         });
-        for object in 0..F::State::OBJECTS.len() as u8 {
-            state.query(object, Settle);
-        }
+        state.settle();
     }
 
     fn take_up(&mut self, function: &dyn Any) -> bool {
@@ -465,10 +463,10 @@ impl<F: NetworkFunction> AnyRunning for Called<F> {
         self.function.measure(&self.state, values);
         values.resize(until, 0);
     }
-    fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)> {
+    fn object(&self, number: u8) -> Option<&dyn Object> {
         self.state.object(number)
     }
-    fn object_mut(&mut self, number: u8) -> Option<&mut (dyn AnyObject + 'static)> {
+    fn object_mut(&mut self, number: u8) -> Option<&mut dyn Object> {
         self.state.object_mut(number)
     }
 }

@@ -6,8 +6,7 @@ use std::rc::Rc;
 
 use asterism_packet::{Layout, Malformed, Packet};
 use asterism_state::{
-    Builder, Context, Flush, GiveBack, Identity, Late, ObjectSettings, OriginName, Sequencer,
-    Settle, State, Sweep,
+    Builder, Context, Identity, Late, ObjectSettings, OriginName, Sequencer, State,
 };
 
 use super::{Outcome, START_TICK, entries};
@@ -51,16 +50,14 @@ struct Member<F: NetworkFunction> {
 impl<F: NetworkFunction> Member<F> {
     /// Looks at all its entries for those that ended.
     fn sweep(&mut self) {
-        for object in 0..self.state.objects().len() as u8 {
-            self.state.with(object, Sweep { turns: 1 });
-        }
+        self.state
+            .for_each_object(|object| _ = object.sweep_share(1));
     }
 
     /// Takes what it wrote, accumulated changes included.
     fn gather(&mut self) {
-        for object in 0..self.state.objects().len() as u8 {
-            self.state.with(object, Flush(&mut { FLUSH_STEPS }));
-        }
+        self.state
+            .for_each_object(|object| _ = object.flush(&mut { FLUSH_STEPS }));
         let written = &mut self.written;
         self.context
             .take_groups(|sequence, bytes| written.push((sequence, bytes.to_vec())));
@@ -196,11 +193,9 @@ impl<F: NetworkFunction> ClusterKit<F> {
                 );
                 let state = &member.state;
                 member.context.end(|object, number| {
-                    state.query(object, GiveBack(number));
+                    state.give_back(object, number);
                 });
-                for object in 0..member.state.objects().len() as u8 {
-                    member.state.query(object, Settle);
-                }
+                member.state.settle();
                 result?
             }
             Err(malformed) => Verdict::Drop(<Reason as From<Malformed>>::from(malformed)),

@@ -13,7 +13,9 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -165,12 +167,15 @@ impl<K: Key> BloomAct<'_, K> {
     }
 }
 
-impl<K: Key> Object for Bloom<K> {
+impl<K: Key> Writable for Bloom<K> {
     type Act<'a> = BloomAct<'a, K>;
 
     fn act(&mut self) -> BloomAct<'_, K> {
         BloomAct(self)
     }
+}
+
+impl<K: Key> Replicate for Bloom<K> {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, _: Stamp) -> Result<(), BadBytes> {
         let (word, bits) = self.read(input)?;
         self.join(word, bits);
@@ -201,6 +206,16 @@ impl<K: Key> Object for Bloom<K> {
         }
         true
     }
+}
+
+impl<K: Key> Sweep for Bloom<K> {
+    fn origins_named(&self, _: u32, _: u32, _: &mut NamedOrigins) -> Option<u32> {
+        // Bits do not say who set them.
+        None
+    }
+}
+
+impl<K: Key> Audit for Bloom<K> {
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         let leaves = self.announced.as_ref().map(|announced| &announced.leaves);
         Leaves::read(leaves, first, out)
@@ -223,14 +238,13 @@ impl<K: Key> Object for Bloom<K> {
         }
         ((end < words).then_some(end), reported)
     }
-    fn origins_named(&self, _: u32, _: u32, _: &mut NamedOrigins) -> Option<u32> {
-        // Bits do not say who set them.
-        None
-    }
     fn digest(&self) -> u64 {
         let words = (0u32..).zip(self.words.iter());
         words.fold(0, |sum, (word, &bits)| sum.wrapping_add(digest(word, bits)))
     }
+}
+
+impl<K: Key> Snapshot for Bloom<K> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if !self.settings.logged {
             return None;
@@ -273,7 +287,12 @@ impl<K: Key> Object for Bloom<K> {
         self.set(word as u32, bits);
         Ok(true)
     }
+}
+
+impl<K: Key> Inspect for Bloom<K> {
     fn entries(&self) -> usize {
         self.grid.len() as usize
     }
 }
+
+impl<K: Key> PerPacket for Bloom<K> {}

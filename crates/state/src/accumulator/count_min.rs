@@ -9,7 +9,9 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
 
@@ -60,12 +62,15 @@ impl<K: Key> CountMinAct<'_, K> {
     }
 }
 
-impl<K: Key> Object for CountMin<K> {
+impl<K: Key> Writable for CountMin<K> {
     type Act<'a> = CountMinAct<'a, K>;
 
     fn act(&mut self) -> CountMinAct<'_, K> {
         CountMinAct(self)
     }
+}
+
+impl<K: Key> Replicate for CountMin<K> {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         self.sketch.apply(input, stamp)
     }
@@ -75,6 +80,15 @@ impl<K: Key> Object for CountMin<K> {
     fn joined(&mut self) {
         self.sketch.joined();
     }
+}
+
+impl<K: Key> Sweep for CountMin<K> {
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.sketch.origins_named(cursor, records, named)
+    }
+}
+
+impl<K: Key> Audit for CountMin<K> {
     fn tells_own(&self) -> bool {
         true
     }
@@ -87,12 +101,12 @@ impl<K: Key> Object for CountMin<K> {
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         self.sketch.tell_again(leaves, cursor, records)
     }
-    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
-        self.sketch.origins_named(cursor, records, named)
-    }
     fn digest(&self) -> u64 {
         self.sketch.digest()
     }
+}
+
+impl<K: Key> Snapshot for CountMin<K> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         self.sketch.snapshot(cursor, part)
     }
@@ -102,7 +116,12 @@ impl<K: Key> Object for CountMin<K> {
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
         self.sketch.restore(input)
     }
+}
+
+impl<K: Key> Inspect for CountMin<K> {
     fn entries(&self) -> usize {
         self.sketch.len() as usize
     }
 }
+
+impl<K: Key> PerPacket for CountMin<K> {}

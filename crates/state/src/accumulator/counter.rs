@@ -10,7 +10,9 @@ use super::{
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -155,12 +157,15 @@ impl CounterAct<'_> {
     }
 }
 
-impl Object for Counter {
+impl Writable for Counter {
     type Act<'a> = CounterAct<'a>;
 
     fn act(&mut self) -> CounterAct<'_> {
         CounterAct(self)
     }
+}
+
+impl Replicate for Counter {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         let writing = read_writing(input, stamp)?;
         let total = input.varint()?;
@@ -192,6 +197,21 @@ impl Object for Counter {
         let (_, stamp) = self.before;
         self.again |= stamp != NEVER && bears_old_name(&self.context, stamp.origin);
     }
+}
+
+impl Sweep for Counter {
+    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
+        // All at once: there is one for each instance of a host.
+        let reported = [self.before.1, self.flushed];
+        let others = self.writer_counters.iter().map(|&(_, _, stamp)| stamp);
+        others
+            .chain(reported)
+            .for_each(|stamp| named.mark(stamp.origin.0));
+        None
+    }
+}
+
+impl Audit for Counter {
     fn tells_own(&self) -> bool {
         true
     }
@@ -219,18 +239,12 @@ impl Object for Counter {
         self.again |= asked;
         (None, asked.into())
     }
-    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
-        // All at once: there is one for each instance of a host.
-        let reported = [self.before.1, self.flushed];
-        let others = self.writer_counters.iter().map(|&(_, _, stamp)| stamp);
-        others
-            .chain(reported)
-            .for_each(|stamp| named.mark(stamp.origin.0));
-        None
-    }
     fn digest(&self) -> u64 {
         asterism_memory::hash::word(self.own.wrapping_add(self.others), 0)
     }
+}
+
+impl Snapshot for Counter {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let writer_counters = self.announcements().enumerate();
         for (place, (writing, total, stamp)) in writer_counters.skip(cursor as usize) {
@@ -252,7 +266,12 @@ impl Object for Counter {
         self.own = self.own.wrapping_add(total);
         Ok(total > 0)
     }
+}
+
+impl Inspect for Counter {
     fn entries(&self) -> usize {
         1
     }
 }
+
+impl PerPacket for Counter {}

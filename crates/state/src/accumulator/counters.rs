@@ -14,7 +14,9 @@ use crate::context::Context;
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::reservations::Reservations;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
@@ -222,12 +224,15 @@ impl<K: Key> CountersAct<'_, K> {
     }
 }
 
-impl<K: Key> Object for Counters<K> {
+impl<K: Key> Writable for Counters<K> {
     type Act<'a> = CountersAct<'a, K>;
 
     fn act(&mut self) -> CountersAct<'_, K> {
         CountersAct(self)
     }
+}
+
+impl<K: Key> Replicate for Counters<K> {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         let writing = read_writing(input, stamp)?;
         let key = K::decode(input)?;
@@ -243,6 +248,16 @@ impl<K: Key> Object for Counters<K> {
     fn joined(&mut self) {
         self.writer_counters.joined();
     }
+}
+
+impl<K: Key> Sweep for Counters<K> {
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.writer_counters
+            .origins_named((cursor, records, self.used), named)
+    }
+}
+
+impl<K: Key> Audit for Counters<K> {
     fn tells_own(&self) -> bool {
         true
     }
@@ -259,10 +274,6 @@ impl<K: Key> Object for Counters<K> {
         self.writer_counters
             .tell_again(leaves, range, |_, key| key.hash(seed))
     }
-    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
-        self.writer_counters
-            .origins_named((cursor, records, self.used), named)
-    }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();
         let mut digest = 0u64;
@@ -275,6 +286,9 @@ impl<K: Key> Object for Counters<K> {
         });
         digest
     }
+}
+
+impl<K: Key> Snapshot for Counters<K> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |_, key: &K, out: &mut Writer<'_>| key.encode(out);
         self.writer_counters.snapshot(cursor, self.used, part, name)
@@ -299,6 +313,9 @@ impl<K: Key> Object for Counters<K> {
         self.writer_counters.add(number, total);
         Ok(true)
     }
+}
+
+impl<K: Key> Inspect for Counters<K> {
     fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
         let end = cursor.saturating_add(records).min(self.used);
         for number in cursor..end {
@@ -313,6 +330,15 @@ impl<K: Key> Object for Counters<K> {
     fn capacity(&self) -> u32 {
         self.settings.capacity
     }
+    fn counts(&self) -> ObjectCounts {
+        ObjectCounts::default().with(ObjectCount::RefusedFull, self.refused_full())
+    }
+    fn entries(&self) -> usize {
+        self.used as usize
+    }
+}
+
+impl<K: Key> PerPacket for Counters<K> {
     fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
         prefetch_hints.each_record(packets, |_| {
             |bucket, hash| {
@@ -328,11 +354,5 @@ impl<K: Key> Object for Counters<K> {
     }
     fn settle(&self) {
         self.reserved.clear();
-    }
-    fn counts(&self) -> ObjectCounts {
-        ObjectCounts::default().with(ObjectCount::RefusedFull, self.refused_full())
-    }
-    fn entries(&self) -> usize {
-        self.used as usize
     }
 }

@@ -10,7 +10,9 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
 
@@ -62,12 +64,15 @@ impl<K: Key> CountingBloomAct<'_, K> {
     }
 }
 
-impl<K: Key> Object for CountingBloom<K> {
+impl<K: Key> Writable for CountingBloom<K> {
     type Act<'a> = CountingBloomAct<'a, K>;
 
     fn act(&mut self) -> CountingBloomAct<'_, K> {
         CountingBloomAct(self)
     }
+}
+
+impl<K: Key> Replicate for CountingBloom<K> {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         self.0.apply(input, stamp)
     }
@@ -77,6 +82,15 @@ impl<K: Key> Object for CountingBloom<K> {
     fn joined(&mut self) {
         self.0.joined();
     }
+}
+
+impl<K: Key> Sweep for CountingBloom<K> {
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.0.origins_named(cursor, records, named)
+    }
+}
+
+impl<K: Key> Audit for CountingBloom<K> {
     fn tells_own(&self) -> bool {
         true
     }
@@ -89,12 +103,12 @@ impl<K: Key> Object for CountingBloom<K> {
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         self.0.tell_again(leaves, cursor, records)
     }
-    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
-        self.0.origins_named(cursor, records, named)
-    }
     fn digest(&self) -> u64 {
         self.0.digest()
     }
+}
+
+impl<K: Key> Snapshot for CountingBloom<K> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         self.0.snapshot(cursor, part)
     }
@@ -104,7 +118,12 @@ impl<K: Key> Object for CountingBloom<K> {
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
         self.0.restore(input)
     }
+}
+
+impl<K: Key> Inspect for CountingBloom<K> {
     fn entries(&self) -> usize {
         self.0.len() as usize
     }
 }
+
+impl<K: Key> PerPacket for CountingBloom<K> {}

@@ -38,8 +38,8 @@ mod writer_counters;
 use crate::answer::Late;
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
-use crate::object::{read_stamp, skip_stamp, write_stamp};
 use crate::stamp::{Origin, Origins, Stamp};
+use crate::stamp_wire::{read_stamp, skip_stamp, write_stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 pub use bloom::{Bloom, BloomAct};

@@ -19,7 +19,9 @@ use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::shown::{Filled, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -366,12 +368,15 @@ impl<K: Key, R: Rates<K>> TokenBucketAct<'_, K, R> {
     }
 }
 
-impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
+impl<K: Key, R: Rates<K> + 'static> Writable for TokenBucket<K, R> {
     type Act<'a> = TokenBucketAct<'a, K, R>;
 
     fn act(&mut self) -> TokenBucketAct<'_, K, R> {
         TokenBucketAct(self)
     }
+}
+
+impl<K: Key, R: Rates<K> + 'static> Replicate for TokenBucket<K, R> {
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
             return self.spent.as_mut().ok_or(BadBytes)?.advance(flags, input);
@@ -395,25 +400,9 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
         let name = |number, out: &mut Writer<'_>| write_key(keys, number, out);
         spent.flush(bytes, name, |number| hash_key(keys, number)) && is_counted
     }
-    fn tells_own(&self) -> bool {
-        true
-    }
-    /// Of what was spent: levels are each instance's own view.
-    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
-        let spent = self.spent.as_ref();
-        spent.is_some_and(|spent| spent.leaves(first, out))
-    }
-    fn announced(&self) -> u64 {
-        let name = |number| hash_key(&self.keys, number);
-        let spent = self.spent.as_ref();
-        spent.map_or(0, |spent| spent.announced(self.keys.used(), name))
-    }
-    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
-        let (keys, range) = (&self.keys, (cursor, records, self.keys.used()));
-        let name = |number| hash_key(keys, number);
-        let spent = self.spent.as_mut();
-        spent.map_or((None, 0), |spent| spent.tell_again(leaves, range, name))
-    }
+}
+
+impl<K: Key, R: Rates<K> + 'static> Sweep for TokenBucket<K, R> {
     fn sweep(&mut self, records: u32) -> u32 {
         if let Some(spent) = &mut self.spent {
             spent.keep_up();
@@ -437,10 +426,35 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
         }
         None
     }
+}
+
+impl<K: Key, R: Rates<K> + 'static> Audit for TokenBucket<K, R> {
+    fn tells_own(&self) -> bool {
+        true
+    }
+    /// Of what was spent: levels are each instance's own view.
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        let spent = self.spent.as_ref();
+        spent.is_some_and(|spent| spent.leaves(first, out))
+    }
+    fn announced(&self) -> u64 {
+        let name = |number| hash_key(&self.keys, number);
+        let spent = self.spent.as_ref();
+        spent.map_or(0, |spent| spent.announced(self.keys.used(), name))
+    }
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        let (keys, range) = (&self.keys, (cursor, records, self.keys.used()));
+        let name = |number| hash_key(keys, number);
+        let spent = self.spent.as_mut();
+        spent.map_or((None, 0), |spent| spent.tell_again(leaves, range, name))
+    }
     fn digest(&self) -> u64 {
         let spent = self.spent.as_ref();
         spent.map_or(0, |spent| digest(&self.keys, spent, &self.context))
     }
+}
+
+impl<K: Key, R: Rates<K> + 'static> Snapshot for TokenBucket<K, R> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |number, out: &mut Writer<'_>| write_key(&self.keys, number, out);
         let used = self.keys.used();
@@ -489,6 +503,9 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
         }
         Ok(true)
     }
+}
+
+impl<K: Key, R: Rates<K> + 'static> Inspect for TokenBucket<K, R> {
     /// What this instance may spend now, and of how much: with [`Spending::Escrow`], of its share.
     fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
         let (levels, now_us) = (&self.levels, self.context.now_us());
@@ -510,6 +527,19 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
     fn capacity(&self) -> u32 {
         self.keys.capacity()
     }
+    fn counts(&self) -> ObjectCounts {
+        let tally = self.tally();
+        ObjectCounts::default()
+            .with(ObjectCount::Refused, tally.refused)
+            .with(ObjectCount::RefusedFull, tally.refused_full)
+            .with(ObjectCount::WrittenOff, tally.written_off)
+    }
+    fn entries(&self) -> usize {
+        self.keys.count() as usize
+    }
+}
+
+impl<K: Key, R: Rates<K> + 'static> PerPacket for TokenBucket<K, R> {
     fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
         self.keys.prefetch_each(prefetch_hints, packets, |number| {
             self.levels.prefetch(number);
@@ -526,15 +556,5 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
     fn settle(&self) {
         self.keys.settle();
         self.promised.borrow_mut().of = [None; GRANTS_PER_PACKET_MAX];
-    }
-    fn counts(&self) -> ObjectCounts {
-        let tally = self.tally();
-        ObjectCounts::default()
-            .with(ObjectCount::Refused, tally.refused)
-            .with(ObjectCount::RefusedFull, tally.refused_full)
-            .with(ObjectCount::WrittenOff, tally.written_off)
-    }
-    fn entries(&self) -> usize {
-        self.keys.count() as usize
     }
 }

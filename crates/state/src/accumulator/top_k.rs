@@ -22,7 +22,9 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::stamp::{NamedOrigins, Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -403,12 +405,15 @@ impl<K: Key> TopKAct<'_, K> {
     }
 }
 
-impl<K: Key> Object for TopK<K> {
+impl<K: Key> Writable for TopK<K> {
     type Act<'a> = TopKAct<'a, K>;
 
     fn act(&mut self) -> TopKAct<'_, K> {
         TopKAct(self)
     }
+}
+
+impl<K: Key> Replicate for TopK<K> {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         let writing = read_writing(input, stamp)?;
         let place = read_place(input, self.places())?;
@@ -475,6 +480,25 @@ impl<K: Key> Object for TopK<K> {
         }
         self.before = Some(before);
     }
+}
+
+impl<K: Key> Sweep for TopK<K> {
+    /// Of all instances' places.
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        let places = self.places();
+        let summaries = self.before.iter().chain(&self.others);
+        let all = places.saturating_mul(u32::try_from(summaries.clone().count()).unwrap_or(0));
+        let end = cursor.saturating_add(records.max(1)).min(all);
+        let summaries: Vec<_> = summaries.collect();
+        for at in cursor..end {
+            let of = summaries[(at / places) as usize];
+            named.mark(of.places[(at % places) as usize].origin);
+        }
+        (end < all).then_some(end)
+    }
+}
+
+impl<K: Key> Audit for TopK<K> {
     fn tells_own(&self) -> bool {
         true
     }
@@ -509,19 +533,6 @@ impl<K: Key> Object for TopK<K> {
         }
         ((end < self.places()).then_some(end), reported)
     }
-    /// Of all instances' places.
-    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
-        let places = self.places();
-        let summaries = self.before.iter().chain(&self.others);
-        let all = places.saturating_mul(u32::try_from(summaries.clone().count()).unwrap_or(0));
-        let end = cursor.saturating_add(records.max(1)).min(all);
-        let summaries: Vec<_> = summaries.collect();
-        for at in cursor..end {
-            let of = summaries[(at / places) as usize];
-            named.mark(of.places[(at % places) as usize].origin);
-        }
-        (end < all).then_some(end)
-    }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();
         let mut digest = 0u64;
@@ -551,6 +562,9 @@ impl<K: Key> Object for TopK<K> {
         }
         digest
     }
+}
+
+impl<K: Key> Snapshot for TopK<K> {
     /// Of a place that is reported again, the greater count is the newer.
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if !self.settings.logged {
@@ -601,9 +615,18 @@ impl<K: Key> Object for TopK<K> {
         self.mark(changed);
         Ok(true)
     }
+}
+
+impl<K: Key> Inspect for TopK<K> {
     fn capacity(&self) -> u32 {
         self.places()
     }
+    fn entries(&self) -> usize {
+        self.own.used() as usize
+    }
+}
+
+impl<K: Key> PerPacket for TopK<K> {
     fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
         prefetch_hints.each_record(packets, |_| {
             |bucket, hash| {
@@ -615,9 +638,6 @@ impl<K: Key> Object for TopK<K> {
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
         self.own.bytes_in_use() > cache_bytes
-    }
-    fn entries(&self) -> usize {
-        self.own.used() as usize
     }
 }
 

@@ -8,7 +8,9 @@ use super::{late, read_saved};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
 
@@ -149,12 +151,15 @@ impl VectorAct<'_> {
     }
 }
 
-impl Object for Vector {
+impl Writable for Vector {
     type Act<'a> = VectorAct<'a>;
 
     fn act(&mut self) -> VectorAct<'_> {
         VectorAct(self)
     }
+}
+
+impl Replicate for Vector {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         self.writer_counters.apply(input, stamp)
     }
@@ -165,6 +170,16 @@ impl Object for Vector {
     fn joined(&mut self) {
         self.writer_counters.joined();
     }
+}
+
+impl Sweep for Vector {
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        let range = (cursor, records, self.writer_counters.len());
+        self.writer_counters.origins_named(range, named)
+    }
+}
+
+impl Audit for Vector {
     fn tells_own(&self) -> bool {
         true
     }
@@ -178,14 +193,13 @@ impl Object for Vector {
         let range = (cursor, records, self.len());
         self.writer_counters.tell_again(leaves, range, hash_place)
     }
-    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
-        let range = (cursor, records, self.writer_counters.len());
-        self.writer_counters.origins_named(range, named)
-    }
     fn digest(&self) -> u64 {
         self.writer_counters
             .digest_with(|place| self.later.amount(place) as u64)
     }
+}
+
+impl Snapshot for Vector {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         self.writer_counters
             .snapshot(cursor, self.len(), part, write_place)
@@ -203,6 +217,9 @@ impl Object for Vector {
         self.writer_counters.add(place as u32, total);
         Ok(true)
     }
+}
+
+impl Inspect for Vector {
     fn capacity(&self) -> u32 {
         self.len()
     }
@@ -210,3 +227,5 @@ impl Object for Vector {
         self.len() as usize
     }
 }
+
+impl PerPacket for Vector {}

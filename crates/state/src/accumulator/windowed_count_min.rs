@@ -13,7 +13,9 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::counts::ObjectCounts;
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -137,12 +139,15 @@ impl<K: Key> WindowedCountMinAct<'_, K> {
     }
 }
 
-impl<K: Key> Object for WindowedCountMin<K> {
+impl<K: Key> Writable for WindowedCountMin<K> {
     type Act<'a> = WindowedCountMinAct<'a, K>;
 
     fn act(&mut self) -> WindowedCountMinAct<'_, K> {
         WindowedCountMinAct(self)
     }
+}
+
+impl<K: Key> Replicate for WindowedCountMin<K> {
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
             return self.writer_counters.advance(flags, input);
@@ -157,6 +162,23 @@ impl<K: Key> Object for WindowedCountMin<K> {
         self.writer_counters
             .flush(bytes, name, |place| hash_place(place, &()))
     }
+}
+
+impl<K: Key> Sweep for WindowedCountMin<K> {
+    fn sweep(&mut self, _: u32) -> u32 {
+        self.writer_counters.keep_up();
+        0
+    }
+    fn sweep_length(&self) -> u32 {
+        1
+    }
+    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.writer_counters.origins_named(named);
+        None
+    }
+}
+
+impl<K: Key> Audit for WindowedCountMin<K> {
     fn tells_own(&self) -> bool {
         true
     }
@@ -172,20 +194,12 @@ impl<K: Key> Object for WindowedCountMin<K> {
         self.writer_counters
             .tell_again(leaves, range, |place| hash_place(place, &()))
     }
-    fn sweep(&mut self, _: u32) -> u32 {
-        self.writer_counters.keep_up();
-        0
-    }
-    fn sweep_length(&self) -> u32 {
-        1
-    }
-    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
-        self.writer_counters.origins_named(named);
-        None
-    }
     fn digest(&self) -> u64 {
         self.writer_counters.digest(self.grid.len(), u64::from)
     }
+}
+
+impl<K: Key> Snapshot for WindowedCountMin<K> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let mark = self.mark();
         let name = |place: u32, out: &mut Writer<'_>| {
@@ -231,6 +245,9 @@ impl<K: Key> Object for WindowedCountMin<K> {
         self.writer_counters.add(place as u32, bucket, total);
         Ok(true)
     }
+}
+
+impl<K: Key> Inspect for WindowedCountMin<K> {
     fn counts(&self) -> ObjectCounts {
         self.tally().counts()
     }
@@ -238,3 +255,5 @@ impl<K: Key> Object for WindowedCountMin<K> {
         self.grid.len() as usize
     }
 }
+
+impl<K: Key> PerPacket for WindowedCountMin<K> {}

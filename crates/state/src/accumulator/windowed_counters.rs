@@ -14,7 +14,9 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::shown::{Recent, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -200,12 +202,15 @@ impl<K: Key> WindowedCountersAct<'_, K> {
     }
 }
 
-impl<K: Key> Object for WindowedCounters<K> {
+impl<K: Key> Writable for WindowedCounters<K> {
     type Act<'a> = WindowedCountersAct<'a, K>;
 
     fn act(&mut self) -> WindowedCountersAct<'_, K> {
         WindowedCountersAct(self)
     }
+}
+
+impl<K: Key> Replicate for WindowedCounters<K> {
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
             return self.writer_counters.advance(flags, input);
@@ -221,6 +226,25 @@ impl<K: Key> Object for WindowedCounters<K> {
         self.writer_counters
             .flush(bytes, name, |number| hash_key(keys, number))
     }
+}
+
+impl<K: Key> Sweep for WindowedCounters<K> {
+    fn sweep(&mut self, records: u32) -> u32 {
+        self.writer_counters.keep_up();
+        let writer_counters = &self.writer_counters;
+        self.keys
+            .sweep(records, |number| writer_counters.is_empty(number))
+    }
+    fn sweep_length(&self) -> u32 {
+        self.keys.used().max(1)
+    }
+    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.writer_counters.origins_named(named);
+        None
+    }
+}
+
+impl<K: Key> Audit for WindowedCounters<K> {
     fn tells_own(&self) -> bool {
         true
     }
@@ -236,22 +260,12 @@ impl<K: Key> Object for WindowedCounters<K> {
         self.writer_counters
             .tell_again(leaves, range, |number| hash_key(keys, number))
     }
-    fn sweep(&mut self, records: u32) -> u32 {
-        self.writer_counters.keep_up();
-        let writer_counters = &self.writer_counters;
-        self.keys
-            .sweep(records, |number| writer_counters.is_empty(number))
-    }
-    fn sweep_length(&self) -> u32 {
-        self.keys.used().max(1)
-    }
-    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
-        self.writer_counters.origins_named(named);
-        None
-    }
     fn digest(&self) -> u64 {
         digest(&self.keys, &self.writer_counters, &self.context)
     }
+}
+
+impl<K: Key> Snapshot for WindowedCounters<K> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |number, out: &mut Writer<'_>| write_key(&self.keys, number, out);
         let used = self.keys.used();
@@ -293,6 +307,9 @@ impl<K: Key> Object for WindowedCounters<K> {
         self.writer_counters.add(number, bucket, total);
         Ok(true)
     }
+}
+
+impl<K: Key> Inspect for WindowedCounters<K> {
     fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
         let (tick, window_s) = (
             self.context.tick(),
@@ -310,6 +327,17 @@ impl<K: Key> Object for WindowedCounters<K> {
     fn capacity(&self) -> u32 {
         self.keys.capacity()
     }
+    fn counts(&self) -> ObjectCounts {
+        self.tally()
+            .counts()
+            .with(ObjectCount::RefusedFull, self.refused_full())
+    }
+    fn entries(&self) -> usize {
+        self.keys.count() as usize
+    }
+}
+
+impl<K: Key> PerPacket for WindowedCounters<K> {
     fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
         let prefetch = |number| self.writer_counters.prefetch(number);
         self.keys.prefetch_each(prefetch_hints, packets, prefetch)
@@ -319,14 +347,6 @@ impl<K: Key> Object for WindowedCounters<K> {
     }
     fn settle(&self) {
         self.keys.settle();
-    }
-    fn counts(&self) -> ObjectCounts {
-        self.tally()
-            .counts()
-            .with(ObjectCount::RefusedFull, self.refused_full())
-    }
-    fn entries(&self) -> usize {
-        self.keys.count() as usize
     }
 }
 

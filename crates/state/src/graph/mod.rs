@@ -20,7 +20,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::counts::ObjectCounts;
 use crate::map::Key;
-use crate::object::{Object, Part, Since};
+use crate::object::{Audit, Inspect, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable};
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::table::{At, Row, Table, TableSettings, TableTally, Vacancy};
@@ -301,12 +301,15 @@ impl<N: Key> GraphAct<'_, N> {
     }
 }
 
-impl<N: Key> Object for Graph<N> {
+impl<N: Key> Writable for Graph<N> {
     type Act<'a> = GraphAct<'a, N>;
 
     fn act(&mut self) -> GraphAct<'_, N> {
         GraphAct(self)
     }
+}
+
+impl<N: Key> Replicate for Graph<N> {
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         self.sightings.apply(flags, input, stamp)?;
         self.follow();
@@ -334,6 +337,9 @@ impl<N: Key> Object for Graph<N> {
         }
         true
     }
+}
+
+impl<N: Key> Sweep for Graph<N> {
     fn sweep(&mut self, records: u32) -> u32 {
         let mut ended = 0;
         for _ in 0..records.min(self.sightings.sweep_length()) {
@@ -348,6 +354,9 @@ impl<N: Key> Object for Graph<N> {
     fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
         self.sightings.origins_named(cursor, records, named)
     }
+}
+
+impl<N: Key> Audit for Graph<N> {
     fn digest(&self) -> u64 {
         self.sightings.digest()
     }
@@ -369,6 +378,9 @@ impl<N: Key> Object for Graph<N> {
     fn tells_own(&self) -> bool {
         true
     }
+}
+
+impl<N: Key> Snapshot for Graph<N> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         self.sightings.snapshot(cursor, part)
     }
@@ -387,6 +399,9 @@ impl<N: Key> Object for Graph<N> {
         self.follow();
         Ok(restored)
     }
+}
+
+impl<N: Key> Inspect for Graph<N> {
     fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
         self.sightings.show(cursor, records, each)
     }
@@ -396,6 +411,18 @@ impl<N: Key> Object for Graph<N> {
     fn counts(&self) -> ObjectCounts {
         self.tally().counts()
     }
+    fn entries(&self) -> usize {
+        self.edges()
+    }
+    fn entries_held(&self) -> usize {
+        self.sightings.held()
+    }
+    fn entries_ended(&self) -> usize {
+        self.sightings.held() - self.sightings.len()
+    }
+}
+
+impl<N: Key> PerPacket for Graph<N> {
     fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
         self.sightings.prefetch_records(prefetch_hints, packets)
     }
@@ -405,14 +432,5 @@ impl<N: Key> Object for Graph<N> {
     }
     fn settle(&self) {
         self.sightings.settle();
-    }
-    fn entries(&self) -> usize {
-        self.edges()
-    }
-    fn entries_held(&self) -> usize {
-        self.sightings.held()
-    }
-    fn entries_ended(&self) -> usize {
-        self.sightings.held() - self.sightings.len()
     }
 }

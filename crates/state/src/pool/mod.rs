@@ -22,7 +22,10 @@ use crate::context::{Context, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::leases::{Note, Notes};
 use crate::mutant::{self, Mutant};
-use crate::object::{Absence, Object, ObjectSettings, Part, Since};
+use crate::object::{
+    Absence, Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep,
+    Writable,
+};
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 use block_allocator::{Begin, BlockAllocator, Standing};
@@ -524,17 +527,23 @@ impl<S: Space> PoolAct<'_, S> {
     }
 }
 
-impl<S: Space> Object for Pool<S> {
+impl<S: Space> Writable for Pool<S> {
     type Act<'a> = PoolAct<'a, S>;
 
     fn act(&mut self) -> PoolAct<'_, S> {
         PoolAct(self)
     }
+}
+
+impl<S: Space> Replicate for Pool<S> {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         let note = read_note(input, self.shared.context.origin_name(stamp.origin))?;
         let sequence = stamp.sequence;
         self.take_note(Note { sequence, ..note })
     }
+}
+
+impl<S: Space> Sweep for Pool<S> {
     fn sweep(&mut self, _: u32) -> u32 {
         if self.shared.settings.logged {
             self.shared.refresh();
@@ -548,9 +557,15 @@ impl<S: Space> Object for Pool<S> {
         // Records of who has an epoch in force bear names, not slots.
         None
     }
+}
+
+impl<S: Space> Audit for Pool<S> {
     fn digest(&self) -> u64 {
         0
     }
+}
+
+impl<S: Space> Snapshot for Pool<S> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let leases = self.shared.leases.borrow();
         for (number, note) in (0..).zip(leases.notes.all()).skip(cursor as usize) {
@@ -575,6 +590,9 @@ impl<S: Space> Object for Pool<S> {
         read_note_of(input)?;
         Ok(false)
     }
+}
+
+impl<S: Space> Inspect for Pool<S> {
     fn capacity(&self) -> u32 {
         self.usage().leased
     }
@@ -585,6 +603,12 @@ impl<S: Space> Object for Pool<S> {
         let usage = self.usage();
         (usage.quarantined, usage.reclaimed)
     }
+    fn entries(&self) -> usize {
+        self.shared.ranges.borrow().in_use() as usize
+    }
+}
+
+impl<S: Space> PerPacket for Pool<S> {
     fn give_back(&self, number: u32) {
         let items = self.shared.space.items();
         let (range, place) = (number / items, number % items);
@@ -592,8 +616,5 @@ impl<S: Space> Object for Pool<S> {
         if self.shared.settle(number) {
             self.shared.put(range, place);
         }
-    }
-    fn entries(&self) -> usize {
-        self.shared.ranges.borrow().in_use() as usize
     }
 }

@@ -567,7 +567,7 @@ impl<R: Row, V: Value> Table<R, V> {
                 self.write_stamp(self.links[number as usize].death(), &mut writer);
             }
             if touched {
-                crate::object::write_origin(&self.context, Origin(header.toucher), &mut writer);
+                crate::stamp_wire::write_origin(&self.context, Origin(header.toucher), &mut writer);
             }
         }
         // Last, so that every part of a snapshot gets further than the one before.
@@ -603,7 +603,7 @@ impl<R: Row, V: Value> Table<R, V> {
             stamp
         };
         let toucher = if flags & SNAPSHOT_TOUCHED != 0 {
-            crate::object::read_origin(&self.context, input)?
+            crate::stamp_wire::read_origin(&self.context, input)?
         } else {
             stamp.origin
         };
@@ -632,11 +632,11 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     fn write_stamp(&self, stamp: Stamp, out: &mut Writer<'_>) {
-        crate::object::write_stamp(&self.context, stamp, out);
+        crate::stamp_wire::write_stamp(&self.context, stamp, out);
     }
 
     fn read_stamp(&self, input: &mut Reader<'_>) -> Result<Stamp, BadBytes> {
-        crate::object::read_stamp(&self.context, input)
+        crate::stamp_wire::read_stamp(&self.context, input)
     }
 }
 

@@ -30,13 +30,13 @@ impl<R: Row, V: Value> Table<R, V> {
         let generation = input.varint()?;
         let value = V::decode(input)?;
         let (seen, expired) = (input.u32()?, input.u32()?);
-        crate::object::skip_stamp(input)?;
+        crate::stamp_wire::skip_stamp(input)?;
         let ended = input.u8()? != 0;
         if ended {
-            crate::object::skip_stamp(input)?;
+            crate::stamp_wire::skip_stamp(input)?;
         }
         if flags & SNAPSHOT_TOUCHED != 0 {
-            crate::object::skip_origin(input)?;
+            crate::stamp_wire::skip_origin(input)?;
         }
         let age = since.saved.saturating_sub(seen).saturating_add(since.away);
         let idle = self.idle(&value);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use asterism_state::{
     Bloom, Builder, Context, CountMin, CountingBloom, Identity, Map, ObjectSettings, OriginName,
-    Sequencer, Since, Single, State, Sweep, Vector, hash, state,
+    Sequencer, Since, Single, State, Vector, hash, state,
 };
 
 use crate::manual::{groups, snapshot};
@@ -235,7 +235,7 @@ fn what_a_table_turns_is_counted_by_each_replica_for_itself() {
         let at = host.1.rows.get(&0).expect("not late").expect("it lives");
         host.1.act().rows.remove(&at);
         host.0.set_now(0, 200);
-        host.1.with(0, Sweep { turns: 1 });
+        host.1.object_mut(0).expect("an object").sweep_share(1);
     }
     tell(&mut one, &mut other);
     tell(&mut other, &mut one);

@@ -7,10 +7,9 @@ use std::rc::Rc;
 
 use asterism_state::audit::{LEAVES, Leaf, LeafSet, UNSURE};
 use asterism_state::{
-    Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Flush, Graph, Identity,
-    ObjectSettings, OriginName, ReadLeaves, Sequencer, Spending, State, SumLeaves, Sweep,
-    TokenBucket, TokenRate, TopK, Vector, Window, WindowedCountMin, WindowedCounters, WriteAgain,
-    hash, state,
+    Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Identity,
+    ObjectSettings, OriginName, Sequencer, Spending, State, TokenBucket, TokenRate, TopK, Vector,
+    Window, WindowedCountMin, WindowedCounters, hash, state,
 };
 
 use crate::manual::{groups, snapshot};
@@ -128,9 +127,8 @@ impl Member {
     }
 
     fn sweep(&mut self) {
-        for object in 0..Sums::OBJECTS.len() as u8 {
-            self.state.with(object, Sweep { turns: 1 });
-        }
+        self.state
+            .for_each_object(|object| _ = object.sweep_share(1));
         self.context.end(|_, _| {});
         self.note_groups();
     }
@@ -161,9 +159,8 @@ impl Member {
 
     fn leaves(&self, object: usize) -> [Leaf; LEAVES] {
         let mut leaves = [Leaf::default(); LEAVES];
-        let out = &mut leaves[..];
-        let read = ReadLeaves { first: 0, out };
-        assert_eq!(self.state.query(object as u8, read), Some(true));
+        let object = self.state.object(object as u8).expect("an object");
+        assert!(object.leaves(0, &mut leaves));
         leaves
     }
 }
@@ -192,7 +189,10 @@ fn assert_kept(member: &Member) {
             let sum = leaves
                 .iter()
                 .fold(0u64, |sum, leaf| sum.wrapping_add(leaf.digest));
-            let seen = member.state.query(object as u8, SumLeaves);
+            let seen = member
+                .state
+                .object(object as u8)
+                .map(|object| object.announced());
             assert_eq!(seen, Some(sum), "{name}");
         }
     }
@@ -349,23 +349,14 @@ fn a_cell_that_differs_is_in_the_digest_until_its_writer_tells_it_again() {
         b.apply(a.name, sequence, &group);
     }
     // A tells everything again: newer groups replace what sums hold, and raise what only grows.
-    for object in 0..Sums::OBJECTS.len() as u8 {
-        let again = WriteAgain {
-            leaves: &LeafSet::ALL,
-            cursor: 0,
-            records: u32::MAX,
-        };
-        let (next, written) = a.state.with(object, again).expect("an object");
-        assert!(
-            next.is_none() && written > 0,
-            "{}",
-            Sums::OBJECTS[usize::from(object)]
-        );
+    for (number, name) in (0u8..).zip(Sums::OBJECTS) {
+        let object = a.state.object_mut(number).expect("an object");
+        let (next, written) = object.write_again(&LeafSet::ALL, 0, u32::MAX);
+        assert!(next.is_none() && written > 0, "{name}");
     }
     let mut bytes = usize::MAX;
-    for object in 0..Sums::OBJECTS.len() as u8 {
-        a.state.with(object, Flush(&mut bytes));
-    }
+    a.state
+        .for_each_object(|object| _ = object.flush(&mut bytes));
     for (sequence, group) in a.written() {
         b.apply(a.name, sequence, &group);
     }
@@ -386,14 +377,10 @@ fn a_counter_that_is_to_be_reported_again_is_reported_whatever_else_is_asked_for
     let other: LeafSet = [7].into_iter().collect();
     let mut reported = Vec::new();
     for leaves in [LeafSet::ALL, other] {
-        let again = WriteAgain {
-            leaves: &leaves,
-            cursor: 0,
-            records: 1,
-        };
-        reported.push(a.state.with(0, again));
+        let object = a.state.object_mut(0).expect("an object");
+        reported.push(object.write_again(&leaves, 0, 1));
     }
-    assert_eq!(reported, [Some((None, 1)), Some((None, 0))]);
+    assert_eq!(reported, [(None, 1), (None, 0)]);
     assert_eq!(a.written().len(), 1, "the total, again");
     assert!(a.written().is_empty(), "and once");
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use asterism_state::{
     Builder, Context, Counter, Identity, Map, ObjectSettings, OriginName, Origins, Sequencer,
-    Since, State, Sweep, Wire, state,
+    Since, State, Wire, state,
 };
 
 use crate::manual::{groups, snapshot};
@@ -109,7 +109,7 @@ impl Host {
 
     fn sweep(&mut self, seconds: u32) {
         self.context.set_now(0, 100 + seconds);
-        self.state.with(0, Sweep { turns: 1 });
+        self.state.object_mut(0).expect("an object").sweep_share(1);
         self.context.end(|_, _| {});
     }
 }
@@ -258,7 +258,7 @@ fn generations_go_on_beyond_32_bits() {
     let removed = one.written().last().expect("a group").0;
     one.context.set_stable(Origins::OWN, removed);
     one.context.set_now(0, 101);
-    one.state.with(1, Sweep { turns: 1 });
+    one.state.object_mut(1).expect("an object").sweep_share(1);
     assert_eq!(one.state.words.held(), 0);
     one.writes_word(9, 4);
     assert_eq!(one.generations(), [(9, last + 5)]);

@@ -13,8 +13,8 @@ use std::rc::Rc;
 use asterism_packet::Flow4;
 use asterism_state::{
     BadBytes, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Flow4Key,
-    Identity, Map, ObjectSettings, OriginName, Reader, Register, Sequencer, State, Sweep, Value,
-    Vector, Wire, state,
+    Identity, Map, ObjectSettings, OriginName, Reader, Register, Sequencer, State, Value, Vector,
+    Wire, state,
 };
 use vectors::{named, to_hex};
 
@@ -105,7 +105,11 @@ fn write(member: &mut Member, vector: &str) {
         "table-expired" => {
             // Beyond the idle time and the grace for uses that were not heard of yet.
             context.set_now(0, context.tick() + 10 * IDLE);
-            member.state.with(0, Sweep { turns: 1 });
+            member
+                .state
+                .object_mut(0)
+                .expect("an object")
+                .sweep_share(1);
         }
         "table-removed" => act.words.remove(&known.unwrap()),
         "table-of-flows" => {

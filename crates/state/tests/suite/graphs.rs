@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, Entries, EntriesEnded, Graph, Identity, ObjectSettings, OriginName, Origins,
-    Sequencer, Since, State, Sweep, state,
+    Builder, Context, Graph, Identity, ObjectSettings, OriginName, Origins, Sequencer, Since,
+    State, state,
 };
 
 use crate::manual::{groups, snapshot};
@@ -88,7 +88,7 @@ impl Member {
 
     fn at(&mut self, tick: u32) {
         self.context.set_now(0, tick);
-        self.state.with(0, Sweep { turns: 1 });
+        self.state.object_mut(0).expect("an object").sweep_share(1);
     }
 }
 
@@ -180,13 +180,24 @@ fn an_edge_stays_while_one_member_sees_it_and_ends_everywhere() {
         assert_eq!((here.state.talk.edges(), here.state.talk.nodes()), (0, 0));
     }
     // Both sightings of the edge ended; what two see is one edge, and none of it has.
-    assert_eq!(left.state.query(0, EntriesEnded), Some(2));
+    assert_eq!(
+        left.state.object(0).map(|object| object.entries_ended()),
+        Some(2)
+    );
     // It begins again, with nothing of its earlier incarnation.
     left.add(1, 2, 3);
     right.add(1, 2, 0);
     exchange(&mut left, &mut right);
-    assert_eq!(left.state.query(0, Entries), Some((1, 2)));
-    assert_eq!(left.state.query(0, EntriesEnded), Some(0));
+    assert_eq!(
+        left.state
+            .object(0)
+            .map(|object| (object.entries(), object.entries_held())),
+        Some((1, 2))
+    );
+    assert_eq!(
+        left.state.object(0).map(|object| object.entries_ended()),
+        Some(0)
+    );
     assert_eq!(right.weight(1, 2), Some(3));
     assert_eq!(left.state.digests(), right.state.digests());
 }

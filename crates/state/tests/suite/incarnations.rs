@@ -6,8 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, Identity, Map, ObjectSettings, OriginName, Sequencer, State, SweepSome, Wire,
-    state,
+    Builder, Context, Identity, Map, ObjectSettings, OriginName, Sequencer, State, Wire, state,
 };
 
 use crate::manual::{groups, snapshot};
@@ -112,7 +111,7 @@ impl Host {
     /// How many live after a sweep, that long after the start.
     fn live_after(&mut self, seconds: u32) -> usize {
         self.context.set_now(0, 100 + seconds);
-        self.state.with(0, SweepSome(100));
+        self.state.object_mut(0).expect("an object").sweep(100);
         self.state.words.len()
     }
 }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use asterism_state::{
     Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Identity, Map,
-    ObjectSettings, OriginName, Pool, Register, Sequencer, Space, Spending, State, Sweep,
-    TokenBucket, TokenRate, TopK, Vector, Window, WindowedCountMin, WindowedCounters, Wire, state,
+    ObjectSettings, OriginName, Pool, Register, Sequencer, Space, Spending, State, TokenBucket,
+    TokenRate, TopK, Vector, Window, WindowedCountMin, WindowedCounters, Wire, state,
 };
 
 use crate::manual::{groups, snapshot};
@@ -126,9 +126,8 @@ impl Host {
         act.present.add(&7);
         act.leader.set(Word(5));
         self.context.end(|_, _| {});
-        for object in 0..Kinds::OBJECTS.len() as u8 {
-            self.state.with(object, Sweep { turns: 1 });
-        }
+        self.state
+            .for_each_object(|object| _ = object.sweep_share(1));
     }
 
     /// The objects of which a snapshot of the whole state holds something.

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use asterism_packet::{Endpoint, Protocol};
 use asterism_state::{
-    BiMap, Builder, Context, Counted, Counter, Counters, Flow4Key, Identity, Map, ObjectCount,
-    ObjectSettings, OriginName, Pair, Reader, Register, Sequencer, Single, State, Sweep, Value,
-    Wire, Writer, laws, state,
+    BiMap, Builder, Context, Counter, Counters, Flow4Key, Identity, Map, ObjectCount,
+    ObjectSettings, OriginName, Pair, Reader, Register, Sequencer, Single, State, Value, Wire,
+    Writer, laws, state,
 };
 use core::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
@@ -272,7 +272,13 @@ fn what_loses_is_reported_each_object_as_it_counts_it() {
         let applied = here.state.apply(&here.context, name, sequence, &bytes);
         applied.expect("good bytes");
     }
-    let reported = |object, count| here.state.query(object, Counted).unwrap().get(count);
+    let reported = |object, count| {
+        here.state
+            .object(object)
+            .map(|object| object.counts())
+            .unwrap()
+            .get(count)
+    };
     assert_eq!(here.state.words.tally().lost_writes, 1);
     assert_eq!(reported(0, ObjectCount::LostWrites), Some(1));
     assert_eq!(reported(0, ObjectCount::Shadowed), Some(0));
@@ -395,7 +401,7 @@ fn only_an_item_s_last_user_returns_it_and_only_once() {
     }
     let snapshot = snapshot(&other.state, 1_100);
     owner.context.set_stable(asterism_state::Origins::OWN, 2);
-    owner.state.with(0, Sweep { turns: 1 });
+    owner.state.object_mut(0).expect("an object").sweep_share(1);
     assert_eq!((owner.state.words.held(), calls.get()), (0, 1));
     // A slow snapshot that still knows the ended entry.
     for part in snapshot {
@@ -404,7 +410,7 @@ fn only_an_item_s_last_user_returns_it_and_only_once() {
             .apply_snapshot(&owner.context, &part)
             .expect("good bytes");
     }
-    owner.state.with(0, Sweep { turns: 1 });
+    owner.state.object_mut(0).expect("an object").sweep_share(1);
     assert_eq!((owner.state.words.held(), calls.get()), (0, 1));
 }
 
@@ -518,7 +524,11 @@ fn a_late_part_of_a_snapshot_brings_nothing_back() {
             reader.context.set_stable(origin, u64::MAX);
         }
     }
-    reader.state.with(0, Sweep { turns: 1 });
+    reader
+        .state
+        .object_mut(0)
+        .expect("an object")
+        .sweep_share(1);
     assert_eq!(reader.state.words.get(&7).map(|at| at.is_some()), Ok(false));
     for part in &late {
         let applied = reader.state.apply_snapshot(&reader.context, part);

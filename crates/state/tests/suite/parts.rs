@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use asterism_state::{
     Bloom, Builder, Context, CountMin, Counters, Identity, Map, ObjectSettings, OriginName,
-    Origins, Part, Sequencer, Single, State, Sweep, TopK, Vector, Window, WindowedCountMin, state,
+    Origins, Part, Sequencer, Single, State, TopK, Vector, Window, WindowedCountMin, state,
 };
 
 use crate::manual::{groups, snapshot};
@@ -79,7 +79,7 @@ fn sparse() -> (Rc<Context>, Sparse) {
     }
     groups(&mut state, &context);
     context.set_stable(Origins::OWN, u64::MAX);
-    state.with(1, Sweep { turns: 1 });
+    state.object_mut(1).expect("an object").sweep_share(1);
     assert_eq!((state.words.len(), state.words.held()), (2, 2));
     (context, state)
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use asterism_state::{
     Builder, Context, Counter, Identity, Map, ObjectSettings, OriginName, Register, Sequencer,
-    Show, Since, State, Wire, state,
+    Since, State, Wire, state,
 };
 
 use crate::manual::{groups, snapshot};
@@ -142,12 +142,8 @@ fn what_is_live_comes_back_as_writes_that_reach_others() {
         assert_eq!((incarnation.origin, incarnation.idle), (own, 10));
         ages.push((format!("{:?}", entry.value), incarnation.unused));
     };
-    let show = Show {
-        cursor: 0,
-        records: 64,
-        each: &mut each,
-    };
-    assert_eq!(other.state.query(0, show), Some(None));
+    let object = other.state.object(0).expect("an object");
+    assert_eq!(object.show(0, 64, &mut each), None);
     ages.sort();
     assert_eq!(
         ages,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use asterism_state::{
     Builder, Context, Counter, Counters, Identity, Map, ObjectSettings, OriginName, Sequencer,
-    Show, Single, Spending, State, Sweep, TokenBucket, TokenRate, Window, WindowedCounters, state,
+    Single, Spending, State, TokenBucket, TokenRate, Window, WindowedCounters, state,
 };
 
 use crate::manual::groups;
@@ -87,9 +87,7 @@ impl Member {
         }
         act.all.add(amount);
         self.context.end(|_, _| {});
-        for object in 0..4 {
-            self.state.query(object, asterism_state::Settle);
-        }
+        self.state.settle();
     }
 
     /// What is shown of an object, in parts of so many records.
@@ -103,12 +101,8 @@ impl Member {
                 let known = all.insert(format!("{:?}", entry.key), format!("{:?}", entry.value));
                 assert_eq!(known, None, "each once");
             };
-            let show = Show {
-                cursor: from,
-                records,
-                each: &mut each,
-            };
-            let next = self.state.query(object, show).expect("there is one");
+            let object = self.state.object(object).expect("there is one");
+            let next = object.show(from, records, &mut each);
             assert!(part <= records);
             assert!(next.is_none_or(|next| next > from && next - from <= records));
             cursor = next;
@@ -144,12 +138,8 @@ fn sums_and_buckets_are_shown_by_key_in_bounded_parts() {
     assert_eq!(one.value(0, "100"), "", "there is none");
     // A cursor of one who asks for what was never there.
     let mut each = |_: &asterism_state::Shown<'_>| panic!("there is nothing");
-    let show = Show {
-        cursor: u32::MAX,
-        records: 9,
-        each: &mut each,
-    };
-    assert_eq!(one.state.query(2, show), Some(None));
+    let object = one.state.object(2).expect("an object");
+    assert_eq!(object.show(u32::MAX, 9, &mut each), None);
 }
 
 #[test]
@@ -174,7 +164,7 @@ fn what_is_shown_is_of_now_and_not_of_the_last_packet() {
     assert_eq!(one.state.recent.total(&(7, 1)), 0);
     assert_eq!(one.value(0, "7"), "150", "these are never forgotten");
     assert_eq!(one.state.limits.in_use(), 1);
-    one.state.with(2, Sweep { turns: 1 });
+    one.state.object_mut(2).expect("an object").sweep_share(1);
     assert_eq!(one.state.limits.in_use(), 0, "full ones are forgotten");
     assert_eq!(one.shown(2, 64), BTreeMap::new());
 }
@@ -239,7 +229,7 @@ fn entries_that_began_are_counted_whatever_became_of_them() {
         assert_eq!(u64::from(one.state.words.now()), BEGIN + 100 * round);
         one.at(BEGIN + 100 * round + 50);
         for _ in 0..3 {
-            one.state.with(5, Sweep { turns: 1 });
+            one.state.object_mut(5).expect("an object").sweep_share(1);
         }
         assert_eq!(one.state.words.held(), 0, "all are forgotten");
         assert_eq!(one.state.words.begun(), expected);

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, Counted, Flush, Identity, Object, ObjectCount, ObjectSettings, OriginName,
-    Sequencer, Since, Spending, State, Sweep, TokenBucket, TokenRate, state,
+    Builder, Context, Identity, Inspect, ObjectCount, ObjectSettings, OriginName, Sequencer, Since,
+    Spending, State, TokenBucket, TokenRate, state,
 };
 use proptest::prelude::*;
 
@@ -129,7 +129,7 @@ impl Instance {
     }
 
     fn sweep(&mut self) {
-        self.state.with(0, Sweep { turns: 1 });
+        self.state.object_mut(0).expect("an object").sweep_share(1);
         self.context.end(|_, _| {});
     }
 }
@@ -452,7 +452,7 @@ fn after_a_long_partition_a_bucket_is_empty_for_a_while_and_not_for_as_long() {
     }
     let tally = right.state.limits.tally();
     assert!(tally.written_off > 0 && right.available() == 0);
-    let counts = right.state.query(0, Counted).unwrap();
+    let counts = right.state.object(0).map(|object| object.counts()).unwrap();
     assert_eq!(counts.get(ObjectCount::WrittenOff), Some(tally.written_off));
     assert_eq!(counts.get(ObjectCount::Refused), Some(tally.refused));
     // At most 2 × (20 + 10) are owed, of which 40 are refilled in four seconds.
@@ -644,7 +644,8 @@ fn what_many_keys_spent_is_counted_a_part_at_a_time() {
             let mut bytes = BYTES;
             let is_over = instance
                 .state
-                .with(0, Flush(&mut bytes))
+                .object_mut(0)
+                .map(|object| object.flush(&mut bytes))
                 .expect("it is there");
             instance.context.end(|_, _| {});
             let take = |sequence, group: &[u8]| reported.push((sequence, group.to_vec()));

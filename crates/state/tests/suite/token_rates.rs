@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use asterism_state::layout::Shape;
 use asterism_state::{
-    Builder, Context, Identity, Object, ObjectSettings, OriginName, Sequencer, Show, Spending,
-    State, Sweep, TokenBucket, TokenRate, TokenRates, state,
+    Builder, Context, Identity, Inspect, ObjectSettings, OriginName, Sequencer, Spending, State,
+    TokenBucket, TokenRate, TokenRates, state,
 };
 use proptest::prelude::*;
 
@@ -168,9 +168,8 @@ impl Instance {
     }
 
     fn sweep(&mut self) {
-        for object in 0..4 {
-            self.state.with(object, Sweep { turns: 1 });
-        }
+        self.state
+            .for_each_object(|object| _ = object.sweep_share(1));
         self.context.end(|_, _| {});
     }
 
@@ -188,12 +187,8 @@ impl Instance {
                 found = format!("{:?}", entry.value);
             }
         };
-        let show = Show {
-            cursor: 0,
-            records: u32::MAX,
-            each: &mut each,
-        };
-        self.state.query(0, show);
+        let object = self.state.object(0).expect("an object");
+        object.show(0, u32::MAX, &mut each);
         found
     }
 }

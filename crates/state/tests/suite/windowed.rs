@@ -5,9 +5,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, Counted, Identity, Object, ObjectCount, ObjectSettings, OriginName,
-    SKEW_SECONDS_MAX, Sequencer, Since, State, Sweep, Window, WindowedCountMin, WindowedCounters,
-    hash, state,
+    Builder, Context, Identity, Inspect, ObjectCount, ObjectSettings, OriginName, SKEW_SECONDS_MAX,
+    Sequencer, Since, State, Window, WindowedCountMin, WindowedCounters, hash, state,
 };
 
 use crate::manual::{groups, snapshot};
@@ -92,9 +91,8 @@ impl Member {
     }
 
     fn sweep(&mut self) {
-        for object in 0..2 {
-            self.state.with(object, Sweep { turns: 1 });
-        }
+        self.state
+            .for_each_object(|object| _ = object.sweep_share(1));
         self.context.end(|_, _| {});
     }
 
@@ -258,7 +256,13 @@ fn a_clock_too_far_ahead_takes_nothing_from_others() {
     fast.at(1_020);
     fast.sweep();
     assert_eq!(fast.state.counts.tally().set_back, 1);
-    let counts = |one: &Member, count| one.state.query(0, Counted).unwrap().get(count);
+    let counts = |one: &Member, count| {
+        one.state
+            .object(0)
+            .map(|object| object.counts())
+            .unwrap()
+            .get(count)
+    };
     assert_eq!(counts(&fast, ObjectCount::SetBack), Some(1));
     let ahead = right.state.counts.tally().ahead;
     assert_eq!(counts(&right, ObjectCount::Ahead), Some(ahead));

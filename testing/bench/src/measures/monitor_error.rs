@@ -15,9 +15,7 @@ use asterism_function::{
 use asterism_functions::monitor::{
     Flow, Monitor, MonitorConfig, MonitorState, VOLUME_DOUBT, VOLUME_ERROR,
 };
-use asterism_state::{
-    Context as StateContext, Flush, Identity, ObjectSettings, OriginName, Sequencer, Settle,
-};
+use asterism_state::{Context as StateContext, Identity, ObjectSettings, OriginName, Sequencer};
 
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
@@ -118,9 +116,7 @@ impl Cluster {
         call(&self.function, Packet::with_layout(bytes, layout), given)
             .map_err(|_| Failure::Unsound("a replica was late".into()))?;
         replica.context.end(|_, _| {});
-        for object in 0..MonitorState::OBJECTS.len() as u8 {
-            replica.state.query(object, Settle);
-        }
+        replica.state.settle();
         Ok(())
     }
 
@@ -128,9 +124,9 @@ impl Cluster {
     fn exchange(&mut self) -> Result<(), Failure> {
         let mut groups = Vec::new();
         for (place, replica) in self.replicas.iter_mut().enumerate() {
-            for object in 0..MonitorState::OBJECTS.len() as u8 {
-                replica.state.with(object, Flush(&mut 100_000_000));
-            }
+            replica
+                .state
+                .for_each_object(|object| _ = object.flush(&mut 100_000_000));
             replica.context.take_groups(|sequence, bytes| {
                 groups.push((place, replica.name, sequence, bytes.to_vec()));
             });
@@ -238,7 +234,10 @@ fn sketch_mib(seed: u64) -> Result<f64, Failure> {
         for key in 0..FLOWS as u64 {
             sketches[place].act().volumes.add(&key, 1 + key);
         }
-        sketches[place].with(0, Flush(&mut 100_000_000));
+        sketches[place]
+            .object_mut(0)
+            .expect("an object")
+            .flush(&mut 100_000_000);
         let mut groups = Vec::new();
         context.take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
         let cluster = place / usize::from(INSTANCES) * usize::from(INSTANCES);

@@ -9,7 +9,7 @@ mod shared;
 use std::collections::BTreeSet;
 
 use asterism_packet::{Layout, checksum};
-use asterism_state::{Capacity, State, hash};
+use asterism_state::{State, hash};
 
 use super::allocations::allocations;
 use super::{Outcome, Testkit, compare_late};
@@ -172,7 +172,8 @@ impl<F: NetworkFunction> Contract<F> {
         let kit = Testkit::new((self.make)());
         let has_room = |object| {
             kit.state()
-                .query(object, Capacity)
+                .object(object)
+                .map(|object| object.capacity())
                 .is_some_and(|room| room > 0)
         };
         let reads = (0..kit.state().objects().len() as u8).any(has_room);

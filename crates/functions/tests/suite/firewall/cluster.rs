@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use asterism_function::objects::{
-    Call as Parked, Context, Flush, Identity, ObjectSettings, OriginName, Sequencer, Settle, Wait,
+    Call as Parked, Context, Identity, ObjectSettings, OriginName, Sequencer, Wait,
 };
 use asterism_function::{
     Builder, Call, Emissions, Late, NetworkFunction, Packet, PortNumber, Reason, State, Verdict,
@@ -223,10 +223,10 @@ impl World {
             }
             Ok(verdict) => {
                 member.context.end(|_, _| {});
-                for object in 0..FirewallState::OBJECTS.len() as u8 {
-                    member.state.query(object, Settle);
-                    member.state.with(object, Flush(&mut 1_000_000));
-                }
+                member.state.settle();
+                member
+                    .state
+                    .for_each_object(|object| _ = object.flush(&mut 1_000_000));
                 let (from, mut groups) = (member.name, Vec::new());
                 member
                     .context

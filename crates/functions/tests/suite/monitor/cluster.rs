@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use asterism_function::objects::{
-    Context, Flush, Identity, ObjectSettings, OriginName, Sequencer, Settle, Sweep,
-};
+use asterism_function::objects::{Context, Identity, ObjectSettings, OriginName, Sequencer};
 use asterism_function::{
     Builder, Call, Emissions, Layout, NetworkFunction, Packet, PortNumber, Reason, State, Verdict,
     call,
@@ -138,9 +136,7 @@ impl<F: NetworkFunction> Cluster<F> {
         let packet = Packet::with_layout(&mut bytes, layout);
         let verdict = call(&*self.function, packet, given).expect("replicas are not late");
         member.context.end(|_, _| {});
-        for object in 0..F::State::OBJECTS.len() as u8 {
-            member.state.query(object, Settle);
-        }
+        member.state.settle();
         assert_eq!(bytes, frame, "the packet leaves as it came");
         verdict
     }
@@ -152,9 +148,9 @@ impl<F: NetworkFunction> Cluster<F> {
             if !member.is_alive {
                 continue;
             }
-            for object in 0..F::State::OBJECTS.len() as u8 {
-                member.state.with(object, Flush(&mut 1_000_000));
-            }
+            member
+                .state
+                .for_each_object(|object| _ = object.flush(&mut 1_000_000));
             let mut written = Vec::new();
             member
                 .context
@@ -184,7 +180,11 @@ impl<F: NetworkFunction> Cluster<F> {
         for member in self.members.iter_mut().filter(|member| member.is_alive) {
             for object in 0..F::State::OBJECTS.len() as u8 {
                 for _ in 0..2 {
-                    member.state.with(object, Sweep { turns: 1 });
+                    member
+                        .state
+                        .object_mut(object)
+                        .expect("an object")
+                        .sweep_share(1);
                 }
             }
         }

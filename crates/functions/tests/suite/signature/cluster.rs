@@ -3,9 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use asterism_function::objects::{
-    Context, Flush, Identity, ObjectSettings, OriginName, Sequencer, Settle,
-};
+use asterism_function::objects::{Context, Identity, ObjectSettings, OriginName, Sequencer};
 use asterism_function::{
     Builder, Call, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber, Reason, State,
     Verdict, call,
@@ -128,9 +126,7 @@ impl Cluster {
     fn end(&mut self, place: usize) {
         let member = &mut self.members[place];
         member.context.end(|_, _| {});
-        for object in 0..SignatureState::OBJECTS.len() as u8 {
-            member.state.query(object, Settle);
-        }
+        member.state.settle();
     }
 
     /// Has a member go on with another configuration, as a reload has it.
@@ -151,9 +147,9 @@ impl Cluster {
         let tick = self.tick;
         for member in self.members.iter_mut().filter(|member| !member.is_dead) {
             member.context.set_now(u64::from(tick) * 1_000_000, tick);
-            for object in 0..SignatureState::OBJECTS.len() as u8 {
-                member.state.with(object, Flush(&mut 1_000_000));
-            }
+            member
+                .state
+                .for_each_object(|object| _ = object.flush(&mut 1_000_000));
             let waiting = &mut member.waiting;
             member
                 .context

@@ -5,9 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use asterism_state::{
-    Context, Flush, GiveBack, Identity, Late, OriginName, Sequencer, Settle, State, Sweep,
-};
+use asterism_state::{Context, Identity, Late, OriginName, Sequencer, State};
 
 use crate::convergence::accumulated::Accumulated;
 use crate::convergence::shared::{Chance, Score, Seen, Session, Shared};
@@ -280,9 +278,9 @@ impl Cluster {
     fn sweep(&mut self, at: usize) {
         let turns = 1 + self.chance.below(3) as u32;
         let replica = &mut self.replicas[at];
-        for object in 0..Shared::OBJECTS.len() as u8 {
-            replica.state.with(object, Sweep { turns });
-        }
+        replica
+            .state
+            .for_each_object(|object| _ = object.sweep_share(turns));
         end(replica);
         self.collect(at);
     }
@@ -292,7 +290,11 @@ impl Cluster {
         let replica = &mut self.replicas[at];
         let (mut bytes, mut all) = (600, true);
         for object in 0..Shared::OBJECTS.len() as u8 {
-            all &= replica.state.with(object, Flush(&mut bytes)) == Some(true);
+            all &= replica
+                .state
+                .object_mut(object)
+                .map(|object| object.flush(&mut bytes))
+                == Some(true);
         }
         end(replica);
         self.collect(at);
@@ -491,9 +493,7 @@ impl Replica {
 fn end(replica: &mut Replica) {
     let state = &replica.state;
     replica.context.end(|object, number| {
-        state.query(object, GiveBack(number));
+        state.give_back(object, number);
     });
-    for object in 0..Shared::OBJECTS.len() as u8 {
-        state.query(object, Settle);
-    }
+    state.settle();
 }

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    BlockAssignment, Builder, Context, GiveBack, Identity, ObjectSettings, OriginName, Pool,
-    PoolUse, Sequencer, Set, State, Sweep, state,
+    BlockAssignment, Builder, Context, Identity, ObjectSettings, OriginName, Pool, PoolUse,
+    Sequencer, Set, State, state,
 };
 
 use crate::convergence::leases::BlockAllocator;
@@ -71,7 +71,7 @@ impl Host {
     fn at(&mut self, now_us: u64) -> PoolUse {
         self.context
             .set_now(now_us, 10 + (now_us / 1_000_000) as u32);
-        self.estate.with(0, Sweep { turns: 1 });
+        self.estate.object_mut(0).expect("an object").sweep_share(1);
         self.estate.pool.usage()
     }
 
@@ -87,7 +87,7 @@ impl Host {
         self.context.begin(1);
         let granted = self.estate.pool.grant(0, 1).expect("never late").is_some();
         self.context
-            .end(|object, number| _ = self.estate.query(object, GiveBack(number)));
+            .end(|object, number| self.estate.give_back(object, number));
         granted
     }
 }
@@ -329,7 +329,7 @@ fn grants_that_wait_are_void_and_leave_nothing() {
         let again = a.estate.pool.grant(0, item.1).expect("never late");
         assert!(again.is_some_and(|grant| a.estate.pool.is_own(&grant.item())));
         a.context
-            .end(|object, number| _ = a.estate.query(object, GiveBack(number)));
+            .end(|object, number| a.estate.give_back(object, number));
         assert_eq!(a.estate.pool.is_used(&item), put_to_use_by_the_other);
         // Back to where it was, for the other case.
         assignment = before;

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, Counters, GiveBack, Identity, Map, ObjectSettings, OriginName, Pool,
-    Sequencer, Set, Since, Space, State, Sweep, state,
+    Builder, Context, Counters, Identity, Map, ObjectSettings, OriginName, Pool, Sequencer, Set,
+    Since, Space, State, state,
 };
 
 use crate::convergence::shared::Score;
@@ -150,7 +150,7 @@ fn a_retry_that_asks_for_another_shelf_gets_one_of_that() {
     let back = leased.pool.grant(0, 5).expect("never late");
     assert_eq!(back.map(|grant| grant.item()), Some((0, 5)));
     context.end(|object, number| {
-        leased.query(object, GiveBack(number));
+        leased.give_back(object, number);
     });
     assert_eq!(leased.pool.usage().in_use, 0);
 }
@@ -196,7 +196,7 @@ fn fill(tables: &mut Tables, context: &Context, mut key: u32) -> Vec<(u64, Vec<u
         context.end(|_, _| {});
     }
     let mut bytes = usize::MAX;
-    tables.with(2, asterism_state::Flush(&mut bytes));
+    tables.object_mut(2).expect("an object").flush(&mut bytes);
     context.end(|_, _| {});
     taken(context)
 }
@@ -281,11 +281,11 @@ fn a_share_used_again_fits_where_it_is_not_forgotten_yet() {
         assert_eq!(there.keys.tally().refused_full, 0, "round {round}");
         // Stable here at once, there a round later.
         near.set_stable(asterism_state::Origins::OWN, last);
-        here.with(0, Sweep { turns: 1 });
+        here.object_mut(0).expect("an object").sweep_share(1);
         assert_eq!(here.keys.held(), 0);
         if round > 0 {
             far.set_stable(far.origin(name).expect("known"), last);
-            there.with(0, Sweep { turns: 1 });
+            there.object_mut(0).expect("an object").sweep_share(1);
         }
     }
 }
@@ -323,7 +323,7 @@ fn exchange(all: &mut [Counted], contexts: &[Rc<Context>]) {
         .zip(contexts)
         .map(|(counted, context)| {
             let mut bytes = usize::MAX;
-            counted.with(0, asterism_state::Flush(&mut bytes));
+            counted.object_mut(0).expect("an object").flush(&mut bytes);
             context.end(|_, _| {});
             taken(context)
         })
@@ -361,7 +361,10 @@ fn keys_that_count_against_nobody_leave_room_for_what_others_start() {
         let alone = instances(1, 1);
         let mut all_keys = counted(&alone[0], CAPACITY);
         assert_eq!(start(&mut all_keys, &alone[0], 0, saved_keys), saved_keys);
-        all_keys.with(0, asterism_state::Flush(&mut { usize::MAX }));
+        all_keys
+            .object_mut(0)
+            .expect("an object")
+            .flush(&mut { usize::MAX });
         all_keys.snapshot((0, 0), usize::MAX, &mut saved);
 
         let contexts = instances(3, 1);
@@ -394,7 +397,10 @@ fn no_more_keys_are_restored_than_the_capacity() {
     let alone = instances(1, 1);
     let mut larger = counted(&alone[0], 100);
     assert_eq!(start(&mut larger, &alone[0], 0, 100), 100);
-    larger.with(0, asterism_state::Flush(&mut { usize::MAX }));
+    larger
+        .object_mut(0)
+        .expect("an object")
+        .flush(&mut { usize::MAX });
     let mut saved = Vec::new();
     larger.snapshot((0, 0), usize::MAX, &mut saved);
 

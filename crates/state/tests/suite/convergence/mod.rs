@@ -22,7 +22,7 @@ mod planted;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use asterism_state::audit::{LEAVES, Leaf, UNSURE};
-use asterism_state::{Object, ReadLeaves, State, SumLeaves};
+use asterism_state::{Inspect, State};
 use cluster::Cluster;
 use shared::{CAPACITY, Chance, Shared};
 
@@ -67,16 +67,19 @@ pub fn run(seed: u64) {
 fn audited<S: State>(name: &str, (here, there): (&S, &S), object: u8) {
     let leaves = |state: &S| {
         let mut leaves = [Leaf::default(); LEAVES];
-        let out = &mut leaves[..];
-        let kept = state.query(object, ReadLeaves { first: 0, out });
-        (kept == Some(true)).then(|| leaves.map(|leaf| leaf.digest))
+        let kept = state.object(object)?.leaves(0, &mut leaves);
+        kept.then(|| leaves.map(|leaf| leaf.digest))
     };
     let (Some(kept), Some(others)) = (leaves(here), leaves(there)) else {
         return;
     };
     if !kept.contains(&UNSURE) {
         let sum = kept.iter().fold(0u64, |sum, leaf| sum.wrapping_add(*leaf));
-        assert_eq!(here.query(object, SumLeaves), Some(sum), "{name} is kept");
+        assert_eq!(
+            here.object(object).map(|object| object.announced()),
+            Some(sum),
+            "{name} is kept"
+        );
     }
     for (here, there) in kept.into_iter().zip(others) {
         let is_sure = here != UNSURE && there != UNSURE;

@@ -5,8 +5,7 @@ use std::rc::Rc;
 
 use asterism_state::audit::LeafSet;
 use asterism_state::{
-    Builder, Context, Flush, Identity, ObjectSettings, OriginName, Origins, RemoveElsewhere,
-    Sequencer, Set, State, Sweep, SweepSome, WriteAgain, state,
+    Builder, Context, Identity, ObjectSettings, OriginName, Origins, Sequencer, Set, State, state,
 };
 
 #[state]
@@ -54,7 +53,10 @@ impl Host {
     }
 
     fn written(&mut self) -> Vec<(u64, Vec<u8>)> {
-        self.state.with(0, Flush(&mut { usize::MAX }));
+        self.state
+            .object_mut(0)
+            .expect("an object")
+            .flush(&mut { usize::MAX });
         self.context.end(|_, _| {});
         let mut groups = Vec::new();
         self.context
@@ -104,32 +106,27 @@ pub(crate) fn a_repair_removes_what_only_others_have_and_nothing_that_came_since
     assert_ne!(right.state.digests(), odd.state.digests());
 
     // Its sweep stands among what is to be removed, and the table grows behind it while it goes round.
-    odd.state.with(0, SweepSome(550));
+    odd.state.object_mut(0).expect("an object").sweep(550);
     let through = right.context.applied_through();
     let half: LeafSet = (0..128).collect();
     for leaves in [&half, &LeafSet::ALL] {
         let mut cursor = Some(0);
         while let Some(from) = cursor {
-            let again = WriteAgain {
-                leaves,
-                cursor: from,
-                records: 64,
-            };
-            cursor = right.state.with(0, again).expect("an object").0;
+            let object = right.state.object_mut(0).expect("an object");
+            cursor = object.write_again(leaves, from, 64).0;
             // Others write meanwhile, here and there, before and behind the cursor.
             let next = 2_000 + right.state.sources.len() as u32;
             odd.block(next);
             right.apply(odd.name, &odd.written());
         }
-        let (leaves, through) = (leaves, &through[..]);
-        let removed = right.state.with(0, RemoveElsewhere { leaves, through });
-        assert_eq!(removed, Some(true));
+        let object = right.state.object_mut(0).expect("an object");
+        assert!(object.remove_elsewhere(leaves, &through));
         odd.apply(right.name, &right.written());
         // More than there are free places for.
         let next = 5_000 + right.state.sources.len() as u32;
         (next..next + 200).for_each(|source| odd.block(source));
         right.apply(odd.name, &odd.written());
-        odd.state.with(0, Sweep { turns: 1 });
+        odd.state.object_mut(0).expect("an object").sweep_share(1);
     }
     assert_eq!(right.state.digests(), odd.state.digests());
     let came = right.state.sources.len() - 500;

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, CountMin, Counter, Counters, CountingBloom, Flush, Identity, Joined,
-    ObjectSettings, OriginName, Sequencer, State, TopK, Vector, state,
+    Builder, Context, CountMin, Counter, Counters, CountingBloom, Identity, ObjectSettings,
+    OriginName, Sequencer, State, TopK, Vector, state,
 };
 
 use crate::convergence::audited;
@@ -113,9 +113,8 @@ impl Host {
     /// What it tells now.
     fn tell(&mut self) -> Vec<Group> {
         let mut bytes = usize::MAX;
-        for object in 0..Sums::OBJECTS.len() as u8 {
-            self.state.with(object, Flush(&mut bytes));
-        }
+        self.state
+            .for_each_object(|object| _ = object.flush(&mut bytes));
         self.context.end(|_, _| {});
         let reported = &mut self.has[usize::from(self.name.member)];
         let more = core::mem::replace(reported, self.added) < self.added;
@@ -171,9 +170,7 @@ impl Host {
     }
 
     fn joined(&mut self) {
-        for object in 0..Sums::OBJECTS.len() as u8 {
-            self.state.with(object, Joined);
-        }
+        self.state.for_each_object(|object| object.joined());
     }
 }
 

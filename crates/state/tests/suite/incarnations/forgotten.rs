@@ -6,8 +6,7 @@ use std::rc::Rc;
 use asterism_state::audit::{Leaf, LeafSet};
 use asterism_state::{
     Builder, Context, Counter, Counters, FORGETS_FROM, Identity, Map, ObjectSettings, OriginName,
-    ReadLeaves, Register, RemoveElsewhere, Sequencer, Show, State, SweepSome, TopK, Vector, Window,
-    WindowedCounters, forget_incarnations, state,
+    Register, Sequencer, State, TopK, Vector, Window, WindowedCounters, forget_incarnations, state,
 };
 
 use super::Word;
@@ -147,9 +146,8 @@ impl Host {
     }
 
     fn sweep(&mut self) {
-        for object in 0..All::OBJECTS.len() as u8 {
-            self.state.with(object, SweepSome(10_000));
-        }
+        self.state
+            .for_each_object(|object| _ = object.sweep(10_000));
     }
 
     /// Steps of a cycle; how many were forgotten.
@@ -168,8 +166,8 @@ impl Host {
         let objects = 0..All::OBJECTS.len() as u8;
         let of = |object| {
             let mut leaves = [Leaf::default(); 256];
-            let out = &mut leaves[..];
-            self.state.query(object, ReadLeaves { first: 0, out });
+            let object = self.state.object(object).expect("an object");
+            object.leaves(0, &mut leaves);
             leaves
         };
         objects.flat_map(of).collect()
@@ -182,12 +180,8 @@ impl Host {
             let incarnation = shown.provenance.expect("a table's");
             writers.push((format!("{:?}", shown.key), incarnation.origin));
         };
-        let show = Show {
-            cursor: 0,
-            records: 10_000,
-            each,
-        };
-        self.state.query(1, show);
+        let object = self.state.object(1).expect("an object");
+        object.show(0, 10_000, each);
         writers.sort();
         writers
     }
@@ -377,8 +371,8 @@ fn a_repair_removes_what_the_forgotten_wrote() {
     let through = one.context.applied_through();
     assert!(through.len() < 4, "a stream for each member: {through:?}");
     let leaves: LeafSet = (0..=255).collect();
-    let (leaves, through) = (&leaves, &through[..]);
-    one.state.with(1, RemoveElsewhere { leaves, through });
+    let object = one.state.object_mut(1).expect("an object");
+    object.remove_elsewhere(&leaves, &through);
     let repair = groups(&mut one.state, &one.context);
     two.hear(one.own(), &repair);
     two.sweep();

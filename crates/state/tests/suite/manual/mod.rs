@@ -1,13 +1,11 @@
 //! What a host does with a state, done manually: taking what was written, and scanning over it.
 
-use asterism_state::{Context, Flush, State};
+use asterism_state::{Context, State};
 
 /// What was written since the last time, flushed: groups with their numbers.
 pub(crate) fn groups<S: State>(state: &mut S, context: &Context) -> Vec<(u64, Vec<u8>)> {
     let mut bytes = usize::MAX;
-    for object in 0..S::OBJECTS.len() as u8 {
-        state.with(object, Flush(&mut bytes));
-    }
+    state.for_each_object(|object| _ = object.flush(&mut bytes));
     context.end(|_, _| {});
     let mut groups = Vec::new();
     context.take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
