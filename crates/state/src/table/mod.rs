@@ -3,18 +3,20 @@
 //!
 //! Merging is a join. An operation always carries an entry's whole state (generation, value, last seen, expired), so that one
 //! function, [`Table::merge`], serves log, snapshot and retry alike, and the order of arrival does not matter. Read
-//! `record.rs` (an entry), `lanes.rs` (its index), `merge.rs` (joins two copies), `entry_end.rs` (its end), and `totals.rs`
-//! (totals for objects made of tables).
+//! `record.rs` (an entry), `lanes.rs` (its index), `merge.rs` (joins two copies), `writes.rs` and `operations.rs` (where
+//! copies come from), `entry_end.rs` (its end), and `totals.rs` (totals for objects made of tables).
 
 mod audited;
 mod entry_end;
 mod lanes;
 mod merge;
+mod operations;
 mod purge;
 mod record;
 mod saved;
 mod settings;
 mod totals;
+mod writes;
 
 use core::ops::Range;
 use std::rc::Rc;

@@ -14,7 +14,7 @@ use crate::mutant::{self, Mutant};
 use crate::stamp::{NamedOrigins, Origin, OriginName, Stamp, raise};
 use crate::wire::{BadBytes, Reader, Writer};
 
-use super::merge::OPERATION_PURGE;
+use super::operations::OPERATION_PURGE;
 
 /// Streams that one operation names: some 200 bytes of it.
 const STREAMS_MAX: usize = 10;

@@ -4,9 +4,8 @@
 //! out. That is only right where nobody has the state already, which the caller knows: an entry that others removed and
 //! forgot since would live again.
 
-use super::merge::{
-    Copied, NOBODY, OPERATION_REMOVED, SNAPSHOT_FLOOR, SNAPSHOT_TOUCHED, Whereabouts,
-};
+use super::merge::{Copied, NOBODY, Whereabouts};
+use super::operations::{OPERATION_REMOVED, SNAPSHOT_FLOOR, SNAPSHOT_TOUCHED};
 use super::record::{DOMINATED, LIVE, OWN_TOUCH};
 use super::{Row, Table, Value};
 use crate::object::Since;
