@@ -8,8 +8,8 @@ use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 use crate::{
     BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Inspect,
-    Map, Object, ObjectSettings, Register, Set, Spending, State, TokenBucket, TokenRate, TopK,
-    Vector, Window, WindowedCountMin, WindowedCounters, Writable,
+    Map, ObjectSettings, Register, Set, Spending, State, TokenBucket, TokenRate, TopK, Vector,
+    Window, WindowedCountMin, WindowedCounters, state,
 };
 
 /// Longer inputs are cut.
@@ -41,6 +41,7 @@ impl Value for Bits {
     }
 }
 
+#[state]
 struct Everything {
     map: Map<u16, Bits>,
     pairs: BiMap<u8, u8>,
@@ -58,114 +59,6 @@ struct Everything {
     limits: TokenBucket<u16>,
     shares: TokenBucket<u16>,
     heavy: TopK<u16>,
-}
-
-/// Manually what `#[state]` generates: the attribute names this crate from outside.
-impl State for Everything {
-    const OBJECTS: &'static [&'static str] = &[
-        "map",
-        "pairs",
-        "set",
-        "register",
-        "counter",
-        "counters",
-        "vector",
-        "sketch",
-        "filter",
-        "counting",
-        "graph",
-        "recent",
-        "recent_sketch",
-        "limits",
-        "shares",
-        "heavy",
-    ];
-    type Act<'a> = ();
-    fn act(&mut self) {}
-    fn with<T>(&mut self, object: u8, visit: impl crate::ObjectVisitor<T>) -> Option<T> {
-        Some(match object {
-            0 => visit.visit(&mut self.map),
-            1 => visit.visit(&mut self.pairs),
-            2 => visit.visit(&mut self.set),
-            3 => visit.visit(&mut self.register),
-            4 => visit.visit(&mut self.counter),
-            5 => visit.visit(&mut self.counters),
-            6 => visit.visit(&mut self.vector),
-            7 => visit.visit(&mut self.sketch),
-            8 => visit.visit(&mut self.filter),
-            9 => visit.visit(&mut self.counting),
-            10 => visit.visit(&mut self.graph),
-            11 => visit.visit(&mut self.recent),
-            12 => visit.visit(&mut self.recent_sketch),
-            13 => visit.visit(&mut self.limits),
-            14 => visit.visit(&mut self.shares),
-            15 => visit.visit(&mut self.heavy),
-            _ => return None,
-        })
-    }
-    fn query<T>(&self, object: u8, query: impl crate::ObjectQuery<T>) -> Option<T> {
-        Some(match object {
-            0 => query.query(&self.map),
-            1 => query.query(&self.pairs),
-            2 => query.query(&self.set),
-            3 => query.query(&self.register),
-            4 => query.query(&self.counter),
-            5 => query.query(&self.counters),
-            6 => query.query(&self.vector),
-            7 => query.query(&self.sketch),
-            8 => query.query(&self.filter),
-            9 => query.query(&self.counting),
-            10 => query.query(&self.graph),
-            11 => query.query(&self.recent),
-            12 => query.query(&self.recent_sketch),
-            13 => query.query(&self.limits),
-            14 => query.query(&self.shares),
-            15 => query.query(&self.heavy),
-            _ => return None,
-        })
-    }
-    fn object(&self, object: u8) -> Option<&dyn Object> {
-        Some(match object {
-            0 => &self.map,
-            1 => &self.pairs,
-            2 => &self.set,
-            3 => &self.register,
-            4 => &self.counter,
-            5 => &self.counters,
-            6 => &self.vector,
-            7 => &self.sketch,
-            8 => &self.filter,
-            9 => &self.counting,
-            10 => &self.graph,
-            11 => &self.recent,
-            12 => &self.recent_sketch,
-            13 => &self.limits,
-            14 => &self.shares,
-            15 => &self.heavy,
-            _ => return None,
-        })
-    }
-    fn object_mut(&mut self, object: u8) -> Option<&mut dyn Object> {
-        Some(match object {
-            0 => &mut self.map,
-            1 => &mut self.pairs,
-            2 => &mut self.set,
-            3 => &mut self.register,
-            4 => &mut self.counter,
-            5 => &mut self.counters,
-            6 => &mut self.vector,
-            7 => &mut self.sketch,
-            8 => &mut self.filter,
-            9 => &mut self.counting,
-            10 => &mut self.graph,
-            11 => &mut self.recent,
-            12 => &mut self.recent_sketch,
-            13 => &mut self.limits,
-            14 => &mut self.shares,
-            15 => &mut self.heavy,
-            _ => return None,
-        })
-    }
 }
 
 /// What the windowed objects sum here: as far as to buckets near the fuzzed clock.
@@ -242,16 +135,16 @@ fn write_over(state: &mut Everything, context: &Context) {
             panic!("what is listed is found");
         };
         match place % 3 {
-            0 => state.map.act().update(&at, Bits(0xff)),
-            1 => state.map.act().touch(&at),
+            0 => state.act().map.update(&at, Bits(0xff)),
+            1 => state.act().map.touch(&at),
             _ => {
-                state.map.act().remove(&at);
+                state.act().map.remove(&at);
                 assert_eq!(state.map.contains(&key), Ok(false));
             }
         }
     }
     if let Ok(Some(vacancy)) = state.map.vacancy() {
-        state.map.act().insert(vacancy, 77, Bits(1));
+        state.act().map.insert(vacancy, 77, Bits(1));
         assert_eq!(
             state.map.contains(&77),
             Ok(true),
@@ -260,19 +153,19 @@ fn write_over(state: &mut Everything, context: &Context) {
     }
     let weight = state.graph.weight(&1, &2).ok().flatten().unwrap_or(0);
     if let Ok(Some(link)) = state.graph.link(&1, &2) {
-        state.graph.act().add(link, 5);
+        state.act().graph.add(link, 5);
         let raised = Some(weight.saturating_add(5));
         assert_eq!(state.graph.weight(&1, &2), Ok(raised));
     }
     context.arrive(0);
     let before = (state.recent.get(&3), state.recent_sketch.get(&3));
     if let Ok(Some(tally)) = state.recent.find(&3) {
-        state.recent.act().add(&tally, 1);
+        state.act().recent.add(&tally, 1);
         let raised = before.0.map(|sum| sum.wrapping_add(1));
         assert_eq!(state.recent.get(&3), raised);
     }
-    state.recent_sketch.act().add(&3, 1);
-    state.heavy.act().add(&3, 1);
+    state.act().recent_sketch.add(&3, 1);
+    state.act().heavy.add(&3, 1);
     let listed = state.heavy.heaviest(usize::MAX);
     assert!(
         listed.iter().any(|heavy| heavy.key == 3),
@@ -280,16 +173,16 @@ fn write_over(state: &mut Everything, context: &Context) {
     );
     let available = state.limits.available(&3);
     if let Ok(Some(tokens)) = state.limits.tokens(&3, 1) {
-        state.limits.act().spend(tokens);
+        state.act().limits.spend(tokens);
         let left = available.map(|tokens| tokens - 1);
         assert_eq!(state.limits.available(&3), left);
     }
-    state.register.act().set(Bits(1));
-    state.counter.act().add(1);
-    state.vector.act().add(3, -1);
-    state.sketch.act().add(&3, 1);
-    state.filter.act().add(&3);
-    state.counting.act().remove(&3);
+    state.act().register.set(Bits(1));
+    state.act().counter.add(1);
+    state.act().vector.add(3, -1);
+    state.act().sketch.add(&3, 1);
+    state.act().filter.add(&3);
+    state.act().counting.remove(&3);
     assert_eq!(
         state.filter.contains(&3),
         Ok(true),

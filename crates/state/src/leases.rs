@@ -420,19 +420,35 @@ impl Context {
 
     /// Reads from the members' answers how long this host may grant.
     pub(crate) fn renew_lease(&self) {
+        let until_us = match self.lease_us() {
+            None => {
+                taken(Branch::LeaseWithoutBound);
+                u64::MAX
+            }
+            Some(lease_us) => match self.majority_answered_us() {
+                None => {
+                    taken(Branch::LeaseAlone);
+                    u64::MAX
+                }
+                Some(answered_us) => answered_us.saturating_add(lease_us),
+            },
+        };
+        self.leasing.until_us.set(until_us);
+    }
+
+    /// How long this host may grant after a majority answered it; `None` if as long as it likes.
+    fn lease_us(&self) -> Option<u64> {
         let lease_us = self.leasing.leases.borrow().lease_us;
-        if lease_us == 0 || mutant::active(Mutant::LeaseWithoutEnd) {
-            taken(Branch::LeaseWithoutBound);
-            self.leasing.until_us.set(u64::MAX);
-            return;
-        }
+        let is_bounded = lease_us != 0 && !mutant::active(Mutant::LeaseWithoutEnd);
+        is_bounded.then_some(lease_us)
+    }
+
+    /// When the answer came that, with this host and all later answers, leaves the others no majority; 0 if it never came, `None` if this
+    /// host needs no answer.
+    fn majority_answered_us(&self) -> Option<u64> {
         let members = &self.identity().members;
         let needed = members.len().div_ceil(2) - 1;
-        let Some(last) = needed.checked_sub(1) else {
-            taken(Branch::LeaseAlone);
-            self.leasing.until_us.set(u64::MAX);
-            return;
-        };
+        let last = needed.checked_sub(1)?;
         let (living, covered) = (self.living.borrow(), self.covered_us.borrow());
         let answered = members
             .iter()
@@ -452,12 +468,12 @@ impl Context {
             true => 0,
             false => last,
         };
-        taken(match latest[last.min(MEMBERS_MAX - 1)] {
+        let answered_us = latest[last.min(MEMBERS_MAX - 1)];
+        taken(match answered_us {
             0 => Branch::LeaseUnanswered,
             _ => Branch::LeaseCounted,
         });
-        let until_us = latest[last.min(MEMBERS_MAX - 1)].saturating_add(lease_us);
-        self.leasing.until_us.set(until_us);
+        Some(answered_us)
     }
 
     /// Reports whether another member has a later epoch in force than this host. An old epoch may give this host ports that the later

@@ -8,6 +8,9 @@
 //! behind maps and sets), `graph/mod.rs` (which hosts talk to which others), `accumulator/mod.rs` (sums and sketches),
 //! `pool/mod.rs` (items that can run out), `context.rs` (shared by one instance's objects).
 
+// What `#[state]` generates names this crate from outside.
+extern crate self as asterism_state;
+
 mod accumulator;
 mod answer;
 pub mod audit;

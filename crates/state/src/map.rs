@@ -8,12 +8,11 @@ use asterism_memory::hash::Packed;
 use asterism_memory::prefetch_hints::PrefetchHints;
 
 use crate::answer::Late;
-use crate::audit::{Leaf, LeafSet};
 use crate::counts::ObjectCounts;
 use crate::layout;
-use crate::object::{Audit, Inspect, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable};
+use crate::object::{Inspect, Part, PerPacket, Replicate, Since, Snapshot, Writable};
 use crate::shown::Shown;
-use crate::stamp::{NamedOrigins, OriginName, Stamp};
+use crate::stamp::Stamp;
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, VacancyFor, Value};
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
@@ -387,6 +386,8 @@ impl<K: Key, V: Value> TableAct<'_, Single<K>, V> {
     }
 }
 
+// `Sweep` is in `table/entry_end.rs`, `Audit` in `table/audited.rs`.
+
 impl<R: Row, V: Value> Writable for Table<R, V> {
     type Act<'a> = TableAct<'a, R, V>;
 
@@ -401,34 +402,6 @@ impl<R: Row, V: Value> Replicate for Table<R, V> {
     }
     fn prefetch(&self, input: &mut Reader<'_>) {
         Table::prefetch_operation(self, input);
-    }
-}
-
-impl<R: Row, V: Value> Sweep for Table<R, V> {
-    fn sweep(&mut self, records: u32) -> u32 {
-        Table::sweep(self, records)
-    }
-    fn sweep_length(&self) -> u32 {
-        Table::sweep_length(self)
-    }
-    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
-        Table::origins_named(self, cursor, records, named)
-    }
-}
-
-impl<R: Row, V: Value> Audit for Table<R, V> {
-    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
-        Table::leaves(self, first, out)
-    }
-    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
-        Table::write_again(self, leaves, cursor, records)
-    }
-    fn remove_elsewhere(&mut self, leaves: &LeafSet, through: &[(OriginName, u64)]) -> bool {
-        self.write_purge(leaves, through);
-        true
-    }
-    fn digest(&self) -> u64 {
-        Table::digest(self)
     }
 }
 

@@ -261,6 +261,11 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         }
     }
 
+    /// Whether a flush reports buckets that are at least half full.
+    fn reports_calm(&self) -> bool {
+        !self.context.is_patient() && !mutant::active(Mutant::CalmNeverReported)
+    }
+
     /// Counts what was noted, in the second that it is: of buckets that were more than half empty, or of `all`; of `most` keys of
     /// either kind. Whether none is left.
     fn count_noted(&mut self, all: bool, most: usize) -> bool {
@@ -340,6 +345,11 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
     }
 }
 
+/// Whether a flush that reports full buckets or not, `with_calm`, reports those that are more than half empty: any flush does.
+fn reports_short(with_calm: bool) -> bool {
+    with_calm || !mutant::active(Mutant::ShortWaits)
+}
+
 /// The writes of a [`TokenBucket`].
 #[derive(Debug)]
 pub struct TokenBucketAct<'a, K: Key, R: Rates<K> = TokenRate>(&'a mut TokenBucket<K, R>);
@@ -389,10 +399,9 @@ impl<K: Key, R: Rates<K> + 'static> Replicate for TokenBucket<K, R> {
     /// While a bucket is at least half full, nobody decides by what others spent from it: a patient flush leaves it out. Of a great
     /// many keys it takes as many turns as telling them does.
     fn flush(&mut self, bytes: &mut usize) -> bool {
-        let leaves_out = self.context.is_patient() || mutant::active(Mutant::CalmNeverReported);
+        let with_calm = self.reports_calm();
         let most = (*bytes / COUNTED_BYTES).max(COUNTED_MIN);
-        let counts = !(leaves_out && mutant::active(Mutant::ShortWaits));
-        let is_counted = !counts || self.count_noted(!leaves_out, most);
+        let is_counted = !reports_short(with_calm) || self.count_noted(with_calm, most);
         let keys = &self.keys;
         let Some(spent) = &mut self.spent else {
             return true;

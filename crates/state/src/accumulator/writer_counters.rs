@@ -326,14 +326,9 @@ impl<T: Copy> WriterCounters<T> {
         hash: impl Fn(u32, &T) -> u64,
     ) -> bool {
         if self.context.accumulators_held() {
-            if mutant::active(Mutant::HeldChangesForgotten) {
-                for place in self.changed.drain(..).chain(self.telling.drain(..)) {
-                    self.writer_counters[place as usize].changes = 0;
-                }
-            }
+            self.hold_changes();
             return true;
         }
-        let lane = self.context.identity().lane.0;
         if self.telling.is_empty() {
             core::mem::swap(&mut self.telling, &mut self.changed);
         }
@@ -342,42 +337,63 @@ impl<T: Copy> WriterCounters<T> {
                 return false;
             }
             self.telling.pop();
-            let stamp = self
-                .context
-                .stamp(true, crate::context::OPERATION_BYTES_MAX);
-            let before = self.before(place);
-            let cell = &mut self.writer_counters[place as usize];
-            self.context
-                .note_reported(core::mem::take(&mut cell.changes));
-            let said = core::mem::replace(&mut cell.flushed, stamp.sequence);
-            let total = cell.own;
-            let length = self.context.log(|out| {
-                out.tag(self.object, 0);
-                out.varint(lane.into());
-                name(place, &cell.tag, out);
-                out.varint(if mutant::active(Mutant::TotalReportedShort) {
-                    total.wrapping_sub(1)
-                } else {
-                    total
-                });
-            });
+            let length = self.report(place, &name, &hash);
             *bytes = bytes.saturating_sub(length);
-            let name = hash(place, &cell.tag);
-            let inherited = self.digest_of(name, lane, before);
-            if let Some(announced) = &mut self.announced {
-                let writer = writer(&self.context, own_writing(&self.context));
-                let known = core::mem::replace(&mut announced.own[place as usize], total);
-                announced.leaves.replace(
-                    Leaves::of(name),
-                    match said {
-                        0 => inherited,
-                        _ => digest(name, writer, (known, said)),
-                    },
-                    digest(name, writer, (total, stamp.sequence)),
-                );
-            }
         }
         true
+    }
+
+    /// Accumulators are held: what changed stays noted for a later flush.
+    fn hold_changes(&mut self) {
+        if mutant::active(Mutant::HeldChangesForgotten) {
+            for place in self.changed.drain(..).chain(self.telling.drain(..)) {
+                self.writer_counters[place as usize].changes = 0;
+            }
+        }
+    }
+
+    /// Logs the total of a place, and replaces what was announced of it among the digests; bytes logged.
+    #[inline]
+    fn report(
+        &mut self,
+        place: u32,
+        name: impl Fn(u32, &T, &mut Writer<'_>),
+        hash: impl Fn(u32, &T) -> u64,
+    ) -> usize {
+        let lane = self.context.identity().lane.0;
+        let stamp = self
+            .context
+            .stamp(true, crate::context::OPERATION_BYTES_MAX);
+        let before = self.before(place);
+        let cell = &mut self.writer_counters[place as usize];
+        self.context
+            .note_reported(core::mem::take(&mut cell.changes));
+        let said = core::mem::replace(&mut cell.flushed, stamp.sequence);
+        let total = cell.own;
+        let length = self.context.log(|out| {
+            out.tag(self.object, 0);
+            out.varint(lane.into());
+            name(place, &cell.tag, out);
+            out.varint(match mutant::active(Mutant::TotalReportedShort) {
+                true => total.wrapping_sub(1),
+                false => total,
+            });
+        });
+        let name = hash(place, &cell.tag);
+        let inherited = self.digest_of(name, lane, before);
+        if let Some(announced) = &mut self.announced {
+            let writer = writer(&self.context, own_writing(&self.context));
+            let known = core::mem::replace(&mut announced.own[place as usize], total);
+            announced.leaves.replace(
+                Leaves::of(name),
+                match said {
+                    0 => inherited,
+                    _ => digest(name, writer, (known, said)),
+                },
+                digest(name, writer, (total, stamp.sequence)),
+            );
+        }
+        length
     }
 
     /// Copies digests of what is announced; false if none are kept.

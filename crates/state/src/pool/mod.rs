@@ -339,53 +339,57 @@ impl<S: Space> Shared<S> {
 
     /// What this instance may do with a block.
     fn judge(&self, range: u32, block: u32, open: &[u16]) -> Standing {
-        let (mine, shares) = self.share;
-        let is_home = if mutant::active(Mutant::BlocksAssignedByRange) {
-            (block + range).is_multiple_of(shares)
-        } else {
-            (block + range) % shares == mine
-        };
         if !self.settings.logged {
             return Standing::Own;
         }
+        let is_share = self.is_in_share(range, block);
         let leases = self.context.leasing.leases.borrow();
         if leases.assignment.dealt.is_empty() {
-            return if is_home {
-                Standing::Own
-            } else {
-                Standing::Foreign
+            return match is_share {
+                true => Standing::Own,
+                false => Standing::Foreign,
             };
         }
-        let identity = self.context.identity();
+        let own = self.context.identity().own;
         let (home, number) = self.home(range, block);
+        let is_home = home == own.member;
         let holder = leases.assignment.holder(home, number as usize % PARTITIONS);
-        let is_mine = if home == identity.own.member {
-            is_home
-        } else {
-            // Of a place's blocks a holder has every so many: dealt out once more by number, all could fall to one lane.
-            let lanes = u32::from(identity.lane.1.max(1));
-            (number.wrapping_mul(0x9E37_79B1) >> 16) % lanes == u32::from(identity.lane.0)
+        let is_mine = match is_home {
+            true => is_share,
+            false => self.is_dealt_to_lane(number),
         };
-        match () {
-            () if holder != identity.own.member || !is_mine => Standing::Foreign,
-            () if leases.assignment.dealt.contains_key(&home)
-                && !open.contains(&home)
-                && !mutant::active(Mutant::QuarantineSkipped) =>
-            {
-                taken(Branch::BlockQuarantined);
-                Standing::Quarantined
+        let is_dealt = leases.assignment.dealt.contains_key(&home);
+        if holder != own.member || !is_mine {
+            Standing::Foreign
+        } else if is_dealt && is_quarantined(home, open) {
+            taken(Branch::BlockQuarantined);
+            Standing::Quarantined
+        } else if is_home {
+            if is_dealt {
+                taken(Branch::BlockReturned);
             }
-            () if home == identity.own.member => {
-                if leases.assignment.dealt.contains_key(&home) {
-                    taken(Branch::BlockReturned);
-                }
-                Standing::Own
-            }
-            () => {
-                taken(Branch::BlockReclaimed);
-                Standing::Reclaimed
-            }
+            Standing::Own
+        } else {
+            taken(Branch::BlockReclaimed);
+            Standing::Reclaimed
         }
+    }
+
+    /// Whether a block is this instance's as long as no epoch gives it to another host.
+    fn is_in_share(&self, range: u32, block: u32) -> bool {
+        let (mine, shares) = self.share;
+        if mutant::active(Mutant::BlocksAssignedByRange) {
+            return (block + range).is_multiple_of(shares);
+        }
+        (block + range) % shares == mine
+    }
+
+    /// Whether a block of another member's place, by its number there, falls to this instance if this host holds it.
+    fn is_dealt_to_lane(&self, number: u32) -> bool {
+        // Of a place's blocks a holder has every so many: dealt out once more by number, all could fall to one lane.
+        let (lane, lanes) = self.context.identity().lane;
+        let lanes = u32::from(lanes.max(1));
+        (number.wrapping_mul(0x9E37_79B1) >> 16) % lanes == u32::from(lane)
     }
 
     /// Looks at every block again; only when an epoch or the end of a quarantine changes something.
@@ -484,6 +488,11 @@ impl<S: Space> Shared<S> {
             });
         }
     }
+}
+
+/// Whether nothing may be granted yet from dealt blocks of a member's place; `open` are the places of which all may be granted.
+fn is_quarantined(home: u16, open: &[u16]) -> bool {
+    !open.contains(&home) && !mutant::active(Mutant::QuarantineSkipped)
 }
 
 fn write_note(note: &Note, out: &mut Writer<'_>) {

@@ -7,6 +7,8 @@ use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::branch::{Branch, taken};
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
+use crate::object::Audit;
+use crate::stamp::OriginName;
 use crate::wire::Writer;
 
 /// A number that is equal for two entries exactly if (but for chance, 2⁻⁶⁴) row, value, generation, stamp and last use are.
@@ -66,22 +68,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// Copies leaves; false if the table is not shared.
-    pub(crate) fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
-        Leaves::read(self.leaves.as_ref(), first, out)
-    }
-
-    /// Writes the entries of some leaves again: a generation later, so that they replace what others have.
-    pub(crate) fn write_again(
-        &mut self,
-        leaves: &LeafSet,
-        cursor: u32,
-        records: u32,
-    ) -> (Option<u32>, u32) {
-        self.write_those_again(leaves, (cursor, records), |_| true)
-    }
-
-    /// The same, of the `wanted` entries alone.
+    /// [`Audit::write_again`] of the `wanted` entries alone.
     pub(crate) fn write_those_again(
         &mut self,
         leaves: &LeafSet,
@@ -110,10 +97,12 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         ((end < self.used).then_some(end), written)
     }
+}
 
+impl<R: Row, V: Value> Audit for Table<R, V> {
     /// A number that is equal on two members exactly if (but for chance, 2⁻⁶⁴) the same entries can be found there with the
     /// same values, generations, stamps and times. Reads the whole table.
-    pub(crate) fn digest(&self) -> u64 {
+    fn digest(&self) -> u64 {
         let mut scratch = Vec::new();
         let live = self.records[..self.used as usize]
             .iter()
@@ -121,5 +110,16 @@ impl<R: Row, V: Value> Table<R, V> {
         live.fold(0, |sum, record| {
             sum.wrapping_add(digest(record, &self.context, &mut scratch))
         })
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        Leaves::read(self.leaves.as_ref(), first, out)
+    }
+    /// A generation later, so that they replace what others have.
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        self.write_those_again(leaves, (cursor, records), |_| true)
+    }
+    fn remove_elsewhere(&mut self, leaves: &LeafSet, through: &[(OriginName, u64)]) -> bool {
+        self.write_purge(leaves, through);
+        true
     }
 }

@@ -6,6 +6,7 @@ use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
 use crate::context::Tick;
 use crate::mutant::{self, Mutant};
+use crate::object::Sweep;
 use crate::stamp::{NamedOrigins, Origin};
 
 /// Ticks that an entry gets beyond its idle time and the quarter by which announced uses may be late.
@@ -24,6 +25,43 @@ pub struct EntryAge {
     pub is_removed: bool,
 }
 
+impl<R: Row, V: Value> Sweep for Table<R, V> {
+    fn sweep(&mut self, records: u32) -> u32 {
+        let mut ended = 0;
+        for _ in 0..records.min(self.used) {
+            if self.sweep_next >= self.used {
+                self.sweep_next = 0;
+            }
+            let number = self.sweep_next;
+            self.sweep_next += 1;
+            ended += u32::from(self.sweep_record(number));
+        }
+        ended
+    }
+    fn sweep_length(&self) -> u32 {
+        self.used
+    }
+    /// Writers, last users and who ended what has ended.
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        if cursor == 0 {
+            self.purges_named(named);
+        }
+        let end = cursor.saturating_add(records.max(1)).min(self.used);
+        for number in cursor..end {
+            let header = &self.records[number as usize].header;
+            if header.flags & USED == 0 {
+                continue;
+            }
+            named.mark(header.origin);
+            named.mark(header.toucher);
+            if header.flags & LIVE == 0 {
+                named.mark(self.links[number as usize].death_origin);
+            }
+        }
+        (end < self.used).then_some(end)
+    }
+}
+
 impl<R: Row, V: Value> Table<R, V> {
     /// Calls `each` for every entry that is held, ended ones too; for tests, not for packets.
     pub fn for_each_age(&self, mut each: impl FnMut(&R, EntryAge)) {
@@ -40,70 +78,42 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// Looks at the next `records` records for entries that idled out or can be forgotten; how many those were. Call it
-    /// often with a small number: one whole turn takes `capacity in use / records` calls.
-    pub(crate) fn sweep(&mut self, records: u32) -> u32 {
-        let mut ended = 0;
-        let tick = self.context.tick();
-        for _ in 0..records.min(self.used) {
-            if self.sweep_next >= self.used {
-                self.sweep_next = 0;
-            }
-            let number = self.sweep_next;
-            self.sweep_next += 1;
-            if !self.purges.is_empty() && self.purge(number) {
-                ended += 1;
-                continue;
-            }
-            let header = &self.records[number as usize].header;
-            if header.flags & (LIVE | OWN_TOUCH) == LIVE | OWN_TOUCH {
-                let idle = self.idle(&self.records[number as usize].value);
-                if idle != 0
-                    && tick
-                        > header
-                            .seen
-                            .saturating_add(idle)
-                            .saturating_add(idle / 4 + IDLE_GRACE_TICKS)
-                {
-                    taken(Branch::IdleEnded);
-                    self.expire(number);
-                    ended += 1;
-                }
-            } else if header.flags & LIVE != 0 {
-                ended += u32::from(self.end_orphan(number));
-            } else if header.flags & (LIVE | USED) == USED {
-                let death = self.links[number as usize].death();
-                if !self.settings.logged
-                    || self.context.is_stable(death)
-                    || mutant::active(Mutant::TombstoneForgottenEarly)
-                {
-                    self.forget(number);
-                    ended += 1;
-                } else if mutant::active(Mutant::ReturnedBeforeStability)
-                    && let Some((_, call)) = &self.on_forget
-                {
-                    call(&self.records[number as usize].row, true);
-                } else {
-                    taken(Branch::EndUnstable);
-                }
-            }
+    /// Ends or forgets what a record holds, if it is time; whether it did.
+    #[inline]
+    fn sweep_record(&mut self, number: u32) -> bool {
+        if !self.purges.is_empty() && self.purge(number) {
+            return true;
         }
-        ended
+        let flags = self.records[number as usize].header.flags;
+        if flags & (LIVE | OWN_TOUCH) == LIVE | OWN_TOUCH {
+            self.end_idle(number)
+        } else if flags & LIVE != 0 {
+            self.end_orphan(number)
+        } else if flags & USED != 0 {
+            self.forget_ended(number)
+        } else {
+            false
+        }
+    }
+
+    /// Ends an entry that this instance used last and that idled out; whether it did.
+    #[inline]
+    fn end_idle(&mut self, number: u32) -> bool {
+        let is_over = self.is_idle(number);
+        if is_over {
+            taken(Branch::IdleEnded);
+            self.expire(number);
+        }
+        is_over
     }
 
     /// Ends an idle entry whose last user has gone for good, if that falls to this instance; whether it did.
     #[inline]
     fn end_orphan(&mut self, number: u32) -> bool {
-        let record = &self.records[number as usize];
-        let idle = self.idle(&record.value);
-        let over = record
-            .header
-            .seen
-            .saturating_add(idle)
-            .saturating_add(idle / 4 + IDLE_GRACE_TICKS);
-        if idle == 0 || self.context.tick() <= over || mutant::active(Mutant::OrphansLiveOn) {
+        if !self.is_idle(number) || mutant::active(Mutant::OrphansLiveOn) {
             return false;
         }
+        let record = &self.records[number as usize];
         let hash = record.row.lane_hash(0, 0);
         let inherits = self.context.inherits(Origin(record.header.toucher), hash);
         taken(match inherits {
@@ -114,6 +124,51 @@ impl<R: Row, V: Value> Table<R, V> {
             self.expire(number);
         }
         inherits
+    }
+
+    /// Whether an entry's idle time is over, even if announced uses are late.
+    #[inline]
+    fn is_idle(&self, number: u32) -> bool {
+        let record = &self.records[number as usize];
+        let idle = self.idle(&record.value);
+        let over = record
+            .header
+            .seen
+            .saturating_add(idle)
+            .saturating_add(idle / 4 + IDLE_GRACE_TICKS);
+        idle != 0 && self.context.tick() > over
+    }
+
+    /// Forgets an ended entry once every member knows of the end; whether it did.
+    #[inline]
+    fn forget_ended(&mut self, number: u32) -> bool {
+        let is_known = self.is_end_known(number);
+        if is_known {
+            self.forget(number);
+        } else {
+            self.keep_ended(number);
+        }
+        is_known
+    }
+
+    /// Whether every member knows of an entry's end.
+    #[inline]
+    fn is_end_known(&self, number: u32) -> bool {
+        !self.settings.logged
+            || self.context.is_stable(self.links[number as usize].death())
+            || mutant::active(Mutant::TombstoneForgottenEarly)
+    }
+
+    /// The end of an entry is not known to every member: the entry stays, and nobody is called who waits for it to be forgotten.
+    #[inline]
+    fn keep_ended(&self, number: u32) {
+        if mutant::active(Mutant::ReturnedBeforeStability)
+            && let Some((_, call)) = &self.on_forget
+        {
+            call(&self.records[number as usize].row, true);
+        } else {
+            taken(Branch::EndUnstable);
+        }
     }
 
     /// Drops an entry whose end every member knows: none can write for it any more.
@@ -138,31 +193,6 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// [`Object::origins_named`](crate::Object::origins_named): writers, last users and who ended what has ended.
-    pub(crate) fn origins_named(
-        &self,
-        cursor: u32,
-        records: u32,
-        named: &mut NamedOrigins,
-    ) -> Option<u32> {
-        if cursor == 0 {
-            self.purges_named(named);
-        }
-        let end = cursor.saturating_add(records.max(1)).min(self.used);
-        for number in cursor..end {
-            let header = &self.records[number as usize].header;
-            if header.flags & USED == 0 {
-                continue;
-            }
-            named.mark(header.origin);
-            named.mark(header.toucher);
-            if header.flags & LIVE == 0 {
-                named.mark(self.links[number as usize].death_origin);
-            }
-        }
-        (end < self.used).then_some(end)
-    }
-
     /// An entry's generation. Its upper half stands beside the links, off the packet's path, and is looked at once any entry of the
     /// table has one: until then a generation costs no cache line more than the entry does.
     #[inline]
@@ -182,10 +212,5 @@ impl<R: Row, V: Value> Table<R, V> {
         if self.has_wide_generations {
             self.links[number as usize].generation_high = high;
         }
-    }
-
-    /// Records in use, for planning sweeps.
-    pub(crate) fn sweep_length(&self) -> u32 {
-        self.used
     }
 }
