@@ -28,7 +28,7 @@ use crate::exchange::{Down, Round, SCAN_PARTS, Up, origin};
 use crate::mutant::{self, Mutant};
 use asterism_io::ring::{RingReader, RingWriter};
 use outlet::{Delivering, Outlet};
-use scans::{SnapshotScan, find_scan};
+use scans::SnapshotScan;
 use sites::Sites;
 
 /// The recipient a sealed datagram goes.
@@ -492,103 +492,46 @@ impl StateChannel {
 
     /// Takes one record of an instance; false if there is none that can be taken now.
     fn take_one(&mut self, now: Time, number: usize) -> bool {
-        let siblings = self.lanes.len() > 1 && !mutant::active(Mutant::SiblingSkipped);
         // What one writes its siblings are given too: while one of them stands still the others wait. It reads its ring before
         // anything else when it goes on, and needs nothing that they have left to say for that.
+        let siblings = self.tells_siblings();
         let is_full = siblings && self.outlet.backlog_bytes() > self.backlog_bytes_max;
-        let lane = &mut self.lanes[number];
-        if let Some(sequence) = lane.held {
-            if is_full {
-                self.tally.held_by_log += 1;
-                return false;
-            }
-            match self.replicator.submit(now, sequence, &lane.held_bytes) {
-                Ok(()) => {
-                    lane.held = None;
-                    if siblings {
-                        let bytes = &lane.held_bytes;
-                        let down = Down::Group {
-                            lane: number as u8,
-                            origin: self.own,
-                            sequence,
-                            bytes,
-                        };
-                        self.outlet.push(&down);
-                    }
-                    return true;
-                }
-                Err(SubmitError::LogFull) => {
-                    self.tally.held_by_log += 1;
-                    return false;
-                }
-                // Not yet its turn: a sibling has the number before.
-                Err(_) => return false,
-            }
+        if let Some(sequence) = self.lanes[number].held {
+            return self.submit_held(now, (number, sequence), is_full);
         }
-        let InstanceLink {
-            up,
-            held,
-            held_bytes,
-            applied,
-            snapshots_applied,
-            ended_applied,
-        } = lane;
-        let Some(up) = up.next().and_then(Up::read) else {
+        let lane = &mut self.lanes[number];
+        let Some(up) = lane.up.next().and_then(Up::read) else {
             return false;
         };
         match up {
-            Up::Group { sequence, bytes } if is_full => {
-                held_bytes.clear();
-                held_bytes.extend_from_slice(bytes);
-                *held = Some(sequence);
-                return false;
-            }
-            Up::Group { sequence, bytes } => match self.replicator.submit(now, sequence, bytes) {
-                Ok(()) if siblings => {
-                    let down = Down::Group {
-                        lane: number as u8,
-                        origin: self.own,
-                        sequence,
-                        bytes,
-                    };
+            Up::Group { sequence, bytes } => {
+                let is_taken = !is_full && self.replicator.submit(now, sequence, bytes).is_ok();
+                if !is_taken {
+                    lane.held_bytes.clear();
+                    lane.held_bytes.extend_from_slice(bytes);
+                    lane.held = Some(sequence);
+                } else if siblings {
+                    let down = group_of(self.own, (number, sequence), bytes);
                     self.outlet.push(&down);
                 }
-                Ok(()) => {}
-                Err(_) => {
-                    held_bytes.clear();
-                    held_bytes.extend_from_slice(bytes);
-                    *held = Some(sequence);
-                    return false;
-                }
-            },
+                return is_taken;
+            }
             Up::Applied { origin, sequence } => {
                 // Of an incarnation that has ended it says nothing about the one after it.
-                let reported_of = self.reported_of.iter();
-                let place = reported_of
-                    .into_iter()
-                    .position(|&reported| reported == Some(origin));
+                let mut reported_of = self.reported_of.iter();
+                let place = reported_of.position(|&reported| reported == Some(origin));
                 if let Some(place) = place {
-                    applied[place] = applied[place].max(sequence);
+                    lane.applied[place] = lane.applied[place].max(sequence);
                 }
             }
-            Up::EndedApplied { origin } => ended_applied.push(origin),
+            Up::EndedApplied { origin } => lane.ended_applied.push(origin),
             Up::SnapshotPart {
                 member,
                 scan,
                 bytes,
-            } => {
-                // Parts of a scan that is over, or began again, are not needed.
-                if let Some(known) = find_scan(&mut self.scans, member, scan) {
-                    known.room = known.room.saturating_sub(1);
-                    known.parts.push_back(bytes.to_vec());
-                }
-            }
-            Up::SnapshotDone { member, scan } => {
-                if let Some(known) = find_scan(&mut self.scans, member, scan) {
-                    known.done = true;
-                }
-            }
-            Up::SnapshotApplied { from, scan } => snapshots_applied.push((from, scan)),
+            } => scans::take_part(&mut self.scans, (member, scan), bytes),
+            Up::SnapshotDone { member, scan } => scans::end(&mut self.scans, (member, scan)),
+            Up::SnapshotApplied { from, scan } => lane.snapshots_applied.push((from, scan)),
             Up::Probe => self.replicator.probe(now),
             Up::Audit {
                 ticket,
@@ -602,6 +545,38 @@ impl StateChannel {
             Up::Drained { round, whole } => self.replicator.drained(now, round, whole),
         }
         true
+    }
+
+    /// Whether an instance's groups are for other instances of this host, too.
+    #[inline]
+    fn tells_siblings(&self) -> bool {
+        self.lanes.len() > 1 && !mutant::active(Mutant::SiblingSkipped)
+    }
+
+    /// Submits the group that an instance wrote before there was room for it, or before its turn; false if there is none yet.
+    fn submit_held(&mut self, now: Time, (number, sequence): (usize, u64), is_full: bool) -> bool {
+        if is_full {
+            self.tally.held_by_log += 1;
+            return false;
+        }
+        let siblings = self.tells_siblings();
+        let lane = &mut self.lanes[number];
+        match self.replicator.submit(now, sequence, &lane.held_bytes) {
+            Ok(()) => {
+                lane.held = None;
+                if siblings {
+                    let down = group_of(self.own, (number, sequence), &lane.held_bytes);
+                    self.outlet.push(&down);
+                }
+                true
+            }
+            Err(SubmitError::LogFull) => {
+                self.tally.held_by_log += 1;
+                false
+            }
+            // Not yet its turn: a sibling has the number before.
+            Err(_) => false,
+        }
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -655,5 +630,15 @@ impl StateChannel {
             }
             Event::Heard { .. } => {}
         }
+    }
+}
+
+/// A group of one of this host's instances, for the others.
+fn group_of(origin: OriginName, (number, sequence): (usize, u64), bytes: &[u8]) -> Down<'_> {
+    Down::Group {
+        lane: number as u8,
+        origin,
+        sequence,
+        bytes,
     }
 }

@@ -5,10 +5,11 @@
 //! clock is read by the caller, once a turn.
 //!
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
-//! `recency.rs` (whether prefetching pays), `sharing.rs` (what is exchanged with others), `view.rs` (looking at it from
-//! outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
+//! `recency.rs` (whether prefetching pays), `applying.rs` (what it takes from others), `sharing.rs` (what it tells them),
+//! `view.rs` (looking at it from outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
 //! stages of a chain), `stopped.rs` (why it stops by itself).
 
+mod applying;
 mod chained;
 mod parked;
 mod parts;
@@ -44,6 +45,7 @@ use crate::tally::Tally;
 use asterism_io::frame::{BURST, Burst, Frame, FramePool};
 use asterism_io::port::Port;
 
+pub use applying::APPLY_GROUPS_PER_TURN;
 use chained::take_within;
 pub(crate) use parts::Exchange;
 pub use parts::{InstanceParts, shape_of};
@@ -52,7 +54,7 @@ pub use repair::{Removal, Repair, Repaired};
 pub(crate) use reports::Reports;
 pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
 use sharing::SnapshotScan;
-pub use sharing::{APPLY_GROUPS_PER_TURN, SNAPSHOT_PARTS_PER_TURN, SNAPSHOT_PLACES_PER_TURN};
+pub use sharing::{SNAPSHOT_PARTS_PER_TURN, SNAPSHOT_PLACES_PER_TURN};
 pub use stopped::StopReason;
 pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
 

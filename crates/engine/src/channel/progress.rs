@@ -2,6 +2,7 @@
 
 use asterism_placement::Time;
 use asterism_placement::mutant as placed;
+use asterism_placement::replicated::MemberProgress;
 
 use super::StateChannel;
 use super::outlet::Delivering;
@@ -60,7 +61,7 @@ impl StateChannel {
 
     /// Tells instances how far members are, where that changed.
     pub(super) fn tell_progress(&mut self) {
-        if !self.outlet.is_clear() && !mutant::active(Mutant::ProgressOvertakes) {
+        if !self.may_tell_progress() {
             return;
         }
         for place in 0..self.reported.len() {
@@ -68,14 +69,9 @@ impl StateChannel {
             let Some(progress) = self.replicator.progress().member(member) else {
                 continue;
             };
-            let stable = if mutant::active(Mutant::StableWhenReceived) {
-                progress.received
-            } else {
-                progress.stable
-            };
             let now = (
                 progress.received,
-                stable,
+                stable(progress),
                 progress.covered_until.as_micros(),
             );
             let Some(incarnation) = progress.incarnation else {
@@ -96,5 +92,18 @@ impl StateChannel {
             self.reported[place] = now;
             self.reported_of[place] = Some(origin(member, incarnation));
         }
+    }
+
+    /// Whether progress may go to instances: once all groups that it is about are on their way to them.
+    fn may_tell_progress(&self) -> bool {
+        self.outlet.is_clear() || mutant::active(Mutant::ProgressOvertakes)
+    }
+}
+
+/// Up to which group all members have a member's stream.
+fn stable(progress: &MemberProgress) -> u64 {
+    match mutant::active(Mutant::StableWhenReceived) {
+        true => progress.received,
+        false => progress.stable,
     }
 }

@@ -65,12 +65,23 @@ impl StateChannel {
     }
 }
 
-pub(super) fn find_scan(
-    scans: &mut [SnapshotScan],
-    member: MemberId,
-    scan: u32,
-) -> Option<&mut SnapshotScan> {
+/// Takes a part from the instance. Parts of a scan that is over, or began again, are not needed.
+pub(super) fn take_part(scans: &mut [SnapshotScan], of: (MemberId, u32), bytes: &[u8]) {
+    if let Some(known) = find(scans, of) {
+        known.room = known.room.saturating_sub(1);
+        known.parts.push_back(bytes.to_vec());
+    }
+}
+
+/// The instance handed over all parts of a scan.
+pub(super) fn end(scans: &mut [SnapshotScan], of: (MemberId, u32)) {
+    if let Some(known) = find(scans, of) {
+        known.done = true;
+    }
+}
+
+fn find(scans: &mut [SnapshotScan], of: (MemberId, u32)) -> Option<&mut SnapshotScan> {
     scans
         .iter_mut()
-        .find(|known| (known.member, known.scan) == (member, scan))
+        .find(|known| (known.member, known.scan) == of)
 }

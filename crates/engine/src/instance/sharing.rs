@@ -1,29 +1,17 @@
-//! What an instance applies of others, and what it tells them: groups, flushes, sweeps, snapshots.
+//! What an instance tells others: groups, flushes, sweeps, snapshots. What it takes from them is in `applying.rs`.
 
 use std::sync::atomic::Ordering;
 
 use asterism_function::NetworkFunction;
-use asterism_placement::replicated::audit::SEGMENT_LEAVES;
 use asterism_placement::{MemberId, mutant as placed};
-use asterism_state::audit::Leaf;
-use asterism_state::{
-    BlockAssignment, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, Part, State,
-    forget_incarnations,
-};
+use asterism_state::{GROUP_BYTES_MAX, OPERATION_BYTES_MAX, Part, State, forget_incarnations};
 
+use super::Instance;
 use super::reports::Report;
-use super::stopped::StopReason;
-use super::{Exchange, Instance};
-use crate::branch::{Branch, taken};
-use crate::channel::audits::{LEAVES_BYTES, write_leaves};
-use crate::exchange::{Down, RECORD_BYTES, SCAN_PARTS, Up, read_incarnations};
+use crate::exchange::{RECORD_BYTES, SCAN_PARTS, Up};
 use crate::mutant::{self, Mutant};
 use asterism_io::frame::BURST;
 
-/// Groups of others applied in one turn at most; the rest is reported as lag.
-pub const APPLY_GROUPS_PER_TURN: usize = 256;
-/// Records of which the cache lines are asked for before the first of them is applied.
-const PREFETCHED: usize = 16;
 /// Turns over which one sweep for idle entries is spread, per second of sweeping.
 const SWEEP_STEPS: u32 = 256;
 /// Entries swept before their operations are handed on: all may end at once and still fit [`BURST_LOG_BYTES`].
@@ -54,8 +42,6 @@ pub const SNAPSHOT_PARTS_PER_TURN: usize = 4;
 const SNAPSHOT_PARTS_BESIDE_PACKETS: usize = 2;
 /// Places of tables looked at for snapshots in one turn at most, whether they hold anything or not.
 pub const SNAPSHOT_PLACES_PER_TURN: u32 = 1_024;
-/// A part of a snapshot counts as so many groups where packets wait for it: it holds some two dozen entries.
-const SNAPSHOT_PART_GROUPS: usize = 24;
 
 /// The snapshot under way for a lagging member.
 #[derive(Debug)]
@@ -68,206 +54,6 @@ pub(super) struct SnapshotScan {
 }
 
 impl<F: NetworkFunction> Instance<F> {
-    /// Applies what came from others, in a budget. What does not decode stops the instance: nothing after it is read, so nothing
-    /// of it is ever said to be applied.
-    pub(super) fn apply(&mut self) {
-        if self.stopped.is_some() {
-            return;
-        }
-        let Some(mut exchange) = self.exchange.take() else {
-            return;
-        };
-        let mut left = APPLY_GROUPS_PER_TURN;
-        let mut prefetched = 0;
-        let lane = self.context.identity().lane.0 as u8;
-        while left > 0 {
-            if prefetched == 0 {
-                prefetched = exchange.down.look_ahead(PREFETCHED, |record| {
-                    if let Some(Down::Group {
-                        lane: from, bytes, ..
-                    }) = Down::read(record)
-                        && from != lane
-                    {
-                        self.state.prefetch(&self.context, bytes);
-                    }
-                });
-            }
-            prefetched = prefetched.saturating_sub(1);
-            left = left.saturating_sub(1);
-            let Some(record) = exchange.down.next() else {
-                break;
-            };
-            match Down::read(record) {
-                Some(Down::Group {
-                    lane: from,
-                    origin,
-                    sequence,
-                    bytes,
-                }) if from != lane => {
-                    self.tally.groups_applied += 1;
-                    if self
-                        .state
-                        .apply(&self.context, origin, sequence, bytes)
-                        .is_err()
-                        && self.cannot_apply(StopReason::of_group(&self.context, origin, sequence))
-                    {
-                        break;
-                    }
-                }
-                Some(Down::Progress {
-                    origin,
-                    received,
-                    stable,
-                    covered_us,
-                }) => {
-                    self.learn(origin, stable, covered_us);
-                    // While it joins, what follows where a stream begins says nothing of what came before.
-                    if self.serving
-                        && let Some(slot) = self.context.origin(origin)
-                    {
-                        self.context.set_applied(slot, received);
-                    }
-                    exchange.say(Report::Applied {
-                        origin,
-                        sequence: received,
-                    });
-                }
-                Some(Down::SnapshotScan { member, scan }) if lane == 0 => {
-                    let before = self.scans.iter().find(|known| known.member == member);
-                    let begin = match before {
-                        Some(known) if placed::active(placed::Mutant::ScanNotRestarted) => {
-                            known.cursor
-                        }
-                        _ => Some((0, 0)),
-                    };
-                    self.scans.retain(|known| known.member != member);
-                    self.scans.push(SnapshotScan {
-                        member,
-                        scan,
-                        cursor: begin,
-                        room: SCAN_PARTS,
-                    });
-                }
-                Some(Down::ScanOn { member, scan }) => {
-                    for known in &mut self.scans {
-                        if (known.member, known.scan) == (member, scan) {
-                            known.room += SCAN_PARTS;
-                        }
-                    }
-                }
-                Some(Down::StopScan { member, scan }) => {
-                    self.scans
-                        .retain(|known| known.member != member || known.scan != scan);
-                }
-                Some(Down::SnapshotPart { from, bytes }) => {
-                    self.tally.groups_applied += 1;
-                    self.tally.snapshot_parts_applied += 1;
-                    // Who joins reads no packets yet, and the sooner it has all the better.
-                    if self.serving {
-                        left = left.saturating_sub(SNAPSHOT_PART_GROUPS - 1);
-                    }
-                    if self.state.apply_snapshot(&self.context, bytes).is_err()
-                        && self.cannot_apply(StopReason::SnapshotBad { from })
-                    {
-                        break;
-                    }
-                }
-                Some(Down::SnapshotEnd { from, scan }) => {
-                    exchange.say(Report::SnapshotApplied { from, scan });
-                    self.snapshot_records += 1;
-                }
-                // A faulty one is impossible but for a fault of this program; then nothing changes hands.
-                Some(Down::BlockAssignment { epoch, bytes }) => {
-                    if let Some(assignment) = BlockAssignment::from_bytes(bytes) {
-                        taken(Branch::BlockAssignmentTaken);
-                        self.context.set_dealing(epoch, assignment);
-                        self.parking.wake_absent(&self.context);
-                    }
-                }
-                Some(Down::Epoch { incarnations }) => {
-                    self.context.set_living(read_incarnations(incarnations));
-                    self.parking.wake_absent(&self.context);
-                }
-                Some(Down::Outdated { is_outdated }) => {
-                    self.context.set_outdated(is_outdated);
-                    self.parking.wake_absent(&self.context);
-                }
-                Some(Down::Ended { origin }) => {
-                    taken(Branch::EndTaken);
-                    self.parking.wake_absent(&self.context);
-                    exchange.say(Report::EndedApplied { origin });
-                }
-                Some(Down::Closed { origin }) => {
-                    taken(Branch::ClosingTaken);
-                    // How far its place is covered is said of the incarnation there now, or by `set_closed` if there is none.
-                    if let Some(slot) = self.context.origin(origin) {
-                        self.context.set_stable(slot, u64::MAX);
-                    }
-                    self.context.set_closed(origin);
-                    self.parking.wake_absent(&self.context);
-                }
-                Some(Down::ClusterTime { at_zero_us }) => self.take_over_time(at_zero_us),
-                Some(Down::Ready) => {
-                    self.serving = true;
-                    self.context.set_joined();
-                    self.state.for_each_object(|object| object.joined());
-                }
-                Some(Down::Audit {
-                    ticket,
-                    object,
-                    segment,
-                }) => self.read_leaves(&mut exchange, ticket, (object, segment)),
-                Some(_) | None => {}
-            }
-        }
-        if left == 0 && mutant::active(Mutant::BudgetSkipsGroup) {
-            let _ = exchange.down.next();
-        }
-        exchange.down.release();
-        self.exchange = Some(exchange);
-    }
-
-    /// Reads digests for an auditor.
-    #[cold]
-    fn read_leaves(&self, exchange: &mut Exchange, ticket: u32, (object, segment): (u8, u8)) {
-        let mut leaves = [Leaf::default(); SEGMENT_LEAVES];
-        let first = usize::from(segment) * SEGMENT_LEAVES;
-        let out = &mut leaves[..];
-        let object = self.state.object(object);
-        let kept = object.is_some_and(|object| object.leaves(first, out));
-        let mut bytes = [0; LEAVES_BYTES];
-        write_leaves(&leaves, &mut bytes);
-        let leaves: &[u8] = if kept { &bytes } else { &[] };
-        // What has no number yet nobody else can have: such a reading compares with none.
-        let written = if self.context.wrote() {
-            u64::MAX
-        } else {
-            exchange.written
-        };
-        let read = Up::Audit {
-            ticket,
-            written,
-            leaves,
-        };
-        // Without room the round comes to nothing.
-        let _ = read.push(&mut exchange.up);
-    }
-
-    pub(super) fn learn(&mut self, origin: OriginName, stable: u64, covered_us: u64) {
-        if let Some(slot) = self.context.origin(origin) {
-            self.context.set_stable(slot, stable);
-        }
-        let identity = self.context.identity();
-        if let Some(place) = identity
-            .members
-            .iter()
-            .position(|&member| member == origin.member)
-        {
-            self.context.set_covered(place as u16, covered_us);
-            self.parking.take_covered(place as u16, &self.context);
-        }
-    }
-
     /// Hands the groups written so far to the state channel. A burst was read only with room for them.
     #[inline]
     pub(super) fn commit(&mut self) {
@@ -449,6 +235,38 @@ impl<F: NetworkFunction> Instance<F> {
         };
     }
 
+    /// Begins to scan the tables for a member; of an earlier scan for it nothing more is needed.
+    pub(super) fn begin_scan(&mut self, member: MemberId, scan: u32) {
+        let before = self.scans.iter().find(|known| known.member == member);
+        let begin = match before {
+            Some(known) if placed::active(placed::Mutant::ScanNotRestarted) => known.cursor,
+            _ => Some((0, 0)),
+        };
+        self.scans.retain(|known| known.member != member);
+        self.scans.push(SnapshotScan {
+            member,
+            scan,
+            cursor: begin,
+            room: SCAN_PARTS,
+        });
+    }
+
+    /// There is room for more parts of a scan.
+    pub(super) fn go_on_with_scan(&mut self, member: MemberId, scan: u32) {
+        for known in &mut self.scans {
+            if (known.member, known.scan) == (member, scan) {
+                known.room += SCAN_PARTS;
+            }
+        }
+    }
+
+    /// A scan is not needed any more.
+    pub(super) fn stop_scan(&mut self, member: MemberId, scan: u32) {
+        self.scans
+            .retain(|known| known.member != member || known.scan != scan);
+    }
+
+    /// Goes on with snapshots for members that lag, so many parts.
     #[cold]
     pub(super) fn scan(&mut self, parts_max: usize) {
         let Some(exchange) = &mut self.exchange else {
@@ -531,11 +349,11 @@ mod tests {
 
     use asterism_function::{Ask, Builder, Late, Map, Single, Verdict, state};
     use asterism_placement::Time;
-    use asterism_state::ObjectSettings;
+    use asterism_state::{ObjectSettings, OriginName};
 
     use super::*;
-    use crate::exchange::{Round, write_incarnations};
-    use crate::instance::{InstanceParts, Reports};
+    use crate::exchange::{Down, Round, write_incarnations};
+    use crate::instance::{Exchange, InstanceParts, Reports};
     use asterism_io::frame::FramePool;
     use asterism_io::ring::ByteRing;
 
