@@ -60,7 +60,8 @@
 //! assert_eq!(passed.count(), 6);
 //! ```
 //!
-//! Layer 3c. Read first: `history.rs`, then `observation.rs`, `sources.rs` and `scan.rs`; `handshakes.rs` before `flood.rs`.
+//! Layer 3c. Read first: `history.rs`, then `observation.rs`, `sources.rs`, `scan.rs` and `evidence.rs`; `handshakes.rs` before
+//! `flood.rs`.
 
 pub mod flood;
 pub mod history;
@@ -71,6 +72,7 @@ pub mod sources;
 pub mod volume;
 
 mod bits;
+mod evidence;
 mod handshakes;
 
 use asterism_function::objects::TableAct;

@@ -3,12 +3,11 @@
 //! No instance needs to see both directions: one may learn from the probe, and another from its answer.
 
 use asterism_function::objects::TableAct;
-use asterism_function::{Ask, Builder, Entry, Late, Map, Single, State, Tick};
+use asterism_function::{Ask, At, Builder, Entry, Late, Map, Single, State, Tick};
 
 use crate::bits::{host_bit, port_bit};
-use crate::history::{
-    Class, DetectedScan, Methods, Scanner, Set, SourceHistory, Thresholds, WindowBits,
-};
+use crate::evidence::{converses, exempt_marks, is_answered, marks};
+use crate::history::{Class, DetectedScan, Scanner, Set, SourceHistory, Thresholds, WindowBits};
 use crate::mutant::{self, Mutant};
 use crate::observation::{Observation, What};
 use crate::sources::Sources;
@@ -173,48 +172,16 @@ impl Scans {
         histories: &SourceHistories,
         observation: &Observation,
     ) -> Result<HistoryUpdate, Late> {
-        let own = histories.get(&self.scanner(observation));
         let epoch = self.epoch(ask);
-        let mut converses_too = None;
-        let (observation, known) = match observation.what {
-            What::Datagram => {
-                let answer = observation.answered();
-                let (own, other) = ask.all((own, histories.get(&self.scanner(&answer))))?;
-                let host = host_bit(ask, observation.scanner);
-                match &other {
-                    Some(at)
-                        if is_answered(&at.value, epoch, host, port_bit(ask, observation.port)) =>
-                    {
-                        (answer, other)
-                    }
-                    Some(at)
-                        if converses(&at.value, epoch, host)
-                            && self.scanner(&answer) != self.scanner(observation) =>
-                    {
-                        let marks = WindowBits::default().with(Set::HostsAccepted, host);
-                        let history = at.value.marked(epoch, &marks);
-                        let room = histories.entry_at(other, self.scanner(&answer))?;
-                        converses_too = Some((room, history));
-                        (*observation, own)
-                    }
-                    _ => (*observation, own),
-                }
-            }
-            _ => (*observation, own?),
-        };
-        let only_clears = matches!(
-            observation.what,
-            What::Accepted | What::Engaged | What::Expired
-        );
-        let history = known.as_ref().map(|known| &known.value);
-        let marks = match self.is_exempt_among_others(&observation) && !only_clears {
-            true => exempt_marks(ask, epoch, &observation, history),
-            false => marks(ask, epoch, &observation, history),
-        };
-        let ignored = mutant::active(Mutant::AcceptedIgnored) && only_clears;
-        let Some(marks) = marks.filter(|_| !ignored) else {
+        let Subject {
+            observation,
+            known,
+            converses,
+        } = self.subject(ask, histories, observation)?;
+        let known_history = known.as_ref().map(|known| &known.value);
+        let Some(marks) = self.evidence(ask, epoch, &observation, known_history) else {
             return Ok(HistoryUpdate {
-                converses: converses_too,
+                converses,
                 ..HistoryUpdate::default()
             });
         };
@@ -228,23 +195,120 @@ impl Scans {
                 history,
             )),
         };
-        let judged = match mutant::active(Mutant::ProbeJudgedAlone) {
-            true => SourceHistory::default().marked(epoch, &marks),
-            false => history,
+        let judged = judged_history(history, epoch, &marks);
+        Ok(HistoryUpdate {
+            detected: self.judge(&observation, epoch, &judged),
+            changed,
+            converses,
+        })
+    }
+
+    /// Whose history an observation is about: a datagram that answers is about that of the host that it answers.
+    #[inline]
+    fn subject<S: State>(
+        &self,
+        ask: &Ask<'_, S>,
+        histories: &SourceHistories,
+        observation: &Observation,
+    ) -> Result<Subject, Late> {
+        let own = histories.get(&self.scanner(observation));
+        if observation.what != What::Datagram {
+            return Ok(Subject {
+                observation: *observation,
+                known: own?,
+                converses: None,
+            });
+        }
+        let epoch = self.epoch(ask);
+        let answer = observation.answered();
+        let (own, other) = ask.all((own, histories.get(&self.scanner(&answer))))?;
+        let host = host_bit(ask, observation.scanner);
+        if let Some(at) = &other
+            && is_answered(&at.value, epoch, host, port_bit(ask, observation.port))
+        {
+            return Ok(Subject {
+                observation: answer,
+                known: other,
+                converses: None,
+            });
+        }
+        let converses = match &other {
+            Some(at)
+                if converses(&at.value, epoch, host)
+                    && self.scanner(&answer) != self.scanner(observation) =>
+            {
+                let marks = WindowBits::default().with(Set::HostsAccepted, host);
+                let history = at.value.marked(epoch, &marks);
+                let room = histories.entry_at(other, self.scanner(&answer))?;
+                Some((room, history))
+            }
+            _ => None,
         };
+        Ok(Subject {
+            observation: *observation,
+            known: own,
+            converses,
+        })
+    }
+
+    /// The sets that an observation adds to; `None` if it adds nothing to what is known.
+    #[inline]
+    fn evidence<S: State>(
+        &self,
+        ask: &Ask<'_, S>,
+        epoch: u32,
+        observation: &Observation,
+        known: Option<&SourceHistory>,
+    ) -> Option<WindowBits> {
+        if only_clears(observation.what) && mutant::active(Mutant::AcceptedIgnored) {
+            return None;
+        }
+        match self.is_exempt_among_others(observation) && !only_clears(observation.what) {
+            true => exempt_marks(ask, epoch, observation, known),
+            false => marks(ask, epoch, observation, known),
+        }
+    }
+
+    /// The scan that a history amounts to after an observation, if it does.
+    #[inline]
+    fn judge(
+        &self,
+        observation: &Observation,
+        epoch: u32,
+        history: &SourceHistory,
+    ) -> Option<DetectedScan> {
+        if only_clears(observation.what) {
+            return None;
+        }
         let thresholds = match observation.class {
             Class::Udp => self.udp,
             _ => Some(self.thresholds),
         };
-        let detected = match (only_clears, thresholds) {
-            (false, Some(thresholds)) => judged.judge(observation.class, epoch, thresholds),
-            _ => None,
-        };
-        Ok(HistoryUpdate {
-            detected,
-            changed,
-            converses: converses_too,
-        })
+        history.judge(observation.class, epoch, thresholds?)
+    }
+}
+
+/// The history that an observation is about.
+struct Subject {
+    /// As it is of that history's source.
+    observation: Observation,
+    known: Option<At<Single<Scanner>, SourceHistory>>,
+    /// What the history of the host that was sent to gets.
+    converses: Option<Change>,
+}
+
+/// Whether an observation only ever speaks for its source.
+#[inline(always)]
+fn only_clears(what: What) -> bool {
+    matches!(what, What::Accepted | What::Engaged | What::Expired)
+}
+
+/// The history that is judged: with the evidence of all instances.
+#[inline]
+fn judged_history(history: SourceHistory, epoch: u32, marks: &WindowBits) -> SourceHistory {
+    match mutant::active(Mutant::ProbeJudgedAlone) {
+        true => SourceHistory::default().marked(epoch, marks),
+        false => history,
     }
 }
 
@@ -267,159 +331,4 @@ impl HistoryUpdate {
     pub fn write(self, histories: &mut TableAct<'_, Single<Scanner>, SourceHistory>) -> u64 {
         crate::write(histories, self.changed) + crate::write(histories, self.converses)
     }
-}
-
-/// Whether a UDP datagram from a host to a port answers the one whose history it is: it comes from a host that was
-/// probed, to the very port that probed. From another port than the probed one will do (TFTP, RFC 1350 §4).
-#[inline(always)]
-fn is_answered(history: &SourceHistory, epoch: u32, host: u64, to: u64) -> bool {
-    history.knows(epoch, Set::HostsProbed, host) && history.knows(epoch, Set::PORTS_USED, to)
-}
-
-/// Whether a history's source sent something to a host that was not known to send anything itself. One that does converses, whatever the
-/// ports are: peers of VXLAN send from ports that nobody sends to.
-#[inline(always)]
-fn converses(history: &SourceHistory, epoch: u32, host: u64) -> bool {
-    history.knows(epoch, Set::HostsProbed, host) && !history.has(epoch, Set::HostsAccepted, host)
-}
-
-/// [`marks`] of an exempt source in a history that others share: what comes to its ports is an answer, and nothing is evidence.
-fn exempt_marks<S: State>(
-    ask: &Ask<'_, S>,
-    epoch: u32,
-    observation: &Observation,
-    known: Option<&SourceHistory>,
-) -> Option<WindowBits> {
-    if observation.what != What::Datagram {
-        return None;
-    }
-    let host = host_bit(ask, observation.target);
-    let marks = WindowBits::default()
-        .with(Set::HostsProbed, host)
-        .with(Set::HostsAccepted, host)
-        .with(Set::PORTS_USED, port_bit(ask, observation.from));
-    let is_news = known.is_none_or(|history| !history.holds(epoch, &marks));
-    is_news.then_some(marks)
-}
-
-/// The sets that an observation adds to; `None` if it adds nothing to what is known.
-fn marks<S: State>(
-    ask: &Ask<'_, S>,
-    epoch: u32,
-    observation: &Observation,
-    known: Option<&SourceHistory>,
-) -> Option<WindowBits> {
-    let inserts = match observation.what {
-        What::Probe(_) | What::Datagram | What::Named | What::Flagged(_) => true,
-        // The SYN may have gone through another instance, and its history not be here yet.
-        What::Accepted => observation.class == Class::Tcp,
-        What::Reset { answers_ack } => answers_ack,
-        What::Engaged | What::Refused { .. } | What::Expired => false,
-    };
-    if known.is_none() && !inserts {
-        return None;
-    }
-    let (host, port) = (
-        host_bit(ask, observation.target),
-        port_bit(ask, observation.port),
-    );
-    let knows = |set, bits| known.is_some_and(|history| history.knows(epoch, set, bits));
-    let probed = |host| knows(Set::HostsProbed, host);
-    let marks = match observation.what {
-        What::Probe(methods) => {
-            let marks = WindowBits::by(methods).with(Set::HostsProbed, host);
-            match observation.class {
-                Class::Icmp => marks,
-                _ => marks.with(Set::PortsProbed, port),
-            }
-        }
-        What::Named => WindowBits::default()
-            .with(Set::HostsProbed, host)
-            .with(Set::PortsNamed, port),
-        What::Flagged(methods) => WindowBits::by(methods | Methods::FRAGMENTS),
-        What::Datagram => {
-            let marks = WindowBits::by(match observation.class {
-                Class::Ip => Methods::PROTOCOLS,
-                _ => Methods::UDP,
-            });
-            let marks = marks
-                .with(Set::HostsProbed, host)
-                .with(Set::PortsProbed, port)
-                .with(Set::PORTS_USED, port_bit(ask, observation.from));
-            // What was answered once is remembered for as long as either side goes on.
-            let answered = [(Set::PortsAnswered, port), (Set::HostsAccepted, host)];
-            answered
-                .into_iter()
-                .filter(|(set, bits)| knows(*set, *bits))
-                .fold(marks, |marks, (set, bits)| marks.with(set, bits))
-        }
-        What::Accepted => {
-            let marks = WindowBits::default()
-                .with(Set::HostsAccepted, host)
-                .with(Set::PortsAnswered, port);
-            let used = port_bit(ask, observation.from);
-            // The same from the other side.
-            match known {
-                Some(history)
-                    if observation.class.is_of_datagrams()
-                        && is_answered(history, epoch, host, used) =>
-                {
-                    marks
-                        .with(Set::HostsProbed, host)
-                        .with(Set::PORTS_USED, used)
-                }
-                _ => marks,
-            }
-        }
-        // Each datagram of such a search has a port of its own.
-        What::Expired if knows(Set::PortsProbed, port) => WindowBits::default()
-            .with(Set::HostsAccepted, host)
-            .with(Set::PortsAnswered, port),
-        What::Expired => return None,
-        // Only what was probed: else a server's clients would fill its sets and hide what it probes itself.
-        What::Engaged => {
-            let asked = probed(host) || knows(Set::HostsReset, host);
-            if !asked || !(knows(Set::PortsProbed, port) || knows(Set::PortsNamed, port)) {
-                return None;
-            }
-            WindowBits::default()
-                .with(Set::HostsEngaged, host)
-                .with(Set::PortsAnswered, port)
-        }
-        What::Refused { reporter } => {
-            // A translator on the way quotes another address than was probed.
-            let refusing = match probed(host) {
-                true => host,
-                false => host_bit(ask, reporter),
-            };
-            if !probed(refusing) {
-                return None;
-            }
-            let marks = WindowBits::default().with(Set::HostsRefused, refusing);
-            match observation.class.is_of_datagrams() && knows(Set::PortsProbed, port) {
-                true => marks.with(Set::PORTS_REFUSED, port),
-                false => marks,
-            }
-        }
-        What::Reset { answers_ack } => {
-            let marks = WindowBits::default().with(Set::HostsReset, host);
-            match (probed(host), answers_ack) {
-                (true, _) => marks,
-                (false, true) => WindowBits {
-                    methods: Methods::ACK,
-                    ..marks
-                }
-                .with(Set::PortsProbed, port),
-                (false, false) => return None,
-            }
-        }
-    };
-    // What others saw may have made a scan of it meanwhile: a probe is judged even if it adds nothing. Not so a datagram, of which a
-    // quiet flow has many.
-    let is_judged = matches!(
-        observation.what,
-        What::Probe(_) | What::Named | What::Flagged(_)
-    );
-    let is_news = is_judged || known.is_none_or(|history| !history.holds(epoch, &marks));
-    is_news.then_some(marks)
 }
