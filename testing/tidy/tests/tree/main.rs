@@ -2,6 +2,7 @@
 
 mod circles;
 mod layers;
+mod planted;
 mod sources;
 mod supply;
 mod words;
