@@ -12,7 +12,7 @@ use asterism_config::functions::Functions;
 use asterism_config::{files, key_file};
 use asterism_engine::hash_seed;
 use asterism_host::control::Ask;
-use asterism_host::run::keys::listed;
+use asterism_host::run::jobs::keys::listed;
 use asterism_host::view::StatusDocument;
 use asterism_output::End;
 use asterism_output::{Output, Schema};

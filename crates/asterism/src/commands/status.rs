@@ -1,7 +1,7 @@
 //! `asterism status` as text.
 
 use asterism_host::run::event_log::date;
-use asterism_host::run::keys::listed;
+use asterism_host::run::jobs::keys::listed;
 use asterism_host::view::health::ahead_text;
 use asterism_host::view::{
     PeerDocument, PortDocument, StageDocument, StatusDocument, TimeDocument,

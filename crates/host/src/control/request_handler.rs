@@ -33,6 +33,8 @@ const REPAIR_MAX: Duration = Duration::from_secs(50);
 pub const COMMANDS_MAX: usize = 4;
 /// Time limit for the main thread's commands. A stop takes longer, and is acknowledged when it begins.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
+/// Time that the socket's thread has to pass the last answer on before the process ends.
+pub const LAST_WORD: Duration = Duration::from_millis(50);
 /// Maximum time that a trace waits for packets.
 const TRACE_MAX: Duration = Duration::from_secs(60);
 /// Interval and number of checks whether a starting host runs, for each request.

@@ -16,13 +16,11 @@ use super::event_log::Event;
 use super::notify::Manager;
 use super::prepared::Prepared;
 use super::watched::{LOOK, Watched};
-use crate::control::request_handler::{Command, CommandKind, Refused, in_json};
+use crate::control::request_handler::{Command, CommandKind, LAST_WORD, Refused, in_json};
 use crate::epochs::{EpochFile, StartDecision, Step};
 
 /// How often a host looks that waits for the file to settle.
 const UNSETTLED_LOOK: Duration = Duration::from_millis(50);
-/// How long the word that a waiting host stops has to reach who asked for it.
-const LAST_WORD: Duration = Duration::from_millis(50);
 
 /// The file of epochs, watched.
 #[derive(Debug)]

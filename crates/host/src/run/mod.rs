@@ -1,11 +1,11 @@
 //! `asterism run`: a host as a service.
 //!
 //! One thread runs each instance (`worker.rs`), one the state channel (the engine's), one the control socket and one metrics.
-//! The main thread (`service.rs`, read it first) starts them, handles signals, writes the log (`event_log.rs`) and ends them
-//! in order.
+//! The main thread (`service.rs`, read it first) starts them, handles signals, writes the log (`event_log.rs`), gives its jobs
+//! their turns (`jobs/`) and ends everything in order.
 //!
 //! - The host itself: `statistics.rs` (published by instances), `saved.rs` (the state's file), `notify.rs` (the service
-//!   manager), `reload.rs` (changes while the host runs), `epochs.rs`, `keys.rs`, `environment.rs` (signals, cores, clocks,
+//!   manager), `reload.rs` (changes while the host runs), `epochs.rs`, `others.rs` (the other members), `environment.rs` (signals, cores, clocks,
 //!   addresses).
 //! - Functions: `health.rs` (checks of backends), `backends.rs`, `caches/` (digests of web caches), `traffic.rs` (the
 //!   monitor), `rules.rs`, `blocked.rs` and `manual.rs` (blocks), `flows.rs` (ends flows early).
@@ -17,16 +17,14 @@ pub(crate) mod collector;
 pub mod dates;
 mod environment;
 mod epochs;
-pub mod eve;
 pub mod event_log;
-pub mod exports;
 pub mod flows;
 mod health;
-pub mod keys;
+pub mod jobs;
 pub mod manual;
 mod notices;
 pub mod notify;
-pub mod port_log;
+mod others;
 pub mod ports;
 pub mod prepared;
 pub mod reload;
@@ -35,7 +33,6 @@ pub mod rules;
 pub mod saved;
 pub mod service;
 pub mod statistics;
-mod tombstones;
 pub mod traffic;
 mod watched;
 pub mod worker;

@@ -362,12 +362,12 @@ fn bounds() -> String {
         ),
         (
             "seconds in which a stopping host writes and exports its last records",
-            asterism_host::run::service::TELL_LAST.as_secs().to_string(),
+            asterism_host::run::jobs::TELL_LAST.as_secs().to_string(),
             "the rest is lost, and reported: `port-log-lost`, `alerts-not-written`, `flows-not-exported`",
         ),
         (
             "requests for stations of a balancer's backends in transit to an instance",
-            asterism_host::run::service::STATIONS_AT_ONCE.to_string(),
+            asterism_host::run::jobs::STATIONS_AT_ONCE.to_string(),
             "further requests wait for these, and 10 ms",
         ),
         (

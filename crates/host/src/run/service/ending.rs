@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use asterism_placement::Time;
 
-use super::{Interrupted, LAST_WORD, Service, handing, others};
+use super::{Interrupted, Service};
+use crate::control::request_handler::LAST_WORD;
 use crate::run::event_log::Event;
+use crate::run::jobs::TELL_LAST;
+use crate::run::others::others;
 use crate::run::worker::Phase;
 
-/// How long what was noted last may take to be handed to who writes it and sent. That thread then has its own time for the last lines.
-pub const TELL_LAST: Duration = Duration::from_secs(2);
 /// How long it may take to count what was not taken within that time.
 const COUNT_LAST: Duration = Duration::from_millis(200);
 /// How often it is looked whether more of it came.
@@ -26,7 +27,7 @@ impl Service<'_, '_> {
             Ok(()) | Err(Interrupted::Stop) => None,
             Err(Interrupted::Failed(error)) => Some(error),
         };
-        let ran = matches!(self.view.phase(), Phase::Running | Phase::Draining);
+        let ran = matches!(self.host.view.phase(), Phase::Running | Phase::Draining);
         if failed.is_none() {
             self.manager.stopping("draining");
             self.log(&Event::info("stopping"));
@@ -40,20 +41,17 @@ impl Service<'_, '_> {
             // A panic was said on standard error when it happened.
             let _ = worker.join();
         }
-        self.end_exports();
-        self.end_eve();
-        let member = self.member;
         let Service {
-            channel,
-            mut event_log,
-            clock,
+            host,
+            jobs,
+            mut log,
             stopping,
-            epochs,
-            handed,
             ..
         } = self;
-        let stopped = channel.stop();
-        handing::answer_last(handed, epochs.as_ref());
+        let epochs = jobs.end(&host, &mut log);
+        let member = host.member;
+        let stopped = host.channel.stop();
+        epochs.answer_last();
         if let Some(error) = failed {
             return Err(error);
         }
@@ -69,7 +67,7 @@ impl Service<'_, '_> {
                 .with("members_behind", missing)
                 .effect("they have not acknowledged all that this host wrote");
         }
-        event_log.write(clock.now(), clock.wall(), &event);
+        log.write(&event);
         let is_awaited = !stopping.is_empty();
         for command in stopping {
             command.answer(Ok("the host has stopped".into()));
@@ -86,24 +84,25 @@ impl Service<'_, '_> {
     /// A thread ended meanwhile that must not: nothing was saved.
     fn drain(&mut self) -> Result<(), String> {
         self.set_phase(Phase::Draining);
-        let until = self.clock.now() + self.config.host.drain_max;
+        let until = self.host.clock.now() + self.host.config.host.drain_max;
         self.wait(until, |service| {
             service
+                .host
                 .view
                 .snapshots()
                 .iter()
                 .flatten()
                 .all(|instance| instance.parked == 0)
         })?;
-        self.hurry_eve();
-        self.wait(until, Self::is_eve_reported)?;
+        self.jobs.hurry_alerts();
+        self.wait(until, |service| service.jobs.are_alerts_reported())?;
         let is_acknowledged = |service: &Self| {
-            let snapshot = service.channel.snapshot();
+            let snapshot = service.host.channel.snapshot();
             // What only this host has of an incarnation that ended goes to the others first, if nobody keeps that incarnation open.
             let is_alike = snapshot.ended.iter().all(|incarnation| incarnation.closed)
-                || !others(&snapshot, service.member).all(|other| other.is_alive);
+                || !others(&snapshot, service.host.member).all(|other| other.is_alive);
             is_alike
-                && others(&snapshot, service.member)
+                && others(&snapshot, service.host.member)
                     .filter(|other| other.heard && other.is_alive)
                     .all(|other| other.acknowledged >= snapshot.head)
         };
@@ -124,15 +123,15 @@ impl Service<'_, '_> {
     /// A thread ended meanwhile that must not.
     fn wait(&mut self, until: Time, there: impl Fn(&Self) -> bool) -> Result<bool, String> {
         // What was published before the phase changed says nothing.
-        let start = self.clock.now();
+        let start = self.host.clock.now();
         loop {
-            let shown = self.view.snapshots();
+            let shown = self.host.view.snapshots();
             let fresh = shown.iter().flatten().all(|instance| instance.at > start)
-                && self.channel.snapshot().at > start;
+                && self.host.channel.snapshot().at > start;
             if fresh && there(self) {
                 return Ok(true);
             }
-            if self.clock.now() >= until {
+            if self.host.clock.now() >= until {
                 return Ok(false);
             }
             if let Err(Interrupted::Failed(error)) = self.query() {
@@ -145,25 +144,23 @@ impl Service<'_, '_> {
     /// has begun.
     fn tell_last(&mut self) {
         self.set_phase(Phase::Telling);
-        self.hurry_eve();
-        self.hurry_port_log();
+        self.jobs.hurry();
         if !self.are_reported_within(TELL_LAST) {
-            self.give_up_port_file();
+            self.jobs.give_up_files();
             self.are_reported_within(COUNT_LAST);
         }
     }
 
     fn are_reported_within(&mut self, time: Duration) -> bool {
-        let until = self.clock.now() + time;
-        while !(self.is_eve_reported() && self.are_exports_reported()) {
-            if self.clock.now() >= until {
+        let until = self.host.clock.now() + time;
+        while !self.jobs.are_reported() {
+            if self.host.clock.now() >= until {
                 return false;
             }
             if let Ok(event) = self.events.recv_timeout(LOOK_LAST) {
                 self.log(&event);
             }
-            self.watch_exports();
-            self.watch_eve();
+            self.jobs.turn(&self.host, &mut self.log);
         }
         true
     }

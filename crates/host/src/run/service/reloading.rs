@@ -10,6 +10,7 @@ use super::Service;
 use crate::run::environment::monotonic_us;
 use crate::run::event_log::Event;
 use crate::run::flows;
+use crate::run::jobs::Jobs;
 use crate::run::reload::{self, Written};
 use crate::run::requests::Request;
 use crate::run::worker::Phase;
@@ -19,7 +20,7 @@ const TAKEN_UP_MAX: Duration = Duration::from_secs(2);
 
 impl Service<'_, '_> {
     pub(super) fn reload(&mut self) -> Result<String, String> {
-        let is_ready = self.view.phase() != Phase::Listening;
+        let is_ready = self.host.view.phase() != Phase::Listening;
         if is_ready {
             self.manager.reloading(monotonic_us());
         }
@@ -43,7 +44,7 @@ impl Service<'_, '_> {
         let (wanted, report) = self.prepared.read_again()?;
         let wanted = wanted.ok_or_else(|| reload::first_mistake(&report))?;
         let now = Written {
-            config: &self.config,
+            config: &self.host.config,
             text: &self.text,
         };
         let then = Written {
@@ -52,8 +53,8 @@ impl Service<'_, '_> {
         };
         let changes =
             reload::changes(now, then, &report.file).map_err(|refused| refused.join("; "))?;
-        let eve = self.open_eve(wanted.host.eve.as_ref())?;
-        let (now, then) = (&self.config.function, &wanted.function);
+        let opened = Jobs::prepare(&wanted, &self.host)?;
+        let (now, then) = (&self.host.config.function, &wanted.function);
         let is_other = now.settings.change_to(&then.settings, now.name) != Some(Vec::new());
         let taken = match is_other {
             true => Some(self.replace_function(&wanted)?),
@@ -63,13 +64,9 @@ impl Service<'_, '_> {
         for shared in &self.shared {
             shared.spins.store(spins, Ordering::Relaxed);
         }
-        self.config = wanted;
+        self.host.config = wanted;
         self.text = report.text;
-        self.use_eve(eve)?;
-        if is_other && self.view.phase() == Phase::Running {
-            self.check_backends()?;
-        }
-        self.read_keys_again();
+        self.jobs.reload(opened, is_other, &self.host)?;
         let is_taken_up = taken.as_ref().map(|taken| self.is_taken_up(taken));
         if is_taken_up.is_some() {
             self.end_denied();
@@ -90,11 +87,11 @@ impl Service<'_, '_> {
 
     /// Ends flows that the new rules deny, where that is chosen, beside the main thread: there may be many.
     fn end_denied(&mut self) {
-        let firewalls = flows::ending_on_reload(&self.config.function);
+        let firewalls = flows::ending_on_reload(&self.host.config.function);
         if firewalls.is_empty() {
             return;
         }
-        let (view, events) = (self.view.clone(), self.reporter.events.clone());
+        let (view, events) = (self.host.view.clone(), self.host.events.clone());
         let begun = std::thread::Builder::new()
             .name("flows-end".into())
             .spawn(move || flows::end_denied(&view, &events, &firewalls));
@@ -110,10 +107,10 @@ impl Service<'_, '_> {
 
     /// Has all instances go on with the function that is wanted. Each says once that it does.
     fn replace_function(&self, wanted: &Config) -> Result<Receiver<()>, String> {
-        let copies = reload::Copies(&wanted.function.objects, self.requests.len());
+        let copies = reload::Copies(&wanted.function.objects, self.host.requests.len());
         let functions = wanted.function.settings.with(copies)?;
-        let (taken, answers) = sync_channel(self.requests.len());
-        for (requests, function) in self.requests.iter().zip(functions) {
+        let (taken, answers) = sync_channel(self.host.requests.len());
+        for (requests, function) in self.host.requests.iter().zip(functions) {
             let taken = taken.clone();
             requests
                 .send(Request::Replace { function, taken })
@@ -124,11 +121,11 @@ impl Service<'_, '_> {
 
     /// Whether all instances have said so, within [`TAKEN_UP_MAX`].
     fn is_taken_up(&self, taken: &Receiver<()>) -> bool {
-        let until = self.clock.now() + TAKEN_UP_MAX;
-        (0..self.requests.len()).all(|_| {
+        let until = self.host.clock.now() + TAKEN_UP_MAX;
+        (0..self.host.requests.len()).all(|_| {
             let left = until
                 .as_micros()
-                .saturating_sub(self.clock.now().as_micros());
+                .saturating_sub(self.host.clock.now().as_micros());
             taken.recv_timeout(Duration::from_micros(left)).is_ok()
         })
     }

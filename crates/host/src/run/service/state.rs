@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use asterism_config::files;
 
-use super::{Interrupted, Service, others};
+use super::{Interrupted, Service};
 use crate::run::environment::moment;
 use crate::run::event_log::Event;
+use crate::run::others::others;
 use crate::run::requests::Request;
 use crate::run::saved::{self, SavedState};
 
@@ -43,12 +44,12 @@ impl Service<'_, '_> {
         };
         if cold && path.exists() {
             // One host restores: the others see that it has something, and take it from there.
-            let place = u32::from(self.member.0.saturating_sub(1));
-            let until = self.clock.now() + RESTORE_STAGGER * place;
-            while cold && self.clock.now() < until {
+            let place = u32::from(self.host.member.0.saturating_sub(1));
+            let until = self.host.clock.now() + RESTORE_STAGGER * place;
+            while cold && self.host.clock.now() < until {
                 self.query()?;
-                let snapshot = self.channel.snapshot();
-                cold = others(&snapshot, self.member).all(|other| other.head == 0);
+                let snapshot = self.host.channel.snapshot();
+                cold = others(&snapshot, self.host.member).all(|other| other.head == 0);
             }
             if !cold {
                 self.listen()?;
@@ -66,7 +67,7 @@ impl Service<'_, '_> {
             let opened = saved::open(&path, self.identity).and_then(|state| {
                 let since = state
                     .as_ref()
-                    .map(|state| state.since(&moment(0, &self.clock)));
+                    .map(|state| state.since(&moment(0, &self.host.clock)));
                 Ok(state.zip(since.transpose()?))
             });
             match opened {
@@ -139,7 +140,7 @@ impl Service<'_, '_> {
             since,
             reply,
         };
-        if self.requests[0].try_send(request).is_err() {
+        if self.host.requests[0].try_send(request).is_err() {
             return Err(NotRestored::Refused(
                 "the instance takes no requests".to_owned(),
             ));
@@ -177,15 +178,15 @@ impl Service<'_, '_> {
             return;
         };
         let (sender, parts) = sync_channel(PARTS_MAX);
-        if self.requests[0]
+        if self.host.requests[0]
             .send(Request::Save { parts: sender })
             .is_err()
         {
             return;
         }
-        let tick = self.tick(self.clock.now());
-        let moment = moment(tick, &self.clock);
-        let (identity, member) = (self.identity, self.member.0);
+        let tick = self.host.tick(self.host.clock.now());
+        let moment = moment(tick, &self.host.clock);
+        let (identity, member) = (self.identity, self.host.member.0);
         let reported = core::iter::from_fn(|| {
             loop {
                 match parts.recv_timeout(LOOK_AGAIN) {
@@ -209,7 +210,7 @@ impl Service<'_, '_> {
     }
 
     fn state_path(&self) -> Option<PathBuf> {
-        let state = self.config.host.state.as_ref()?;
+        let state = self.host.config.host.state.as_ref()?;
         Some(files::key_path(&self.prepared.arguments.config, state))
     }
 }

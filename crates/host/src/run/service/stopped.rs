@@ -16,7 +16,7 @@ impl Service<'_, '_> {
             return "a packet loop failed: the host stops rather than go on with half of what it wrote; please report what it said".to_owned();
         };
         let place = usize::from(why.member().0).wrapping_sub(1);
-        let members = &self.config.cluster.members;
+        let members = &self.host.config.cluster.members;
         let member = members.get(place).map_or("?", String::as_str).to_owned();
         let mut event = Event::error("not-applied").with("member", &member);
         if let StopReason::GroupBad { origin, sequence } = why {

@@ -5,25 +5,25 @@ use asterism_engine::hash_seed;
 use asterism_placement::Time;
 use asterism_secure_channel::KeyRing;
 
-use super::event_log::Event;
-use super::prepared::Prepared;
-use super::service::Service;
-use super::watched::{LOOK, Watched};
+use super::job::{HostContext, HostLog, Job};
+use crate::run::event_log::Event;
+use crate::run::prepared::Prepared;
+use crate::run::watched::{LOOK, Watched};
 
 /// The key file, watched.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(in crate::run) struct Keys {
     file: Watched,
     looked: Time,
     /// The keys in force.
     installed: KeyRing,
 }
 
-impl Watch {
+impl Keys {
     /// The file that the configuration names; `None` if it names none.
-    pub(super) fn of(prepared: &Prepared) -> Option<Watch> {
+    pub(super) fn of(prepared: &Prepared) -> Option<Keys> {
         let path = prepared.config.cluster.key.as_ref()?;
-        Some(Watch {
+        Some(Keys {
             file: Watched::new(files::key_path(&prepared.arguments.config, path)),
             looked: Time::ZERO,
             installed: prepared.keys.clone(),
@@ -48,43 +48,37 @@ impl Watch {
             other => Some(other),
         }
     }
+
+    /// Has the next looks read the key file, whether it changed or not.
+    pub(super) fn read_again(&mut self) {
+        self.file.read_again(Time::ZERO);
+    }
 }
 
-impl Service<'_, '_> {
+impl Job for Keys {
     /// Looks whether the key file has other keys, and goes over to them.
-    pub(super) fn watch_keys(&mut self) {
-        let now = self.clock.now();
-        let Some(watch) = &mut self.keys else {
-            return;
-        };
-        match watch.query(now) {
+    fn turn(&mut self, now: Time, host: &HostContext, log: &mut HostLog<'_>) {
+        match self.query(now) {
             Some(Ok(keys)) => {
-                if !self.channel.set_keys(keys.clone()) {
+                if !host.channel.set_keys(keys.clone()) {
                     // The thread has much to do: the next look reads the file again.
-                    watch.file.read_again(now);
+                    self.file.read_again(now);
                     return;
                 }
                 let accepts = listed(&keys.ids().collect::<Vec<_>>());
                 let event = Event::info("keys")
                     .with("sends_with", keys.sending().id())
                     .with("accepts", accepts);
-                watch.installed = keys;
-                self.log(&event);
+                self.installed = keys;
+                log.write(&event);
             }
-            Some(Err(why)) => self.log(
+            Some(Err(why)) => log.write(
                 &Event::warning("keys-refused")
                     .with("why", why)
                     .effect("the keys in force stay")
                     .cure("change keys with `asterism key`, and copy its file to every host with mode 0600; another cluster's key needs a new start of all hosts"),
             ),
             None => {}
-        }
-    }
-
-    /// Has the next looks read the key file, whether it changed or not.
-    pub(super) fn read_keys_again(&mut self) {
-        if let Some(watch) = &mut self.keys {
-            watch.file.read_again(Time::ZERO);
         }
     }
 }
@@ -104,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    fn watch(path: &Path) -> Watch {
-        Watch {
+    fn watch(path: &Path) -> Keys {
+        Keys {
             file: Watched::new(path.to_owned()),
             looked: Time::ZERO,
             installed: key_file::read(path).unwrap(),
@@ -113,7 +107,7 @@ mod tests {
     }
 
     /// Looks until something comes of it, at most so many times.
-    fn looks(watch: &mut Watch, now: &mut Time, times: usize) -> Option<Result<KeyRing, String>> {
+    fn looks(watch: &mut Keys, now: &mut Time, times: usize) -> Option<Result<KeyRing, String>> {
         (0..times).find_map(|_| {
             *now = *now + LOOK;
             watch.query(*now)

@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use asterism_config::Settings;
@@ -23,11 +23,12 @@ use asterism_output::Schema;
 use asterism_placement::Time;
 use serde::Serialize;
 
-use super::collector::{self, Collector};
-use super::event_log::Event;
-use super::requests::Request;
-use super::service::{Service, TELL_LAST};
+use super::job::{HostContext, HostLog, Job, TELL_LAST};
 use crate::lines::{Sink, Writer};
+use crate::run::collector::{self, Collector};
+use crate::run::event_log::Event;
+use crate::run::requests::Request;
+use crate::run::worker::Phase;
 use crate::view::ports::PortCounts;
 
 /// How often the instances are asked.
@@ -42,7 +43,7 @@ const EVENTS_PER_PART: usize = 128;
 const TELL: Duration = Duration::from_secs(10);
 
 /// The schema of a line of the log.
-pub const LINE: Schema = Schema {
+const LINE: Schema = Schema {
     name: "asterism.nat-log",
     version: 1,
 };
@@ -97,7 +98,7 @@ impl PortCounts {
 
 /// What a host logs of its NAT's ports, and where to.
 #[derive(Debug)]
-pub struct PortLog {
+pub(super) struct PortLog {
     /// What the instances are asked: of a chain's stage, if the function is one.
     question: u32,
     file: Option<Writer>,
@@ -133,7 +134,119 @@ impl Asked {
     }
 }
 
+impl Job for PortLog {
+    fn has_turns(&self, phase: Phase) -> bool {
+        matches!(phase, Phase::Running | Phase::Draining | Phase::Telling)
+    }
+
+    /// Asks the instances what they noted, and writes and sends it: a bounded part each time.
+    fn turn(&mut self, now: Time, host: &HostContext, log: &mut HostLog<'_>) {
+        self.ask(now, &host.requests);
+        self.take_parts(host);
+        if let Some(why) = self.losses(now, &host.view.nat_ports) {
+            log.write(&not_logged(why));
+        }
+    }
+
+    /// Asks for all that is noted by now: one answer may be under way that does not tell it.
+    fn hurry(&mut self) {
+        self.instances.iter_mut().for_each(|one| one.due = 2);
+    }
+
+    /// Whether everything is written that must be before the end.
+    fn is_reported(&self) -> bool {
+        self.instances.iter().all(|one| one.due == 0)
+    }
+}
+
 impl PortLog {
+    /// Opens what ports are logged by, if the function is a NAT.
+    pub(super) fn open(host: &HostContext) -> Result<Option<PortLog>, String> {
+        let Some((stage, settings)) = nat(&host.config.function.settings) else {
+            return Ok(None);
+        };
+        let log = &settings.carrier.log;
+        let file = log.file.as_ref().map(|file| {
+            let file = files::key_path(&host.config_file, file);
+            open(&file, &host.view.nat_ports)
+        });
+        let (file, collector) = (file.transpose()?, log.collector.map(Collector::open));
+        let collector = collector.transpose()?;
+        host.view.nat_ports.is_on.store(true, Ordering::Relaxed);
+        Ok(Some(PortLog {
+            question: stage
+                .and_then(|stage| Chain::question(stage, NEWS_QUESTION))
+                .unwrap_or(NEWS_QUESTION),
+            file,
+            collector,
+            exporter: EventExporter::new(u32::from(host.member.0) + 1).by(log.protocol),
+            looked: Time::ZERO,
+            reported: Time::ZERO,
+            reported_lost: (0, 0),
+            gives_up: false,
+            given_up: 0,
+            instances: host.requests.iter().map(|_| Asked::default()).collect(),
+        }))
+    }
+
+    /// Asks each instance that has answered, if that is due.
+    fn ask(&mut self, now: Time, requests: &[SyncSender<Request>]) {
+        let looks = now >= self.looked + LOOK;
+        if looks {
+            self.looked = now;
+        }
+        for (asked, requests) in self.instances.iter_mut().zip(requests) {
+            if asked.coming.is_none() && (looks || asked.due > 0) {
+                let (parts, coming) = sync_channel(PARTS_MAX);
+                let question = self.question;
+                match requests.try_send(Request::Report { question, parts }) {
+                    Ok(()) => asked.coming = Some(coming),
+                    Err(TrySendError::Full(_)) => {}
+                    // It has ended, and tells nothing any more.
+                    Err(TrySendError::Disconnected(_)) => asked.due = 0,
+                }
+            }
+        }
+    }
+
+    /// Writes and sends parts that came, as long as there is room for them.
+    fn take_parts(&mut self, host: &HostContext) {
+        let (dates, counts) = (host.view.dates(), &host.view.nat_ports);
+        let author = (host.config.host.name.as_str(), host.clock.wall());
+        let (mut events, mut is_over) = (Vec::new(), false);
+        for place in 0..self.instances.len() {
+            for _ in 0..PARTS_PER_LOOK {
+                let has_room = self.has_room();
+                let asked = &mut self.instances[place];
+                let Some(receiver) = asked.coming.as_ref().filter(|_| has_room) else {
+                    break;
+                };
+                match receiver.try_recv() {
+                    Ok(part) => {
+                        NatReportPart::read_all(&part, |news| match news {
+                            NatReportPart::Use(counted) => asked.known = counted,
+                            NatReportPart::Event(event) => events.push(NatEvent {
+                                at: dates.date_s32(event.at),
+                                since: dates.date_s32(event.since),
+                                ..event
+                            }),
+                        });
+                        self.write(&events, author, counts);
+                        events.clear();
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        asked.end();
+                        is_over = true;
+                    }
+                }
+            }
+        }
+        if is_over {
+            counts.show(&self.instances);
+        }
+    }
+
     /// Hands events over to be written, and sends them.
     fn write(&mut self, events: &[NatEvent], (host, now_s): (&str, u64), counts: &PortCounts) {
         counts
@@ -205,13 +318,20 @@ impl PortLog {
         (!why.is_empty()).then(|| why.join("; "))
     }
 
-    /// Whether everything is written that must be before the end.
-    fn is_reported(&self) -> bool {
-        self.instances.iter().all(|one| one.due == 0)
+    /// Waits no longer for the file: what it does not take is counted.
+    pub(super) fn give_up_file(&mut self) {
+        self.gives_up = true;
+    }
+
+    /// Writes what is left, and says what was lost.
+    pub(super) fn end(self, host: &HostContext, log: &mut HostLog<'_>) {
+        if let Some(why) = self.close(&host.view.nat_ports) {
+            log.write(&not_logged(why));
+        }
     }
 
     /// Writes what is left; what was lost and not reported yet.
-    fn end(mut self, counts: &PortCounts) -> Option<String> {
+    fn close(mut self, counts: &PortCounts) -> Option<String> {
         let mut why = Vec::new();
         if let Some(collector) = &mut self.collector {
             collector.settle(&counts.messages, &counts.messages_lost);
@@ -274,128 +394,6 @@ fn open(file: &Path, counts: &PortCounts) -> Result<Writer, String> {
     Sink::open(file, u64::MAX)
         .and_then(|sink| Writer::start("port-log", sink, counts.lines.clone()))
         .map_err(|error| format!("the host was not started: the log of the NAT: {error}"))
-}
-
-impl Service<'_, '_> {
-    /// Opens what ports are logged by, if the function is a NAT.
-    pub(super) fn begin_port_log(&mut self) -> Result<(), String> {
-        let Some((stage, settings)) = nat(&self.config.function.settings) else {
-            return Ok(());
-        };
-        let log = &settings.carrier.log;
-        let file = log.file.as_ref().map(|file| {
-            let file = files::key_path(&self.prepared.arguments.config, file);
-            open(&file, &self.view.nat_ports)
-        });
-        let (file, collector) = (file.transpose()?, log.collector.map(Collector::open));
-        let collector = collector.transpose()?;
-        let instances = self.requests.len();
-        self.view.nat_ports.is_on.store(true, Ordering::Relaxed);
-        self.exports.ports = Some(PortLog {
-            question: stage
-                .and_then(|stage| Chain::question(stage, NEWS_QUESTION))
-                .unwrap_or(NEWS_QUESTION),
-            file,
-            collector,
-            exporter: EventExporter::new(u32::from(self.member.0) + 1).by(log.protocol),
-            looked: Time::ZERO,
-            reported: Time::ZERO,
-            reported_lost: (0, 0),
-            gives_up: false,
-            given_up: 0,
-            instances: (0..instances).map(|_| Asked::default()).collect(),
-        });
-        Ok(())
-    }
-
-    /// Asks for all that is noted by now: one answer may be under way that does not tell it.
-    pub(super) fn hurry_port_log(&mut self) {
-        if let Some(log) = &mut self.exports.ports {
-            log.instances.iter_mut().for_each(|one| one.due = 2);
-        }
-    }
-
-    /// Whether all that was noted when it was hurried is handed over.
-    pub(super) fn is_port_log_reported(&self) -> bool {
-        self.exports.ports.as_ref().is_none_or(PortLog::is_reported)
-    }
-
-    /// Waits no longer for the file: what it does not take is counted.
-    pub(super) fn give_up_port_file(&mut self) {
-        if let Some(log) = &mut self.exports.ports {
-            log.gives_up = true;
-        }
-    }
-
-    /// Writes what is left, and says what was lost.
-    pub(super) fn end_port_log(&mut self) {
-        let log = self.exports.ports.take();
-        if let Some(why) = log.and_then(|log| log.end(&self.view.nat_ports)) {
-            self.log(&not_logged(why));
-        }
-    }
-
-    /// Asks the instances what they noted, and writes and sends it: a bounded part each time.
-    pub(super) fn watch_port_log(&mut self) {
-        let Some(mut log) = self.exports.ports.take() else {
-            return;
-        };
-        let (now, now_s) = (self.clock.now(), self.clock.wall());
-        let dates = self.view.dates();
-        let looks = now >= log.looked + LOOK;
-        if looks {
-            log.looked = now;
-        }
-        for (asked, requests) in log.instances.iter_mut().zip(&self.requests) {
-            if asked.coming.is_none() && (looks || asked.due > 0) {
-                let (parts, coming) = sync_channel(PARTS_MAX);
-                let question = log.question;
-                match requests.try_send(Request::Report { question, parts }) {
-                    Ok(()) => asked.coming = Some(coming),
-                    Err(TrySendError::Full(_)) => {}
-                    // It has ended, and tells nothing any more.
-                    Err(TrySendError::Disconnected(_)) => asked.due = 0,
-                }
-            }
-        }
-        let host = (self.config.host.name.as_str(), now_s);
-        let (mut events, mut is_over) = (Vec::new(), false);
-        for place in 0..log.instances.len() {
-            for _ in 0..PARTS_PER_LOOK {
-                let has_room = log.has_room();
-                let asked = &mut log.instances[place];
-                let Some(receiver) = asked.coming.as_ref().filter(|_| has_room) else {
-                    break;
-                };
-                match receiver.try_recv() {
-                    Ok(part) => {
-                        NatReportPart::read_all(&part, |news| match news {
-                            NatReportPart::Use(counted) => asked.known = counted,
-                            NatReportPart::Event(event) => events.push(NatEvent {
-                                at: dates.date_s32(event.at),
-                                since: dates.date_s32(event.since),
-                                ..event
-                            }),
-                        });
-                        log.write(&events, host, &self.view.nat_ports);
-                        events.clear();
-                    }
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => {
-                        asked.end();
-                        is_over = true;
-                    }
-                }
-            }
-        }
-        if is_over {
-            self.view.nat_ports.show(&log.instances);
-        }
-        if let Some(why) = log.losses(now, &self.view.nat_ports) {
-            self.log(&not_logged(why));
-        }
-        self.exports.ports = Some(log);
-    }
 }
 
 #[cfg(test)]
@@ -477,7 +475,7 @@ mod tests {
         // What it takes no more at the end is counted.
         log.gives_up = true;
         log.write(&[event, event], ("a", 1), &counts);
-        let reported = log.end(&counts).unwrap();
+        let reported = log.close(&counts).unwrap();
         assert!(
             reported.starts_with("file: 2 lines lost: it took no more"),
             "{reported}"

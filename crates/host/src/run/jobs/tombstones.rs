@@ -9,7 +9,8 @@ use asterism_engine::transport::{ChannelSnapshot, MemberSnapshot};
 use asterism_placement::replicated::Standing;
 use asterism_placement::{MemberId, Time};
 
-use super::event_log::Event;
+use super::job::{HostContext, HostLog, Job};
+use crate::run::event_log::Event;
 use crate::view::View;
 
 /// How often the tables are looked at.
@@ -73,14 +74,17 @@ fn waited_for(snapshot: &ChannelSnapshot) -> Vec<(MemberId, Duration)> {
         .collect()
 }
 
+impl Job for TombstoneWatch {
+    fn turn(&mut self, now: Time, host: &HostContext, log: &mut HostLog<'_>) {
+        if let Some(event) = self.query(now, &host.view, &host.channel.snapshot()) {
+            log.write(&event);
+        }
+    }
+}
+
 impl TombstoneWatch {
     /// Says who keeps the tables filled with what ended, and when that is over; looks once a second.
-    pub(super) fn query(
-        &mut self,
-        now: Time,
-        view: &View,
-        channel: &ChannelSnapshot,
-    ) -> Option<Event> {
+    fn query(&mut self, now: Time, view: &View, channel: &ChannelSnapshot) -> Option<Event> {
         if self.looked.is_some_and(|looked| now < looked + LOOK) {
             return None;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use asterism_config::Function;
 use asterism_placement::Time;
 
-use super::Service;
+use super::job::{HostContext, HostLog, Job};
 use crate::run::requests::Request;
 use crate::run::worker::Phase;
 use crate::stations::{self, Addressed};
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The requests of a host, in rounds.
 #[derive(Debug, Default)]
-pub(super) struct Requesting {
+pub(super) struct Stations {
     requests: Vec<Addressed>,
     /// The first that the function has not taken in this round.
     next: usize,
@@ -40,12 +40,23 @@ struct Sent {
     answers: Receiver<bool>,
 }
 
-impl Requesting {
+impl Job for Stations {
+    fn has_turns(&self, phase: Phase) -> bool {
+        phase == Phase::Running
+    }
+
+    /// Sends the requests that are due.
+    fn turn(&mut self, now: Time, host: &HostContext, _: &mut HostLog<'_>) {
+        self.go_on(now, &host.requests[0]);
+    }
+}
+
+impl Stations {
     /// Begins at once with the stations of a function.
-    pub(super) fn of(function: &Function) -> Requesting {
-        Requesting {
+    pub(super) fn of(function: &Function) -> Stations {
+        Stations {
             requests: stations::requests(function),
-            ..Requesting::default()
+            ..Stations::default()
         }
     }
 
@@ -95,16 +106,6 @@ impl Requesting {
     }
 }
 
-impl Service<'_, '_> {
-    /// Sends the requests for stations that are due, if the host reads packets.
-    pub(super) fn request_stations(&mut self) {
-        if self.view.phase() == Phase::Running {
-            self.requesting
-                .go_on(self.clock.now(), &self.reporter.requests);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,14 +113,14 @@ mod tests {
     use asterism_functions::balancer::StationRequest;
     use asterism_functions::nat::Side;
 
-    fn requesting(count: u8) -> Requesting {
+    fn requesting(count: u8) -> Stations {
         let one = |last| StationRequest {
             side: Side::Inside,
             address: [10, 0, 0, last].into(),
         };
-        Requesting {
+        Stations {
             requests: (0..count).map(|last| (CONTROL, one(last))).collect(),
-            ..Requesting::default()
+            ..Stations::default()
         }
     }
 

@@ -1,0 +1,313 @@
+//! The start of a host: everything that is opened before it speaks to others, in order.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use asterism_config::{Config, Idle};
+use asterism_engine::transport::{self, RunConfig, RunMode, StateChannelThread, Waker};
+use asterism_engine::{HostConfig, InstanceParts, host, shape_of};
+use asterism_function::NetworkFunction;
+use asterism_io::clock::MonotonicClock;
+use asterism_io::frame::FramePool;
+use asterism_io::port::Port;
+use asterism_output::Output;
+use asterism_placement::replicated::Roster;
+use asterism_placement::{Epoch, Incarnation, MemberId, Time};
+
+use super::Service;
+use crate::control::place::Place;
+use crate::control::request_handler::{COMMANDS_MAX, Command, RequestHandler};
+use crate::control::server;
+use crate::metrics;
+use crate::run::environment::{digest_of, pin, signals, udp_config};
+use crate::run::epochs::Watch;
+use crate::run::event_log::{Event, EventLog};
+use crate::run::jobs::{HostContext, HostLog, Jobs};
+use crate::run::notify::Manager;
+use crate::run::ports;
+use crate::run::prepared::{Prepared, random};
+use crate::run::requests::Request;
+use crate::run::saved::Identity;
+use crate::run::worker::{REQUESTS_MAX, Shared, Worker};
+use crate::view::{Own, View};
+
+/// Events that wait to be written at most; more are left out.
+const EVENTS_MAX: usize = 256;
+/// How often accumulators are flushed, in microseconds: as often as a sleeping instance wakes.
+const FLUSH_US: u64 = 1_000;
+/// The cluster's time begins so late at least, in seconds since 1970: entries that a state file brings were used before.
+const TICK_MIN: u32 = 90 * 24 * 3_600;
+/// And so early at most: it has 32 bits, and goes on for years from there.
+const TICK_MAX: u32 = 4_000_000_000;
+
+/// The incarnation of a host that starts.
+struct Start {
+    incarnation: Incarnation,
+    /// Whether others may run already.
+    joins: bool,
+    /// The epoch that named the incarnation, with the file that said so; `None` without epochs.
+    epoch: Option<(Watch, Roster)>,
+    /// When others could hear this host first.
+    took_part: Time,
+}
+
+/// The numbers by which hosts see that they run the same.
+#[derive(Clone, Copy)]
+struct Shape {
+    whole: u64,
+    layout: u64,
+}
+
+/// The threads of the instances, and what the main thread has of each.
+#[derive(Default)]
+struct Instances {
+    shared: Vec<Arc<Shared>>,
+    requests: Vec<SyncSender<Request>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Service<'_, '_> {
+    /// Starts the threads of a host. None of them speaks to other hosts before [`Service::open_all`].
+    pub(super) fn start<'a, 'o, F: NetworkFunction + Send + Sync>(
+        prepared: &'a Prepared,
+        function: &Arc<F>,
+        place: Place,
+        output: &'o mut Output<'_>,
+    ) -> Result<Service<'a, 'o>, String> {
+        let config = &prepared.config;
+        let cluster = &config.cluster;
+        let member = cluster
+            .member(&config.host.name)
+            .ok_or("the host is no member of the cluster")?;
+        let (stop, hang_up) = signals()?;
+        let clock = MonotonicClock::new();
+        let mut secrets = [0; 48];
+        random(&mut secrets)?;
+        let style = prepared.arguments.log;
+        let mut lines = EventLog::new(output.progress(), style, &config.host.name);
+        let manager = Manager::from_environment(std::process::id());
+        // Before anything else: who waits to be named may be handed the epoch that does.
+        let (request_handler, commands) = open_control(config, &place)?;
+        let mut start = begin(prepared, clock, &stop, &commands, &manager, &mut lines)?;
+        let shape = shape(config, &**function);
+        let identity = Identity {
+            // Sizes may be others when a state is taken up.
+            cluster: cluster.number(shape.layout).0,
+            schema: shape.layout,
+            addresses: digest_of(&function.addresses()),
+        };
+        let opened = open_ports(prepared)?;
+        let host_config = HostConfig {
+            instances: config.host.instances as u16,
+            tick_at_zero: clock.wall_at_zero().clamp(TICK_MIN, TICK_MAX),
+            flush_us: FLUSH_US,
+            audited_objects: function.objects().len(),
+            joins: start.joins,
+            // Before the first epoch there is none.
+            epoch: Epoch(u32::from(start.epoch.is_none())),
+            ..cluster.host(
+                member,
+                start.incarnation,
+                prepared.keys.clone(),
+                secrets,
+                shape.whole,
+            )
+        };
+        let roster = start.epoch.as_ref().map(|(_, roster)| roster);
+        let (channel, parts) = open_channel(config, member, host_config, roster, clock)?;
+        if let Some((epochs, roster)) = &mut start.epoch {
+            epochs.note_given(roster.epoch);
+        }
+        let (event_sender, events) = sync_channel(EVENTS_MAX);
+        let parts = parts.into_iter().zip(opened);
+        let waker = || channel.waker();
+        let instances = start_instances(config, function, parts, &event_sender, waker, clock)?;
+        let view = Arc::new(View::new(
+            config,
+            (function.objects(), function.stages(), Own::of(&**function)),
+            clock,
+            (start.incarnation, shape.whole),
+            instances.shared.clone(),
+            instances.requests.clone(),
+            channel.snapshots(),
+        ));
+        request_handler.open(view.clone(), event_sender.clone());
+        if let Some(address) = config.host.metrics {
+            metrics::server::start(address, view.clone())
+                .map_err(|error| format!("the host was not started: {error}"))?;
+        }
+        let mut log = HostLog::new(lines, clock, view.clone());
+        let started = Event::info("started")
+            .with("cluster", &cluster.name)
+            .with("function", config.function.name)
+            .with("instances", config.host.instances)
+            .with("shape", format!("{:016x}", shape.whole))
+            .with("incarnation", format!("{:016x}", start.incarnation.0))
+            .with("address", channel.snapshot().state.local);
+        log.write(&started);
+        let has_epochs = start.epoch.is_some();
+        let epochs = start.epoch.map(|(watch, _)| (watch, start.incarnation));
+        Ok(Service {
+            prepared,
+            text: prepared.text.clone(),
+            host: HostContext {
+                config: config.clone(),
+                config_file: prepared.arguments.config.clone(),
+                member,
+                clock,
+                requests: instances.requests,
+                channel,
+                view,
+                events: event_sender,
+                took_part: start.took_part,
+            },
+            jobs: Jobs::new(prepared, epochs),
+            log,
+            manager,
+            identity,
+            has_epochs,
+            shared: instances.shared,
+            workers: instances.workers,
+            events,
+            commands,
+            stop,
+            hang_up,
+            stop_asked: false,
+            watched: Time::ZERO,
+            stopping: Vec::new(),
+            _place: place,
+        })
+    }
+}
+
+/// Opens the control socket, by which a host that waits for an epoch is handed one.
+fn open_control(
+    config: &Config,
+    place: &Place,
+) -> Result<(Arc<RequestHandler>, Receiver<Command>), String> {
+    let (sender, commands) = sync_channel(COMMANDS_MAX);
+    let request_handler = Arc::new(RequestHandler::new(config.cluster.clone(), sender));
+    server::start(place, request_handler.clone())
+        .map_err(|error| format!("the host was not started: {error}"))?;
+    Ok((request_handler, commands))
+}
+
+/// Finds the incarnation of this start: drawn, or the one that an epoch names, for which the host waits.
+fn begin(
+    prepared: &Prepared,
+    clock: MonotonicClock,
+    stop: &AtomicBool,
+    commands: &Receiver<Command>,
+    manager: &Manager,
+    lines: &mut EventLog<'_>,
+) -> Result<Start, String> {
+    if let Some(mut epochs) = Watch::of(prepared, clock.wall()) {
+        let mut log = |event: &Event| lines.write(clock.now(), clock.wall(), event);
+        let begun = epochs.begin_incarnation(clock, stop, commands, manager, &mut log)?;
+        return Ok(Start {
+            incarnation: begun.incarnation,
+            joins: begun.joins,
+            epoch: Some((epochs, begun.roster)),
+            // Until now others did without this host.
+            took_part: clock.now(),
+        });
+    }
+    let took_part = clock.now();
+    let mut incarnation = [0; 8];
+    random(&mut incarnation)?;
+    Ok(Start {
+        incarnation: Incarnation(u64::from_le_bytes(incarnation) | 1),
+        joins: false,
+        epoch: None,
+        took_part,
+    })
+}
+
+fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
+    let settings = config.function.clone();
+    let shape = shape_of(function, move |name| settings.object_settings(name));
+    let shape = shape.and(config.function.kind_number());
+    Shape {
+        whole: shape.whole,
+        layout: shape.layout,
+    }
+}
+
+/// Opens each instance's frames and ports.
+fn open_ports(prepared: &Prepared) -> Result<Vec<(FramePool, Vec<Box<dyn Port>>)>, String> {
+    let (config, file) = (&prepared.config, &prepared.arguments.config);
+    let (instances, salt) = (config.host.instances, std::process::id());
+    let ports = (0..instances).map(|_| ports::open(&config.ports, file, instances, salt));
+    ports
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("the host was not started: {error}"))
+}
+
+/// Makes the state channel and opens its sockets; it sends nothing yet. `roster` is the epoch that named this host, if one did.
+fn open_channel(
+    config: &Config,
+    member: MemberId,
+    host_config: HostConfig,
+    roster: Option<&Roster>,
+    clock: MonotonicClock,
+) -> Result<(StateChannelThread, Vec<InstanceParts>), String> {
+    let (mut channel, parts) = host(host_config, clock.now()).map_err(|error| error.to_string())?;
+    if let Some(roster) = roster {
+        channel
+            .install(clock.now(), roster)
+            .map_err(|why| format!("the host was not started: {why}"))?;
+    }
+    let run = RunConfig {
+        mode: match config.host.channel_idle {
+            Idle::Spin => RunMode::Spin,
+            Idle::Sleep => RunMode::Poll,
+        },
+        flush_max: Duration::from_millis(200),
+        ..RunConfig::default()
+    };
+    // Nothing is sent before all is open that a start may fail by.
+    let channel = transport::open(channel, &udp_config(config, member)?, run, clock)
+        .map_err(|error| format!("the host was not started: {error}"))?;
+    Ok((channel, parts))
+}
+
+/// Starts a thread for each instance.
+fn start_instances<F: NetworkFunction + Send + Sync>(
+    config: &Config,
+    function: &Arc<F>,
+    parts: impl Iterator<Item = (InstanceParts, (FramePool, Vec<Box<dyn Port>>))>,
+    events: &SyncSender<Event>,
+    waker: impl Fn() -> Waker,
+    clock: MonotonicClock,
+) -> Result<Instances, String> {
+    let spins = config.host.idle == Idle::Spin;
+    let mut instances = Instances::default();
+    for (number, (parts, (pool, ports))) in parts.enumerate() {
+        let share = Arc::new(Shared::new(spins));
+        let (sender, receiver) = sync_channel(REQUESTS_MAX);
+        let (function, settings) = (function.clone(), config.function.clone());
+        let (share_of, events_of, waker) = (share.clone(), events.clone(), waker());
+        let core = config.host.cores.get(number).copied();
+        let body = move || {
+            if let Some(core) = core {
+                pin(core, &events_of);
+            }
+            // Timers of this thread end when they are due, not up to 50 us later.
+            let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
+            let settings = move |name: &str| settings.object_settings(name);
+            let instance = parts.start(function, settings, pool, ports);
+            Worker::new(instance, share_of, receiver, events_of, waker, clock).run();
+        };
+        let name = format!("instance-{number}");
+        let thread = std::thread::Builder::new().name(name).spawn(body);
+        let thread =
+            thread.map_err(|error| format!("the host was not started: no thread: {error}"))?;
+        instances.workers.push(thread);
+        instances.shared.push(share);
+        instances.requests.push(sender);
+    }
+    Ok(instances)
+}
