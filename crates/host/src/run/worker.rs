@@ -2,6 +2,7 @@
 //! others ask of its state. Nobody else touches its tables.
 
 mod publish;
+mod work;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -11,17 +12,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use asterism_engine::transport::Waker;
-use asterism_engine::{Instance, Repair, Repaired, StopReason, TracedPacket};
+use asterism_engine::{Instance, StopReason};
 use asterism_function::NetworkFunction;
 use asterism_io::clock::MonotonicClock;
 use asterism_io::port::LinkState;
 use asterism_placement::Time;
-use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::event_log::Event;
-use super::requests::{Found, Request, Sought};
+use super::requests::Request;
 use super::statistics::InstanceStatistics;
+use work::{Find, RepairWork, Report, Restore, Save, Trace, Work};
 
 /// Requests that wait for one instance at most.
 pub const REQUESTS_MAX: usize = 16;
@@ -39,10 +40,6 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 const SLEEP_PARKED: Duration = Duration::from_micros(50);
 /// The shortest sleep.
 const SLEEP_MIN: Duration = Duration::from_micros(10);
-/// Records of a table that are looked at in one turn for a key.
-const RECORDS_PER_TURN: u32 = 128;
-/// Parts of a saved state written in one turn at most.
-const PARTS_PER_TURN: usize = 64;
 /// Packets that one trace looks at most.
 pub const TRACED_MAX: usize = 1_000;
 
@@ -105,46 +102,6 @@ impl Shared {
     fn phase(&self) -> Phase {
         Phase::of(&self.phase)
     }
-}
-
-/// A request that takes several turns.
-enum Work {
-    Trace {
-        packets: usize,
-        until: Time,
-        traced: Vec<TracedPacket>,
-        reply: SyncSender<Vec<TracedPacket>>,
-    },
-    Find {
-        sought: Sought,
-        only: Option<u8>,
-        object: u8,
-        cursor: u32,
-        found: Found,
-        reply: SyncSender<Found>,
-    },
-    Repair {
-        repair: Repair,
-        reply: SyncSender<Repaired>,
-    },
-    Report {
-        question: u32,
-        cursor: Option<u32>,
-        waiting: Option<Vec<u8>>,
-        parts: SyncSender<Vec<u8>>,
-    },
-    Save {
-        cursor: Option<(u8, u32)>,
-        waiting: Option<Vec<u8>>,
-        parts: SyncSender<Vec<u8>>,
-    },
-    Restore {
-        parts: Receiver<Vec<u8>>,
-        waiting: Option<Vec<u8>>,
-        taken: u64,
-        since: Since,
-        reply: SyncSender<Result<u64, String>>,
-    },
 }
 
 /// An instance with what its thread needs.
@@ -282,14 +239,11 @@ impl<F: NetworkFunction> Worker<F> {
     }
 
     fn turn(&mut self, now: Time) -> usize {
-        let Some(Work::Trace {
-            packets, traced, ..
-        }) = &mut self.work
-        else {
+        let Some(Work::Trace(trace)) = &mut self.work else {
             return self.instance.turn(now);
         };
         self.instance
-            .turn_traced(now, *packets, nanoseconds, traced)
+            .turn_traced(now, trace.packets, nanoseconds, &mut trace.traced)
     }
 
     // --- what others ask
@@ -297,7 +251,7 @@ impl<F: NetworkFunction> Worker<F> {
     fn serve(&mut self, now: Time) {
         if let Some(work) = self.work.take() {
             self.replace_meanwhile();
-            self.work = self.go_on(work, now);
+            self.work = work.go_on(&mut self.instance, self.shared.phase(), now);
             self.save_meanwhile(now);
             return;
         }
@@ -335,12 +289,9 @@ impl<F: NetworkFunction> Worker<F> {
 
     /// The state is not kept waiting by a report that its asker does not take: who saves may be who asked.
     fn save_meanwhile(&mut self, now: Time) {
-        let Some(Work::Report {
-            waiting: Some(_), ..
-        }) = &self.work
-        else {
+        if !self.work.as_ref().is_some_and(Work::is_held_up) {
             return;
-        };
+        }
         let is_save = |request: &Request| matches!(request, Request::Save { .. });
         if let Some(place) = self.waiting.iter().position(is_save)
             && let Some(save) = self.waiting.remove(place)
@@ -364,33 +315,26 @@ impl<F: NetworkFunction> Worker<F> {
                 packets,
                 within,
                 reply,
-            } => Some(Work::Trace {
+            } => Some(Work::Trace(Trace {
                 packets: packets.clamp(1, TRACED_MAX),
                 until: now + within,
                 traced: Vec::new(),
                 reply,
-            }),
+            })),
             Request::Find {
                 sought,
                 object,
                 reply,
-            } => Some(Work::Find {
-                sought,
-                only: object,
-                object: object.unwrap_or(0),
-                cursor: 0,
-                found: Found::default(),
-                reply,
-            }),
+            } => Some(Work::Find(Find::new(sought, object, reply))),
             Request::Repair {
                 object,
                 leaves,
                 removes,
                 reply,
-            } => Some(Work::Repair {
+            } => Some(Work::Repair(RepairWork {
                 repair: self.instance.begin_repair(object, leaves, removes),
                 reply,
-            }),
+            })),
             Request::Tell {
                 port,
                 frame,
@@ -403,202 +347,14 @@ impl<F: NetworkFunction> Worker<F> {
                 }
                 None
             }
-            Request::Report { question, parts } => Some(Work::Report {
-                question,
-                cursor: Some(0),
-                waiting: None,
-                parts,
-            }),
-            Request::Save { parts } => Some(Work::Save {
-                cursor: Some((0, 0)),
-                waiting: None,
-                parts,
-            }),
+            Request::Report { question, parts } => Some(Work::Report(Report::new(question, parts))),
+            Request::Save { parts } => Some(Work::Save(Save::new(parts))),
             Request::Restore {
                 parts,
                 since,
                 reply,
-            } => Some(Work::Restore {
-                parts,
-                waiting: None,
-                taken: 0,
-                since,
-                reply,
-            }),
+            } => Some(Work::Restore(Restore::new(parts, since, reply))),
         };
-    }
-
-    /// Does a little of it; gives back what is left to do.
-    fn go_on(&mut self, work: Work, now: Time) -> Option<Work> {
-        match work {
-            Work::Trace {
-                packets,
-                until,
-                traced,
-                reply,
-            } => {
-                if traced.len() >= packets || now >= until || self.shared.phase() != Phase::Running
-                {
-                    let _ = reply.try_send(traced);
-                    return None;
-                }
-                Some(Work::Trace {
-                    packets,
-                    until,
-                    traced,
-                    reply,
-                })
-            }
-            Work::Find {
-                sought,
-                only,
-                mut object,
-                mut cursor,
-                mut found,
-                reply,
-            } => {
-                let names = self.instance.state().objects();
-                let name = names.get(usize::from(object)).copied().unwrap_or("?");
-                let mut each =
-                    |entry: &asterism_state::Shown<'_>| found.look_at(&sought, name, entry);
-                match self
-                    .instance
-                    .show(object, cursor, RECORDS_PER_TURN, &mut each)
-                {
-                    Some(next) => cursor = next,
-                    None => (object, cursor) = (object + 1, 0),
-                }
-                let over = usize::from(object) >= names.len()
-                    || only.is_some_and(|only| only != object)
-                    || found.more;
-                if over {
-                    let _ = reply.try_send(found);
-                    return None;
-                }
-                Some(Work::Find {
-                    sought,
-                    only,
-                    object,
-                    cursor,
-                    found,
-                    reply,
-                })
-            }
-            Work::Repair { mut repair, reply } => {
-                if let Some(done) = self.instance.go_on_with_repair(&mut repair) {
-                    let _ = reply.try_send(done);
-                    return None;
-                }
-                Some(Work::Repair { repair, reply })
-            }
-            Work::Report {
-                question,
-                mut cursor,
-                waiting,
-                parts,
-            } => {
-                let part = match (waiting, cursor) {
-                    (Some(part), _) => part,
-                    (None, Some(from)) => {
-                        let mut part = Vec::new();
-                        let (function, state) = (self.instance.function(), self.instance.state());
-                        let range = (from, RECORDS_PER_TURN);
-                        cursor = function.report(state, question, range, &mut part);
-                        part
-                    }
-                    (None, None) => return None,
-                };
-                let waiting = match parts.try_send(part) {
-                    Ok(()) => None,
-                    Err(std::sync::mpsc::TrySendError::Full(part)) => Some(part),
-                    Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return None,
-                };
-                Some(Work::Report {
-                    question,
-                    cursor,
-                    waiting,
-                    parts,
-                })
-            }
-            Work::Save {
-                mut cursor,
-                mut waiting,
-                parts,
-            } => {
-                for _ in 0..PARTS_PER_TURN {
-                    let part = match (waiting.take(), cursor) {
-                        (Some(part), _) => part,
-                        (None, Some(from)) => {
-                            let mut part = Vec::new();
-                            cursor = self.instance.save(from, &mut part);
-                            if part.is_empty() {
-                                continue;
-                            }
-                            part
-                        }
-                        // The end: a channel that closes without it reported a part of the state.
-                        (None, None) => Vec::new(),
-                    };
-                    let is_end = part.is_empty();
-                    match parts.try_send(part) {
-                        Ok(()) if is_end => return None,
-                        Ok(()) => {}
-                        Err(std::sync::mpsc::TrySendError::Full(part)) => {
-                            waiting = Some(part);
-                            break;
-                        }
-                        Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return None,
-                    }
-                }
-                Some(Work::Save {
-                    cursor,
-                    waiting,
-                    parts,
-                })
-            }
-            Work::Restore {
-                parts,
-                waiting,
-                mut taken,
-                since,
-                reply,
-            } => {
-                let mut next = waiting;
-                loop {
-                    let part = match next.take() {
-                        Some(part) => part,
-                        None => match parts.try_recv() {
-                            Ok(part) => part,
-                            Err(TryRecvError::Empty) => break,
-                            Err(TryRecvError::Disconnected) => {
-                                let _ = reply.try_send(Ok(taken));
-                                return None;
-                            }
-                        },
-                    };
-                    match self.instance.restore(&part, &since) {
-                        None => {
-                            next = Some(part);
-                            break;
-                        }
-                        Some(Ok(entries)) => taken += u64::from(entries),
-                        Some(Err(_)) => {
-                            let _ = reply.try_send(Err(format!(
-                                "a part of it does not decode; {taken} entries before it were taken"
-                            )));
-                            return None;
-                        }
-                    }
-                }
-                Some(Work::Restore {
-                    parts,
-                    waiting: next,
-                    taken,
-                    since,
-                    reply,
-                })
-            }
-        }
     }
 
     // --- rest
