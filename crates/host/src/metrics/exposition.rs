@@ -8,10 +8,13 @@ mod outputs;
 mod own;
 mod peers;
 mod stages;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Write;
 
 use asterism_engine::ChannelTally;
+use asterism_engine::transport::ChannelSnapshot;
 use asterism_io::port::{PortDrop, PortStatistics};
 use asterism_state::ObjectCount;
 
@@ -64,6 +67,10 @@ impl Page {
 /// A host's metrics now.
 #[must_use]
 pub fn text(view: &View) -> String {
+    text_with(view, &view.channel())
+}
+
+fn text_with(view: &View, channel_snapshot: &ChannelSnapshot) -> String {
     let mut page = Page::default();
     host(&mut page, view);
     let instances: Vec<(String, InstanceSnapshot)> = view
@@ -81,9 +88,9 @@ pub fn text(view: &View) -> String {
     outputs::nat_ports(&mut page, view);
     outputs::eve(&mut page, view);
     caches::counts(&mut page, view);
-    channel(&mut page, view);
-    audit(&mut page, view);
-    peers(&mut page, view);
+    channel(&mut page, view, channel_snapshot);
+    audit(&mut page, view, channel_snapshot);
+    peers(&mut page, view, channel_snapshot);
     page.text
 }
 
@@ -352,8 +359,7 @@ fn objects(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
     }
 }
 
-fn channel(page: &mut Page, view: &View) {
-    let snapshot = view.channel();
+fn channel(page: &mut Page, view: &View, snapshot: &ChannelSnapshot) {
     snapshot.transport.each(|counter, value| {
         let name = format!("asterism_transport_{counter}_total");
         page.one(
@@ -397,7 +403,7 @@ fn channel(page: &mut Page, view: &View) {
             value,
         );
     });
-    sites(page, view, &snapshot);
+    sites(page, view, snapshot);
     let name = "asterism_seal_refused_total";
     page.family(
         name,
@@ -553,8 +559,8 @@ fn channel(page: &mut Page, view: &View) {
     );
 }
 
-fn audit(page: &mut Page, view: &View) {
-    let audit = AuditDocument::new(&view.channel(), &view.names);
+fn audit(page: &mut Page, view: &View, snapshot: &ChannelSnapshot) {
+    let audit = AuditDocument::new(snapshot, &view.names);
     let differing = "asterism_audit_parts_differing";
     page.family(
         differing,

@@ -7,8 +7,7 @@ use asterism_placement::replicated::{SiteState, Standing};
 use super::{Page, seconds, signed_seconds};
 use crate::view::View;
 
-pub(super) fn peers(page: &mut Page, view: &View) {
-    let snapshot = view.channel();
+pub(super) fn peers(page: &mut Page, view: &View, snapshot: &ChannelSnapshot) {
     let peers: Vec<_> = snapshot
         .members
         .iter()
