@@ -1,125 +1,113 @@
-//! What a host writes beside its packets: records for collectors, logs of ports, lines of alerts.
+//! What a host writes beside its packets: records for collectors, logs of ports, lines of alerts. No family of what is not written.
 
-use super::Page;
+use super::page::{Metric, Page, counter, gauge};
+use crate::lines::LinesDocument;
 use crate::view::View;
+use crate::view::exports::ExportsDocument;
+use crate::view::ports::PortsDocument;
 
-/// What was exported, where there is a collector.
-pub(super) fn exports(page: &mut Page, view: &View) {
-    let Some(exports) = view.exports.document() else {
-        return;
-    };
-    let counts = [
-        (
-            "asterism_export_intervals_total",
-            "Intervals of flows that this host exported.",
-            exports.intervals,
-        ),
-        (
-            "asterism_export_records_total",
-            "Flow records sent to the collector.",
-            exports.records,
-        ),
-        (
-            "asterism_export_messages_total",
-            "IPFIX messages sent to the collector.",
-            exports.messages,
-        ),
-        (
-            "asterism_export_messages_lost_total",
-            "IPFIX messages that could not be sent; their records are lost.",
-            exports.messages_lost,
-        ),
-    ];
-    for (name, help, value) in counts {
-        page.one(name, "counter", help, value);
-    }
-}
+const EXPORTS: [Metric<ExportsDocument>; 4] = [
+    counter(
+        "asterism_export_intervals_total",
+        "Intervals of flows that this host exported.",
+        |one| one.intervals.into(),
+    ),
+    counter(
+        "asterism_export_records_total",
+        "Flow records sent to the collector.",
+        |one| one.records.into(),
+    ),
+    counter(
+        "asterism_export_messages_total",
+        "IPFIX messages sent to the collector.",
+        |one| one.messages.into(),
+    ),
+    counter(
+        "asterism_export_messages_lost_total",
+        "IPFIX messages that could not be sent; their records are lost.",
+        |one| one.messages_lost.into(),
+    ),
+];
 
-/// What is known of outside ports, where the function is a NAT.
-pub(super) fn nat_ports(page: &mut Page, view: &View) {
-    let Some(ports) = view.nat_ports.document() else {
-        return;
-    };
-    for (name, help, value) in [
-        (
-            "asterism_nat_subscribers",
-            "Subscribers with outside ports, of all hosts; 0 where none are counted.",
-            ports.subscribers,
-        ),
-        (
-            "asterism_nat_blocks_used",
-            "Blocks of ports in use, of all hosts.",
-            ports.blocks_used,
-        ),
-        (
-            "asterism_nat_blocks_quarantined",
-            "Blocks of ports that nobody uses and nobody else may have yet, of all hosts.",
-            ports.blocks_quarantined,
-        ),
-        (
-            "asterism_nat_ports_quarantined",
-            "Ports that rest at this host before they are granted again.",
-            ports.ports_quarantined,
-        ),
-    ] {
-        page.one(name, "gauge", help, value);
-    }
-    for (name, help, value) in [
-        (
-            "asterism_nat_quarantines_cut_short_total",
-            "Ports that were granted again too early, because too many rested.",
-            ports.quarantines_cut_short,
-        ),
-        (
-            "asterism_nat_log_events_total",
-            "Events of ports and blocks that this host logged.",
-            ports.events,
-        ),
-        (
-            "asterism_nat_log_events_lost_total",
-            "Events that were noted faster than they were taken, and are lost.",
-            ports.events_lost,
-        ),
-        (
-            "asterism_nat_log_lines_lost_total",
-            "Lines that could not be written to the log.",
-            ports.lines_lost,
-        ),
-        (
-            "asterism_nat_log_messages_total",
-            "IPFIX messages of the log that were sent.",
-            ports.messages,
-        ),
-        (
-            "asterism_nat_log_messages_lost_total",
-            "IPFIX messages of the log that could not be sent; their events are lost.",
-            ports.messages_lost,
-        ),
-        (
-            "asterism_nat_exempt_packets_total",
-            "Packets to and from destinations that are not translated, which were routed as they are.",
-            ports.exempt,
-        ),
-    ] {
-        page.one(name, "counter", help, value);
-    }
-}
+const NAT_PORTS: [Metric<PortsDocument>; 11] = [
+    gauge(
+        "asterism_nat_subscribers",
+        "Subscribers with outside ports, of all hosts; 0 where none are counted.",
+        |one| one.subscribers.into(),
+    ),
+    gauge(
+        "asterism_nat_blocks_used",
+        "Blocks of ports in use, of all hosts.",
+        |one| one.blocks_used.into(),
+    ),
+    gauge(
+        "asterism_nat_blocks_quarantined",
+        "Blocks of ports that nobody uses and nobody else may have yet, of all hosts.",
+        |one| one.blocks_quarantined.into(),
+    ),
+    gauge(
+        "asterism_nat_ports_quarantined",
+        "Ports that rest at this host before they are granted again.",
+        |one| one.ports_quarantined.into(),
+    ),
+    counter(
+        "asterism_nat_quarantines_cut_short_total",
+        "Ports that were granted again too early, because too many rested.",
+        |one| one.quarantines_cut_short.into(),
+    ),
+    counter(
+        "asterism_nat_log_events_total",
+        "Events of ports and blocks that this host logged.",
+        |one| one.events.into(),
+    ),
+    counter(
+        "asterism_nat_log_events_lost_total",
+        "Events that were noted faster than they were taken, and are lost.",
+        |one| one.events_lost.into(),
+    ),
+    counter(
+        "asterism_nat_log_lines_lost_total",
+        "Lines that could not be written to the log.",
+        |one| one.lines_lost.into(),
+    ),
+    counter(
+        "asterism_nat_log_messages_total",
+        "IPFIX messages of the log that were sent.",
+        |one| one.messages.into(),
+    ),
+    counter(
+        "asterism_nat_log_messages_lost_total",
+        "IPFIX messages of the log that could not be sent; their events are lost.",
+        |one| one.messages_lost.into(),
+    ),
+    counter(
+        "asterism_nat_exempt_packets_total",
+        "Packets to and from destinations that are not translated, which were routed as they are.",
+        |one| one.exempt.into(),
+    ),
+];
 
-/// Lines of alerts, where they are written.
-pub(super) fn eve(page: &mut Page, view: &View) {
-    let Some(eve) = view.eve.document() else {
-        return;
-    };
-    page.one(
+const EVE: [Metric<LinesDocument>; 2] = [
+    counter(
         "asterism_eve_lines_total",
-        "counter",
         "Lines of alerts and counts that were written.",
-        eve.lines,
-    );
-    page.one(
+        |one| one.lines.into(),
+    ),
+    counter(
         "asterism_eve_lines_lost_total",
-        "counter",
         "Lines that could not be written, and are lost.",
-        eve.lines_lost,
-    );
+        |one| one.lines_lost.into(),
+    ),
+];
+
+pub(super) fn outputs(page: &mut Page, view: &View) {
+    if let Some(exports) = view.exports.document() {
+        page.table(&EXPORTS, &exports);
+    }
+    if let Some(ports) = view.nat_ports.document() {
+        page.table(&NAT_PORTS, &ports);
+    }
+    if let Some(eve) = view.eve.document() {
+        page.table(&EVE, &eve);
+    }
 }

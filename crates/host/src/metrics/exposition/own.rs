@@ -1,8 +1,8 @@
 //! What the function measures of its state. No family where it has none.
 
-use asterism_function::OwnMetric;
+use asterism_function::{MetricKind, OwnMetric};
 
-use super::Page;
+use super::page::{Kind, Page};
 use crate::run::statistics::InstanceSnapshot;
 
 /// In front of the names that functions give.
@@ -22,7 +22,7 @@ pub(super) fn own(
         }
         shown.push(name);
         let family = format!("{PREFIX}{name}");
-        page.family(&family, metric.kind.word(), metric.meaning);
+        page.family(&family, kind_of(metric.kind), metric.meaning);
         for (instance, snapshot) in instances {
             for (one, value) in metrics.iter().zip(&snapshot.own) {
                 let (stage, other) = of_stage(one.name);
@@ -31,11 +31,18 @@ pub(super) fn own(
                 }
                 let instance = ("instance", instance.as_str());
                 match stage {
-                    Some(stage) => page.sample(&family, &[instance, ("stage", stage)], value),
-                    None => page.sample(&family, &[instance], value),
+                    Some(stage) => page.sample(&family, &[instance, ("stage", stage)], *value),
+                    None => page.sample(&family, &[instance], *value),
                 }
             }
         }
+    }
+}
+
+fn kind_of(kind: MetricKind) -> Kind {
+    match kind {
+        MetricKind::Counter => Kind::Counter,
+        MetricKind::Gauge => Kind::Gauge,
     }
 }
 
