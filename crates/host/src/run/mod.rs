@@ -25,6 +25,7 @@ pub mod manual;
 mod notices;
 pub mod notify;
 mod others;
+pub mod phase;
 pub mod ports;
 pub mod prepared;
 pub mod reload;

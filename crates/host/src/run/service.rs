@@ -29,9 +29,10 @@ use super::jobs::{HostContext, HostLog, Jobs};
 use super::notices;
 use super::notify::Manager;
 use super::others::others;
+use super::phase::Phase;
 use super::prepared::Prepared;
 use super::saved::Identity;
-use super::worker::{Phase, Shared};
+use super::worker::Shared;
 use crate::control::place::Place;
 use crate::control::request_handler::{Command, CommandKind, Refused};
 
@@ -188,9 +189,8 @@ impl Service<'_, '_> {
     /// Logs what the state channel tells.
     fn log_notices(&mut self) -> Result<(), Interrupted> {
         for notice in self.host.channel.events() {
-            if let Some(event) = notices::event(&notice, &self.host.config.cluster) {
-                self.log.write(&event);
-            }
+            let event = notices::event(&notice, &self.host.config.cluster);
+            self.log.write(&event);
             if let Notice::NotInstalled { epoch, why } = &notice
                 && why.is_end()
             {

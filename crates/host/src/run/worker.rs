@@ -20,6 +20,7 @@ use asterism_placement::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::event_log::Event;
+use super::phase::Phase;
 use super::requests::Request;
 use super::statistics::InstanceStatistics;
 use work::{Find, RepairWork, Report, Restore, Save, Trace, Work};
@@ -42,35 +43,6 @@ const SLEEP_PARKED: Duration = Duration::from_micros(50);
 const SLEEP_MIN: Duration = Duration::from_micros(10);
 /// Packets that one trace looks at most.
 pub const TRACED_MAX: usize = 1_000;
-
-/// What an instance is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Phase {
-    /// It listens to the other hosts and reads no packets yet.
-    Listening,
-    /// It reads packets.
-    Running,
-    /// It reads no more packets; parked ones end.
-    Draining,
-    /// It stands still, and tells what it noted.
-    Telling,
-    /// It ends.
-    Ended,
-}
-
-impl Phase {
-    /// What is in force, as threads tell each other.
-    pub(crate) fn of(reported: &AtomicU8) -> Phase {
-        match reported.load(Ordering::Acquire) {
-            0 => Phase::Listening,
-            1 => Phase::Running,
-            2 => Phase::Draining,
-            3 => Phase::Telling,
-            _ => Phase::Ended,
-        }
-    }
-}
 
 /// What an instance and the rest of its host share.
 #[derive(Debug)]

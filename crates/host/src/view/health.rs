@@ -60,12 +60,10 @@ pub(crate) fn words(
     member: &str,
     name: &dyn Fn(MemberId) -> String,
 ) -> (String, String) {
-    let to_here = format!(
-        "check filters, routes and links on the path from {member} to this host; they must carry UDP"
-    );
-    let from_here = format!(
-        "check filters, routes and links on the path from this host to {member}; they must carry UDP"
-    );
+    (effect(fault, member, name), cure(fault, member))
+}
+
+fn effect(fault: &PeerFault, member: &str, name: &dyn Fn(MemberId) -> String) -> String {
     match fault {
         PeerFault::Silent {
             was_heard,
@@ -76,69 +74,69 @@ pub(crate) fn words(
                 true => ": datagrams to it are returned as undeliverable, so no process listens there or no route leads there",
                 false => ": it does not run, or its datagrams are lost on the path to this host",
             };
-            (
-                format!("nothing {ever} {member}{more}"),
-                format!("check that {member} runs; if it does, {to_here}"),
-            )
+            format!("nothing {ever} {member}{more}")
         }
-        PeerFault::SilentHere { heard_by } => (
-            format!(
-                "nothing is received from {member} here, while {} receives it: the path from {member} to this host is cut",
-                name(*heard_by)
-            ),
-            to_here,
+        PeerFault::SilentHere { heard_by } => format!(
+            "nothing is received from {member} here, while {} receives it: the path from {member} to this host is cut",
+            name(*heard_by)
         ),
-        PeerFault::Isolated => (
-            "nothing is received from any other member: this host is cut off, or all others are down".to_owned(),
-            "check this host's own link, filters and routes first".to_owned(),
+        PeerFault::Isolated => "nothing is received from any other member: this host is cut off, or all others are down".to_owned(),
+        PeerFault::Left => format!("{member} announced that it leaves, and has been silent since"),
+        PeerFault::Refused => format!("datagrams from {member} arrive, and none is accepted"),
+        PeerFault::HandshakeLost => format!(
+            "datagrams from {member} arrive, but it completes no handshake: it does not receive this host"
         ),
-        PeerFault::Left => (
-            format!("{member} announced that it leaves, and has been silent since"),
-            format!("restart {member}, or leave it out by an epoch (`asterism epoch CONFIG --without {member}`)"),
+        PeerFault::Deaf => format!(
+            "{member} is received, and reports that it receives nothing from this host: short datagrams are lost too, so the path from this host to {member} is cut"
         ),
-        PeerFault::Refused => (
-            format!("datagrams from {member} arrive, and none is accepted"),
-            "see `refused` in `asterism status`, and member-differs, key-missing and member-incarnation-mismatch in the log".to_owned(),
+        PeerFault::LongLost { datagram_bytes } => format!(
+            "{member} receives short datagrams from this host, but none of {datagram_bytes} bytes: a link on the path has a smaller MTU and silently drops longer datagrams"
         ),
-        PeerFault::HandshakeLost => (
-            format!("datagrams from {member} arrive, but it completes no handshake: it does not receive this host"),
-            from_here,
+        PeerFault::GroupsLost => format!(
+            "{member} receives this host, but not a short message that was sent repeatedly"
         ),
-        PeerFault::Deaf => (
-            format!(
-                "{member} is received, and reports that it receives nothing from this host: short datagrams are lost too, so the path from this host to {member} is cut"
-            ),
-            from_here,
+        PeerFault::NotApplied => format!(
+            "{member} receives this host's updates and applies none: its packet loops stand still"
         ),
-        PeerFault::LongLost { datagram_bytes } => (
-            format!(
-                "{member} receives short datagrams from this host, but none of {datagram_bytes} bytes: a link on the path has a smaller MTU and silently drops longer datagrams"
-            ),
-            "compare the MTUs of all interfaces on the path, or set `mtu` of [cluster.channel] to the smallest".to_owned(),
+        PeerFault::TimeApart { here_s, ahead_s } => format!(
+            "the cluster's time is {} here and {} at {member}: both began to serve before they received each other, and now refuse each other",
+            date(*here_s),
+            date(here_s.saturating_add_signed(*ahead_s))
         ),
-        PeerFault::GroupsLost => (
-            format!("{member} receives this host, but not a short message that was sent repeatedly"),
-            "check the datagrams dropped there (`receive_buffer_drops`) and the loss on the path".to_owned(),
+        PeerFault::DatesApart { ahead_s } => format!(
+            "the date of {member} is {} the date here: sessions idle by the cluster's time, which no date changes, but logs and exports of the two hosts do not match",
+            ahead_text(*ahead_s)
         ),
-        PeerFault::NotApplied => (
-            format!("{member} receives this host's updates and applies none: its packet loops stand still"),
-            format!("check the load of {member}, and that its packet loops run"),
+    }
+}
+
+fn cure(fault: &PeerFault, member: &str) -> String {
+    let check_path = |from: &str, to: &str| {
+        format!(
+            "check filters, routes and links on the path from {from} to {to}; they must carry UDP"
+        )
+    };
+    let to_here = || check_path(member, "this host");
+    match fault {
+        PeerFault::Silent { .. } => {
+            format!("check that {member} runs; if it does, {}", to_here())
+        }
+        PeerFault::SilentHere { .. } => to_here(),
+        PeerFault::Isolated => "check this host's own link, filters and routes first".to_owned(),
+        PeerFault::Left => format!(
+            "restart {member}, or leave it out by an epoch (`asterism epoch CONFIG --without {member}`)"
         ),
-        PeerFault::TimeApart { here_s, ahead_s } => (
-            format!(
-                "the cluster's time is {} here and {} at {member}: both began to serve before they received each other, and now refuse each other",
-                date(*here_s),
-                date(here_s.saturating_add_signed(*ahead_s))
-            ),
-            format!("set the dates of both machines, and restart the host whose time is wrong: it takes over the other's time (`asterism status` of {member} shows the same)"),
+        PeerFault::Refused => "see `refused` in `asterism status`, and member-differs, key-missing and member-incarnation-mismatch in the log".to_owned(),
+        PeerFault::HandshakeLost | PeerFault::Deaf => check_path("this host", member),
+        PeerFault::LongLost { .. } => "compare the MTUs of all interfaces on the path, or set `mtu` of [cluster.channel] to the smallest".to_owned(),
+        PeerFault::GroupsLost => "check the datagrams dropped there (`receive_buffer_drops`) and the loss on the path".to_owned(),
+        PeerFault::NotApplied => {
+            format!("check the load of {member}, and that its packet loops run")
+        }
+        PeerFault::TimeApart { .. } => format!(
+            "set the dates of both machines, and restart the host whose time is wrong: it takes over the other's time (`asterism status` of {member} shows the same)"
         ),
-        PeerFault::DatesApart { ahead_s } => (
-            format!(
-                "the date of {member} is {} the date here: sessions idle by the cluster's time, which no date changes, but logs and exports of the two hosts do not match",
-                ahead_text(*ahead_s)
-            ),
-            "let both machines take their date from the same NTP servers (`chronyc tracking`, `timedatectl`)".to_owned(),
-        ),
+        PeerFault::DatesApart { .. } => "let both machines take their date from the same NTP servers (`chronyc tracking`, `timedatectl`)".to_owned(),
     }
 }
 

@@ -11,8 +11,8 @@ use asterism_function::{CONTROL, PortNumber, Tick};
 use super::{ANSWER_MAX, View};
 use crate::run::collector;
 use crate::run::dates::Dates;
+use crate::run::phase::Phase;
 use crate::run::requests::Request;
-use crate::run::worker::Phase;
 
 /// Maximum parts of a report in transit.
 const PARTS_MAX: usize = 16;

@@ -6,7 +6,7 @@ use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::MemberId;
 use serde::{Deserialize, Serialize};
 
-use super::Names;
+use super::names::Names;
 
 /// The sites, in this host's view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

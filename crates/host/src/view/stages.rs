@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Names, nonzero};
+use super::counts::nonzero;
+use super::names::Names;
 use crate::run::statistics::InstanceSnapshot;
 
 /// A stage of a chain in a packet loop.

@@ -20,8 +20,8 @@ use crate::eve::line::{Author, LineStats, PacketStats, Stats};
 use crate::lines::{Sink, Writer};
 use crate::run::dates::Dates;
 use crate::run::event_log::Event;
+use crate::run::phase::Phase;
 use crate::run::requests::Request;
-use crate::run::worker::Phase;
 
 /// How often alerts are asked for.
 const LOOK: Duration = Duration::from_millis(200);

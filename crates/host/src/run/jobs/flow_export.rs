@@ -22,8 +22,8 @@ use super::job::{HostContext, HostLog, Job};
 use crate::run::collector::{self, Collector};
 use crate::run::dates::Dates;
 use crate::run::event_log::Event;
+use crate::run::phase::Phase;
 use crate::run::requests::Request;
-use crate::run::worker::Phase;
 use crate::view::exports::Exported;
 
 /// How often a host looks whether it has to export.

@@ -12,8 +12,8 @@ use asterism_io::clock::MonotonicClock;
 use asterism_placement::{MemberId, Time};
 
 use crate::run::event_log::{Event, EventLog};
+use crate::run::phase::Phase;
 use crate::run::requests::Request;
-use crate::run::worker::Phase;
 use crate::view::View;
 
 /// How long a host that ends waits at most until its last records are handed to their writers and sent. The writing threads then have their

@@ -27,8 +27,8 @@ use super::job::{HostContext, HostLog, Job, TELL_LAST};
 use crate::lines::{Sink, Writer};
 use crate::run::collector::{self, Collector};
 use crate::run::event_log::Event;
+use crate::run::phase::Phase;
 use crate::run::requests::Request;
-use crate::run::worker::Phase;
 use crate::view::ports::PortCounts;
 
 /// How often the instances are asked.

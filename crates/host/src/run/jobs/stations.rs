@@ -10,8 +10,8 @@ use asterism_config::Function;
 use asterism_placement::Time;
 
 use super::job::{HostContext, HostLog, Job};
+use crate::run::phase::Phase;
 use crate::run::requests::Request;
-use crate::run::worker::Phase;
 use crate::stations::{self, Addressed};
 
 /// Requests for stations that are on their way to the first instance at most.

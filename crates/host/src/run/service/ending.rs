@@ -10,7 +10,7 @@ use crate::control::request_handler::LAST_WORD;
 use crate::run::event_log::Event;
 use crate::run::jobs::TELL_LAST;
 use crate::run::others::others;
-use crate::run::worker::Phase;
+use crate::run::phase::Phase;
 
 /// How long it may take to count what was not taken within that time.
 const COUNT_LAST: Duration = Duration::from_millis(200);

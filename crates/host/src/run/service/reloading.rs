@@ -11,9 +11,9 @@ use crate::run::environment::monotonic_us;
 use crate::run::event_log::Event;
 use crate::run::flows;
 use crate::run::jobs::Jobs;
+use crate::run::phase::Phase;
 use crate::run::reload::{self, Written};
 use crate::run::requests::Request;
-use crate::run::worker::Phase;
 
 /// How long instances may take to go on with another function: they look for requests once a turn, or every few.
 const TAKEN_UP_MAX: Duration = Duration::from_secs(2);

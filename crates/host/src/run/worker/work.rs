@@ -7,7 +7,7 @@ use asterism_function::NetworkFunction;
 use asterism_placement::Time;
 use asterism_state::{Shown, Since, State};
 
-use super::Phase;
+use crate::run::phase::Phase;
 use crate::run::requests::{Found, Sought};
 
 /// Records of a table that are looked at in one turn for a key.

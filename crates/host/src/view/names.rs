@@ -1,0 +1,42 @@
+//! The names of a host and its parts, which stay the same while it runs.
+
+use asterism_placement::{Incarnation, MemberId};
+
+use super::own::Own;
+
+/// The names of a host and its parts.
+#[derive(Clone, Debug)]
+pub struct Names {
+    /// The cluster.
+    pub cluster: String,
+    /// The host.
+    pub host: String,
+    /// All members, in order.
+    pub members: Vec<String>,
+    /// All sites, in order; empty where members have none.
+    pub sites: Vec<String>,
+    /// The network function.
+    pub function: &'static str,
+    /// Its state objects.
+    pub objects: &'static [&'static str],
+    /// The stages of a chain, in order.
+    pub stages: Vec<&'static str>,
+    /// The function's own reasons and metrics.
+    pub own: Own,
+    /// The ports: name, kind and interface or file.
+    pub ports: Vec<(&'static str, &'static str, String)>,
+    /// This start of the host.
+    pub incarnation: Incarnation,
+    /// The shape: a number that must be equal on all hosts.
+    pub shape: String,
+    /// The capacity of the log, in groups and bytes.
+    pub log: (usize, usize),
+}
+
+impl Names {
+    /// The name of a member; empty for one that is not in the list.
+    pub(crate) fn member(&self, member: MemberId) -> String {
+        let place = usize::from(member.0).wrapping_sub(1);
+        self.members.get(place).cloned().unwrap_or_default()
+    }
+}
