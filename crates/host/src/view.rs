@@ -8,6 +8,7 @@ pub mod caches;
 mod counts;
 mod differing;
 mod documents;
+mod error;
 pub mod exports;
 pub mod health;
 mod names;
@@ -44,6 +45,7 @@ pub use documents::{
     MissingKeyDocument, ObjectDocument, PeerDocument, PortDocument, StatusDocument, TimeDocument,
     VersionsDocument,
 };
+pub use error::AskError;
 pub use health::HealthDocument;
 pub use names::Names;
 pub use own::Own;
@@ -213,27 +215,23 @@ impl View {
         instance: usize,
         within: Duration,
         request: impl FnOnce(SyncSender<T>) -> Request,
-    ) -> Result<T, String> {
+    ) -> Result<T, AskError> {
         let (reply, answer) = sync_channel(1);
         let requests = self
             .requests
             .get(instance)
-            .ok_or("there is no such instance")?;
+            .ok_or(AskError::NoSuchInstance)?;
         requests
             .try_send(request(reply))
             .map_err(|error| match error {
-                TrySendError::Full(_) => {
-                    "the instance has too many requests already: try again".to_owned()
-                }
-                TrySendError::Disconnected(_) => "the instance has ended".to_owned(),
+                TrySendError::Full(_) => AskError::TooManyRequests,
+                TrySendError::Disconnected(_) => AskError::Ended,
             })?;
         answer
             .recv_timeout(within + ANSWER_MAX)
             .map_err(|error| match error {
-                RecvTimeoutError::Timeout => {
-                    "the instance did not answer in time: try again".to_owned()
-                }
-                RecvTimeoutError::Disconnected => "the instance has ended".to_owned(),
+                RecvTimeoutError::Timeout => AskError::Late,
+                RecvTimeoutError::Disconnected => AskError::Ended,
             })
     }
 }

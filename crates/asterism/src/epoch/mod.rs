@@ -130,19 +130,20 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
         }
         EpochFile::first(cluster)
     } else {
-        let now = EpochFile::read(&path, cluster)?;
+        let now = EpochFile::read(&path, cluster).map_err(text)?;
         let gone = |name: &String| now.left.contains_key(name);
         let is_news = arguments.founding || !arguments.again.is_empty();
         if arguments.fenced && !is_news && arguments.without.iter().all(gone) {
             // The members have left already; their death is the new fact.
-            now.next_fenced(cluster, &arguments.without)?
+            now.next_fenced(cluster, &arguments.without).map_err(text)?
         } else if changes {
             let mut without = arguments.without.clone();
             // The death of members that left earlier may be noted together with other changes.
             without.retain(|name| !arguments.fenced || !gone(name));
-            let mut next = now.next(cluster, &without, &arguments.again, arguments.founding)?;
+            let next = now.next(cluster, &without, &arguments.again, arguments.founding);
+            let mut next = next.map_err(text)?;
             if arguments.fenced {
-                next.fence(&arguments.without)?;
+                next.fence(&arguments.without).map_err(text)?;
             }
             next
         } else {
@@ -151,7 +152,7 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
     };
     let written = arguments.first || changes;
     if written {
-        epoch.write(&path)?;
+        epoch.write(&path).map_err(text)?;
     }
     Ok(EpochDocument {
         file: path.display().to_string(),
@@ -163,10 +164,16 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
 
 /// The epoch in a file, or on standard input.
 fn read(file: &Path, config: &Config) -> Result<EpochFile, String> {
-    if file == Path::new("-") {
-        return EpochFile::read_from(std::io::stdin(), "standard input", &config.cluster);
-    }
-    EpochFile::read(file, &config.cluster)
+    let cluster = &config.cluster;
+    let epoch = match file == Path::new("-") {
+        true => EpochFile::read_from(std::io::stdin(), "standard input", cluster),
+        false => EpochFile::read(file, cluster),
+    };
+    epoch.map_err(text)
+}
+
+fn text(error: impl ToString) -> String {
+    error.to_string()
 }
 
 fn describe(document: &EpochDocument) -> String {

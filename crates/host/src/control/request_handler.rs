@@ -98,6 +98,15 @@ pub fn in_json(result: &impl Serialize) -> Result<Value, Refused> {
     serde_json::to_value(result).map_err(|error| error.to_string().into())
 }
 
+/// The result of a query in the form of an answer.
+fn done(result: Result<impl Serialize, impl fmt::Display>) -> Result<Value, Refused> {
+    in_json(&result.map_err(because)?)
+}
+
+fn because(why: impl fmt::Display) -> Refused {
+    why.to_string().into()
+}
+
 impl Command {
     /// What.
     #[must_use]
@@ -175,16 +184,15 @@ impl RequestHandler {
                 let view = self.view()?;
                 let object = object.map(|name| object_named(view, &name)).transpose()?;
                 let sought = Sought { key, value };
-                let found = view.ask(instance, Duration::ZERO, |reply| Request::Find {
+                done(view.ask(instance, Duration::ZERO, |reply| Request::Find {
                     sought,
                     object,
                     reply,
-                })?;
-                in_json(&found)
+                }))
             }
-            Ask::Digests { url } => in_json(&caches::query(self.view()?, url.as_deref())?),
-            Ask::Backends => in_json(&backends::query(self.view()?)?),
-            Ask::Blocked => in_json(&blocked::query(self.view()?)?),
+            Ask::Digests { url } => done(caches::query(self.view()?, url.as_deref())),
+            Ask::Backends => done(backends::query(self.view()?)),
+            Ask::Blocked => done(blocked::query(self.view()?)),
             Ask::Block {
                 source,
                 seconds,
@@ -192,16 +200,16 @@ impl RequestHandler {
             } => {
                 let host = self.host()?;
                 let function = function.as_deref();
-                in_json(&manual::block(host, source, seconds, function)?)
+                done(manual::block(host, source, seconds, function))
             }
             Ask::Unblock { source, function } => {
-                in_json(&manual::unblock(self.host()?, source, function.as_deref())?)
+                done(manual::unblock(self.host()?, source, function.as_deref()))
             }
             Ask::EndFlows { filter, function } => {
-                in_json(&flows::end(self.host()?, &filter, function.as_deref())?)
+                done(flows::end(self.host()?, &filter, function.as_deref()))
             }
-            Ask::Rules => in_json(&rules::query(self.view()?)?),
-            Ask::Traffic(wanted) => in_json(&traffic::query(self.view()?, wanted)?),
+            Ask::Rules => done(rules::query(self.view()?)),
+            Ask::Traffic(wanted) => done(traffic::query(self.view()?, wanted)),
         }
     }
 
@@ -259,7 +267,7 @@ impl RequestHandler {
             ));
         }
         let file = EpochFile::parse(text, "the epoch that was handed", &self.cluster)
-            .map_err(|(reason, why)| Refused::new(reason, why))?;
+            .map_err(|error| Refused::new(error.refusal(), error.to_string()))?;
         self.command(CommandKind::Hand(file), COMMAND_MAX)
     }
 }
@@ -282,7 +290,7 @@ impl From<Result<Value, Refused>> for Answer {
 }
 
 /// The number of the object with this name.
-fn object_named(view: &View, name: &str) -> Result<u8, String> {
+fn object_named(view: &View, name: &str) -> Result<u8, Refused> {
     let objects = view.names.objects;
     let place = objects.iter().position(|object| *object == name);
     place.map(|place| place as u8).ok_or_else(|| {
@@ -290,6 +298,7 @@ fn object_named(view: &View, name: &str) -> Result<u8, String> {
             "there is no object \"{name}\"; objects are {}",
             objects.join(", ")
         )
+        .into()
     })
 }
 
@@ -309,7 +318,8 @@ fn trace(view: &View, packets: usize, instance: usize, within: Duration) -> Resu
         packets,
         within,
         reply,
-    })?;
+    });
+    let traced = traced.map_err(because)?;
     in_json(&show::traced(&traced, &view.names))
 }
 
@@ -334,7 +344,8 @@ fn repair(
             leaves,
             removes: remove,
             reply,
-        })?;
+        });
+        let done = done.map_err(because)?;
         entries += done.entries;
         removal = removal.max(done.removal);
     }

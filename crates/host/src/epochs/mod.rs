@@ -7,6 +7,7 @@
 //! `command.rs` is the command, `hand.rs` hands an epoch to running hosts, `start_decision.rs` chooses a starting host's
 //! incarnation, `succession.rs` checks which epoch may follow which when a host gets one over the control socket.
 
+mod error;
 mod start_decision;
 mod succession;
 
@@ -16,12 +17,13 @@ use std::path::Path;
 
 use asterism_config::Cluster;
 use asterism_config::text;
-use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
+use asterism_orchestrator::epochs::EPOCH_BYTES_MAX;
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation};
 use asterism_state::{BlockAssignment, PARTITIONS, PlaceAssignment};
 use serde::{Deserialize, Serialize};
 
+pub use error::{EpochFault, NextError, ParseError, ReadError, RecordError, StepError};
 pub use start_decision::StartDecision;
 pub use succession::Step;
 
@@ -69,15 +71,15 @@ impl EpochFile {
     ///
     /// # Errors
     /// The mistake, and the cure.
-    pub fn read(path: &Path, cluster: &Cluster) -> Result<EpochFile, String> {
-        let name = path.display();
-        let file = std::fs::File::open(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => format!(
-                "there is no epoch file {name}: write the first epoch with `asterism epoch CONFIG --first`, or copy the cluster's file"
-            ),
-            _ => format!("cannot read the epoch file {name}: {error}"),
-        })?;
-        EpochFile::read_from(file, &name.to_string(), cluster)
+    pub fn read(path: &Path, cluster: &Cluster) -> Result<EpochFile, ReadError> {
+        let name = path.display().to_string();
+        match std::fs::File::open(path) {
+            Ok(file) => EpochFile::read_from(file, &name, cluster),
+            Err(error) => Err(match error.kind() {
+                std::io::ErrorKind::NotFound => ReadError::NoFile(name),
+                _ => ReadError::Unreadable { name, error },
+            }),
+        }
     }
 
     /// Reads an epoch from a stream, which messages call `name`. Reads no more bytes than an epoch may have.
@@ -88,34 +90,32 @@ impl EpochFile {
         source: impl Read,
         name: &str,
         cluster: &Cluster,
-    ) -> Result<EpochFile, String> {
+    ) -> Result<EpochFile, ReadError> {
         let mut bytes = Vec::new();
         source
             .take(EPOCH_BYTES_MAX as u64 + 1)
             .read_to_end(&mut bytes)
-            .map_err(|error| format!("cannot read the epoch file {name}: {error}"))?;
+            .map_err(|error| {
+                let name = name.to_owned();
+                ReadError::Unreadable { name, error }
+            })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-            format!("{name}:{line}: an epoch is text in UTF-8, and this file is not")
+            let name = name.to_owned();
+            ReadError::NotText { name, line }
         })?;
-        EpochFile::parse(&text, name, cluster).map_err(|(_, why)| why)
+        Ok(EpochFile::parse(&text, name, cluster)?)
     }
 
     /// Reads an epoch's text, which messages call `name`.
     ///
     /// # Errors
-    /// The mistake, as a word and a sentence.
-    pub fn parse(
-        text: &str,
-        name: &str,
-        cluster: &Cluster,
-    ) -> Result<EpochFile, (Refusal, String)> {
-        let malformed = |why: String| (Refusal::Malformed, why);
+    /// The mistake.
+    pub fn parse(text: &str, name: &str, cluster: &Cluster) -> Result<EpochFile, ParseError> {
+        let name = || name.to_owned();
         if text.len() > EPOCH_BYTES_MAX {
-            return Err(malformed(format!(
-                "{name} is too long: an epoch has at most {EPOCH_BYTES_MAX} bytes"
-            )));
+            return Err(ParseError::TooLong(name()));
         }
         let text = text::without_mark(text);
         let file: EpochFile = toml::from_str(text).map_err(|error| {
@@ -123,20 +123,23 @@ impl EpochFile {
                 text.get(..span.start)
                     .map_or(1, |before| before.matches('\n').count() + 1)
             });
-            malformed(format!(
-                "{name}:{line}: {}; write epochs with `asterism epoch`, which keeps the required entries",
-                error.message()
-            ))
+            ParseError::Syntax {
+                name: name(),
+                line,
+                message: error.message().to_owned(),
+            }
         })?;
-        if let Some(unknown) = file.names().find(|name| cluster.member(name).is_none()) {
-            let why = format!(
-                "{name}: {unknown} is not a member: [cluster] members lists {}",
-                cluster.members.join(", ")
-            );
-            return Err((Refusal::OtherCluster, why));
+        if let Some(unknown) = file.names().find(|one| cluster.member(one).is_none()) {
+            return Err(ParseError::OtherCluster {
+                name: name(),
+                unknown: unknown.clone(),
+                members: cluster.members.join(", "),
+            });
         }
-        let checked = file.check();
-        checked.map_err(|error| malformed(format!("{name}: {error}")))?;
+        file.check().map_err(|fault| ParseError::Contradictory {
+            name: name(),
+            fault,
+        })?;
         Ok(file)
     }
 
@@ -150,46 +153,45 @@ impl EpochFile {
         self.members.keys().chain(holders)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), EpochFault> {
         if self.epoch == 0 {
-            return Err("epochs are numbered from 1".to_owned());
+            return Err(EpochFault::NumberZero);
         }
         if self.members.is_empty() {
-            return Err("an epoch has at least one member".to_owned());
+            return Err(EpochFault::NoMember);
         }
         for (name, incarnation) in &self.members {
             if *incarnation == 0 || self.left.get(name).is_some_and(|left| left >= incarnation) {
-                return Err(format!(
-                    "incarnation {incarnation} of {name} was used before: incarnations are numbered from 1, and each is used once"
-                ));
+                return Err(EpochFault::Used {
+                    member: name.clone(),
+                    incarnation: *incarnation,
+                });
             }
         }
         for (name, incarnation) in &self.fenced {
             if self.left.get(name) != Some(incarnation) {
-                return Err(format!(
-                    "incarnation {incarnation} of {name} cannot be fenced: it is not the last incarnation of a member that left"
-                ));
+                return Err(EpochFault::NotFenceable {
+                    member: name.clone(),
+                    incarnation: *incarnation,
+                });
             }
         }
         for (name, held) in &self.ports {
             if held.partitions.len() != PARTITIONS || held.since == 0 || held.since > self.epoch {
-                return Err(format!(
-                    "the ports of {name} need {PARTITIONS} partitions, whose last change is in an epoch up to this one"
-                ));
+                return Err(EpochFault::Partitions(name.clone()));
             }
             if let Some(gone) = held
                 .partitions
                 .iter()
                 .find(|holder| !self.members.contains_key(*holder))
             {
-                return Err(format!(
-                    "{gone} takes no part, so it cannot hold ports of {name}: write epochs with `asterism epoch`, which assigns ports"
-                ));
+                return Err(EpochFault::HolderGone {
+                    holder: gone.clone(),
+                    member: name.clone(),
+                });
             }
             if !held.past.is_sorted() {
-                return Err(format!(
-                    "the past holders of ports of {name} are not in order"
-                ));
+                return Err(EpochFault::PastUnsorted(name.clone()));
             }
         }
         Ok(())
@@ -248,7 +250,7 @@ impl EpochFile {
     ///
     /// # Errors
     /// A name of a member that takes part, or an unknown name.
-    pub fn next_fenced(&self, cluster: &Cluster, names: &[String]) -> Result<EpochFile, String> {
+    pub fn next_fenced(&self, cluster: &Cluster, names: &[String]) -> Result<EpochFile, NextError> {
         let mut next = EpochFile {
             epoch: self.number_after()?,
             founding: false,
@@ -264,12 +266,10 @@ impl EpochFile {
     ///
     /// # Errors
     /// A name of a member that takes part, or an unknown name.
-    pub fn fence(&mut self, names: &[String]) -> Result<(), String> {
+    pub fn fence(&mut self, names: &[String]) -> Result<(), NextError> {
         for name in names {
             let Some(&incarnation) = self.left.get(name) else {
-                return Err(format!(
-                    "{name} has not left: leave it out with --without {name}"
-                ));
+                return Err(NextError::NotLeft(name.clone()));
             };
             self.fenced.insert(name.clone(), incarnation);
         }
@@ -320,7 +320,7 @@ impl EpochFile {
         without: &[String],
         again: &[String],
         founding: bool,
-    ) -> Result<EpochFile, String> {
+    ) -> Result<EpochFile, NextError> {
         let mut next = EpochFile {
             epoch: self.number_after()?,
             founding,
@@ -329,16 +329,21 @@ impl EpochFile {
         for name in without {
             match next.members.remove(name) {
                 Some(incarnation) => _ = next.left.insert(name.clone(), incarnation),
-                None => return Err(format!("{name} takes no part in epoch {}", self.epoch)),
+                None => {
+                    return Err(NextError::TakesNoPart {
+                        member: name.clone(),
+                        epoch: self.epoch,
+                    });
+                }
             }
         }
         next.fenced.retain(|name, _| !again.contains(name));
         for name in again {
             if cluster.member(name).is_none() {
-                return Err(format!(
-                    "{name} is not a member: [cluster] members lists {}",
-                    cluster.members.join(", ")
-                ));
+                return Err(NextError::NoMember {
+                    unknown: name.clone(),
+                    members: cluster.members.join(", "),
+                });
             }
             let left = next.left.remove(name).unwrap_or(0);
             let incarnation = next.members.entry(name.clone()).or_insert(0);
@@ -349,23 +354,15 @@ impl EpochFile {
                 *incarnation = incarnation.saturating_add(u64::from(!again.contains(name)));
             }
         } else if next.members.keys().all(|name| again.contains(name)) {
-            return Err(
-                "no member with the state would be left: keep at least one member running, or restart all with --founding"
-                    .to_owned(),
-            );
+            return Err(NextError::StateLost);
         }
         next.deal_to_members(cluster, without, again);
         Ok(next)
     }
 
-    fn number_after(&self) -> Result<u32, String> {
+    fn number_after(&self) -> Result<u32, NextError> {
         let next = self.epoch.checked_add(1);
-        next.ok_or_else(|| {
-            format!(
-                "there is no epoch after {}: stop all hosts, and begin with a new file",
-                self.epoch
-            )
-        })
+        next.ok_or(NextError::LastNumber(self.epoch))
     }
 
     /// Assigns the blocks of members that left to the participants, and returns to members that came back the blocks of their place.
@@ -398,7 +395,7 @@ impl EpochFile {
     ///
     /// # Errors
     /// The reason; the file is unchanged.
-    pub fn write(&self, path: &Path) -> Result<(), String> {
+    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
         start_decision::write_synced(path, ".new", &self.text())?;
         start_decision::show_renamed(path);
         Ok(())
@@ -408,7 +405,7 @@ impl EpochFile {
     ///
     /// # Errors
     /// As for `write`.
-    pub fn write_as(&self, path: &Path, member: &str) -> Result<(), String> {
+    pub fn write_as(&self, path: &Path, member: &str) -> Result<(), RecordError> {
         start_decision::write_synced(path, &format!(".{member}.new"), &self.text())
     }
 
@@ -452,6 +449,7 @@ impl EpochFile {
 mod tests {
     use super::*;
     use asterism_config::Config;
+    use asterism_orchestrator::epochs::Refusal;
 
     fn cluster() -> Cluster {
         let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.pass-through]";
@@ -486,7 +484,7 @@ mod tests {
         assert!(third.next(&cluster, &names(&["d"]), &[], false).is_err());
         assert!(third.next(&cluster, &[], &names(&["d"]), false).is_err());
         let nobody = third.next(&cluster, &[], &names(&["a", "b", "c"]), false);
-        assert!(nobody.unwrap_err().contains("--founding"));
+        assert!(nobody.unwrap_err().to_string().contains("--founding"));
     }
 
     #[test]
@@ -508,7 +506,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("epoch.toml");
         later.write(&path).unwrap();
-        assert_eq!(EpochFile::read(&path, &cluster), Ok(later.clone()));
+        assert_eq!(EpochFile::read(&path, &cluster).unwrap(), later);
         let roster = later.roster(&cluster);
         assert_eq!(
             BlockAssignment::from_bytes(&roster.assignment),
@@ -557,7 +555,7 @@ mod tests {
             (ports(2, &partitions("a"), "\"c\", \"b\""), "not in order"),
         ] {
             std::fs::write(&path, &text).unwrap();
-            let error = EpochFile::read(&path, &cluster).unwrap_err();
+            let error = EpochFile::read(&path, &cluster).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
         std::fs::write(&path, ports(2, &partitions("a"), "\"b\", \"c\"")).unwrap();
@@ -598,16 +596,21 @@ mod tests {
         assert_eq!(read, Ok(longest.clone()));
         assert!(longest.next(&config.cluster, &[], &[], true).is_err());
         let text = "#".repeat(EPOCH_BYTES_MAX + 1);
-        let (reason, why) = EpochFile::parse(&text, "longer", &config.cluster).unwrap_err();
+        let error = EpochFile::parse(&text, "longer", &config.cluster).unwrap_err();
+        let (reason, why) = (error.refusal(), error.to_string());
         assert!(
             reason == Refusal::Malformed && why.contains("too long"),
             "{why}"
         );
         let bytes = std::io::repeat(b'#');
-        let error = EpochFile::read_from(bytes, "endless", &config.cluster).unwrap_err();
+        let error = EpochFile::read_from(bytes, "endless", &config.cluster)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("too long"), "{error}");
         let bytes = &b"epoch = 1\n\n\xFF"[..];
-        let error = EpochFile::read_from(bytes, "binary", &config.cluster).unwrap_err();
+        let error = EpochFile::read_from(bytes, "binary", &config.cluster)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("binary:3: "), "{error}");
     }
 
@@ -619,13 +622,14 @@ mod tests {
         assert!(
             EpochFile::read(&path, &cluster)
                 .unwrap_err()
+                .to_string()
                 .contains("--first")
         );
         let file = EpochFile::first(&cluster)
             .next(&cluster, &names(&["b"]), &[], false)
             .unwrap();
         file.write(&path).unwrap();
-        assert_eq!(EpochFile::read(&path, &cluster), Ok(file));
+        assert_eq!(EpochFile::read(&path, &cluster).unwrap(), file);
         for (text, said) in [
             ("epoch = 2\n[members]\nd = 1\n", "d is not a member"),
             ("epoch = 2\n[members]\n", "at least one"),
@@ -640,7 +644,7 @@ mod tests {
             ("\u{0}", ":1:"),
         ] {
             std::fs::write(&path, text).unwrap();
-            let error = EpochFile::read(&path, &cluster).unwrap_err();
+            let error = EpochFile::read(&path, &cluster).unwrap_err().to_string();
             assert!(error.contains(said), "{text:?}: {error}");
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use asterism_config::text;
 use asterism_placement::Incarnation;
 
-use super::EpochFile;
+use super::{EpochFile, RecordError};
 
 /// Maximum milliseconds that the kernel's clock for file times stands still: its step is 10 ms or less.
 const CLOCK_STEPS_MAX: usize = 20;
@@ -52,17 +52,15 @@ impl StartDecision {
     ///
     /// # Errors
     /// The file cannot be read or holds no number: an incarnation might be used twice.
-    pub fn last_used(epochs: &Path, name: &str) -> Result<u64, String> {
+    pub fn last_used(epochs: &Path, name: &str) -> Result<u64, RecordError> {
         let path = place(epochs, name);
         match std::fs::read_to_string(&path) {
             Ok(text) => text::without_mark(&text).trim().parse().map_err(|_| {
-                format!(
-                    "{} does not hold the number of an incarnation: write the last incarnation of {name} into the file, or 0 if {name} never ran",
-                    path.display()
-                )
+                let member = name.to_owned();
+                RecordError::NoNumber { path, member }
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+            Err(error) => Err(RecordError::Unreadable { path, error }),
         }
     }
 
@@ -70,7 +68,11 @@ impl StartDecision {
     ///
     /// # Errors
     /// No record was written; the incarnation must not begin.
-    pub fn note_used(epochs: &Path, name: &str, incarnation: Incarnation) -> Result<(), String> {
+    pub fn note_used(
+        epochs: &Path,
+        name: &str,
+        incarnation: Incarnation,
+    ) -> Result<(), RecordError> {
         write_synced(
             &place(epochs, name),
             ".new",
@@ -88,7 +90,7 @@ fn place(epochs: &Path, name: &str) -> PathBuf {
 
 /// Replaces a file atomically, with its mode, and syncs it to disk. The incomplete file lies beside, under a name with `ending`, to
 /// which no other process may write.
-pub(super) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), String> {
+pub(super) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), RecordError> {
     // The target of a link is replaced, not the link.
     let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut beside = place.as_os_str().to_owned();
@@ -111,7 +113,10 @@ pub(super) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), 
             .filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     };
-    write().map_err(|error| format!("cannot write {}: {error}", path.display()))
+    write().map_err(|error| {
+        let path = path.to_owned();
+        RecordError::NotWritten { path, error }
+    })
 }
 
 /// Marks a file as renamed into place by its times: changed later than written. Hosts that see the mark need not wait for a copy in
@@ -154,6 +159,7 @@ mod tests {
         assert!(
             write_synced(&absent, ".new", "3")
                 .unwrap_err()
+                .to_string()
                 .contains("cannot write")
         );
     }
@@ -171,7 +177,7 @@ mod tests {
             incarnation: Incarnation(incarnation),
             joins,
         };
-        assert_eq!(StartDecision::last_used(&epochs, "a"), Ok(0));
+        assert_eq!(StartDecision::last_used(&epochs, "a").unwrap(), 0);
         assert_eq!(StartDecision::of(&file, "a", 0), begins(1, false));
         StartDecision::note_used(&epochs, "a", Incarnation(1)).unwrap();
         let used = StartDecision::last_used(&epochs, "a").unwrap();
@@ -190,6 +196,7 @@ mod tests {
         assert!(
             StartDecision::last_used(&epochs, "a")
                 .unwrap_err()
+                .to_string()
                 .contains("or 0")
         );
     }

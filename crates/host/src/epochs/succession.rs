@@ -1,9 +1,7 @@
 //! Which epoch may follow the known epoch when one is handed to a host. A file needs no such check, since a process that can write
 //! it can write anything; an API's caller may have lost its state, and two callers may not know of each other.
 
-use asterism_orchestrator::epochs::Refusal;
-
-use super::{EpochFile, HeldPorts};
+use super::{EpochFile, HeldPorts, StepError};
 
 /// The relation of an accepted epoch to the known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,35 +16,25 @@ impl EpochFile {
     /// Whether a host that knows this epoch may change to another, handed epoch. The host may have missed epochs in between.
     ///
     /// # Errors
-    /// The reason, as a word and a sentence.
-    pub fn step_to(&self, next: &EpochFile) -> Result<Step, (Refusal, String)> {
-        let now = self.epoch;
-        if next.epoch < now {
-            return Err((
-                Refusal::Older,
-                format!(
-                    "epoch {} is older than epoch {now}, which is known here",
-                    next.epoch
-                ),
-            ));
+    /// The reason.
+    pub fn step_to(&self, next: &EpochFile) -> Result<Step, StepError> {
+        let (epoch, known) = (next.epoch, self.epoch);
+        if epoch < known {
+            return Err(StepError::Older { epoch, known });
         }
-        if next.epoch == now {
+        if epoch == known {
             return match self.difference(next) {
                 None => Ok(Step::Same),
-                Some(what) => Err((
-                    Refusal::Contradicts,
-                    format!(
-                        "a different epoch {now} is known here, with other {what}: give a changed epoch the next number"
-                    ),
-                )),
+                Some(difference) => Err(StepError::Contradicts { known, difference }),
             };
         }
         match self.forgotten_by(next) {
             None => Ok(Step::Later),
-            Some(what) => Err((
-                Refusal::Forgets,
-                format!("epoch {} lacks {what}, which epoch {now} has", next.epoch),
-            )),
+            Some(lacks) => Err(StepError::Forgets {
+                epoch,
+                lacks,
+                known,
+            }),
         }
     }
 
@@ -112,6 +100,7 @@ impl EpochFile {
 mod tests {
     use super::*;
     use asterism_config::{Cluster, Config};
+    use asterism_orchestrator::epochs::Refusal;
 
     fn cluster() -> Cluster {
         let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\", \"d\"]\n[function.pass-through]";
@@ -126,7 +115,7 @@ mod tests {
     }
 
     fn refused(before: &EpochFile, next: &EpochFile) -> Refusal {
-        before.step_to(next).unwrap_err().0
+        before.step_to(next).unwrap_err().refusal()
     }
 
     /// A number below `most`, of a simple generator.
@@ -186,7 +175,7 @@ mod tests {
         let left = |name: &str| first.next(&cluster, &names(name), &[], false).unwrap();
         let (b, c) = (left("b"), left("c"));
         assert_eq!(refused(&b, &c), Refusal::Contradicts);
-        let said = |other: &EpochFile| b.step_to(other).unwrap_err().1;
+        let said = |other: &EpochFile| b.step_to(other).unwrap_err().to_string();
         assert!(said(&c).contains("members or incarnations"));
         let mut other = b.clone();
         other.fence(&names("b")).unwrap();
@@ -242,7 +231,8 @@ mod tests {
                 "ports of b",
             ),
         ] {
-            let (reason, why) = later(change);
+            let error = later(change);
+            let (reason, why) = (error.refusal(), error.to_string());
             assert_eq!(reason, Refusal::Forgets);
             assert!(why.contains(said), "{said}: {why}");
         }

@@ -2,8 +2,9 @@
 
 use asterism_functions::balancer::{BACKENDS_QUESTION, BackendRecord};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-use crate::view::View;
+use crate::view::{AskError, View};
 
 /// A balancer's services.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,14 +50,25 @@ pub struct BackendDocument {
     pub failures: Option<u64>,
 }
 
+/// Why there is no answer. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BackendsError {
+    /// The function has no backends.
+    #[error(
+        "this host's function has no backends: it needs [function.balancer], alone or in a chain"
+    )]
+    NoBackends,
+    /// The instance was not asked, or did not answer: nothing of an answer is shown.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
+
 /// The services of a host's balancer, and what it knows of their backends.
 ///
 /// # Errors
 /// Its function has no backends, or the instance does not tell; in words.
-pub fn query(view: &View) -> Result<BackendsDocument, String> {
-    let balancer = view.balancer.ok_or(
-        "this host's function has no backends: it needs [function.balancer], alone or in a chain",
-    )?;
+pub fn query(view: &View) -> Result<BackendsDocument, BackendsError> {
+    let balancer = view.balancer.ok_or(BackendsError::NoBackends)?;
     let now = view.tick();
     let mut services: Vec<ServiceDocument> = Vec::new();
     view.records(balancer, BACKENDS_QUESTION, |record: BackendRecord| {

@@ -4,10 +4,11 @@ use asterism_function::Tick;
 use asterism_function::notice::End;
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::dates::Dates;
 use super::event_log::date;
-use crate::view::View;
+use crate::view::{AskError, View};
 
 /// Who is blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,16 +38,26 @@ pub struct BlockDocument {
     pub by: String,
 }
 
-/// Why nobody can be blocked at a host.
-pub(super) const NOBODY_BLOCKS: &str = "this host's function blocks nobody: it needs [function.firewall], [function.port-scan] or [function.signature], alone or in a chain";
+/// Why there is no answer about blocks. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BlockedError {
+    /// No function of the host blocks anybody.
+    #[error(
+        "this host's function blocks nobody: it needs [function.firewall], [function.port-scan] or [function.signature], alone or in a chain"
+    )]
+    NobodyBlocks,
+    /// The instance was not asked, or did not answer: nothing of an answer is shown.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
 
 /// The sources that the functions of a host block.
 ///
 /// # Errors
 /// None of them blocks, or the instance does not tell; in words.
-pub fn query(view: &View) -> Result<BlockedDocument, String> {
+pub fn query(view: &View) -> Result<BlockedDocument, BlockedError> {
     if view.blocking.is_empty() {
-        return Err(NOBODY_BLOCKS.to_owned());
+        return Err(BlockedError::NobodyBlocks);
     }
     let (now, dates) = (view.tick(), view.dates());
     let mut blocked = Vec::new();

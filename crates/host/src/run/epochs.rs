@@ -17,7 +17,7 @@ use super::notify::Manager;
 use super::prepared::Prepared;
 use super::watched::{LOOK, Watched};
 use crate::control::request_handler::{Command, CommandKind, LAST_WORD, Refused, in_json};
-use crate::epochs::{EpochFile, StartDecision, Step};
+use crate::epochs::{EpochFile, RecordError, StartDecision, Step, StepError};
 
 /// How often a host looks that waits for the file to settle.
 const UNSETTLED_LOOK: Duration = Duration::from_millis(50);
@@ -70,7 +70,9 @@ impl Watch {
         manager: &Manager,
         log: &mut impl FnMut(&Event),
     ) -> Result<Begun, String> {
-        let failed = |error: String| format!("the host was not started: {error}");
+        fn failed(error: impl core::fmt::Display) -> String {
+            format!("the host was not started: {error}")
+        }
         if !self.file.path().exists() {
             // A copy empties a file, and takes none away: what is not there does not come by itself.
             EpochFile::read(self.file.path(), &self.cluster).map_err(failed)?;
@@ -123,7 +125,7 @@ impl Watch {
     }
 
     /// What the epoch that is known means to this host; nothing if none is.
-    fn incarnation(&self) -> Result<Option<StartDecision>, String> {
+    fn incarnation(&self) -> Result<Option<StartDecision>, RecordError> {
         if self.known.epoch == 0 {
             return Ok(None);
         }
@@ -176,7 +178,7 @@ impl Watch {
                 self.known = file;
                 None
             }
-            Ok(file) => self.known.step_to(&file).err().map(|(_, why)| {
+            Ok(file) => self.known.step_to(&file).err().map(|why| {
                 Event::warning("epoch-ignored")
                     .with("file", self.file.path().display())
                     .with("why", why)
@@ -205,7 +207,7 @@ impl Watch {
 
     /// Takes an epoch that was handed in: if it is the one that is known or a later one, it is on the disk when this returns.
     pub(super) fn take(&mut self, file: &EpochFile) -> Result<Step, Refused> {
-        let refused = |(reason, why)| Refused::new(reason, why);
+        let refused = |why: StepError| Refused::new(why.refusal(), why.to_string());
         let there = EpochFile::read(self.file.path(), &self.cluster).ok();
         // What the file says counts, also if nobody has looked at it yet. Half a copy may contradict, and is not believed.
         if let Some(there) = there.as_ref().filter(|one| one.epoch > self.known.epoch) {
@@ -219,7 +221,7 @@ impl Watch {
         let is_there = step == Step::Same && there.is_some_and(|there| there == *file);
         if !is_there {
             let written = file.write_as(self.file.path(), &self.name);
-            written.map_err(|why| Refused::new(Refusal::NotWritten, why))?;
+            written.map_err(|why| Refused::new(Refusal::NotWritten, why.to_string()))?;
         }
         self.known = file.clone();
         Ok(step)

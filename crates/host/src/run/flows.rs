@@ -14,10 +14,11 @@ use asterism_functions::firewall::{
     Direction, ENDED_AT_ONCE_MAX, FLOWS_QUESTION, Flow, KnownFlow, end_frame,
 };
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::event_log::Event;
 use super::manual::RefusedDocument;
-use crate::view::{Asked, View};
+use crate::view::{AskError, Asked, View};
 
 /// How often, and how many times, an order goes to an instance that takes nothing up now.
 const REPORTED_EVERY: Duration = Duration::from_millis(10);
@@ -149,6 +150,32 @@ pub fn collect(filter: &FlowFilter, known: &KnownFlow, meant: &mut Vec<Flow>) {
     }
 }
 
+/// Why no firewall was asked to end flows: none has.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FlowsError {
+    /// The host has no firewall.
+    #[error(
+        "this host's function knows no flows that can be ended: it needs [function.firewall], alone or in a chain"
+    )]
+    NoFirewall,
+    /// There is no firewall of this name, but one of a similar name.
+    #[error("\"{wanted}\" is no firewall here: is \"{meant}\" meant?")]
+    Misspelt {
+        /// The name that was given.
+        wanted: String,
+        /// The one that it may stand for.
+        meant: String,
+    },
+    /// There is no firewall of this name.
+    #[error("\"{wanted}\" is no firewall here: name {names}")]
+    NoSuchFirewall {
+        /// The name that was given.
+        wanted: String,
+        /// All firewalls.
+        names: String,
+    },
+}
+
 /// Ends the flows that are meant at all firewalls, or at one of them, and says so in the log.
 ///
 /// # Errors
@@ -157,7 +184,7 @@ pub fn end(
     (view, events): (&View, &SyncSender<Event>),
     filter: &FlowFilter,
     function: Option<&str>,
-) -> Result<FlowsEndDocument, String> {
+) -> Result<FlowsEndDocument, FlowsError> {
     let mut done = FlowsEndDocument::default();
     for (name, asked) in chosen(&view.firewalls, function)? {
         match end_at(view, name, *asked, filter) {
@@ -167,7 +194,7 @@ pub fn end(
             }
             Err(why) => done.refused.push(RefusedDocument {
                 function: name.clone(),
-                why,
+                why: why.to_string(),
             }),
         }
     }
@@ -207,12 +234,9 @@ fn say(ended: &EndedFlowsDocument, by: &str, events: &SyncSender<Event>) {
 fn chosen<'v>(
     firewalls: &'v [(String, Asked)],
     function: Option<&str>,
-) -> Result<Vec<&'v (String, Asked)>, String> {
+) -> Result<Vec<&'v (String, Asked)>, FlowsError> {
     if firewalls.is_empty() {
-        return Err(
-            "this host's function knows no flows that can be ended: it needs [function.firewall], alone or in a chain"
-                .to_owned(),
-        );
+        return Err(FlowsError::NoFirewall);
     }
     let Some(wanted) = function else {
         return Ok(firewalls.iter().collect());
@@ -221,8 +245,14 @@ fn chosen<'v>(
     match firewalls.iter().find(|(name, _)| name == wanted) {
         Some(found) => Ok(vec![found]),
         None => Err(match nearest(wanted, names()) {
-            Some(meant) => format!("\"{wanted}\" is no firewall here: is \"{meant}\" meant?"),
-            None => format!("\"{wanted}\" is no firewall here: name {}", quoted(names())),
+            Some(meant) => FlowsError::Misspelt {
+                wanted: wanted.to_owned(),
+                meant: meant.to_owned(),
+            },
+            None => FlowsError::NoSuchFirewall {
+                wanted: wanted.to_owned(),
+                names: quoted(names()),
+            },
         }),
     }
 }
@@ -232,7 +262,7 @@ fn end_at(
     name: &str,
     asked: Asked,
     filter: &FlowFilter,
-) -> Result<EndedFlowsDocument, String> {
+) -> Result<EndedFlowsDocument, AskError> {
     let mut meant = Vec::new();
     view.records(asked, FLOWS_QUESTION, |known: KnownFlow| {
         collect(filter, &known, &mut meant);
@@ -270,7 +300,7 @@ fn end_at(
 }
 
 /// Tells a firewall by a frame, and again while its log is full of what others have not acknowledged.
-fn tell(view: &View, asked: Asked, frame: &[u8]) -> Result<(), String> {
+fn tell(view: &View, asked: Asked, frame: &[u8]) -> Result<(), AskError> {
     let mut tells = 1;
     loop {
         match view.tell(asked, frame.to_vec()) {

@@ -11,10 +11,11 @@ use asterism_function::{Host, Tick};
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
 use asterism_functions::manual::Order;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-use super::blocked::{BlockDocument, NOBODY_BLOCKS, block as document_of};
+use super::blocked::{BlockDocument, BlockedError, block as document_of};
 use super::event_log::Event;
-use crate::view::{Asked, View};
+use crate::view::{AskError, Asked, View};
 
 /// How often, and how many times, the state is read for the outcome of an order: at once, unless the function waits for an answer.
 const LOOKED_EVERY: Duration = Duration::from_millis(10);
@@ -22,8 +23,48 @@ const LOOKS_MAX: u32 = 50;
 /// Connections with a source that one command lifts at most.
 pub const CONNECTIONS_MAX: usize = 256;
 
-/// Why a function that was asked to block does not.
-const NO_ROOM: &str = "it has no room for another block: `asterism unblock` frees a place, and so does time; `capacity` of the table in the configuration gives more";
+/// Why an order was not followed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ManualError {
+    /// A block of no time, or of too much. No function was told.
+    #[error("seconds is {0}: it must be 1 to {SECONDS_MAX}")]
+    Seconds(Tick),
+    /// An IPv4 address in the form of an IPv6 one, which no packet has. No function was told.
+    #[error("source is {written}, which no packet has: write {canonical}")]
+    Mapped {
+        /// As it was written.
+        written: IpAddr,
+        /// The address that packets have.
+        canonical: IpAddr,
+    },
+    /// No function of the host blocks anybody.
+    #[error(transparent)]
+    NobodyBlocks(BlockedError),
+    /// No function of this name blocks, but one of a similar name does. No function was told.
+    #[error("\"{wanted}\" blocks nobody here: is \"{meant}\" meant?")]
+    Misspelt {
+        /// The name that was given.
+        wanted: String,
+        /// The one that it may stand for.
+        meant: String,
+    },
+    /// No function of this name blocks. No function was told.
+    #[error("\"{wanted}\" blocks nobody here: name {names}")]
+    NoSuchFunction {
+        /// The name that was given.
+        wanted: String,
+        /// All that block.
+        names: String,
+    },
+    /// The function took the order, and its table had no room for the block.
+    #[error(
+        "it has no room for another block: `asterism unblock` frees a place, and so does time; `capacity` of the table in the configuration gives more"
+    )]
+    NoRoom,
+    /// The function was not told, or what came of the order is not known.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
 
 /// Who was blocked manually.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,11 +108,9 @@ pub fn block(
     source: IpAddr,
     seconds: Tick,
     function: Option<&str>,
-) -> Result<BlockingDocument, String> {
+) -> Result<BlockingDocument, ManualError> {
     if !(1..=SECONDS_MAX).contains(&seconds) {
-        return Err(format!(
-            "seconds is {seconds}: it must be 1 to {SECONDS_MAX}"
-        ));
+        return Err(ManualError::Seconds(seconds));
     }
     let host = host_of(source)?;
     let mut done = BlockingDocument {
@@ -95,12 +134,13 @@ pub fn block(
                 let blocked = || about(view, *asked, host, from);
                 looked_for(blocked, |records| records.iter().any(is_written))
             })
+            .map_err(ManualError::from)
             .and_then(|records| {
                 let latest = records
                     .into_iter()
                     .filter(is_written)
                     .max_by_key(|record| record.until);
-                latest.ok_or_else(|| NO_ROOM.to_owned())
+                latest.ok_or(ManualError::NoRoom)
             });
         match written {
             Ok(record) => {
@@ -121,13 +161,14 @@ pub fn block(
 }
 
 /// The source that an operator names.
-fn host_of(source: IpAddr) -> Result<Host, String> {
+fn host_of(source: IpAddr) -> Result<Host, ManualError> {
     let canonical = source.to_canonical();
     match canonical == source {
         true => Ok(Host::from(source)),
-        false => Err(format!(
-            "source is {source}, which no packet has: write {canonical}"
-        )),
+        false => Err(ManualError::Mapped {
+            written: source,
+            canonical,
+        }),
     }
 }
 
@@ -139,7 +180,7 @@ pub fn unblock(
     (view, events): (&View, &SyncSender<Event>),
     source: IpAddr,
     function: Option<&str>,
-) -> Result<UnblockingDocument, String> {
+) -> Result<UnblockingDocument, ManualError> {
     let host = host_of(source)?;
     let mut done = UnblockingDocument {
         source: host.to_string(),
@@ -180,9 +221,9 @@ pub fn unblock(
 fn chosen<'v>(
     blocking: &'v [(String, Asked)],
     function: Option<&str>,
-) -> Result<Vec<&'v (String, Asked)>, String> {
+) -> Result<Vec<&'v (String, Asked)>, ManualError> {
     if blocking.is_empty() {
-        return Err(NOBODY_BLOCKS.to_owned());
+        return Err(ManualError::NobodyBlocks(BlockedError::NobodyBlocks));
     }
     let Some(wanted) = function else {
         return Ok(blocking.iter().collect());
@@ -191,8 +232,14 @@ fn chosen<'v>(
     match blocking.iter().find(|(name, _)| name == wanted) {
         Some(found) => Ok(vec![found]),
         None => Err(match nearest(wanted, names()) {
-            Some(meant) => format!("\"{wanted}\" blocks nobody here: is \"{meant}\" meant?"),
-            None => format!("\"{wanted}\" blocks nobody here: name {}", quoted(names())),
+            Some(meant) => ManualError::Misspelt {
+                wanted: wanted.to_owned(),
+                meant: meant.to_owned(),
+            },
+            None => ManualError::NoSuchFunction {
+                wanted: wanted.to_owned(),
+                names: quoted(names()),
+            },
         }),
     }
 }
@@ -202,7 +249,7 @@ fn lift(
     view: &View,
     asked: Asked,
     host: Host,
-) -> Result<(Vec<BlockedRecord>, Vec<BlockedRecord>), String> {
+) -> Result<(Vec<BlockedRecord>, Vec<BlockedRecord>), AskError> {
     let blocked = || about(view, asked, host, view.tick());
     let before = blocked()?;
     if before.is_empty() {
@@ -236,7 +283,7 @@ fn orders(blocks: &[BlockedRecord], host: Host) -> Vec<Order> {
 }
 
 /// What a function blocks of a source at a time that is not long ago: itself, and connections with it, no matter who began them.
-fn about(view: &View, asked: Asked, host: Host, now: Tick) -> Result<Vec<BlockedRecord>, String> {
+fn about(view: &View, asked: Asked, host: Host, now: Tick) -> Result<Vec<BlockedRecord>, AskError> {
     let mut records = Vec::new();
     view.records(asked, BLOCKED_QUESTION, |record: BlockedRecord| {
         let ends = [record.source, record.destination];
@@ -251,9 +298,9 @@ fn about(view: &View, asked: Asked, host: Host, now: Tick) -> Result<Vec<Blocked
 
 /// What a function blocks of a source, once that is as it should be, or for long enough is not.
 fn looked_for(
-    blocked: impl Fn() -> Result<Vec<BlockedRecord>, String>,
+    blocked: impl Fn() -> Result<Vec<BlockedRecord>, AskError>,
     is_done: impl Fn(&[BlockedRecord]) -> bool,
-) -> Result<Vec<BlockedRecord>, String> {
+) -> Result<Vec<BlockedRecord>, AskError> {
     let mut looks = 0;
     loop {
         let records = blocked()?;
@@ -270,7 +317,7 @@ fn is_same(one: &BlockedRecord, other: &BlockedRecord) -> bool {
     (one.source, one.destination) == (other.source, other.destination)
 }
 
-fn refused(function: &str, why: String) -> RefusedDocument {
-    let function = function.to_owned();
+fn refused(function: &str, why: impl ToString) -> RefusedDocument {
+    let (function, why) = (function.to_owned(), why.to_string());
     RefusedDocument { function, why }
 }

@@ -9,9 +9,18 @@ use asterism_function::PortNumber;
 use asterism_state::audit::LeafSet;
 use asterism_state::{Shown, Since};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// Entries that one search finds at most.
 pub const FOUND_MAX: usize = 64;
+
+/// A part of a saved state does not decode: the entries before it are taken, and nothing after it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a part of it does not decode; {taken} entries before it were taken")]
+pub struct RestoreError {
+    /// Entries that were taken.
+    pub taken: u64,
+}
 
 /// What others ask of an instance. A reply that nobody waits for any more is dropped.
 #[derive(Debug)]
@@ -85,7 +94,7 @@ pub enum Request {
         /// How long it was away.
         since: Since,
         /// How many entries were taken, or why not all.
-        reply: SyncSender<Result<u64, String>>,
+        reply: SyncSender<Result<u64, RestoreError>>,
     },
 }
 

@@ -2,8 +2,9 @@
 
 use asterism_functions::firewall::{HITS_QUESTION, RuleHits};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-use crate::view::View;
+use crate::view::{AskError, View};
 
 /// A firewall's rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,14 +25,23 @@ pub struct RuleDocument {
     pub rule: String,
 }
 
+/// Why there is no answer. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RulesError {
+    /// The function has no rules.
+    #[error("this host's function has no rules: it needs [function.firewall], alone or in a chain")]
+    NoRules,
+    /// The instance was not asked, or did not answer: nothing of an answer is shown.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
+
 /// The rules of a host's firewall, as it has them now, and their hits.
 ///
 /// # Errors
 /// Its function has no rules, or the instance does not tell; in words.
-pub fn query(view: &View) -> Result<RulesDocument, String> {
-    let firewall = view.firewall.ok_or(
-        "this host's function has no rules: it needs [function.firewall], alone or in a chain",
-    )?;
+pub fn query(view: &View) -> Result<RulesDocument, RulesError> {
+    let firewall = view.firewall.ok_or(RulesError::NoRules)?;
     let mut rules = Vec::new();
     view.records(firewall, HITS_QUESTION, |rule: RuleHits| {
         rules.push(RuleDocument {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use asterism_engine::SAVED_PART_BYTES_MAX;
 use asterism_state::{Since, hash};
+use thiserror::Error;
 
 /// What a file begins with.
 const MAGIC: [u8; 16] = *b"asterism state\r\n";
@@ -25,6 +26,96 @@ const END: u32 = u32::MAX;
 const CHECKSUM_KEY: u64 = 0x5AFE_57A7_E000_0001;
 /// Parts of a file at most: more than any state has.
 const PARTS_MAX: u64 = 1 << 32;
+
+/// Why a state was not saved, restored or moved away. What was saved before is as it was.
+#[derive(Debug, Error)]
+pub enum SavedError {
+    /// The file could not be written; what was written of it is removed.
+    #[error("the state was not saved to {}: {error}; what was saved before is as it was", .path.display())]
+    NotWritten {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file that is old by now is where it was: a later start may restore it.
+    #[error("{} could not be moved away: {error}; move it yourself, or a later start may restore it though it is old", .path.display())]
+    NotMoved {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file could not be read. Nothing is restored from here on.
+    #[error("{} cannot be read: {error}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file is no whole state of this function and cluster. Nothing of it is restored if it was so when it was opened.
+    #[error("{} {fault}", .path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: FileFault,
+    },
+}
+
+/// What is wrong with a file of a saved state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FileFault {
+    /// It begins as no state does.
+    #[error("is no saved state of Asterism")]
+    Foreign,
+    /// Another version of the program wrote it.
+    #[error(
+        "is of version {0}, and this program reads version {VERSION}: start the program that wrote it, or move the file away"
+    )]
+    Version(u32),
+    /// Its header is not as it was written.
+    #[error("is damaged at its beginning")]
+    Header,
+    /// Its entries mean something else, or nothing, to this host.
+    #[error("is of another cluster or of another network function")]
+    OtherFunction,
+    /// Its entries name addresses by their places in another list.
+    #[error(
+        "was written while the function had other addresses, by which it shortens what it holds"
+    )]
+    OtherAddresses,
+    /// It has more parts than a state can have.
+    #[error("has more parts than any state")]
+    TooLong,
+    /// There is something behind its end.
+    #[error("goes on behind its end")]
+    Trailing,
+    /// It ends too early.
+    #[error("ends before its end: it was cut off")]
+    Truncated,
+    /// A part is not as it was written.
+    #[error("is damaged in part {0}")]
+    Part(u64),
+    /// It was saved so many seconds after the date of this machine: how long ago that was is not known.
+    #[error(
+        "was saved at a date {0} s ahead of this machine's: set the clock, or nobody knows what of it expired"
+    )]
+    FromFuture(u64),
+}
+
+impl FileFault {
+    fn of(self, path: &Path) -> SavedError {
+        let (path, fault) = (path.to_owned(), self);
+        SavedError::Unusable { path, fault }
+    }
+}
+
+fn unreadable(path: &Path, error: io::Error) -> SavedError {
+    let path = path.to_owned();
+    SavedError::Unreadable { path, error }
+}
 
 /// What a state is of: files of another are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +163,7 @@ pub fn write(
     member: u16,
     moment: Moment,
     parts: impl IntoIterator<Item = io::Result<Vec<u8>>>,
-) -> Result<u64, String> {
+) -> Result<u64, SavedError> {
     let beside = beside(path, "new");
     let written = write_beside(&beside, identity, member, moment, parts).and_then(|count| {
         fs::rename(&beside, path)?;
@@ -85,10 +176,8 @@ pub fn write(
     });
     written.map_err(|error| {
         let _ = fs::remove_file(&beside);
-        format!(
-            "the state was not saved to {}: {error}; what was saved before is as it was",
-            path.display()
-        )
+        let path = path.to_owned();
+        SavedError::NotWritten { path, error }
     })
 }
 
@@ -149,12 +238,12 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 ///
 /// # Errors
 /// In words.
-pub fn put_aside(path: &Path) -> Result<(), String> {
+pub fn put_aside(path: &Path) -> Result<(), SavedError> {
     match fs::rename(path, beside(path, "used")) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(format!(
-            "{} could not be moved away: {error}; move it yourself, or a later start may restore it though it is old",
-            path.display()
-        )),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            let path = path.to_owned();
+            Err(SavedError::NotMoved { path, error })
+        }
         _ => Ok(()),
     }
 }
@@ -186,30 +275,27 @@ impl Fields<'_> {
 ///
 /// # Errors
 /// Why it cannot be used, in a sentence.
-pub fn open(path: &Path, identity: Identity) -> Result<Option<SavedState>, String> {
-    let name = path.display();
+pub fn open(path: &Path, identity: Identity) -> Result<Option<SavedState>, SavedError> {
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(|error| format!("{name} cannot be read: {error}"))?,
+        opened => opened.map_err(|error| unreadable(path, error))?,
     };
     let mut input = BufReader::with_capacity(1 << 18, file);
     let mut header = [0; HEADER_BYTES];
     read(&mut input, &mut header, path)?;
     let mut fields = Fields(&header);
     if fields.take() != MAGIC {
-        return Err(format!("{name} is no saved state of Asterism"));
+        return Err(FileFault::Foreign.of(path));
     }
     let version = u32::from_le_bytes(fields.take());
     if version != VERSION {
-        return Err(format!(
-            "{name} is of version {version}, and this program reads version {VERSION}: start the program that wrote it, or move the file away"
-        ));
+        return Err(FileFault::Version(version).of(path));
     }
     let stored = header
         .last_chunk::<8>()
         .map_or(0, |bytes| u64::from_le_bytes(*bytes));
     if checksum(&header[..HEADER_BYTES - 8], 0) != stored {
-        return Err(format!("{name} is damaged at its beginning"));
+        return Err(FileFault::Header.of(path));
     }
     let of = Identity {
         cluster: u32::from_le_bytes(fields.take()),
@@ -217,14 +303,10 @@ pub fn open(path: &Path, identity: Identity) -> Result<Option<SavedState>, Strin
         addresses: u64::from_le_bytes(fields.take()),
     };
     if (of.cluster, of.schema) != (identity.cluster, identity.schema) {
-        return Err(format!(
-            "{name} is of another cluster or of another network function"
-        ));
+        return Err(FileFault::OtherFunction.of(path));
     }
     if of != identity {
-        return Err(format!(
-            "{name} was written while the function had other addresses, by which it shortens what it holds"
-        ));
+        return Err(FileFault::OtherAddresses.of(path));
     }
     let _member: [u8; 2] = fields.take();
     let moment = Moment {
@@ -243,26 +325,24 @@ pub fn open(path: &Path, identity: Identity) -> Result<Option<SavedState>, Strin
     while state.next_part(count)?.is_some() {
         count += 1;
         if count > PARTS_MAX {
-            return Err(format!("{name} has more parts than any state"));
+            return Err(FileFault::TooLong.of(path));
         }
     }
     state.count = count;
     let mut rest = [0; 1];
     if state.input.read(&mut rest).is_ok_and(|length| length > 0) {
-        return Err(format!("{name} goes on behind its end"));
+        return Err(FileFault::Trailing.of(path));
     }
-    let again = File::open(path).map_err(|error| format!("{name} cannot be read: {error}"))?;
+    let again = File::open(path).map_err(|error| unreadable(path, error))?;
     state.input = BufReader::with_capacity(1 << 18, again);
     read(&mut state.input, &mut header, path)?;
     Ok(Some(state))
 }
 
-fn read(input: &mut impl Read, bytes: &mut [u8], path: &Path) -> Result<(), String> {
+fn read(input: &mut impl Read, bytes: &mut [u8], path: &Path) -> Result<(), SavedError> {
     input.read_exact(bytes).map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => {
-            format!("{} ends before its end: it was cut off", path.display())
-        }
-        _ => format!("{} cannot be read: {error}", path.display()),
+        ErrorKind::UnexpectedEof => FileFault::Truncated.of(path),
+        _ => unreadable(path, error),
     })
 }
 
@@ -278,16 +358,13 @@ impl SavedState {
     ///
     /// # Errors
     /// The date is before that of saving: nobody knows how long it was.
-    pub fn since(&self, now: &Moment) -> Result<Since, String> {
+    pub fn since(&self, now: &Moment) -> Result<Since, SavedError> {
         let away = if now.boot == self.moment.boot && now.boot != [0; 16] {
             now.boot_s.saturating_sub(self.moment.boot_s)
         } else {
             now.wall_s.checked_sub(self.moment.wall_s).ok_or_else(|| {
-                format!(
-                    "{} was saved at a date {} s ahead of this machine's: set the clock, or nobody knows what of it expired",
-                    self.path.display(),
-                    self.moment.wall_s - now.wall_s
-                )
+                let ahead_s = self.moment.wall_s - now.wall_s;
+                FileFault::FromFuture(ahead_s).of(&self.path)
             })?
         };
         Ok(Since {
@@ -300,8 +377,8 @@ impl SavedState {
     ///
     /// # Errors
     /// The file changed since it was looked through.
-    pub fn next_part(&mut self, number: u64) -> Result<Option<Vec<u8>>, String> {
-        let damaged = |path: &Path| format!("{} is damaged in part {number}", path.display());
+    pub fn next_part(&mut self, number: u64) -> Result<Option<Vec<u8>>, SavedError> {
+        let damaged = |path: &Path| FileFault::Part(number).of(path);
         let mut word = [0; 4];
         read(&mut self.input, &mut word, &self.path)?;
         let length = u32::from_le_bytes(word);
@@ -348,14 +425,19 @@ mod tests {
     fn saved(folder: &Path) -> PathBuf {
         let path = folder.join("state");
         let parts = [vec![1; 100], vec![2; 1_000], vec![3]].map(Ok);
-        assert_eq!(write(&path, IDENTITY, 1, SAVED, parts), Ok(3));
+        assert_eq!(write(&path, IDENTITY, 1, SAVED, parts).unwrap(), 3);
         path
     }
 
     fn all(path: &Path) -> Result<Vec<Vec<u8>>, String> {
-        let mut state = open(path, IDENTITY)?.ok_or("there is none")?;
+        let mut state = open(path, IDENTITY)
+            .map_err(|error| error.to_string())?
+            .ok_or("there is none")?;
         let mut parts = Vec::new();
-        while let Some(part) = state.next_part(parts.len() as u64)? {
+        while let Some(part) = state
+            .next_part(parts.len() as u64)
+            .map_err(|error| error.to_string())?
+        {
             parts.push(part);
         }
         assert_eq!(state.parts(), parts.len() as u64);
@@ -414,7 +496,7 @@ mod tests {
     fn foreign_files_and_those_of_the_future_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = saved(folder.path());
-        let other = |identity| open(&path, identity).unwrap_err();
+        let other = |identity| open(&path, identity).unwrap_err().to_string();
         assert!(
             other(Identity {
                 cluster: 9,
@@ -446,7 +528,10 @@ mod tests {
     fn time_away_is_counted_by_the_clock_that_knows() {
         let folder = tempfile::tempdir().unwrap();
         let state = open(&saved(folder.path()), IDENTITY).unwrap().unwrap();
-        let since = |moment| state.since(&moment).map(|since| (since.saved, since.away));
+        let since = |moment| {
+            let since = state.since(&moment).map_err(|error| error.to_string())?;
+            Ok::<_, String>((since.saved, since.away))
+        };
         // The same start of the machine: its date may have been set to anything.
         for wall_s in [0, 5_000, u64::MAX] {
             assert_eq!(
@@ -482,12 +567,14 @@ mod tests {
         assert!(
             write(&missing, IDENTITY, 1, SAVED, [])
                 .unwrap_err()
+                .to_string()
                 .contains("not saved")
         );
         fs::create_dir(folder.path().join("state.new")).unwrap();
         assert!(
             write(&path, IDENTITY, 1, SAVED, [])
                 .unwrap_err()
+                .to_string()
                 .contains("as it was")
         );
         assert_eq!(fs::read(&path).unwrap(), before);

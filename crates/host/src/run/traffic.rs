@@ -14,9 +14,10 @@ use asterism_functions::monitor::{
     NodeRecord, ProtocolCount, Summary, TrafficQuery,
 };
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::event_log::date;
-use crate::view::{Asked, View};
+use crate::view::{AskError, Asked, View};
 
 /// Items of a list at most.
 pub const COUNT_MAX: usize = 1_000;
@@ -267,33 +268,47 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn records<R: Record>(&self, question: u32, each: impl FnMut(R)) -> Result<(), String> {
+    fn records<R: Record>(&self, question: u32, each: impl FnMut(R)) -> Result<(), AskError> {
         self.view.records(self.monitor, question, each)
     }
 
-    fn query<R: Record>(&self, look: TrafficQuery, each: impl FnMut(R)) -> Result<(), String> {
+    fn query<R: Record>(&self, look: TrafficQuery, each: impl FnMut(R)) -> Result<(), AskError> {
         self.records(look.question(), each)
     }
+}
+
+/// Why there is no answer about traffic. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TrafficError {
+    /// The function watches no traffic.
+    #[error(
+        "this host's function watches no traffic: it needs [function.monitor], alone or in a chain"
+    )]
+    NoMonitor,
+    /// More rows are wanted than are ever shown: none is.
+    #[error("count is {0}: it must be at most {COUNT_MAX}")]
+    CountTooLarge(usize),
+    /// The instance has no summary to tell.
+    #[error("the instance tells of no monitor")]
+    NoSummary,
+    /// The instance was not asked, or did not answer: nothing of an answer is shown.
+    #[error(transparent)]
+    Ask(#[from] AskError),
 }
 
 /// What a host knows of its cluster's traffic.
 ///
 /// # Errors
 /// Its function watches none, or the instance does not tell; in words.
-pub fn query(view: &View, wanted: Wanted) -> Result<TrafficDocument, String> {
-    let monitor = view.monitor.ok_or(
-        "this host's function watches no traffic: it needs [function.monitor], alone or in a chain",
-    )?;
+pub fn query(view: &View, wanted: Wanted) -> Result<TrafficDocument, TrafficError> {
+    let monitor = view.monitor.ok_or(TrafficError::NoMonitor)?;
     if wanted.count > COUNT_MAX {
-        return Err(format!(
-            "count is {}: it must be at most {COUNT_MAX}",
-            wanted.count
-        ));
+        return Err(TrafficError::CountTooLarge(wanted.count));
     }
     let asking = Asking { view, monitor };
     let mut summary = None;
     asking.query(TrafficQuery::Summary, |one: Summary| summary = Some(one))?;
-    let summary = summary.ok_or("the instance tells of no monitor")?;
+    let summary = summary.ok_or(TrafficError::NoSummary)?;
     let interval_s = summary.interval_s.max(1);
     let number = (view.tick() / interval_s).saturating_sub(u32::from(!wanted.now));
     let start = number.saturating_mul(interval_s);
@@ -334,7 +349,7 @@ impl Wanted {
 /// A flow of an interval as it is put in order.
 type Counted = (Flow, u64, u64);
 
-fn flows(asking: &Asking<'_>, interval: u32, wanted: Wanted) -> Result<FlowsDocument, String> {
+fn flows(asking: &Asking<'_>, interval: u32, wanted: Wanted) -> Result<FlowsDocument, AskError> {
     let mut by_bytes = Most::new(wanted.count, |(_, _, bytes): &Counted| *bytes);
     let mut by_packets = Most::new(wanted.count, |(_, packets, _): &Counted| *packets);
     let (mut count, mut packets, mut bytes) = (0, 0u64, 0u64);
@@ -362,7 +377,7 @@ fn flows(asking: &Asking<'_>, interval: u32, wanted: Wanted) -> Result<FlowsDocu
     })
 }
 
-fn sizes(asking: &Asking<'_>, start: Tick, cells: u32) -> Result<SizesDocument, String> {
+fn sizes(asking: &Asking<'_>, start: Tick, cells: u32) -> Result<SizesDocument, AskError> {
     let mut packets = Vec::new();
     asking.query(TrafficQuery::Sizes, |cell: CellRecord| {
         if cell.start == start {
@@ -377,7 +392,7 @@ fn sizes(asking: &Asking<'_>, start: Tick, cells: u32) -> Result<SizesDocument, 
     })
 }
 
-fn protocols(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<ProtocolDocument>, String> {
+fn protocols(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<ProtocolDocument>, AskError> {
     let mut protocols = Vec::new();
     if wanted.address.is_some() {
         return Ok(protocols);
@@ -407,7 +422,7 @@ fn heavy(
     look: TrafficQuery,
     places: u32,
     wanted: Wanted,
-) -> Result<HeavyDocument, String> {
+) -> Result<HeavyDocument, AskError> {
     let mut keys = HeavyKeys::new(places);
     let mut volumes = BTreeMap::new();
     asking.query(look, |record: HeavyRecord| {
@@ -433,7 +448,7 @@ fn heavy(
     })
 }
 
-fn hosts(asking: &Asking<'_>, summary: Summary, wanted: Wanted) -> Result<HostsDocument, String> {
+fn hosts(asking: &Asking<'_>, summary: Summary, wanted: Wanted) -> Result<HostsDocument, AskError> {
     let mut by_out = Most::new(wanted.count, |node: &NodeRecord| node.out_degree);
     let mut by_in = Most::new(wanted.count, |node: &NodeRecord| node.in_degree);
     asking.query(TrafficQuery::Nodes, |node: NodeRecord| {
@@ -469,7 +484,7 @@ fn hosts(asking: &Asking<'_>, summary: Summary, wanted: Wanted) -> Result<HostsD
     })
 }
 
-fn alarms(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<AlarmDocument>, String> {
+fn alarms(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<AlarmDocument>, AskError> {
     let mut alarms = Vec::new();
     asking.query(TrafficQuery::Alarms, |record: AlarmRecord| {
         let address = record.suspect.host.address();

@@ -93,11 +93,11 @@ impl Watched {
 
     /// What comes of reading it, if it changed and has settled: it has been as it is for [`LOOK`]. A mistake only if that stayed for
     /// [`MISTAKE`], and once; it is read again every [`AGAIN`] until nothing is wrong any more.
-    pub(super) fn query<T>(
+    pub(super) fn query<T, E: ToString>(
         &mut self,
         now: Time,
-        read: impl FnOnce(&Path) -> Result<T, String>,
-    ) -> Option<Result<T, String>> {
+        read: impl FnOnce(&Path) -> Result<T, E>,
+    ) -> Option<Result<T, E>> {
         let stamp = Stamp::of(&self.path);
         if stamp != self.seen {
             self.seen = stamp;
@@ -128,9 +128,10 @@ impl Watched {
             }
             Err(_) if self.unread_since.is_some_and(|since| now < since + MISTAKE) => None,
             Err(why) => {
-                let is_known = reported.is_some_and(|(before, _)| *before == why);
+                let text = why.to_string();
+                let is_known = reported.is_some_and(|(before, _)| *before == text);
                 self.unread_since = None;
-                self.mistake = Some((why.clone(), now + AGAIN));
+                self.mistake = Some((text, now + AGAIN));
                 (!is_known).then_some(Err(why))
             }
         }

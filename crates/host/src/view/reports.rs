@@ -8,6 +8,7 @@ use asterism_function::chain::Chain;
 use asterism_function::records::{Record, read_records};
 use asterism_function::{CONTROL, PortNumber, Tick};
 
+use super::error::AskError;
 use super::{ANSWER_MAX, View};
 use crate::run::collector;
 use crate::run::dates::Dates;
@@ -98,13 +99,10 @@ impl View {
     ///
     /// # Errors
     /// The function was not called.
-    pub fn tell(&self, asked: Asked, frame: Vec<u8>) -> Result<(), String> {
+    pub fn tell(&self, asked: Asked, frame: Vec<u8>) -> Result<(), AskError> {
         // A write before the host has joined would prevent loading the saved state.
         if self.phase() == Phase::Listening {
-            return Err(
-                "the host accepts no changes before it runs; see `asterism status`, and try again"
-                    .to_owned(),
-            );
+            return Err(AskError::NotRunning);
         }
         let (port, frame) = (asked.control(), frame.into());
         let reported = |called| Request::Tell {
@@ -114,10 +112,7 @@ impl View {
         };
         match self.ask(0, Duration::ZERO, reported)? {
             true => Ok(()),
-            false => Err(
-                "the host accepts no changes now: its log is full of unacknowledged groups, or it stops; see `asterism status`, and try again"
-                    .to_owned(),
-            ),
+            false => Err(AskError::NotTaken),
         }
     }
 
@@ -130,14 +125,14 @@ impl View {
         asked: Asked,
         question: u32,
         mut each: impl FnMut(R),
-    ) -> Result<(), String> {
+    ) -> Result<(), AskError> {
         let mut is_right = true;
         self.report_each(asked.question(question), |part| {
             is_right &= read_records(part, &mut each);
         })?;
         match is_right {
             true => Ok(()),
-            false => Err("the instance's answer does not match the question".to_owned()),
+            false => Err(AskError::OtherAnswer),
         }
     }
 
@@ -145,7 +140,7 @@ impl View {
     ///
     /// # Errors
     /// The instance does not answer in time, or its answer is longer.
-    pub fn report(&self, question: u32, bytes_max: usize) -> Result<Vec<u8>, String> {
+    pub fn report(&self, question: u32, bytes_max: usize) -> Result<Vec<u8>, AskError> {
         let mut bytes = Vec::new();
         let mut fits = true;
         self.report_each(question, |part| {
@@ -156,7 +151,7 @@ impl View {
         })?;
         match fits {
             true => Ok(bytes),
-            false => Err("the instance's answer is longer than possible".to_owned()),
+            false => Err(AskError::LongAnswer),
         }
     }
 
@@ -164,19 +159,19 @@ impl View {
     ///
     /// # Errors
     /// The instance does not answer in time.
-    fn report_each(&self, question: u32, mut each: impl FnMut(&[u8])) -> Result<(), String> {
+    fn report_each(&self, question: u32, mut each: impl FnMut(&[u8])) -> Result<(), AskError> {
         let (parts, coming) = sync_channel(PARTS_MAX);
         let request = Request::Report { question, parts };
-        let requests = self.requests.first().ok_or("there is no instance")?;
+        let requests = self.requests.first().ok_or(AskError::NoInstance)?;
         requests
             .try_send(request)
-            .map_err(|_| "the instance has too many requests already: try again".to_owned())?;
+            .map_err(|_| AskError::TooManyRequests)?;
         loop {
             match coming.recv_timeout(ANSWER_MAX) {
                 Ok(part) => each(&part),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err("the instance did not answer in time: try again".to_owned());
+                    return Err(AskError::Late);
                 }
             }
         }

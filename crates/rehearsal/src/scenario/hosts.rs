@@ -92,7 +92,7 @@ impl<F: NetworkFunction> World<'_, F> {
         let names = [self.name(host)];
         let next = self.epochs.next(&self.config.cluster, &names, &[], false);
         let next = next.and_then(|mut next| next.fence(&names).map(|()| next));
-        self.epochs = next.map_err(|why| self.failure(step, why))?;
+        self.epochs = next.map_err(|why| self.failure(step, why.to_string()))?;
         if self.alive[host] {
             self.kill(step, host)?;
         }
@@ -108,7 +108,7 @@ impl<F: NetworkFunction> World<'_, F> {
         }
         let again = [name.clone()];
         let next = self.epochs.next(&self.config.cluster, &[], &again, false);
-        self.epochs = next.map_err(|why| self.failure(step, why))?;
+        self.epochs = next.map_err(|why| self.failure(step, why.to_string()))?;
         let incarnation = Incarnation(self.epochs.members[&name]);
         let begun = self.fleet.begin_again(host, incarnation);
         begun.map_err(|why| self.failure(step, why))?;

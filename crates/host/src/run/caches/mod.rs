@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, StoreKey, contains};
 use asterism_functions::cache_digests::{Counted, Known, read_directory, read_mask};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-use crate::view::View;
+use crate::view::{AskError, View};
 
 pub(super) use fetch::Fetching;
 
@@ -48,17 +49,31 @@ pub struct CacheDocument {
     pub counts: BTreeMap<String, u64>,
 }
 
+/// Why there is no answer about web caches. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum CachesError {
+    /// The function knows no web caches.
+    #[error("this host's function knows no web caches: it needs [function.cache-digests]")]
+    NoCaches,
+    /// The instance's answer is no directory of caches.
+    #[error("the instance tells of no web caches")]
+    NoDirectory,
+    /// The instance was not asked, or did not answer: nothing of an answer is shown.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
+
 /// What is known of all caches, in their order.
 ///
 /// # Errors
 /// The instance does not tell; in words.
-fn directory(view: &View) -> Result<Vec<(Known, [u64; Counted::ALL.len()])>, String> {
+fn directory(view: &View) -> Result<Vec<(Known, [u64; Counted::ALL.len()])>, CachesError> {
     let bytes = view.report(0, DIRECTORY_BYTES_MAX)?;
-    read_directory(&bytes).map_err(|_| "the instance tells of no web caches".to_owned())
+    read_directory(&bytes).map_err(|_| CachesError::NoDirectory)
 }
 
 /// A cache's digest; `None` if it is not known, or not all of it.
-fn digest(view: &View, cache: usize) -> Result<Option<(Header, Vec<u8>)>, String> {
+fn digest(view: &View, cache: usize) -> Result<Option<(Header, Vec<u8>)>, AskError> {
     // The last block may be a part of one, and what is known of it stands before the bits; filters of reports are smaller.
     let bytes_max = view.caches.digest_max.max(1 << 18) + 2 * HEADER_BYTES;
     let question = u32::try_from(cache + 1).unwrap_or(u32::MAX);
@@ -69,12 +84,9 @@ fn digest(view: &View, cache: usize) -> Result<Option<(Header, Vec<u8>)>, String
 ///
 /// # Errors
 /// The function knows no web caches, or the instance does not tell; in words.
-pub fn query(view: &View, url: Option<&str>) -> Result<DigestsDocument, String> {
+pub fn query(view: &View, url: Option<&str>) -> Result<DigestsDocument, CachesError> {
     if view.caches.names.is_empty() {
-        return Err(
-            "this host's function knows no web caches: it needs [function.cache-digests]"
-                .to_owned(),
-        );
+        return Err(CachesError::NoCaches);
     }
     let key = url.map(|url| StoreKey::of_get(url.as_bytes()));
     let now_s = view.tick();

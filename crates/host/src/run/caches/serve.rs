@@ -9,7 +9,7 @@ use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, union};
 
 use super::digest;
 use crate::metrics::server::{Answer, PLAIN, ServingMode, method_and_path, start_serving};
-use crate::view::View;
+use crate::view::{AskError, View};
 
 /// How long a cache may take to ask, and then to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -98,7 +98,7 @@ fn path_of(target: &[u8]) -> &[u8] {
 }
 
 /// The digests of all caches together, of those that are known.
-fn all(view: &View) -> Result<Option<(Header, Vec<u8>)>, String> {
+fn all(view: &View) -> Result<Option<(Header, Vec<u8>)>, AskError> {
     let mut digests = Vec::new();
     for place in 0..view.caches.names.len() {
         digests.extend(digest(view, place)?);

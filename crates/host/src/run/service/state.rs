@@ -6,13 +6,14 @@ use std::sync::mpsc::{RecvTimeoutError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use asterism_config::files;
+use thiserror::Error;
 
 use super::{Interrupted, Service};
 use crate::run::environment::moment;
 use crate::run::event_log::Event;
 use crate::run::others::others;
-use crate::run::requests::Request;
-use crate::run::saved::{self, SavedState};
+use crate::run::requests::{Request, RestoreError};
+use crate::run::saved::{self, SavedError, SavedState};
 
 /// How much longer than the host before it in the list a host waits before it restores a saved state.
 const RESTORE_STAGGER: Duration = Duration::from_millis(250);
@@ -25,8 +26,22 @@ const PARTS_MAX: usize = 256;
 enum NotRestored {
     /// The host stops.
     Interrupted(Interrupted),
-    /// The file or the instance refuses; in words.
-    Refused(String),
+    /// Nothing or not all of it was taken.
+    Refused(RestoreFault),
+}
+
+/// Why a state that was opened was not restored, or not all of it.
+#[derive(Debug, Error)]
+enum RestoreFault {
+    /// Nothing of it was taken.
+    #[error("the instance takes no requests")]
+    NoRequests,
+    /// The parts that were read before were taken.
+    #[error(transparent)]
+    File(#[from] SavedError),
+    /// The instance takes no more of it.
+    #[error(transparent)]
+    Instance(#[from] RestoreError),
 }
 
 impl From<Interrupted> for NotRestored {
@@ -94,7 +109,7 @@ impl Service<'_, '_> {
                                     .effect(&error)
                                     .cure("the rest of the state comes back as traffic does"),
                             );
-                            self.require(cold, &error)?;
+                            self.require(cold, &error.to_string())?;
                         }
                     }
                 }
@@ -104,7 +119,7 @@ impl Service<'_, '_> {
                             .effect(format!("{error}; the host starts empty"))
                             .cure("move the file away, or keep it for who wrote it"),
                     );
-                    self.require(cold, &error)?;
+                    self.require(cold, &error.to_string())?;
                     return Ok(None);
                 }
             }
@@ -141,9 +156,7 @@ impl Service<'_, '_> {
             reply,
         };
         if self.host.requests[0].try_send(request).is_err() {
-            return Err(NotRestored::Refused(
-                "the instance takes no requests".to_owned(),
-            ));
+            return Err(NotRestored::Refused(RestoreFault::NoRequests));
         }
         self.manager.status("restoring the saved state");
         let mut sender = Some(sender);
@@ -163,11 +176,11 @@ impl Service<'_, '_> {
                         Err(TrySendError::Full(part)) => waiting = Some(part),
                         Err(TrySendError::Disconnected(_)) => sender = None,
                     },
-                    Err(error) => return Err(NotRestored::Refused(error)),
+                    Err(error) => return Err(NotRestored::Refused(error.into())),
                 }
             }
             if let Ok(restored) = answer.try_recv() {
-                return restored.map_err(NotRestored::Refused);
+                return restored.map_err(|error| NotRestored::Refused(error.into()));
             }
             self.query()?;
         }

@@ -8,7 +8,7 @@ use asterism_placement::Time;
 use asterism_state::{Shown, Since, State};
 
 use crate::run::phase::Phase;
-use crate::run::requests::{Found, Sought};
+use crate::run::requests::{Found, RestoreError, Sought};
 
 /// Records of a table that are looked at in one turn for a key.
 const RECORDS_PER_TURN: u32 = 128;
@@ -235,14 +235,14 @@ pub(super) struct Restore {
     waiting: Option<Vec<u8>>,
     taken: u64,
     since: Since,
-    reply: SyncSender<Result<u64, String>>,
+    reply: SyncSender<Result<u64, RestoreError>>,
 }
 
 impl Restore {
     pub(super) fn new(
         parts: Receiver<Vec<u8>>,
         since: Since,
-        reply: SyncSender<Result<u64, String>>,
+        reply: SyncSender<Result<u64, RestoreError>>,
     ) -> Restore {
         Restore {
             parts,
@@ -273,10 +273,8 @@ impl Restore {
                 }
                 Some(Ok(entries)) => self.taken += u64::from(entries),
                 Some(Err(_)) => {
-                    let _ = self.reply.try_send(Err(format!(
-                        "a part of it does not decode; {} entries before it were taken",
-                        self.taken
-                    )));
+                    let taken = self.taken;
+                    let _ = self.reply.try_send(Err(RestoreError { taken }));
                     return Left::Nothing;
                 }
             }
