@@ -4,7 +4,8 @@ use asterism_host::run::event_log::date;
 use asterism_host::run::jobs::keys::listed;
 use asterism_host::view::health::ahead_text;
 use asterism_host::view::{
-    PeerDocument, PortDocument, StageDocument, StatusDocument, TimeDocument,
+    ChannelDocument, InstanceDocument, ObjectDocument, PeerDocument, PortDocument, StageDocument,
+    StatusDocument, TimeDocument,
 };
 
 use super::audit::audit_text;
@@ -19,7 +20,30 @@ const DATE_DIFFERS_US: u64 = 2_000_000;
 const INCARNATIONS_TO_SAY: u64 = INCARNATIONS_MAX.div_ceil(4) * 3;
 const INCARNATIONS_MAX: u64 = asterism_state::ORIGINS_MAX as u64;
 
+/// The sections of a host's status, in order.
 pub(super) fn status_text(status: &StatusDocument) -> String {
+    let instances = status.instances.iter().map(instance_text);
+    let peers = status.peers.iter().map(peer_text);
+    let refused = status.channel.refused.iter();
+    [
+        host_text(status),
+        needs_text(status),
+        outputs_text(status),
+        instances.collect(),
+        channel_text(&status.channel),
+        peers.collect(),
+        refused
+            .map(|(reason, count)| format!("  refused {count} {reason}\n"))
+            .collect(),
+        sites_text(&status.sites, &status.host),
+        "\nAudit: ".to_owned(),
+        audit_text(&status.audit),
+    ]
+    .concat()
+}
+
+/// The host, what it runs, and its time.
+fn host_text(status: &StatusDocument) -> String {
     let mut text = format!(
         "{} of {}: {}, {} ({}), up {}\n",
         status.host,
@@ -36,6 +60,12 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     if let Some(time) = &status.time {
         text.push_str(&time_text(time));
     }
+    text
+}
+
+/// Everything that keeps the host from its work, or needs a look.
+fn needs_text(status: &StatusDocument) -> String {
+    let mut text = String::new();
     for item in &status.health {
         text.push_str(&format!(
             "needs a look: {} {} for {}: {}; {}\n",
@@ -64,6 +94,12 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             incarnation.incarnation, incarnation.name
         ));
     }
+    text
+}
+
+/// What the host writes beside its packets.
+fn outputs_text(status: &StatusDocument) -> String {
+    let mut text = String::new();
     if let Some(exports) = &status.exports {
         text.push_str(&format!(
             "exported {} intervals of flows: {} records in {} messages, {} messages lost\n",
@@ -99,59 +135,71 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             text.push_str(&format!("  refused {count} {reason}\n"));
         }
     }
-    for instance in &status.instances {
-        let count = |name: &str| instance.counts.get(name).copied().unwrap_or(0);
-        text.push_str(&format!(
-            "\nInstance {}: {} received, {} forwarded, {} dropped, {} parked (most {})\n",
-            instance.instance,
-            count("packets_received"),
-            count("packets_forwarded"),
-            instance.dropped.values().sum::<u64>(),
-            instance.parked,
-            instance.parked_most,
-        ));
-        for (reason, count) in &instance.dropped {
-            text.push_str(&format!("  dropped {count} {reason}\n"));
-        }
-        text.push_str(&incarnations_text(instance.incarnations));
-        let (copies, lost) = (count("copies"), count("copies_lost"));
-        if copies + lost > 0 {
-            text.push_str(&format!("  {copies} copies sent, {lost} lost\n"));
-        }
-        for port in &instance.ports {
-            text.push_str(&port_text(port));
-        }
-        for stage in &instance.stages {
-            text.push_str(&stage_text(stage));
-        }
-        for (metric, value) in &instance.own {
-            text.push_str(&format!("  {metric} {value}\n"));
-        }
-        for object in &instance.objects {
-            let of = match object.capacity {
-                0 => String::new(),
-                capacity => format!(" of {capacity}"),
-            };
-            let inherited = match (object.reclaimed, object.quarantined) {
-                (0, 0) => String::new(),
-                (reclaimed, quarantined) => {
-                    format!(", of others {reclaimed} reclaimed, {quarantined} quarantined")
-                }
-            };
-            let digest = object
-                .digest
-                .as_ref()
-                .map_or_else(String::new, |digest| format!("  digest {digest}"));
-            text.push_str(&format!(
-                "  {:12} {} live, {} held{of}{inherited}{digest}\n",
-                object.name, object.live, object.held
-            ));
-            for (count, value) in &object.counts {
-                text.push_str(&format!("    {value} {count}\n"));
-            }
-        }
+    text
+}
+
+fn instance_text(instance: &InstanceDocument) -> String {
+    let mut text = String::new();
+    let count = |name: &str| instance.counts.get(name).copied().unwrap_or(0);
+    text.push_str(&format!(
+        "\nInstance {}: {} received, {} forwarded, {} dropped, {} parked (most {})\n",
+        instance.instance,
+        count("packets_received"),
+        count("packets_forwarded"),
+        instance.dropped.values().sum::<u64>(),
+        instance.parked,
+        instance.parked_most,
+    ));
+    for (reason, count) in &instance.dropped {
+        text.push_str(&format!("  dropped {count} {reason}\n"));
     }
-    let channel = &status.channel;
+    text.push_str(&incarnations_text(instance.incarnations));
+    let (copies, lost) = (count("copies"), count("copies_lost"));
+    if copies + lost > 0 {
+        text.push_str(&format!("  {copies} copies sent, {lost} lost\n"));
+    }
+    for port in &instance.ports {
+        text.push_str(&port_text(port));
+    }
+    for stage in &instance.stages {
+        text.push_str(&stage_text(stage));
+    }
+    for (metric, value) in &instance.own {
+        text.push_str(&format!("  {metric} {value}\n"));
+    }
+    for object in &instance.objects {
+        text.push_str(&object_text(object));
+    }
+    text
+}
+
+fn object_text(object: &ObjectDocument) -> String {
+    let of = match object.capacity {
+        0 => String::new(),
+        capacity => format!(" of {capacity}"),
+    };
+    let inherited = match (object.reclaimed, object.quarantined) {
+        (0, 0) => String::new(),
+        (reclaimed, quarantined) => {
+            format!(", of others {reclaimed} reclaimed, {quarantined} quarantined")
+        }
+    };
+    let digest = object
+        .digest
+        .as_ref()
+        .map_or_else(String::new, |digest| format!("  digest {digest}"));
+    let mut text = format!(
+        "  {:12} {} live, {} held{of}{inherited}{digest}\n",
+        object.name, object.live, object.held
+    );
+    for (count, value) in &object.counts {
+        text.push_str(&format!("    {value} {count}\n"));
+    }
+    text
+}
+
+fn channel_text(channel: &ChannelDocument) -> String {
+    let mut text = String::new();
     text.push_str(&format!(
         "\nState channel: {} groups written, log with room for {} groups and {} bytes, {}\n",
         channel.head,
@@ -179,63 +227,64 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             channel.counter_changes as f64 / channel.counters_reported as f64,
         ));
     }
-    for peer in &status.peers {
-        let state = match peer {
-            peer if !peer.takes_part => "takes no part",
-            // Differing dates keep no host from its work, so any other state takes precedence.
-            PeerDocument {
-                fault: Some(fault), ..
-            } if fault != "dates-apart" => fault,
-            peer if peer.unreachable => "unreachable",
-            peer if !peer.admitted || !peer.welcomes => "not joined",
-            peer if peer.lagging => "lags",
-            peer if peer.congested => "congested",
-            _ => "joined",
-        };
-        let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);
+    text
+}
+
+/// How well the two hosts hear each other, in a word.
+fn peer_state(peer: &PeerDocument) -> &str {
+    match peer {
+        peer if !peer.takes_part => "takes no part",
+        // Differing dates keep no host from its work, so any other state takes precedence.
+        PeerDocument {
+            fault: Some(fault), ..
+        } if fault != "dates-apart" => fault,
+        peer if peer.unreachable => "unreachable",
+        peer if !peer.admitted || !peer.welcomes => "not joined",
+        peer if peer.lagging => "lags",
+        peer if peer.congested => "congested",
+        _ => "joined",
+    }
+}
+
+fn peer_text(peer: &PeerDocument) -> String {
+    let state = peer_state(peer);
+    let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);
+    let mut text = format!(
+        "  {:12} {state}, received {} ago{}, has received datagrams sent {} ago, round trip {}, date {}, behind {} groups ({}), {} unacknowledged\n",
+        peer.name,
+        time(peer.heard_us_ago),
+        key_text(peer),
+        time(peer.receives_us_ago),
+        time(peer.round_trip_us),
+        date_text(peer),
+        peer.behind_groups,
+        span(peer.behind_us),
+        peer.unacknowledged_groups,
+    );
+    let heard_us_ago = peer.heard_us_ago.filter(|_| peer.takes_part);
+    if let Some(hint) = lags_text(&peer.name, heard_us_ago, peer.lags_us) {
+        text.push_str(&hint);
+    }
+    if !peer.differing_keys.is_empty() {
         text.push_str(&format!(
-            "  {:12} {state}, received {} ago{}, has received datagrams sent {} ago, round trip {}, date {}, behind {} groups ({}), {} unacknowledged\n",
-            peer.name,
-            time(peer.heard_us_ago),
-            key_text(peer),
-            time(peer.receives_us_ago),
-            time(peer.round_trip_us),
-            date_text(peer),
-            peer.behind_groups,
-            span(peer.behind_us),
-            peer.unacknowledged_groups,
+            "    has a key {} that differs from this host's: copy one key file to both\n",
+            listed(&peer.differing_keys)
         ));
-        let heard_us_ago = peer.heard_us_ago.filter(|_| peer.takes_part);
-        if let Some(hint) = lags_text(&peer.name, heard_us_ago, peer.lags_us) {
-            text.push_str(&hint);
-        }
-        if !peer.differing_keys.is_empty() {
-            text.push_str(&format!(
-                "    has a key {} that differs from this host's: copy one key file to both\n",
-                listed(&peer.differing_keys)
-            ));
-        }
-        for setting in &peer.differing_settings {
-            text.push_str(&format!(
-                "    is refused: {} is \"{}\" here and \"{}\" there\n",
-                setting.name, setting.ours, setting.theirs
-            ));
-        }
-        if let Some(missing) = &peer.missing_key {
-            text.push_str(&format!(
-                "    {} datagrams in its name under keys that this host lacks, the last under key {} {} ago\n",
-                missing.datagrams,
-                missing.id,
-                span(missing.us_ago)
-            ));
-        }
     }
-    for (reason, count) in &channel.refused {
-        text.push_str(&format!("  refused {count} {reason}\n"));
+    for setting in &peer.differing_settings {
+        text.push_str(&format!(
+            "    is refused: {} is \"{}\" here and \"{}\" there\n",
+            setting.name, setting.ours, setting.theirs
+        ));
     }
-    text.push_str(&sites_text(&status.sites, &status.host));
-    text.push_str("\nAudit: ");
-    text.push_str(&audit_text(&status.audit));
+    if let Some(missing) = &peer.missing_key {
+        text.push_str(&format!(
+            "    {} datagrams in its name under keys that this host lacks, the last under key {} {} ago\n",
+            missing.datagrams,
+            missing.id,
+            span(missing.us_ago)
+        ));
+    }
     text
 }
 

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use asterism_host::control::Ask;
 use asterism_host::run::traffic::{
-    COUNT_MAX, EndsDocument, FlowDocument, HeavyDocument, HostDocument, TrafficDocument, Wanted,
+    COUNT_MAX, EndsDocument, FlowDocument, FlowsDocument, HeavyDocument, HostDocument,
+    HostsDocument, SinceStartDocument, SizesDocument, TrafficDocument, Wanted,
 };
 use asterism_output::End;
 use asterism_output::Table;
@@ -60,15 +61,34 @@ pub fn traffic(arguments: &TrafficArguments, output: &mut Output<'_>) -> End {
 }
 
 fn traffic_text(traffic: &TrafficDocument) -> String {
-    let TrafficDocument {
-        interval,
-        flows,
-        sizes,
-        since_start,
-        hosts,
-        alarms,
-        unrecorded,
-    } = traffic;
+    let mut text = summary_text(traffic);
+    let sections = [
+        of_interval(&traffic.flows, traffic.sizes.as_ref()),
+        of_start(&traffic.since_start),
+        of_hosts(&traffic.hosts),
+    ];
+    for section in sections.into_iter().flatten() {
+        if let Some(table) = section.table {
+            text.push_str(&format!("\n{}\n{}", section.title, table.text()));
+        }
+    }
+    text
+}
+
+/// A table below a title; nothing of it is shown without rows.
+struct Section {
+    title: String,
+    table: Option<Table>,
+}
+
+fn section(title: impl Into<String>, table: Option<Table>) -> Section {
+    let title = title.into();
+    Section { title, table }
+}
+
+/// The interval, and what somebody should see first.
+fn summary_text(traffic: &TrafficDocument) -> String {
+    let (interval, flows) = (&traffic.interval, &traffic.flows);
     let goes_on = if interval.over { "" } else { " (goes on)" };
     let mut text = format!(
         "{} s from {}{goes_on}: {} flows, {} packets, {}\n",
@@ -78,41 +98,45 @@ fn traffic_text(traffic: &TrafficDocument) -> String {
         scaled(flows.packets as f64),
         bytes(flows.bytes)
     );
-    for alarm in alarms {
+    for alarm in &traffic.alarms {
         let says = match alarm.degree.as_str() {
             "out" => format!("{} sends to {} others", alarm.address, alarm.others),
             _ => format!("{} others send to {}", alarm.others, alarm.address),
         };
         text.push_str(&format!("ALARM since {}: {says}\n", alarm.since));
     }
-    if *unrecorded > 0 {
+    let unrecorded = traffic.unrecorded;
+    if unrecorded > 0 {
         text.push_str(&format!(
             "tables were full for the flows or edges of {unrecorded} packets since the start: some may be missing below\n"
         ));
     }
-    let mut section = |title: &str, table: Option<Table>| {
-        if let Some(table) = table {
-            text.push_str(&format!("\n{title}\n{}", table.text()));
-        }
-    };
-    section("heaviest flows by bytes", flows_table(&flows.by_bytes));
-    section("heaviest flows by packets", flows_table(&flows.by_packets));
-    if let Some(sizes) = sizes {
+    text
+}
+
+/// The flows of the interval.
+fn of_interval(flows: &FlowsDocument, sizes: Option<&SizesDocument>) -> Vec<Section> {
+    let mut sections = vec![
+        section("heaviest flows by bytes", flows_table(&flows.by_bytes)),
+        section("heaviest flows by packets", flows_table(&flows.by_packets)),
+    ];
+    sections.extend(sizes.map(|sizes| {
         // With all cells in use nothing can be reported.
         let rows = sizes.error.map(|_| sizes.at_least.iter());
         let rows = rows.into_iter().flatten();
-        section(
-            &format!(
-                "sizes of flows, each number off by {:.0} flows at most",
-                sizes.error.unwrap_or_default()
-            ),
-            table(
-                &["packets at least", "flows"],
-                rows.map(|row| vec![row.packets.to_string(), row.flows.to_string()]),
-            ),
+        let rows = rows.map(|row| vec![row.packets.to_string(), row.flows.to_string()]);
+        let title = format!(
+            "sizes of flows, each number off by {:.0} flows at most",
+            sizes.error.unwrap_or_default()
         );
-    }
-    let rows = since_start.protocols.iter().map(|one| {
+        section(title, table(&["packets at least", "flows"], rows))
+    }));
+    sections
+}
+
+/// Everything since the start.
+fn of_start(since_start: &SinceStartDocument) -> Vec<Section> {
+    let protocols = since_start.protocols.iter().map(|one| {
         let version = one
             .ip
             .map_or_else(String::new, |ip| format!(" over IPv{ip}"));
@@ -122,38 +146,46 @@ fn traffic_text(traffic: &TrafficDocument) -> String {
             bytes(one.bytes),
         ]
     });
-    section(
-        "protocols since the start",
-        table(&["protocol", "packets", "bytes"], rows),
-    );
-    let packets: fn(u64) -> String = |packets| scaled(packets as f64);
-    for (what, amount, heavy) in [
-        ("bytes", bytes as fn(u64) -> String, &since_start.by_bytes),
-        ("packets", packets, &since_start.by_packets),
-    ] {
+    let heavy = |what: &str, amount: fn(u64) -> String, heavy: &HeavyDocument| {
         let error = amount(heavy.error);
         section(
-            &format!("heaviest flows since the start by {what}, off by {error} at most"),
+            format!("heaviest flows since the start by {what}, off by {error} at most"),
             heavy_table(heavy, what, amount),
-        );
-    }
-    let title = format!(
-        "hosts that send to most others ({} hosts, {} edges)",
-        hosts.count, hosts.links
-    );
-    section(&title, hosts_table(&hosts.by_out_degree));
-    section(
-        "hosts to which most others send",
-        hosts_table(&hosts.by_in_degree),
-    );
-    let rows = hosts.by_bytes.iter().map(|link| {
+        )
+    };
+    let packets: fn(u64) -> String = |packets| scaled(packets as f64);
+    vec![
+        section(
+            "protocols since the start",
+            table(&["protocol", "packets", "bytes"], protocols),
+        ),
+        heavy("bytes", bytes, &since_start.by_bytes),
+        heavy("packets", packets, &since_start.by_packets),
+    ]
+}
+
+/// Who sends to whom.
+fn of_hosts(hosts: &HostsDocument) -> Vec<Section> {
+    let edges = hosts.by_bytes.iter().map(|link| {
         vec![
             format!("{} > {}", link.source, link.destination),
             bytes(link.bytes),
         ]
     });
-    section("heaviest edges", table(&["edge", "bytes"], rows));
-    text
+    vec![
+        section(
+            format!(
+                "hosts that send to most others ({} hosts, {} edges)",
+                hosts.count, hosts.links
+            ),
+            hosts_table(&hosts.by_out_degree),
+        ),
+        section(
+            "hosts to which most others send",
+            hosts_table(&hosts.by_in_degree),
+        ),
+        section("heaviest edges", table(&["edge", "bytes"], edges)),
+    ]
 }
 
 /// A table; `None` without rows.
@@ -223,8 +255,8 @@ fn ends_text(ends: &EndsDocument) -> String {
 mod tests {
     use super::*;
     use asterism_host::run::traffic::{
-        AlarmDocument, FlowsDocument, HeavyFlowDocument, HostsDocument, IntervalDocument,
-        LinkDocument, ProtocolDocument, SinceStartDocument, SizeDocument, SizesDocument,
+        AlarmDocument, HeavyFlowDocument, IntervalDocument, LinkDocument, ProtocolDocument,
+        SizeDocument,
     };
 
     fn ends(source: &str, destination: &str, port: Option<u16>, protocol: &str) -> EndsDocument {
