@@ -14,6 +14,8 @@ use crate::view::View;
 
 /// Bytes of a request's head at most.
 const REQUEST_BYTES_MAX: usize = 8_192;
+/// Header fields of a request at most; one with more is refused. What scrapers and caches send has ten or fewer.
+const FIELDS_MAX: usize = 64;
 /// Connections at a time, of metrics and of digests each. A new one takes the place of the oldest that has not asked yet.
 pub(crate) const CONNECTIONS_MAX: usize = 32;
 /// How long a client may take to ask, and then to take the answer.
@@ -36,8 +38,8 @@ pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, String>
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let spawned = start_serving(listener, "metrics", MANNER, move |request, whole| {
-        answer(request, whole, &|| exposition::text(&view))
+    let spawned = start_serving(listener, "metrics", MANNER, move |request| {
+        answer(request, &|| exposition::text(&view))
     });
     spawned.map_err(failed)?;
     Ok(address)
@@ -52,7 +54,7 @@ pub(crate) fn start_serving(
     listener: TcpListener,
     name: &'static str,
     mode: ServingMode,
-    answer: impl Fn(&[u8], bool) -> Answer + Send + Sync + 'static,
+    answer: impl Fn(Option<RequestLine<'_>>) -> Answer + Send + Sync + 'static,
 ) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name(name.into());
     let body = move || {
@@ -77,7 +79,44 @@ pub(crate) struct ServingMode {
     pub(crate) pause: Option<(usize, Duration)>,
 }
 
-/// Answers one request of a connection: `answer` is given what came, and whether it is a whole head.
+/// What a request's head begins with (RFC 9112 section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestLine<'a> {
+    pub(crate) method: &'a str,
+    /// The target without its query.
+    pub(crate) path: &'a str,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parsed<'a> {
+    /// The whole head.
+    Whole(RequestLine<'a>),
+    /// A part of it.
+    Partial,
+    /// It is none.
+    Malformed,
+}
+
+impl Parsed<'_> {
+    fn of(bytes: &[u8]) -> Parsed<'_> {
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let mut request = httparse::Request::new(&mut fields);
+        match request.parse(bytes) {
+            Ok(httparse::Status::Partial) => Parsed::Partial,
+            Ok(httparse::Status::Complete(_)) => {
+                let target = request.path.unwrap_or_default();
+                Parsed::Whole(RequestLine {
+                    method: request.method.unwrap_or_default(),
+                    path: target.split('?').next().unwrap_or_default(),
+                })
+            }
+            Err(_) => Parsed::Malformed,
+        }
+    }
+}
+
+/// Answers one request of a connection: `answer` is given its first line, or nothing if there is no whole request.
 ///
 /// # Errors
 /// The client went away, or was too slow.
@@ -85,13 +124,12 @@ fn serve(
     mut stream: &TcpStream,
     open: &Open,
     mode: ServingMode,
-    answer: &dyn Fn(&[u8], bool) -> Answer,
+    answer: &dyn Fn(Option<RequestLine<'_>>) -> Answer,
 ) -> std::io::Result<()> {
     let clock = MonotonicClock::new();
     let mut request = Vec::new();
     let mut buffer = [0; 1_024];
-    let mut whole = false;
-    while !whole && request.len() <= REQUEST_BYTES_MAX {
+    while Parsed::of(&request) == Parsed::Partial && request.len() <= REQUEST_BYTES_MAX {
         stream.set_read_timeout(Some(left_of(mode.patience, &clock)?))?;
         let length = match stream.read(&mut buffer) {
             Ok(0) => break,
@@ -100,11 +138,14 @@ fn serve(
             Err(error) => return Err(error),
         };
         request.extend_from_slice(&buffer[..length]);
-        whole = request.windows(4).any(|window| window == b"\r\n\r\n");
     }
     open.answers();
-    let is_head = request.starts_with(b"HEAD ");
-    let (status, kind, body) = answer(&request, whole);
+    let request = match Parsed::of(&request) {
+        Parsed::Whole(request) => Some(request),
+        Parsed::Partial | Parsed::Malformed => None,
+    };
+    let is_head = request.is_some_and(|request| request.method == "HEAD");
+    let (status, kind, body) = answer(request);
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -148,35 +189,18 @@ fn left_of(time: Duration, clock: &MonotonicClock) -> std::io::Result<Duration> 
         .ok_or_else(|| ErrorKind::TimedOut.into())
 }
 
-/// The method and the path that a request's head begins with.
-pub(crate) fn method_and_path(request: &[u8]) -> (&[u8], &[u8]) {
-    let line = request
-        .split(|byte| *byte == b'\r')
-        .next()
-        .unwrap_or_default();
-    let mut words = line.split(|byte| *byte == b' ');
-    let (method, target) = (
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    );
-    let path = target.split(|byte| *byte == b'?').next();
-    (method, path.unwrap_or_default())
-}
-
 /// What plain words are sent as.
 pub(crate) const PLAIN: &str = "text/plain; charset=utf-8";
 
-fn answer(request: &[u8], whole: bool, text: &dyn Fn() -> String) -> Answer {
+fn answer(request: Option<RequestLine<'_>>, text: &dyn Fn() -> String) -> Answer {
     let said = |status, words: &str| (status, PLAIN, words.into());
-    if !whole {
+    let Some(RequestLine { method, path }) = request else {
         return said("400 Bad Request", "this is no request\n");
-    }
-    match method_and_path(request) {
-        (b"GET" | b"HEAD", b"/metrics") => {
-            ("200 OK", exposition::CONTENT_TYPE, text().into_bytes())
-        }
-        (b"GET" | b"HEAD", b"/") => said("200 OK", "metrics are at /metrics\n"),
-        (b"GET" | b"HEAD", _) => said("404 Not Found", "there is only /metrics\n"),
+    };
+    match (method, path) {
+        ("GET" | "HEAD", "/metrics") => ("200 OK", exposition::CONTENT_TYPE, text().into_bytes()),
+        ("GET" | "HEAD", "/") => said("200 OK", "metrics are at /metrics\n"),
+        ("GET" | "HEAD", _) => said("404 Not Found", "there is only /metrics\n"),
         _ => said("405 Method Not Allowed", "only GET\n"),
     }
 }
@@ -202,8 +226,8 @@ mod tests {
         });
         let stream = Arc::new(listener.accept().unwrap().0);
         let open = Connections::new(1).admit(&stream).unwrap();
-        let _ = serve(&stream, &open, MANNER, &|request, whole| {
-            answer(request, whole, &|| "asterism_up 1\n".to_owned())
+        let _ = serve(&stream, &open, MANNER, &|request| {
+            answer(request, &|| "asterism_up 1\n".to_owned())
         });
         drop(stream);
         client.join().unwrap()
@@ -221,6 +245,8 @@ mod tests {
         assert!(asked(b"GET /secret HTTP/1.1\r\n\r\n").contains("404"));
         assert!(asked(b"POST /metrics HTTP/1.1\r\n\r\n").contains("405"));
         assert!(asked(b"GET /metrics").contains("400"));
+        assert!(asked(b"GET /metrics\r\n\r\n").contains("400"));
+        assert!(asked(b"GET /metrics HTTP/1.1\r\nno field\r\n\r\n").contains("400"));
         assert!(asked(b"").contains("400"));
         assert!(asked(&[0xFF; 20_000]).contains("400") || asked(&[0xFF; 20_000]).is_empty());
     }
@@ -240,7 +266,7 @@ mod tests {
         let server = std::thread::spawn(move || {
             let stream = Arc::new(stream);
             let open = Connections::new(1).admit(&stream).unwrap();
-            serve(&stream, &open, mode, &|_, _| {
+            serve(&stream, &open, mode, &|_| {
                 ("200 OK", PLAIN, b"abcdef".to_vec())
             })
         });
@@ -267,7 +293,7 @@ mod tests {
                     std::thread::park_timeout(Duration::from_millis(20));
                 }
             });
-            let nothing = |_: &[u8], _| ("200 OK", PLAIN, Vec::new());
+            let nothing = |_: Option<RequestLine<'_>>| ("200 OK", PLAIN, Vec::new());
             let stream = Arc::new(stream);
             let open = Connections::new(1).admit(&stream).unwrap();
             assert!(serve(&stream, &open, MANNER, &nothing).is_err());
@@ -282,7 +308,7 @@ mod tests {
     fn silent_connections_stop_no_scrape() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let text = |_: &[u8], _| ("200 OK", PLAIN, b"asterism_up 1\n".to_vec());
+        let text = |_: Option<RequestLine<'_>>| ("200 OK", PLAIN, b"asterism_up 1\n".to_vec());
         start_serving(listener, "test", MANNER, text).unwrap();
         let mut silent = Vec::new();
         for number in 0..2 * CONNECTIONS_MAX {

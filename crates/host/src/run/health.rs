@@ -246,14 +246,13 @@ fn answers(target: &Target, timeout: Duration, clock: &MonotonicClock) -> bool {
 
 /// Whether an HTTP answer that begins so has a good status (RFC 9112 section 4); `None`: more of it is needed.
 fn is_good(answer: &[u8]) -> Option<bool> {
-    const STATUS_AT: usize = 9;
-    let known = answer.len().min(5);
-    if answer[..known] != b"HTTP/"[..known] {
-        return Some(false);
+    // Of its fields none is read: the status is known before them.
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = response.parse(answer);
+    match response.code {
+        Some(status) => Some(matches!(status, 200..400)),
+        None => parsed.is_err().then_some(false),
     }
-    let status = answer.get(STATUS_AT..STATUS_AT + 3)?;
-    let is_number = status.iter().all(u8::is_ascii_digit);
-    Some(is_number && answer[STATUS_AT - 1] == b' ' && matches!(status[0], b'2' | b'3'))
 }
 
 #[cfg(test)]
@@ -307,6 +306,8 @@ mod tests {
             (b"SSH-2.0-x", Some(false)),
             (b"HTTP/1.1x200", Some(false)),
             (b"HTTP/1.1 2x0", Some(false)),
+            (b"HTTP/1.1 200 OK\r\nServer: a\r\n", Some(true)),
+            (b"HTTP/1.1 404 Not Found\r\n\r\n", Some(false)),
         ] {
             assert_eq!(is_good(answer), expected, "{answer:?}");
         }

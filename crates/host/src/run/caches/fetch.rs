@@ -30,6 +30,8 @@ const NOTICE: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Bytes of an answer's head at most.
 const HEAD_BYTES_MAX: usize = 8_192;
+/// Header fields of an answer at most; one with more is refused.
+const HEAD_FIELDS_MAX: usize = 64;
 /// Times that a digest is written until the state has it.
 const ROUNDS_MAX: usize = 3;
 /// Times that the state is asked whether it has it.
@@ -270,42 +272,29 @@ fn fetch(
 
 /// Where an answer's head ends, and how long it says that its body is; `None`: more of it is needed (RFC 9112).
 fn head_of(answer: &[u8]) -> Result<Option<(usize, Option<usize>)>, Refusal> {
-    let known = answer.len().min(5);
-    if answer[..known] != b"HTTP/"[..known] {
-        return Err(Refusal::NotHttp);
-    }
+    let mut fields = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut fields);
     let searched = &answer[..answer.len().min(HEAD_BYTES_MAX)];
-    let Some(end) = searched.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
-        return match answer.len() > HEAD_BYTES_MAX {
-            true => Err(Refusal::NotHttp),
-            false => Ok(None),
-        };
+    let end = match response.parse(searched) {
+        Ok(httparse::Status::Complete(end)) => end,
+        Ok(httparse::Status::Partial) if answer.len() <= HEAD_BYTES_MAX => return Ok(None),
+        Ok(httparse::Status::Partial) | Err(_) => return Err(Refusal::NotHttp),
     };
-    let head = core::str::from_utf8(&answer[..end]).map_err(|_| Refusal::NotHttp)?;
-    let mut lines = head.split("\r\n");
-    let mut words = lines.next().unwrap_or_default().split(' ');
-    match words.nth(1) {
-        Some("200") => {}
-        Some(status) if status.len() == 3 && status.bytes().all(|byte| byte.is_ascii_digit()) => {
-            return Err(Refusal::Status);
-        }
-        _ => return Err(Refusal::NotHttp),
+    if response.code != Some(200) {
+        return Err(Refusal::Status);
     }
     let mut length = None;
-    for line in lines {
-        let (name, value) = line.split_once(':').ok_or(Refusal::NotHttp)?;
-        if name.eq_ignore_ascii_case("content-length") {
+    for field in response.headers.iter() {
+        let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+        if is("content-length") {
+            let value = core::str::from_utf8(field.value).map_err(|_| Refusal::NotHttp)?;
             length = Some(value.trim().parse().map_err(|_| Refusal::NotHttp)?);
         }
-        let encoded = ["transfer-encoding", "content-encoding"];
-        if encoded
-            .iter()
-            .any(|encoded| name.eq_ignore_ascii_case(encoded))
-        {
+        if is("transfer-encoding") || is("content-encoding") {
             return Err(Refusal::NotHttp);
         }
     }
-    Ok(Some((end + 4, length)))
+    Ok(Some((end, length)))
 }
 
 #[cfg(test)]

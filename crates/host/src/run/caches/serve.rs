@@ -8,7 +8,7 @@ use std::time::Duration;
 use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, union};
 
 use super::digest;
-use crate::metrics::server::{Answer, PLAIN, ServingMode, method_and_path, start_serving};
+use crate::metrics::server::{Answer, PLAIN, RequestLine, ServingMode, start_serving};
 use crate::view::{AskError, View};
 
 /// How long a cache may take to ask, and then to take the answer.
@@ -21,8 +21,8 @@ const MANNER: ServingMode = ServingMode {
     pause: Some((HEADER_BYTES, PAUSE)),
 };
 /// Where Squid looks for a digest by itself.
-const ALL: &[u8] = b"/squid-internal-periodic/store_digest";
-const EACH: &[u8] = b"/digests/";
+const ALL: &str = "/squid-internal-periodic/store_digest";
+const EACH: &str = "/digests/";
 const DIGEST: &str = "application/cache-digest";
 
 /// Starts the thread that serves. It ends with the process.
@@ -36,27 +36,26 @@ pub(crate) fn start(address: SocketAddr, view: Arc<View>) -> Result<(), String> 
         )
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
-    start_serving(listener, "serve-digests", MANNER, move |request, whole| {
-        answer(&view, request, whole)
+    start_serving(listener, "serve-digests", MANNER, move |request| {
+        answer(&view, request)
     })
     .map_err(failed)
 }
 
-fn answer(view: &View, request: &[u8], whole: bool) -> Answer {
-    if !whole {
+fn answer(view: &View, request: Option<RequestLine<'_>>) -> Answer {
+    let Some(request) = request else {
         return said("400 Bad Request", "this is no request\n");
-    }
-    let (method, target) = method_and_path(request);
-    if !matches!(method, b"GET" | b"HEAD") {
+    };
+    if !matches!(request.method, "GET" | "HEAD") {
         return said("405 Method Not Allowed", "only GET\n");
     }
-    let path = path_of(target);
+    let path = path_of(request.path);
     let found = if path == ALL {
         all(view)
     } else {
         let names = &view.caches.names;
         let name = path.strip_prefix(EACH);
-        let place = names.iter().position(|one| Some(one.as_bytes()) == name);
+        let place = names.iter().position(|one| Some(one.as_str()) == name);
         match place {
             Some(place) => digest(view, place),
             None => {
@@ -89,12 +88,11 @@ fn said(status: &'static str, words: &str) -> Answer {
 }
 
 /// The path of a request's target, which a cache may write with the host before it (RFC 9112 section 3.2.2).
-fn path_of(target: &[u8]) -> &[u8] {
-    let Some(rest) = target.strip_prefix(b"http://") else {
+fn path_of(target: &str) -> &str {
+    let Some(rest) = target.strip_prefix("http://") else {
         return target;
     };
-    let slash = rest.iter().position(|byte| *byte == b'/');
-    slash.map_or(b"/", |slash| &rest[slash..])
+    rest.find('/').map_or("/", |slash| &rest[slash..])
 }
 
 /// The digests of all caches together, of those that are known.
@@ -113,10 +111,10 @@ mod tests {
     #[test]
     fn targets_have_paths_with_a_host_or_without() {
         for (target, path) in [
-            (&b"/digests/a"[..], &b"/digests/a"[..]),
-            (b"http://a:80/digests/a", b"/digests/a"),
-            (b"http://a:80", b"/"),
-            (b"", b""),
+            ("/digests/a", "/digests/a"),
+            ("http://a:80/digests/a", "/digests/a"),
+            ("http://a:80", "/"),
+            ("", ""),
         ] {
             assert_eq!(path_of(target), path);
         }
