@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use asterism_config::suggestion::{nearest, quoted};
 use asterism_config::{Function, Settings};
 use asterism_function::{Host, Vlan};
 use asterism_functions::firewall::{
@@ -16,6 +15,7 @@ use asterism_functions::firewall::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::choice::{ChoiceError, chosen};
 use super::event_log::Event;
 use super::manual::RefusedDocument;
 use crate::view::{AskError, Asked, View};
@@ -158,22 +158,9 @@ pub enum FlowsError {
         "this host's function knows no flows that can be ended: it needs [function.firewall], alone or in a chain"
     )]
     NoFirewall,
-    /// There is no firewall of this name, but one of a similar name.
-    #[error("\"{wanted}\" is no firewall here: is \"{meant}\" meant?")]
-    Misspelt {
-        /// The name that was given.
-        wanted: String,
-        /// The one that it may stand for.
-        meant: String,
-    },
-    /// There is no firewall of this name.
-    #[error("\"{wanted}\" is no firewall here: name {names}")]
-    NoSuchFirewall {
-        /// The name that was given.
-        wanted: String,
-        /// All firewalls.
-        names: String,
-    },
+    /// No firewall has this name.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
 }
 
 /// Ends the flows that are meant at all firewalls, or at one of them, and says so in the log.
@@ -186,7 +173,10 @@ pub fn end(
     function: Option<&str>,
 ) -> Result<FlowsEndDocument, FlowsError> {
     let mut done = FlowsEndDocument::default();
-    for (name, asked) in chosen(&view.firewalls, function)? {
+    if view.firewalls.is_empty() {
+        return Err(FlowsError::NoFirewall);
+    }
+    for (name, asked) in chosen(&view.firewalls, function, "is no firewall here")? {
         match end_at(view, name, *asked, filter) {
             Ok(ended) => {
                 say(&ended, "manually", events);
@@ -229,32 +219,6 @@ fn say(ended: &EndedFlowsDocument, by: &str, events: &SyncSender<Event>) {
         .with("left", ended.left)
         .effect("the next packet of each is for the rules to decide, on all hosts");
     let _ = events.try_send(event);
-}
-
-fn chosen<'v>(
-    firewalls: &'v [(String, Asked)],
-    function: Option<&str>,
-) -> Result<Vec<&'v (String, Asked)>, FlowsError> {
-    if firewalls.is_empty() {
-        return Err(FlowsError::NoFirewall);
-    }
-    let Some(wanted) = function else {
-        return Ok(firewalls.iter().collect());
-    };
-    let names = || firewalls.iter().map(|(name, _)| name.as_str());
-    match firewalls.iter().find(|(name, _)| name == wanted) {
-        Some(found) => Ok(vec![found]),
-        None => Err(match nearest(wanted, names()) {
-            Some(meant) => FlowsError::Misspelt {
-                wanted: wanted.to_owned(),
-                meant: meant.to_owned(),
-            },
-            None => FlowsError::NoSuchFirewall {
-                wanted: wanted.to_owned(),
-                names: quoted(names()),
-            },
-        }),
-    }
 }
 
 fn end_at(

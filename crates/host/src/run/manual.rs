@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use asterism_config::suggestion::{nearest, quoted};
 use asterism_function::notice::End;
 use asterism_function::{Host, Tick};
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::blocked::{BlockDocument, BlockedError, block as document_of};
+use super::choice::{ChoiceError, chosen};
 use super::event_log::Event;
 use crate::view::{AskError, Asked, View};
 
@@ -40,22 +40,9 @@ pub enum ManualError {
     /// No function of the host blocks anybody.
     #[error(transparent)]
     NobodyBlocks(BlockedError),
-    /// No function of this name blocks, but one of a similar name does. No function was told.
-    #[error("\"{wanted}\" blocks nobody here: is \"{meant}\" meant?")]
-    Misspelt {
-        /// The name that was given.
-        wanted: String,
-        /// The one that it may stand for.
-        meant: String,
-    },
-    /// No function of this name blocks. No function was told.
-    #[error("\"{wanted}\" blocks nobody here: name {names}")]
-    NoSuchFunction {
-        /// The name that was given.
-        wanted: String,
-        /// All that block.
-        names: String,
-    },
+    /// No function of this name blocks.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
     /// The function took the order, and its table had no room for the block.
     #[error(
         "it has no room for another block: `asterism unblock` frees a place, and so does time; `capacity` of the table in the configuration gives more"
@@ -118,7 +105,7 @@ pub fn block(
         blocked: Vec::new(),
         refused: Vec::new(),
     };
-    for (name, asked) in chosen(&view.blocking, function)? {
+    for (name, asked) in meant(view, function)? {
         let from = view.tick();
         let order = Order::Block {
             source: host,
@@ -188,7 +175,7 @@ pub fn unblock(
         left: Vec::new(),
         refused: Vec::new(),
     };
-    for (name, asked) in chosen(&view.blocking, function)? {
+    for (name, asked) in meant(view, function)? {
         let now = view.tick();
         let (before, after) = match lift(view, *asked, host) {
             Ok(both) => both,
@@ -218,30 +205,14 @@ pub fn unblock(
 }
 
 /// The functions that are meant.
-fn chosen<'v>(
-    blocking: &'v [(String, Asked)],
+fn meant<'v>(
+    view: &'v View,
     function: Option<&str>,
 ) -> Result<Vec<&'v (String, Asked)>, ManualError> {
-    if blocking.is_empty() {
+    if view.blocking.is_empty() {
         return Err(ManualError::NobodyBlocks(BlockedError::NobodyBlocks));
     }
-    let Some(wanted) = function else {
-        return Ok(blocking.iter().collect());
-    };
-    let names = || blocking.iter().map(|(name, _)| name.as_str());
-    match blocking.iter().find(|(name, _)| name == wanted) {
-        Some(found) => Ok(vec![found]),
-        None => Err(match nearest(wanted, names()) {
-            Some(meant) => ManualError::Misspelt {
-                wanted: wanted.to_owned(),
-                meant: meant.to_owned(),
-            },
-            None => ManualError::NoSuchFunction {
-                wanted: wanted.to_owned(),
-                names: quoted(names()),
-            },
-        }),
-    }
+    Ok(chosen(&view.blocking, function, "blocks nobody here")?)
 }
 
 /// Tells a function to lift what blocks a source; what did before, and what does now.

@@ -8,11 +8,13 @@
 //!   manager), `reload.rs` (changes while the host runs), `epochs.rs`, `others.rs` (the other members), `environment.rs` (signals, cores, clocks,
 //!   addresses).
 //! - Functions: `health.rs` (checks of backends), `backends.rs`, `caches/` (digests of web caches), `traffic.rs` (the
-//!   monitor), `rules.rs`, `blocked.rs` and `manual.rs` (blocks), `flows.rs` (ends flows early).
+//!   monitor), `rules.rs`, `blocked.rs` and `manual.rs` (blocks), `flows.rs` (ends flows early),
+//!   `choice.rs` (which function an operator means).
 
 pub mod backends;
 pub mod blocked;
 pub mod caches;
+pub mod choice;
 pub(crate) mod collector;
 pub mod dates;
 mod environment;
