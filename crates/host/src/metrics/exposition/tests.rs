@@ -65,7 +65,6 @@ fn instance(first: u64) -> InstanceSnapshot {
                 link_downs: next(),
                 reopened: next(),
                 dropped: [next(); PortDrop::COUNT],
-                ..PortStatistics::default()
             },
             is_up: true,
         }],

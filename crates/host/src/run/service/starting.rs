@@ -61,6 +61,9 @@ struct Shape {
     layout: u64,
 }
 
+/// The frames of an instance, and its ports.
+type OpenPorts = (FramePool, Vec<Box<dyn Port>>);
+
 /// The threads of the instances, and what the main thread has of each.
 #[derive(Default)]
 struct Instances {
@@ -237,7 +240,7 @@ fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
 }
 
 /// Opens each instance's frames and ports.
-fn open_ports(prepared: &Prepared) -> Result<Vec<(FramePool, Vec<Box<dyn Port>>)>, String> {
+fn open_ports(prepared: &Prepared) -> Result<Vec<OpenPorts>, String> {
     let (config, file) = (&prepared.config, &prepared.arguments.config);
     let (instances, salt) = (config.host.instances, std::process::id());
     let ports = (0..instances).map(|_| ports::open(&config.ports, file, instances, salt));
@@ -278,7 +281,7 @@ fn open_channel(
 fn start_instances<F: NetworkFunction + Send + Sync>(
     config: &Config,
     function: &Arc<F>,
-    parts: impl Iterator<Item = (InstanceParts, (FramePool, Vec<Box<dyn Port>>))>,
+    parts: impl Iterator<Item = (InstanceParts, OpenPorts)>,
     events: &SyncSender<Event>,
     waker: impl Fn() -> Waker,
     clock: MonotonicClock,
