@@ -164,7 +164,7 @@ fn of_start(since_start: &SinceStartDocument) -> Vec<Section> {
     ]
 }
 
-/// Who sends to whom.
+/// The hosts that send, and those that receive.
 fn of_hosts(hosts: &HostsDocument) -> Vec<Section> {
     let edges = hosts.by_bytes.iter().map(|link| {
         vec![

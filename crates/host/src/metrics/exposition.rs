@@ -14,8 +14,6 @@ mod page;
 mod peers;
 mod sites;
 mod stages;
-#[cfg(test)]
-mod tests;
 
 use asterism_engine::ObjectUse;
 use asterism_engine::transport::ChannelSnapshot;
@@ -286,3 +284,6 @@ fn objects(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::view::Asked;
 
-/// No function of the kind has the name that was given: none was told anything.
+/// No function of the kind has the name that was given: none got the order.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChoiceError {
     /// One of a similar name is there.

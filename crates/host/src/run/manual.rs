@@ -26,10 +26,10 @@ pub const CONNECTIONS_MAX: usize = 256;
 /// Why an order was not followed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ManualError {
-    /// A block of no time, or of too much. No function was told.
+    /// A block of no time, or of too much. No function got the order.
     #[error("seconds is {0}: it must be 1 to {SECONDS_MAX}")]
     Seconds(Tick),
-    /// An IPv4 address in the form of an IPv6 one, which no packet has. No function was told.
+    /// An IPv4 address in the form of an IPv6 one, which no packet has. No function got the order.
     #[error("source is {written}, which no packet has: write {canonical}")]
     Mapped {
         /// As it was written.
@@ -48,7 +48,7 @@ pub enum ManualError {
         "it has no room for another block: `asterism unblock` frees a place, and so does time; `capacity` of the table in the configuration gives more"
     )]
     NoRoom,
-    /// The function was not told, or what came of the order is not known.
+    /// The function did not get the order, or what came of the order is not known.
     #[error(transparent)]
     Ask(#[from] AskError),
 }
