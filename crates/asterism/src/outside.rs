@@ -8,4 +8,6 @@ pub use asterism_config::functions::{
     Together, WAIT, absent, capacity, check_whole_seconds, delay, described, placement, seconds,
 };
 pub use asterism_config::kind::{Kind, Value, Word};
-pub use asterism_config::section::{Default, Field, Section, Values};
+pub use asterism_config::section::{
+    ChosenWord, Declared, Default, Field, Key, List, Section, Setting, Values, section,
+};

@@ -13,55 +13,53 @@ use super::diagnostic::{Diagnostic, Report};
 use super::functions::{ChainSettings, Described, Functions, StageSettings};
 use super::kind::{Kind, Word};
 use super::objects::{ObjectChoice, Sharing};
-use super::section::{Default, Field, Section, Values};
+use super::section::{ChosenWord, Default, Setting, Values, section};
 use super::{Function, Settings, overlay, read_settings, suggestion};
 
-/// What holds for a stage.
-pub(super) static STAGE: Section = Section {
-    path: "stage.NAME",
-    meaning: "Settings of a stage of a chain. The top of the file names the stages in the order of packets from inside: chain = [\"port-scan\", \"nat\"]. Packets from outside pass them in reverse. A stage's own settings are in [function.NAME].",
-    fields: &[
-        Field {
-            name: "function",
-            kind: Kind::Name,
-            default: Default::Unset("the function that the stage is named after"),
-            meaning: "The function of the stage; needed where two stages are of one kind.",
-        },
-        Field {
-            name: "on_failure",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "drop",
-                        meaning: "The packet is dropped and counted under the reason.",
-                    },
-                    Word {
-                        word: "bypass",
-                        meaning: "The packet goes on unchanged, as without the stage.",
-                    },
-                ],
-                refused: &[],
+section! {
+    /// What holds for a stage.
+    pub(super) static STAGE: StageKeys = {
+        path: "stage.NAME",
+        meaning: "Settings of a stage of a chain. The top of the file names the stages in the order of packets from inside: chain = [\"port-scan\", \"nat\"]. Packets from outside pass them in reverse. A stage's own settings are in [function.NAME].",
+        fields: {
+            function: String = Setting {
+                kind: Kind::Name,
+                default: Default::Unset("the function that the stage is named after"),
+                meaning: "The function of the stage; needed where two stages are of one kind.",
             },
-            default: Default::Is("\"drop\""),
-            meaning: "What happens to a packet when the stage fails: a table or pool of the stage is full, or the stage is late for longer than `wait`. A verdict of the stage is no failure.",
-        },
-        Field {
-            name: "wait",
-            kind: Kind::Duration {
-                least: Duration::from_micros(1),
-                most: Duration::from_secs(2),
+            on_failure: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "drop",
+                            meaning: "The packet is dropped and counted under the reason.",
+                        },
+                        Word {
+                            word: "bypass",
+                            meaning: "The packet goes on unchanged, as without the stage.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"drop\""),
+                meaning: "What happens to a packet when the stage fails: a table or pool of the stage is full, or the stage is late for longer than `wait`. A verdict of the stage is no failure.",
             },
-            default: Default::Is("\"2s\""),
-            meaning: "The longest that a packet may be late at the stage.",
+            wait: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::from_micros(1),
+                    most: Duration::from_secs(2),
+                },
+                default: Default::Is("\"2s\""),
+                meaning: "The longest that a packet may be late at the stage.",
+            },
+            mirror: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether the stage gets copies of packets: it delays, changes and drops nothing, and its emissions are not sent.",
+            },
         },
-        Field {
-            name: "mirror",
-            kind: Kind::Flag,
-            default: Default::Is("false"),
-            meaning: "Whether the stage gets copies of packets: it delays, changes and drops nothing, and its emissions are not sent.",
-        },
-    ],
-};
+    };
+}
 
 /// A stage as it is named in the chain.
 struct Named {
@@ -216,7 +214,9 @@ fn read_stage(
         }
         None => (&empty, named.span.clone()),
     };
-    let values = STAGE.read(&format!("stage.{name}"), table, span, report);
+    let values = STAGE
+        .section()
+        .read(&format!("stage.{name}"), table, span, report);
     let described = described(named, &values, known, report)?;
     let nothing = Spanned::new(named.span.clone(), DeValue::Table(DeTable::new()));
     let (key, settings) = match overlay::get(functions, name) {
@@ -225,8 +225,8 @@ fn read_stage(
     };
     let place = key.clone();
     let function = read_settings(described, name, (key, settings), sharing, report);
-    let mirror = values.flag("mirror")?;
-    let on_failure = match values.choice("on_failure")? {
+    let mirror = values.get(STAGE.mirror)?;
+    let on_failure = match values.get(STAGE.on_failure)? {
         "bypass" => OnFailure::Bypass,
         _ => OnFailure::Drop,
     };
@@ -246,7 +246,7 @@ fn read_stage(
         settings: function.settings,
         objects: function.objects,
         on_failure,
-        wait: values.duration("wait")?,
+        wait: values.get(STAGE.wait)?,
         mirror,
     })
 }
@@ -258,13 +258,13 @@ fn described(
     functions: Functions,
     report: &mut Report,
 ) -> Option<&'static Described> {
-    let written = values.text("function");
+    let written = values.get(STAGE.function);
     let kind = written.as_deref().unwrap_or(&named.name);
     let names = || functions.names();
     if let Some(function) = functions.find(kind) {
         return Some(function);
     }
-    let span = match values.place("function") {
+    let span = match values.place(STAGE.function) {
         Some(place) => place.value.clone(),
         None => named.span.clone(),
     };
@@ -286,8 +286,8 @@ fn described(
 
 /// Refuses ways to go round a stage that its function cannot bear, or that say nothing.
 fn check_ways(values: &Values, described: &Described, settings: &Settings, report: &mut Report) {
-    let mirror = values.flag("mirror") == Some(true);
-    if mirror && let Some(place) = values.place("on_failure") {
+    let mirror = values.get(STAGE.mirror) == Some(true);
+    if mirror && let Some(place) = values.place(STAGE.on_failure) {
         report.add(
             Diagnostic::error("a stage that gets copies delays nothing", place.key.clone())
                 .help("leave `on_failure` out, or mirror = true"),
@@ -296,10 +296,14 @@ fn check_ways(values: &Values, described: &Described, settings: &Settings, repor
     let Some(why) = settings.why_not_passed_by() else {
         return;
     };
-    let bypass = values.choice("on_failure") == Some("bypass");
+    let bypass = values.get(STAGE.on_failure) == Some("bypass");
     for (passed_by, field, instead) in [
-        (bypass, "on_failure", "write on_failure = \"drop\""),
-        (mirror, "mirror", "leave `mirror` out"),
+        (
+            bypass,
+            STAGE.on_failure.field_name(),
+            "write on_failure = \"drop\"",
+        ),
+        (mirror, STAGE.mirror.field_name(), "leave `mirror` out"),
     ] {
         if passed_by {
             report.add(

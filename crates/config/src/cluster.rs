@@ -11,8 +11,8 @@ use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
 
 use super::Purpose;
 use super::diagnostic::{Diagnostic, Report};
-use super::kind::Value;
-use super::section::Values;
+use super::fields::{CHANNEL, CLUSTER, MEMBER};
+use super::section::{List, Values};
 use super::suggestion;
 use core::net::SocketAddr;
 
@@ -245,22 +245,22 @@ pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) ->
     check_members(values, &members, report);
     let addresses = addresses(values, &members, report)?;
     let sites = sites(values, &members, report);
-    let channel = channel(&values.table("channel")?, report);
+    let channel = channel(&values.get(CLUSTER.channel)?, report);
     check_port_lease(values, members.len(), report);
     // Datagrams of a scenario's hosts never leave the process.
     let needs_key = purpose != Purpose::Scenario && members.len() > 1;
-    if needs_key && values.text("key").is_none() && values.place("key").is_none() {
+    if needs_key && values.get(CLUSTER.key).is_none() && values.place(CLUSTER.key).is_none() {
         report.add(
-            Diagnostic::warning(NO_KEY, values.span_of("members"))
+            Diagnostic::warning(NO_KEY, values.span_of(CLUSTER.members))
                 .label(format!("{} hosts", members.len()))
                 .help("its hosts can run in one process (`asterism replay`); to let them run apart, write a key with `asterism keygen cluster.key` and add key = \"cluster.key\""),
         );
     }
     Some(Cluster {
-        name: values.text("name")?,
-        key: values.text("key").map(PathBuf::from),
-        epochs: values.text("epochs").map(PathBuf::from),
-        port_lease: values.duration("port_lease"),
+        name: values.get(CLUSTER.name)?,
+        key: values.get(CLUSTER.key).map(PathBuf::from),
+        epochs: values.get(CLUSTER.epochs).map(PathBuf::from),
+        port_lease: values.get(CLUSTER.port_lease),
         members: members.into_iter().map(|(name, _)| name).collect(),
         addresses,
         sites,
@@ -269,14 +269,14 @@ pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) ->
 }
 
 fn check_port_lease(values: &Values, members: usize, report: &mut Report) {
-    if values.place("port_lease").is_none() {
+    if values.place(CLUSTER.port_lease).is_none() {
         return;
     }
-    if values.place("epochs").is_none() {
+    if values.place(CLUSTER.epochs).is_none() {
         report.add(
             Diagnostic::error(
                 "`port_lease` is for clusters with epochs only",
-                values.span_of("port_lease"),
+                values.span_of(CLUSTER.port_lease),
             )
             .help("add epochs = \"epoch.toml\": without epochs no member can be left out, and no ports are reassigned; or leave `port_lease` out"),
         );
@@ -284,9 +284,9 @@ fn check_port_lease(values: &Values, members: usize, report: &mut Report) {
         report.add(
             Diagnostic::error(
                 "with two hosts neither can know that it is cut off",
-                values.span_of("members"),
+                values.span_of(CLUSTER.members),
             )
-            .also(values.span_of("port_lease"), "leases need a majority")
+            .also(values.span_of(CLUSTER.port_lease), "leases need a majority")
             .help("leave `port_lease` out, and declare a host dead by `asterism epoch CONFIG --without NAME --fenced`; or list a third host"),
         );
     }
@@ -298,22 +298,22 @@ pub(super) fn check_apart(values: &Values, report: &mut Report) {
     if members.len() < 2 {
         return;
     }
-    if values.place("key").is_none() {
+    if values.place(CLUSTER.key).is_none() {
         // The milder word on the same subject.
         report.diagnostics.retain(|one| one.title != NO_KEY);
         report.add(
-            Diagnostic::error(NO_KEY, values.span_of("members"))
+            Diagnostic::error(NO_KEY, values.span_of(CLUSTER.members))
                 .label(format!("{} hosts, each a process", members.len()))
                 .help("write a key with `asterism keygen cluster.key`, copy it to every host, and add key = \"cluster.key\""),
         );
     }
     if values
-        .named("member")
+        .get(CLUSTER.member)
         .is_some_and(|tables| tables.is_empty())
     {
         let first = members.first().map_or("a", |(name, _)| name);
         report.add(
-            Diagnostic::error("the members have no addresses", values.span_of("members"))
+            Diagnostic::error("the members have no addresses", values.span_of(CLUSTER.members))
                 .label(format!("{} hosts, each a process", members.len()))
                 .help(format!(
                     "add [cluster.member.{first}] with address = \"192.0.2.1:7400\", and one for each of the others"
@@ -323,24 +323,19 @@ pub(super) fn check_apart(values: &Values, report: &mut Report) {
 }
 
 /// The members' names with their places.
-pub(super) fn members(values: &Values) -> Vec<(String, Range<usize>)> {
-    let list = values.list("members").unwrap_or_default().into_iter();
-    list.filter_map(|(value, span)| {
-        if let Value::Text(name) = value {
-            Some((name, span))
-        } else {
-            None
-        }
-    })
-    .collect()
+pub(super) fn members(values: &Values) -> List<String> {
+    values.get(CLUSTER.members).unwrap_or_default()
 }
 
 fn check_members(values: &Values, members: &[(String, Range<usize>)], report: &mut Report) {
-    if values.list("members").is_some_and(|list| list.is_empty()) {
+    if values
+        .get(CLUSTER.members)
+        .is_some_and(|list| list.is_empty())
+    {
         report.add(
             Diagnostic::error(
                 "a cluster has at least one member",
-                values.span_of("members"),
+                values.span_of(CLUSTER.members),
             )
             .help("write members = [\"a\"]"),
         );
@@ -362,7 +357,7 @@ fn addresses(
     members: &[(String, Range<usize>)],
     report: &mut Report,
 ) -> Option<Vec<Option<SocketAddr>>> {
-    let tables = values.named("member")?;
+    let tables = values.get(CLUSTER.member)?;
     let names = || members.iter().map(|(name, _)| name.as_str());
     let mut read: Vec<(&str, SocketAddr, Range<usize>)> = Vec::new();
     for table in &tables {
@@ -371,8 +366,8 @@ fn addresses(
                 format!("there is no member \"{}\"", table.name),
                 table.place.clone(),
             );
-            if values.place("members").is_some() {
-                unknown = unknown.also(values.span_of("members"), "the members");
+            if values.place(CLUSTER.members).is_some() {
+                unknown = unknown.also(values.span_of(CLUSTER.members), "the members");
             }
             if let Some(near) = suggestion::nearest(&table.name, names()) {
                 unknown = unknown.help(format!("did you mean [cluster.member.{near}]?"));
@@ -382,10 +377,10 @@ fn addresses(
                 table.name
             )));
         }
-        let Some(address) = table.values.socket("address") else {
+        let Some(address) = table.values.get(MEMBER.address) else {
             continue;
         };
-        let span = table.values.span_of("address");
+        let span = table.values.span_of(MEMBER.address);
         if let Some((_, _, first)) = read.iter().find(|(_, other, _)| *other == address) {
             report.add(
                 Diagnostic::error(
@@ -438,18 +433,21 @@ fn addresses(
 
 /// The members' sites in their order, and what contradicts among them; nothing where members have none.
 fn sites(values: &Values, members: &[(String, Range<usize>)], report: &mut Report) -> Vec<String> {
-    let tables = values.named("member").unwrap_or_default();
+    let tables = values.get(CLUSTER.member).unwrap_or_default();
     let site = |name: &str| {
         let table = tables.iter().find(|table| table.name == name)?;
-        Some((table.values.text("site")?, table.values.span_of("site")))
+        Some((
+            table.values.get(MEMBER.site)?,
+            table.values.span_of(MEMBER.site),
+        ))
     };
-    let channel = values.table("channel");
+    let channel = values.get(CLUSTER.channel);
     let Some((first, first_at)) = members.iter().find_map(|(name, _)| site(name)) else {
         for field in [
-            "relay_silent_after",
-            "relay_bundle",
-            "relay_cache",
-            "relay_cache_age",
+            CHANNEL.relay_silent_after.field_name(),
+            CHANNEL.relay_bundle.field_name(),
+            CHANNEL.relay_cache.field_name(),
+            CHANNEL.relay_cache_age.field_name(),
         ] {
             let Some(channel) = channel.as_ref().filter(|one| one.place(field).is_some()) else {
                 continue;
@@ -470,7 +468,7 @@ fn sites(values: &Values, members: &[(String, Range<usize>)], report: &mut Repor
         let Some((site, at)) = site(name) else {
             let table = tables.iter().find(|table| table.name == *name);
             // Its site may be written and be no name, which is said already.
-            if table.is_none_or(|table| table.values.place("site").is_none()) {
+            if table.is_none_or(|table| table.values.place(MEMBER.site).is_none()) {
                 let span = table.map_or(span, |table| &table.place);
                 report.add(
                     Diagnostic::error(format!("member \"{name}\" has no site"), span.clone())
@@ -501,29 +499,32 @@ fn sites(values: &Values, members: &[(String, Range<usize>)], report: &mut Repor
 
 /// The multicast group, if it is one that the members' addresses can use.
 fn check_multicast(values: &Values, report: &mut Report) {
-    let Some(group) = values.socket("multicast") else {
-        if values.place("interface").is_some() && values.place("multicast").is_none() {
+    let Some(group) = values.get(CHANNEL.multicast) else {
+        if values.place(CHANNEL.interface).is_some() && values.place(CHANNEL.multicast).is_none() {
             report.add(
                 Diagnostic::error(
                     "`interface` is for multicast only",
-                    values.span_of("interface"),
+                    values.span_of(CHANNEL.interface),
                 )
                 .help("add multicast = \"239.255.74.0:7401\", or leave `interface` out"),
             );
         }
         return;
     };
-    if values.place("interface").is_none() {
+    if values.place(CHANNEL.interface).is_none() {
         report.add(
-            Diagnostic::error("multicast needs an interface", values.span_of("multicast"))
-                .help("add interface = \"eth2\", the one that leads to the other members"),
+            Diagnostic::error(
+                "multicast needs an interface",
+                values.span_of(CHANNEL.multicast),
+            )
+            .help("add interface = \"eth2\", the one that leads to the other members"),
         );
     }
     if !group.ip().is_multicast() {
         report.add(
             Diagnostic::error(
                 format!("{} is no multicast group", group.ip()),
-                values.span_of("multicast"),
+                values.span_of(CHANNEL.multicast),
             )
             .help(
                 "write a group of the site, such as \"239.255.74.0:7401\" or \"[ff15::7400]:7401\"",
@@ -535,14 +536,14 @@ fn check_multicast(values: &Values, report: &mut Report) {
 fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
     check_multicast(values, report);
     if let (Some(least), Some(most)) = (
-        values.duration("retransmit_min"),
-        values.duration("retransmit_max"),
+        values.get(CHANNEL.retransmit_min),
+        values.get(CHANNEL.retransmit_max),
     ) && most < least
     {
-        let (field, other) = if values.place("retransmit_max").is_some() {
-            ("retransmit_max", "retransmit_min")
+        let (field, other) = if values.place(CHANNEL.retransmit_max).is_some() {
+            (CHANNEL.retransmit_max, CHANNEL.retransmit_min)
         } else {
-            ("retransmit_min", "retransmit_max")
+            (CHANNEL.retransmit_min, CHANNEL.retransmit_max)
         };
         let mut diagnostic = Diagnostic::error(
             "`retransmit_max` is shorter than `retransmit_min`",
@@ -554,14 +555,14 @@ fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
         report.add(diagnostic.help("write the shorter one in `retransmit_min`"));
     }
     if let (Some(keep_alive), Some(silent)) = (
-        values.duration("keep_alive"),
-        values.duration("silent_after"),
+        values.get(CHANNEL.keep_alive),
+        values.get(CHANNEL.silent_after),
     ) && silent < keep_alive * 2
     {
-        let field = if values.place("silent_after").is_some() {
-            "silent_after"
+        let field = if values.place(CHANNEL.silent_after).is_some() {
+            CHANNEL.silent_after
         } else {
-            "keep_alive"
+            CHANNEL.keep_alive
         };
         report.add(
             Diagnostic::error(
@@ -572,36 +573,35 @@ fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
             .help("write a longer `silent_after`, or a shorter `keep_alive`"),
         );
     }
-    let count = |field: &str| usize::try_from(values.count(field)?).ok();
-    let size = |field: &str| usize::try_from(values.size(field)?).ok();
+    let number = |field| usize::try_from(values.get(field)?).ok();
     Some(Channel {
-        mtu: size("mtu")?,
-        log_bytes_max: size("log_max")?,
-        log_groups_max: count("log_groups_max")?,
-        reorder_groups_max: count("reorder_groups_max")?,
-        unapplied_groups_max: count("unapplied_groups_max")?,
-        keep_alive: values.duration("keep_alive")?,
-        retransmit_min: values.duration("retransmit_min")?,
-        retransmit_max: values.duration("retransmit_max")?,
-        acknowledge_delay: values.duration("acknowledge_delay")?,
-        lookahead: values.duration("lookahead")?,
-        coalescing_max: values.duration("coalescing_max")?,
-        congested_above: values.duration("congested_above")?,
-        silent_after: values.duration("silent_after")?,
-        delivery: match values.choice("delivery")? {
+        mtu: number(CHANNEL.mtu)?,
+        log_bytes_max: number(CHANNEL.log_max)?,
+        log_groups_max: number(CHANNEL.log_groups_max)?,
+        reorder_groups_max: number(CHANNEL.reorder_groups_max)?,
+        unapplied_groups_max: number(CHANNEL.unapplied_groups_max)?,
+        keep_alive: values.get(CHANNEL.keep_alive)?,
+        retransmit_min: values.get(CHANNEL.retransmit_min)?,
+        retransmit_max: values.get(CHANNEL.retransmit_max)?,
+        acknowledge_delay: values.get(CHANNEL.acknowledge_delay)?,
+        lookahead: values.get(CHANNEL.lookahead)?,
+        coalescing_max: values.get(CHANNEL.coalescing_max)?,
+        congested_above: values.get(CHANNEL.congested_above)?,
+        silent_after: values.get(CHANNEL.silent_after)?,
+        delivery: match values.get(CHANNEL.delivery)? {
             "unordered" => Delivery::Unordered,
             _ => Delivery::Ordered,
         },
-        multicast: values.socket("multicast"),
-        interface: values.text("interface"),
-        relay_silent_after: values.duration("relay_silent_after"),
-        relay_bundle: values.duration("relay_bundle"),
-        relay_cache: values.size("relay_cache"),
-        relay_cache_age: values.duration("relay_cache_age"),
-        receive_buffer_bytes: size("receive_buffer")?,
-        send_buffer_bytes: size("send_buffer")?,
-        bandwidth_max: values.size("bandwidth_max"),
-        offload: values.flag("offload")?,
+        multicast: values.get(CHANNEL.multicast),
+        interface: values.get(CHANNEL.interface),
+        relay_silent_after: values.get(CHANNEL.relay_silent_after),
+        relay_bundle: values.get(CHANNEL.relay_bundle),
+        relay_cache: values.get(CHANNEL.relay_cache),
+        relay_cache_age: values.get(CHANNEL.relay_cache_age),
+        receive_buffer_bytes: number(CHANNEL.receive_buffer)?,
+        send_buffer_bytes: number(CHANNEL.send_buffer)?,
+        bandwidth_max: values.get(CHANNEL.bandwidth_max),
+        offload: values.get(CHANNEL.offload)?,
     })
 }
 

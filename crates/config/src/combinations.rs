@@ -8,7 +8,7 @@ use super::fields;
 use super::functions::{BalancerMode, Settings};
 use super::kind::Absent;
 use super::objects::ObjectChoice;
-use super::port::{Port, PortMode, SPAN};
+use super::port::{PORT, PORTS, Port, PortMode};
 use super::section::Values;
 
 /// Refuses a port for copies that nothing makes, and copies that have no port.
@@ -20,7 +20,7 @@ pub(super) fn check_span(settings: &Settings, values: &Values, report: &mut Repo
         }
         settings => matches!(settings, Settings::Span(_)),
     };
-    match (makes_copies, values.place(SPAN)) {
+    match (makes_copies, values.place(PORTS.span)) {
         (false, Some(place)) => report.add(
             Diagnostic::error("no copies are made for the port `span`", place.key.clone())
                 .help("add the stage \"span\" to `chain` where packets are to be copied, or leave [port.span] out"),
@@ -67,8 +67,8 @@ pub(super) fn check_bulk(
     let is_bulk = |port: &&Port| port.mode == PortMode::Bulk;
     for port in ports.unwrap_or_default().iter().filter(is_bulk) {
         let place = values
-            .table(port.name)
-            .map_or(0..0, |table| table.span_of("mode"));
+            .get(PORTS.of(port.name))
+            .map_or(0..0, |table| table.span_of(PORT.mode));
         report.add(
             Diagnostic::error(
                 format!(
@@ -111,8 +111,8 @@ pub(super) fn check_tunnels(
     let outside = ports.unwrap_or_default().iter();
     for port in outside.filter(|port| port.name == "outside" && port.mode == PortMode::Bulk) {
         let place = values
-            .table(port.name)
-            .map_or(0..0, |table| table.span_of("mode"));
+            .get(PORTS.of(port.name))
+            .map_or(0..0, |table| table.span_of(PORT.mode));
         report.add(
             Diagnostic::error(
                 format!(

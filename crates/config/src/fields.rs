@@ -1,15 +1,16 @@
 //! Every table and field of the configuration: the one definition behind reading, messages and the reference.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use asterism_placement::replicated;
 use serde::Serialize;
 
 use super::functions::{Described, Functions};
-pub use super::host::HOST;
-use super::kind::{Kind, Word};
-pub use super::port::PORTS;
-use super::section::{Default, Field, Section};
+pub(crate) use super::host::HOST;
+use super::kind::{Kind, NamedValues, Word};
+pub(crate) use super::port::PORTS;
+use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
 use super::value;
 use super::{chain, cluster};
 
@@ -18,87 +19,82 @@ const fn duration(least: Duration, most: Duration) -> Kind {
 }
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// The cluster: what all its hosts have in common.
-pub static CLUSTER: Section = Section {
-    path: "cluster",
-    meaning: "The settings that all hosts of the cluster share, identical on every host.",
-    fields: &[
-        Field {
-            name: "name",
-            kind: Kind::Name,
-            default: Default::Is("\"asterism\""),
-            meaning: "The cluster's name. Messages of a cluster of another name are refused.",
-        },
-        Field {
-            name: "key",
-            kind: Kind::File,
-            default: Default::Unset(
-                "hosts in one process draw a key for that run; hosts in several processes cannot communicate",
-            ),
-            meaning: "The file with the key that all hosts share (`asterism keygen` writes it), or with several keys during a change (`asterism key`). Its mode must be 0600.",
-        },
-        Field {
-            name: "epochs",
-            kind: Kind::File,
-            default: Default::Unset(
-                "all members take part, each in the first incarnation received; no member can restart while others run",
-            ),
-            meaning: "The epoch file: the participating members and their incarnations. With it members can join, leave and restart. `asterism epoch` writes it.",
-        },
-        Field {
-            name: "port_lease",
-            kind: duration(Duration::from_secs(1), Duration::from_secs(7 * 86_400)),
-            default: Default::Unset(
-                "a host grants ports as long as it runs; ports of a member left out by an epoch are reassigned only if the epoch says that the member is certainly dead",
-            ),
-            meaning: "How long a host keeps granting ports while more than half of all members do not answer. Afterwards it grants none; one idle time later it handles no packets. After one more idle time, members of an epoch without the host may have its ports, although its death is not known. The same on all hosts.",
-        },
-        Field {
-            name: "members",
-            kind: Kind::List {
-                of: &Kind::Name,
-                most: replicated::MEMBERS_MAX,
+section! {
+    /// The cluster: what all its hosts have in common.
+    pub(crate) static CLUSTER: ClusterKeys = {
+        path: "cluster",
+        meaning: "The settings that all hosts of the cluster share, identical on every host.",
+        fields: {
+            name: String = Setting {
+                kind: Kind::Name,
+                default: Default::Is("\"asterism\""),
+                meaning: "The cluster's name. Messages of a cluster of another name are refused.",
             },
-            default: Default::Is("[\"a\"]"),
-            meaning: "The names of all hosts, in the same order on every host: leased blocks are assigned by position in this list.",
-        },
-        Field {
-            name: "member",
-            kind: Kind::Named {
-                section: &MEMBER,
-                most: replicated::MEMBERS_MAX,
+            key: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset(
+                    "hosts in one process draw a key for that run; hosts in several processes cannot communicate",
+                ),
+                meaning: "The file with the key that all hosts share (`asterism keygen` writes it), or with several keys during a change (`asterism key`). Its mode must be 0600.",
             },
-            default: Default::Is("{}"),
-            meaning: "A table for each member. Needed when hosts are separate processes.",
+            epochs: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset(
+                    "all members take part, each in the first incarnation received; no member can restart while others run",
+                ),
+                meaning: "The epoch file: the participating members and their incarnations. With it members can join, leave and restart. `asterism epoch` writes it.",
+            },
+            port_lease: Duration = Setting {
+                kind: duration(Duration::from_secs(1), Duration::from_secs(7 * 86_400)),
+                default: Default::Unset(
+                    "a host grants ports as long as it runs; ports of a member left out by an epoch are reassigned only if the epoch says that the member is certainly dead",
+                ),
+                meaning: "How long a host keeps granting ports while more than half of all members do not answer. Afterwards it grants none; one idle time later it handles no packets. After one more idle time, members of an epoch without the host may have its ports, although its death is not known. The same on all hosts.",
+            },
+            members: List<String> = Setting {
+                kind: Kind::List {
+                    of: &Kind::Name,
+                    most: replicated::MEMBERS_MAX,
+                },
+                default: Default::Is("[\"a\"]"),
+                meaning: "The names of all hosts, in the same order on every host: leased blocks are assigned by position in this list.",
+            },
+            member: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: MEMBER.section(),
+                    most: replicated::MEMBERS_MAX,
+                },
+                default: Default::Is("{}"),
+                meaning: "A table for each member. Needed when hosts are separate processes.",
+            },
+            channel: Values = Setting {
+                kind: Kind::Table(CHANNEL.section()),
+                default: Default::Is("{}"),
+                meaning: "How hosts exchange updates.",
+            },
         },
-        Field {
-            name: "channel",
-            kind: Kind::Table(&CHANNEL),
-            default: Default::Is("{}"),
-            meaning: "How hosts exchange updates.",
-        },
-    ],
-};
+    };
+}
 
-/// One member.
-pub static MEMBER: Section = Section {
-    path: "cluster.member.NAME",
-    meaning: "A member's address and site. The table's name is the member's name, as in `members`.",
-    fields: &[
-        Field {
-            name: "address",
-            kind: Kind::Socket,
-            default: Default::Required("\"192.0.2.1:7400\""),
-            meaning: "The UDP address at which the member's state channel listens for other members.",
+section! {
+    /// One member.
+    pub(crate) static MEMBER: MemberKeys = {
+        path: "cluster.member.NAME",
+        meaning: "A member's address and site. The table's name is the member's name, as in `members`.",
+        fields: {
+            address: SocketAddr = Setting {
+                kind: Kind::Socket,
+                default: Default::Required("\"192.0.2.1:7400\""),
+                meaning: "The UDP address at which the member's state channel listens for other members.",
+            },
+            site: String = Setting {
+                kind: Kind::Name,
+                default: Default::Unset("all members are in one site"),
+                meaning: "The member's site. A datagram for all members goes to each other site once; a relay there distributes it. Set for all members or none; at most 16 sites.",
+            },
         },
-        Field {
-            name: "site",
-            kind: Kind::Name,
-            default: Default::Unset("all members are in one site"),
-            meaning: "The member's site. A datagram for all members goes to each other site once; a relay there distributes it. Set for all members or none; at most 16 sites.",
-        },
-    ],
-};
+    };
+}
 
 /// What holds for one host only.
 pub static ON: Section = Section {
@@ -107,205 +103,183 @@ pub static ON: Section = Section {
     fields: &[],
 };
 
-/// The state channel.
-pub static CHANNEL: Section = Section {
-    path: "cluster.channel",
-    meaning: "The state channel, by which hosts exchange updates. The defaults suit a LAN and a WAN.",
-    fields: &[
-        Field {
-            name: "mtu",
-            kind: Kind::Size {
-                least: cluster::MTU_MIN,
-                most: cluster::MTU_LIMIT,
+section! {
+    /// The state channel.
+    pub(crate) static CHANNEL: ChannelKeys = {
+        path: "cluster.channel",
+        meaning: "The state channel, by which hosts exchange updates. The defaults suit a LAN and a WAN.",
+        fields: {
+            mtu: u64 = Setting {
+                kind: Kind::Size {
+                    least: cluster::MTU_MIN,
+                    most: cluster::MTU_LIMIT,
+                },
+                default: Default::Is("\"1500B\""),
+                meaning: "The smallest MTU between hosts. State messages are never fragmented.",
             },
-            default: Default::Is("\"1500B\""),
-            meaning: "The smallest MTU between hosts. State messages are never fragmented.",
-        },
-        Field {
-            name: "log_max",
-            kind: Kind::Size {
-                least: (4 * replicated::GROUP_BYTES_MAX) as u64,
-                most: replicated::LOG_BYTES_LIMIT as u64,
+            log_max: u64 = Setting {
+                kind: Kind::Size {
+                    least: (4 * replicated::GROUP_BYTES_MAX) as u64,
+                    most: replicated::LOG_BYTES_LIMIT as u64,
+                },
+                default: Default::Is("\"8MiB\""),
+                meaning: "The size of the log, which keeps updates until every host has acknowledged them. About a second of writes; reserved at the start.",
             },
-            default: Default::Is("\"8MiB\""),
-            meaning: "The size of the log, which keeps updates until every host has acknowledged them. About a second of writes; reserved at the start.",
-        },
-        Field {
-            name: "log_groups_max",
-            kind: Kind::Count {
-                least: 4,
-                most: replicated::GROUPS_LIMIT as u64,
+            log_groups_max: u64 = Setting {
+                kind: Kind::Count {
+                    least: 4,
+                    most: replicated::GROUPS_LIMIT as u64,
+                },
+                default: Default::Is("262_144"),
+                meaning: "The most updates in the log. 8 bytes each.",
             },
-            default: Default::Is("262_144"),
-            meaning: "The most updates in the log. 8 bytes each.",
-        },
-        Field {
-            name: "reorder_groups_max",
-            kind: Kind::Count {
-                least: 64,
-                most: replicated::GROUPS_LIMIT as u64,
+            reorder_groups_max: u64 = Setting {
+                kind: Kind::Count {
+                    least: 64,
+                    most: replicated::GROUPS_LIMIT as u64,
+                },
+                default: Default::Is("16_384"),
+                meaning: "How far above a gap an update may be and still be kept. The same on every host.",
             },
-            default: Default::Is("16_384"),
-            meaning: "How far above a gap an update may be and still be kept. The same on every host.",
-        },
-        Field {
-            name: "unapplied_groups_max",
-            kind: Kind::Count {
-                least: 1,
-                most: replicated::GROUPS_LIMIT as u64,
+            unapplied_groups_max: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: replicated::GROUPS_LIMIT as u64,
+                },
+                default: Default::Is("262_144"),
+                meaning: "The most updates of one host that wait to be applied at another. The same on every host.",
             },
-            default: Default::Is("262_144"),
-            meaning: "The most updates of one host that wait to be applied at another. The same on every host.",
-        },
-        Field {
-            name: "keep_alive",
-            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
-            default: Default::Is("\"20ms\""),
-            meaning: "The longest silence: an idle host sends acknowledgements this often.",
-        },
-        Field {
-            name: "retransmit_min",
-            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
-            default: Default::Is("\"2ms\""),
-            meaning: "The shortest time before an unacknowledged update is retransmitted.",
-        },
-        Field {
-            name: "retransmit_max",
-            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
-            default: Default::Is("\"1s\""),
-            meaning: "The longest time before a retransmission; retransmission never gives up. At least `retransmit_min`.",
-        },
-        Field {
-            name: "acknowledge_delay",
-            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
-            default: Default::Is("\"500us\""),
-            meaning: "The longest that an acknowledgement is delayed to share a message.",
-        },
-        Field {
-            name: "lookahead",
-            kind: duration(Duration::ZERO, replicated::DURATION_LIMIT),
-            default: Default::Is("\"0s\""),
-            meaning: "How long an update may wait for others to fill its message. Longer means fewer messages and more lag.",
-        },
-        Field {
-            name: "coalescing_max",
-            kind: duration(Duration::ZERO, replicated::COALESCING_LIMIT),
-            default: Default::Is("\"50ms\""),
-            meaning: "How long counters and sketches may hold back changes while the path is congested, so that repeated changes travel once. Zero: never.",
-        },
-        Field {
-            name: "congested_above",
-            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
-            default: Default::Is("\"2ms\""),
-            meaning: "A path is congested when its average round trip exceeds the recent minimum by this time plus a quarter of the minimum.",
-        },
-        Field {
-            name: "silent_after",
-            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
-            default: Default::Is("\"1s\""),
-            meaning: "A host that is silent for this long while the log is full no longer delays the others; later it is sent a whole snapshot.",
-        },
-        Field {
-            name: "delivery",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "ordered",
-                        meaning: "Updates of one host are applied in the order in which that host made them.",
-                    },
-                    Word {
-                        word: "unordered",
-                        meaning: "Updates are applied on arrival, each once; a lost message delays no other.",
-                    },
-                ],
-                refused: &[],
+            keep_alive: Duration = Setting {
+                kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+                default: Default::Is("\"20ms\""),
+                meaning: "The longest silence: an idle host sends acknowledgements this often.",
             },
-            default: Default::Is("\"ordered\""),
-            meaning: "The order in which updates of one host are applied.",
-        },
-        Field {
-            name: "multicast",
-            kind: Kind::Socket,
-            default: Default::Unset("each datagram for all members is sent to every member"),
-            meaning: "A multicast group of the site, and a port: datagrams for all members are sent once. The network must carry multicast.",
-        },
-        Field {
-            name: "interface",
-            kind: Kind::Device,
-            default: Default::Unset("needed with `multicast`, refused without"),
-            meaning: "The interface for multicast, in both directions.",
-        },
-        Field {
-            name: "relay_silent_after",
-            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
-            default: Default::Unset("\"300ms\" where members have sites"),
-            meaning: "A relay, or a member behind a relay, that proves no reception for this long plus two round trips gets its datagrams directly. Less than four keep-alives counts as four.",
-        },
-        Field {
-            name: "relay_bundle",
-            kind: duration(Duration::ZERO, replicated::DURATION_LIMIT),
-            default: Default::Unset("\"2ms\" where members have sites"),
-            meaning: "How long a relay holds acknowledgements of its site, to send them to the other sites together.",
-        },
-        Field {
-            name: "relay_cache",
-            kind: Kind::Size {
-                least: 0,
-                most: replicated::CACHE_BYTES_LIMIT as u64,
+            retransmit_min: Duration = Setting {
+                kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+                default: Default::Is("\"2ms\""),
+                meaning: "The shortest time before an unacknowledged update is retransmitted.",
             },
-            default: Default::Unset("\"4MiB\" where members have sites"),
-            meaning: "How much relayed traffic a relay keeps for members of its site that lack some; the oldest goes first. \"0B\": none, and this host requests nothing from its relay.",
-        },
-        Field {
-            name: "relay_cache_age",
-            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
-            default: Default::Unset("\"500ms\" where members have sites"),
-            meaning: "The longest that a relay keeps relayed traffic.",
-        },
-        Field {
-            name: "receive_buffer",
-            kind: Kind::Size {
-                least: 1 << 16,
-                most: 1 << 30,
+            retransmit_max: Duration = Setting {
+                kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+                default: Default::Is("\"1s\""),
+                meaning: "The longest time before a retransmission; retransmission never gives up. At least `retransmit_min`.",
             },
-            default: Default::Is("\"16MiB\""),
-            meaning: "The kernel's buffer for received datagrams that are not yet read. Drops beyond it are counted.",
-        },
-        Field {
-            name: "send_buffer",
-            kind: Kind::Size {
-                least: 1 << 16,
-                most: 1 << 30,
+            acknowledge_delay: Duration = Setting {
+                kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+                default: Default::Is("\"500us\""),
+                meaning: "The longest that an acknowledgement is delayed to share a message.",
             },
-            default: Default::Is("\"4MiB\""),
-            meaning: "The kernel's buffer for datagrams that are not yet sent.",
-        },
-        Field {
-            name: "bandwidth_max",
-            kind: Kind::Size {
-                least: 8 << 10,
-                most: 100 << 30,
+            lookahead: Duration = Setting {
+                kind: duration(Duration::ZERO, replicated::DURATION_LIMIT),
+                default: Default::Is("\"0s\""),
+                meaning: "How long an update may wait for others to fill its message. Longer means fewer messages and more lag.",
             },
-            default: Default::Unset("no cap"),
-            meaning: "The most bytes a second that this host sends on the state channel. Beyond it updates wait, and lag grows.",
+            coalescing_max: Duration = Setting {
+                kind: duration(Duration::ZERO, replicated::COALESCING_LIMIT),
+                default: Default::Is("\"50ms\""),
+                meaning: "How long counters and sketches may hold back changes while the path is congested, so that repeated changes travel once. Zero: never.",
+            },
+            congested_above: Duration = Setting {
+                kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+                default: Default::Is("\"2ms\""),
+                meaning: "A path is congested when its average round trip exceeds the recent minimum by this time plus a quarter of the minimum.",
+            },
+            silent_after: Duration = Setting {
+                kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+                default: Default::Is("\"1s\""),
+                meaning: "A host that is silent for this long while the log is full no longer delays the others; later it is sent a whole snapshot.",
+            },
+            delivery: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "ordered",
+                            meaning: "Updates of one host are applied in the order in which that host made them.",
+                        },
+                        Word {
+                            word: "unordered",
+                            meaning: "Updates are applied on arrival, each once; a lost message delays no other.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"ordered\""),
+                meaning: "The order in which updates of one host are applied.",
+            },
+            multicast: SocketAddr = Setting {
+                kind: Kind::Socket,
+                default: Default::Unset("each datagram for all members is sent to every member"),
+                meaning: "A multicast group of the site, and a port: datagrams for all members are sent once. The network must carry multicast.",
+            },
+            interface: String = Setting {
+                kind: Kind::Device,
+                default: Default::Unset("needed with `multicast`, refused without"),
+                meaning: "The interface for multicast, in both directions.",
+            },
+            relay_silent_after: Duration = Setting {
+                kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+                default: Default::Unset("\"300ms\" where members have sites"),
+                meaning: "A relay, or a member behind a relay, that proves no reception for this long plus two round trips gets its datagrams directly. Less than four keep-alives counts as four.",
+            },
+            relay_bundle: Duration = Setting {
+                kind: duration(Duration::ZERO, replicated::DURATION_LIMIT),
+                default: Default::Unset("\"2ms\" where members have sites"),
+                meaning: "How long a relay holds acknowledgements of its site, to send them to the other sites together.",
+            },
+            relay_cache: u64 = Setting {
+                kind: Kind::Size {
+                    least: 0,
+                    most: replicated::CACHE_BYTES_LIMIT as u64,
+                },
+                default: Default::Unset("\"4MiB\" where members have sites"),
+                meaning: "How much relayed traffic a relay keeps for members of its site that lack some; the oldest goes first. \"0B\": none, and this host requests nothing from its relay.",
+            },
+            relay_cache_age: Duration = Setting {
+                kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+                default: Default::Unset("\"500ms\" where members have sites"),
+                meaning: "The longest that a relay keeps relayed traffic.",
+            },
+            receive_buffer: u64 = Setting {
+                kind: Kind::Size {
+                    least: 1 << 16,
+                    most: 1 << 30,
+                },
+                default: Default::Is("\"16MiB\""),
+                meaning: "The kernel's buffer for received datagrams that are not yet read. Drops beyond it are counted.",
+            },
+            send_buffer: u64 = Setting {
+                kind: Kind::Size {
+                    least: 1 << 16,
+                    most: 1 << 30,
+                },
+                default: Default::Is("\"4MiB\""),
+                meaning: "The kernel's buffer for datagrams that are not yet sent.",
+            },
+            bandwidth_max: u64 = Setting {
+                kind: Kind::Size {
+                    least: 8 << 10,
+                    most: 100 << 30,
+                },
+                default: Default::Unset("no cap"),
+                meaning: "The most bytes a second that this host sends on the state channel. Beyond it updates wait, and lag grows.",
+            },
+            offload: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("true"),
+                meaning: "Whether datagrams are passed to the kernel in batches (UDP segmentation and receive offload). Stays off where the kernel has none.",
+            },
         },
-        Field {
-            name: "offload",
-            kind: Kind::Flag,
-            default: Default::Is("true"),
-            meaning: "Whether datagrams are passed to the kernel in batches (UDP segmentation and receive offload). Stays off where the kernel has none.",
-        },
-    ],
-};
+    };
+}
 
 /// All tables, in the order of the reference.
 pub fn sections(functions: Functions) -> impl Iterator<Item = &'static Section> {
     let mut all = Vec::new();
-    for section in [&CLUSTER, &HOST, &PORTS] {
+    for section in [CLUSTER.section(), HOST.section(), PORTS.section()] {
         with_inner(section, &mut all);
     }
     all.push(&ON);
-    all.push(&chain::STAGE);
+    all.push(chain::STAGE.section());
     for function in functions.all() {
         all.extend(of_function(function));
     }
@@ -476,6 +450,19 @@ mod tests {
         }
     }
 
+    /// The tables of a function are below its own, by its name.
+    #[test]
+    fn tables_of_functions_are_named_after_them() {
+        for function in Functions::default().all() {
+            let own = format!("function.{}", function.name);
+            for section in of_function(function) {
+                let below = section.path.strip_prefix(&own);
+                let is_below = below.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+                assert!(is_below, "{} is not below {own}", section.path);
+            }
+        }
+    }
+
     /// The bounds are the protocol's own: its limits are accepted by it, and what is beyond them is not.
     #[test]
     fn channel_bounds_are_the_protocols() {
@@ -496,7 +483,7 @@ mod tests {
             config.errors().is_empty()
         };
         let mut checked = 0;
-        for field in CHANNEL.fields {
+        for field in CHANNEL.section().fields {
             if matches!(
                 field.name,
                 "receive_buffer" | "send_buffer" | "bandwidth_max"

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use super::cluster::members;
 use super::diagnostic::{Diagnostic, Report};
 use super::eve::{EVE, Eve, eve};
+use super::fields::CLUSTER;
 use super::functions::FLOWS_MAX;
-use super::kind::{Kind, Value, Word};
-use super::section::{Default, Field, Section, Values};
+use super::kind::{Kind, Word};
+use super::section::{ChosenWord, Default, List, Setting, Values, section};
 use super::suggestion;
 
 /// The most packet loops of a host.
@@ -71,112 +72,103 @@ const SPIN: Word = Word {
     meaning: "Busy polling: the least latency, and a core that is always busy.",
 };
 
-/// The table `[host]`.
-pub static HOST: Section = Section {
-    path: "host",
-    meaning: "This host: a process that is one member of the cluster.",
-    fields: &[
-        Field {
-            name: "name",
-            kind: Kind::Name,
-            default: Default::Unset("the first of `members`; `--member NAME` overrides it"),
-            meaning: "This host's name among the cluster's members.",
-        },
-        Field {
-            name: "instances",
-            kind: Kind::Count {
-                least: 1,
-                most: INSTANCES_MAX,
+section! {
+    /// The table `[host]`.
+    pub(crate) static HOST: HostKeys = {
+        path: "host",
+        meaning: "This host: a process that is one member of the cluster.",
+        fields: {
+            name: String = Setting {
+                kind: Kind::Name,
+                default: Default::Unset("the first of `members`; `--member NAME` overrides it"),
+                meaning: "This host's name among the cluster's members.",
             },
-            default: Default::Is("1"),
-            meaning: "How many packet loops the host runs, each on its own core with its own state.",
-        },
-        Field {
-            name: "cores",
-            kind: Kind::List {
-                of: &Kind::Count {
-                    least: 0,
-                    most: CORES_MAX,
+            instances: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: INSTANCES_MAX,
                 },
-                most: INSTANCES_MAX as usize,
+                default: Default::Is("1"),
+                meaning: "How many packet loops the host runs, each on its own core with its own state.",
             },
-            default: Default::Unset("the operating system chooses cores, and may change them"),
-            meaning: "The core of each packet loop, one for each of `instances`.",
-        },
-        Field {
-            name: "idle",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "sleep",
-                        meaning: "The loop sleeps until a packet arrives or a timer is due: a few microseconds more latency, hardly any load.",
+            cores: List<u64> = Setting {
+                kind: Kind::List {
+                    of: &Kind::Count {
+                        least: 0,
+                        most: CORES_MAX,
                     },
-                    SPIN,
-                ],
-                refused: &[],
+                    most: INSTANCES_MAX as usize,
+                },
+                default: Default::Unset("the operating system chooses cores, and may change them"),
+                meaning: "The core of each packet loop, one for each of `instances`.",
             },
-            default: Default::Is("\"sleep\""),
-            meaning: "How an idle packet loop waits.",
-        },
-        Field {
-            name: "channel_idle",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "sleep",
-                        meaning: "The thread sleeps until a datagram arrives, a packet loop writes, or a timer is due.",
-                    },
-                    SPIN,
-                ],
-                refused: &[],
+            idle: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "sleep",
+                            meaning: "The loop sleeps until a packet arrives or a timer is due: a few microseconds more latency, hardly any load.",
+                        },
+                        SPIN,
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"sleep\""),
+                meaning: "How an idle packet loop waits.",
             },
-            default: Default::Is("\"sleep\""),
-            meaning: "How the idle thread of the state channel waits. To spin, it needs a core besides those of the packet loops.",
-        },
-        Field {
-            name: "control",
-            kind: Kind::File,
-            default: Default::Unset("`/run/asterism/CLUSTER-MEMBER.sock`"),
-            meaning: "The control socket, for `status`, `top`, `trace` and the like. Its mode is 0600. One process at a time can hold it.",
-        },
-        Field {
-            name: "metrics",
-            kind: Kind::Socket,
-            default: Default::Unset("none are served"),
-            meaning: "Where metrics are served to Prometheus (`/metrics`, HTTP). Anybody who reaches this address can read them.",
-        },
-        Field {
-            name: "state",
-            kind: Kind::File,
-            default: Default::Unset("nothing is saved"),
-            meaning: "The file for the shared state: saved at a graceful stop, restored when the whole cluster restarts.",
-        },
-        Field {
-            name: "eve",
-            kind: Kind::Table(&EVE),
-            default: Default::Unset("alerts stay in the state alone"),
-            meaning: "The output of alerts.",
-        },
-        Field {
-            name: "join_wait",
-            kind: Kind::Duration {
-                least: Duration::ZERO,
-                most: Duration::from_secs(600),
+            channel_idle: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "sleep",
+                            meaning: "The thread sleeps until a datagram arrives, a packet loop writes, or a timer is due.",
+                        },
+                        SPIN,
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"sleep\""),
+                meaning: "How the idle thread of the state channel waits. To spin, it needs a core besides those of the packet loops.",
             },
-            default: Default::Is("\"1s\""),
-            meaning: "How long a starting host listens for other members before it reads packets. If it receives any message, it first takes over their state, for at most ten times as long.",
-        },
-        Field {
-            name: "drain_max",
-            kind: Kind::Duration {
-                least: Duration::from_millis(10),
-                most: Duration::from_secs(600),
+            control: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("`/run/asterism/CLUSTER-MEMBER.sock`"),
+                meaning: "The control socket, for `status`, `top`, `trace` and the like. Its mode is 0600. One process at a time can hold it.",
             },
-            default: Default::Is("\"10s\""),
-            meaning: "How long a graceful stop may take: parked packets end, other hosts acknowledge, the state is saved.",
+            metrics: SocketAddr = Setting {
+                kind: Kind::Socket,
+                default: Default::Unset("none are served"),
+                meaning: "Where metrics are served to Prometheus (`/metrics`, HTTP). Anybody who reaches this address can read them.",
+            },
+            state: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("nothing is saved"),
+                meaning: "The file for the shared state: saved at a graceful stop, restored when the whole cluster restarts.",
+            },
+            eve: Values = Setting {
+                kind: Kind::Table(EVE.section()),
+                default: Default::Unset("alerts stay in the state alone"),
+                meaning: "The output of alerts.",
+            },
+            join_wait: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::ZERO,
+                    most: Duration::from_secs(600),
+                },
+                default: Default::Is("\"1s\""),
+                meaning: "How long a starting host listens for other members before it reads packets. If it receives any message, it first takes over their state, for at most ten times as long.",
+            },
+            drain_max: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::from_millis(10),
+                    most: Duration::from_secs(600),
+                },
+                default: Default::Is("\"10s\""),
+                meaning: "How long a graceful stop may take: parked packets end, other hosts acknowledge, the state is saved.",
+            },
         },
-    ],
-};
+    };
+}
 
 /// Builds this host's settings; `member` is what the command line says it is. `None` if anything is wrong.
 pub(super) fn host(
@@ -186,7 +178,7 @@ pub(super) fn host(
     report: &mut Report,
 ) -> Option<Host> {
     let known = members(cluster);
-    let name = match (member, values.text("name"), values.place("name")) {
+    let name = match (member, values.get(HOST.name), values.place(HOST.name)) {
         (Some(name), ..) => {
             check_name(name, None, values, cluster, report);
             name.to_owned()
@@ -204,22 +196,22 @@ pub(super) fn host(
         (None, None, None) => known.first()?.0.clone(),
         (None, None, Some(_)) => return None,
     };
-    let instances = usize::try_from(values.count("instances")?).ok()?;
+    let instances = usize::try_from(values.get(HOST.instances)?).ok()?;
     Some(Host {
         name,
         instances,
         cores: cores(values, instances, report)?,
-        idle: Idle::of(values.choice("idle")?),
-        channel_idle: Idle::of(values.choice("channel_idle")?),
-        control: values.text("control").map(PathBuf::from),
-        metrics: values.socket("metrics"),
-        state: values.text("state").map(PathBuf::from),
-        eve: match values.table("eve") {
-            None => values.place("eve").is_none().then_some(None)?,
+        idle: Idle::of(values.get(HOST.idle)?),
+        channel_idle: Idle::of(values.get(HOST.channel_idle)?),
+        control: values.get(HOST.control).map(PathBuf::from),
+        metrics: values.get(HOST.metrics),
+        state: values.get(HOST.state).map(PathBuf::from),
+        eve: match values.get(HOST.eve) {
+            None => values.place(HOST.eve).is_none().then_some(None)?,
             Some(table) => Some(eve(&table)?),
         },
-        join_wait: values.duration("join_wait")?,
-        drain_max: values.duration("drain_max")?,
+        join_wait: values.get(HOST.join_wait)?,
+        drain_max: values.get(HOST.drain_max)?,
     })
 }
 
@@ -237,8 +229,8 @@ fn check_name(
     let names = || known.iter().map(|(member, _)| member.as_str());
     let span = written
         .cloned()
-        .unwrap_or(if cluster.place("members").is_some() {
-            cluster.span_of("members")
+        .unwrap_or(if cluster.place(CLUSTER.members).is_some() {
+            cluster.span_of(CLUSTER.members)
         } else {
             values.span.clone()
         });
@@ -248,8 +240,8 @@ fn check_name(
     );
     if written.is_none() {
         unknown = unknown.label("the members; --member names another");
-    } else if cluster.place("members").is_some() {
-        unknown = unknown.also(cluster.span_of("members"), "the members");
+    } else if cluster.place(CLUSTER.members).is_some() {
+        unknown = unknown.also(cluster.span_of(CLUSTER.members), "the members");
     }
     if let Some(near) = suggestion::nearest(name, names()) {
         unknown = unknown.help(format!("did you mean \"{near}\"?"));
@@ -261,14 +253,11 @@ fn check_name(
 }
 
 fn cores(values: &Values, instances: usize, report: &mut Report) -> Option<Vec<usize>> {
-    let Some(list) = values.list("cores") else {
-        return values.place("cores").is_none().then(Vec::new);
+    let Some(list) = values.get(HOST.cores) else {
+        return values.place(HOST.cores).is_none().then(Vec::new);
     };
     let mut cores: Vec<usize> = Vec::new();
-    for (value, span) in list {
-        let Value::Count(core) = value else {
-            continue;
-        };
+    for (core, span) in list {
         let core = usize::try_from(core).ok()?;
         if cores.contains(&core) {
             report.add(
@@ -288,10 +277,10 @@ fn cores(values: &Values, instances: usize, report: &mut Report) -> Option<Vec<u
                 count(cores.len(), "core"),
                 count(instances, "packet loop")
             ),
-            values.span_of("cores"),
+            values.span_of(HOST.cores),
         );
-        if values.place("instances").is_some() {
-            wrong = wrong.also(values.span_of("instances"), "the packet loops");
+        if values.place(HOST.instances).is_some() {
+            wrong = wrong.also(values.span_of(HOST.instances), "the packet loops");
         }
         report.add(wrong.help("list one core for each of `instances`, or leave `cores` out"));
     }

@@ -1,12 +1,14 @@
 //! The configuration: one TOML file, read with every mistake at once.
 //!
-//! `fields.rs` and `functions/` hold the one definition of every table and field; `section.rs` and `kind.rs` read a table by
-//! it; `cluster.rs`, `functions/` and `objects.rs` find contradictions and build the typed settings; `diagnostic.rs` shows
-//! mistakes. [`Config::read`] takes text and opens no file: `files.rs` and `key_file.rs` do. Read first: [`Config::read`].
+//! `fields.rs`, `host.rs`, `port.rs` and `functions/` declare every table and field once, by the macros of `declared.rs`; `section.rs`
+//! and `kind.rs` read a table by its declaration; `cluster.rs`, `functions/` and `objects.rs` find contradictions and build the typed
+//! settings; `diagnostic.rs` shows mistakes. [`Config::read`] takes text and opens no file: `files.rs` and `key_file.rs` do. Read first:
+//! [`Config::read`].
 
 mod chain;
 mod cluster;
 mod combinations;
+mod declared;
 pub mod diagnostic;
 pub mod differences;
 pub mod direction;
@@ -300,7 +302,7 @@ fn read_other(
 fn members_of(document: &DeTable<'_>, report: &Report) -> Vec<String> {
     // Their errors are reported where the whole file is read.
     let mut unread = Report::new(&report.file, &report.text);
-    let values = top_table("cluster", &fields::CLUSTER, document, &mut unread);
+    let values = top_table("cluster", fields::CLUSTER.section(), document, &mut unread);
     let members = values.map(|values| cluster::members(&values));
     let names = members.into_iter().flatten().map(|(name, _)| name);
     names.collect()
@@ -321,17 +323,17 @@ fn read_document(
             report.add(unknown);
         }
     }
-    let cluster_values = top_table("cluster", &fields::CLUSTER, document, report)?;
-    let host_values = top_table("host", &fields::HOST, document, report)?;
+    let cluster_values = top_table("cluster", fields::CLUSTER.section(), document, report)?;
+    let host_values = top_table("host", fields::HOST.section(), document, report)?;
     let cluster = cluster::cluster(&cluster_values, purpose, report);
     let host = host::host(&host_values, &cluster_values, member, report);
     let sharing = Sharing {
         members: cluster::members(&cluster_values).len().max(1),
         instances: host_values
-            .count("instances")
+            .get(fields::HOST.instances)
             .map_or(1, |count| count as usize),
     };
-    let port_values = top_table("port", &fields::PORTS, document, report);
+    let port_values = top_table("port", fields::PORTS.section(), document, report);
     let written = overlay::get(document, "port").is_some();
     let ports = match &port_values {
         Some(values) => port::ports(values, written, sharing.instances as u64, report),
@@ -374,8 +376,8 @@ fn read_document(
     if let Some(function) = &function {
         let keep_alive = cluster.as_ref().map(|cluster| cluster.channel.keep_alive);
         let channel = cluster_values
-            .table("channel")
-            .map_or(0..0, |values| values.span_of("keep_alive"));
+            .get(fields::CLUSTER.channel)
+            .map_or(0..0, |values| values.span_of(fields::CHANNEL.keep_alive));
         if sharing.members > 1 {
             combinations::check_waits(&function.objects, keep_alive, channel, report);
         }

@@ -7,7 +7,7 @@ use asterism_state::{Absence, ObjectSettings};
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::{DescribedObject, Description, ObjectKind};
+use super::functions::{CHOICE, DescribedObject, Description, ObjectKind};
 use super::kind::Absent;
 use super::section::Values;
 use super::{promises, suggestion};
@@ -152,8 +152,8 @@ pub(super) fn read<S>(
                 kind: one.object.kind,
                 placement: one.placement?,
                 absent: effective_absent(one),
-                capacity: if values.has("capacity") {
-                    values.count("capacity")? as u32
+                capacity: if values.has(CHOICE.capacity) {
+                    values.get(CHOICE.capacity)? as u32
                 } else {
                     0
                 },
@@ -214,14 +214,14 @@ fn read_placement(
     values: &Values,
     report: &mut Report,
 ) -> Option<Placement> {
-    let delay = values.duration("delay");
-    let delay_written = values.place("delay").map(|place| place.key.clone());
-    match (values.choice("placement")?, delay_written) {
+    let delay = values.get(CHOICE.delay);
+    let delay_written = values.place(CHOICE.delay).map(|place| place.key.clone());
+    match (values.get(CHOICE.placement)?, delay_written) {
         ("late", None) => {
             report.add(
                 Diagnostic::error(
                     format!("`{}` has no delay", object.name),
-                    values.span_of("placement"),
+                    values.span_of(CHOICE.placement),
                 )
                 .help("add the delay of each read: placement = \"late\", delay = \"5ms\""),
             );
@@ -251,12 +251,14 @@ fn check_absent(
     sharing: Sharing,
     report: &mut Report,
 ) {
-    if !values.has("absent") {
+    if !values.has(CHOICE.absent) {
         return;
     }
-    let (Some(place), Some(Absent::Wait(_)), Some(placement)) =
-        (values.place("absent"), values.absent("absent"), placement)
-    else {
+    let (Some(place), Some(Absent::Wait(_)), Some(placement)) = (
+        values.place(CHOICE.absent),
+        values.get(CHOICE.absent),
+        placement,
+    ) else {
         return;
     };
     if placement != Placement::Replicated {
@@ -292,8 +294,8 @@ fn check_absent(
 /// A default wait is no wait where no other instance writes.
 fn effective_absent(one: &Chosen<'_>) -> Absent {
     match one.placement {
-        Some(Placement::Replicated) if one.values.has("absent") => {
-            one.values.absent("absent").unwrap_or(Absent::Drop)
+        Some(Placement::Replicated) if one.values.has(CHOICE.absent) => {
+            one.values.get(CHOICE.absent).unwrap_or(Absent::Drop)
         }
         _ => Absent::Drop,
     }

@@ -3,9 +3,10 @@
 use core::ops::Range;
 use std::path::PathBuf;
 
+use super::declared::choices;
 use super::diagnostic::{Diagnostic, Report};
 use super::kind::{Kind, Word};
-use super::section::{Default, Field, Section, Values};
+use super::section::{ChosenWord, Default, FieldName, Key, Section, Setting, Values, section};
 
 /// The ports of a host, in the order of their numbers: every network function here has these two.
 pub const NAMES: [&str; 2] = ["inside", "outside"];
@@ -59,228 +60,193 @@ pub enum PortMode {
     Generic,
 }
 
-/// What a port is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortKind {
-    /// A packet socket with a ring, on any interface.
-    AfPacket,
-    /// An express-path socket, on one queue of an interface.
-    AfXdp,
-    /// An interface of its own, made when the host starts.
-    Tap,
-    /// A link to another process of this machine.
-    SharedMemory,
-}
-
-impl PortKind {
-    /// Its word in the configuration.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            PortKind::AfPacket => "af_packet",
-            PortKind::AfXdp => "af_xdp",
-            PortKind::Tap => "tap",
-            PortKind::SharedMemory => "shared_memory",
-        }
+choices! {
+    /// The kind of a port.
+    pub enum PortKind {
+        AfPacket = "af_packet", "A packet socket with a ring: any interface, no further requirements.";
+        AfXdp = "af_xdp", "An express-path socket on one queue of an interface. The kernel does not see its packets.";
+        Tap = "tap", "A new interface, made when the host starts and removed when it ends.";
+        SharedMemory = "shared_memory", "A link to another process of this machine, through shared memory.";
     }
 }
 
-/// The table `[port]`.
-pub static PORTS: Section = Section {
-    path: "port",
-    meaning: "The ports by which packets enter and leave a host. Needed by `asterism run`; `replay` and `demo` have their own.",
-    fields: &[
-        Field {
-            name: "inside",
-            kind: Kind::Table(&INSIDE),
-            default: Default::Unset("`asterism run` needs it"),
-            meaning: "The side of the inside hosts.",
+section! {
+    /// The table `[port]`.
+    pub(crate) static PORTS: PortsKeys = {
+        path: "port",
+        meaning: "The ports by which packets enter and leave a host. Needed by `asterism run`; `replay` and `demo` have their own.",
+        fields: {
+            inside: Values = Setting {
+                kind: Kind::Table(PORT.section()),
+                default: Default::Unset("`asterism run` needs it"),
+                meaning: "The side of the inside hosts.",
+            },
+            outside: Values = Setting {
+                kind: Kind::Table(&OUTSIDE),
+                default: Default::Unset("`asterism run` needs it"),
+                meaning: "The other side.",
+            },
+            span: Values = Setting {
+                kind: Kind::Table(&SPAN_FIELDS),
+                default: Default::Unset("nothing is copied"),
+                meaning: "Where [function.span] sends copies: to an intrusion detection system or a recorder. Packets received there are dropped.",
+            },
         },
-        Field {
-            name: "outside",
-            kind: Kind::Table(&OUTSIDE),
-            default: Default::Unset("`asterism run` needs it"),
-            meaning: "The other side.",
-        },
-        Field {
-            name: SPAN,
-            kind: Kind::Table(&SPAN_FIELDS),
-            default: Default::Unset("nothing is copied"),
-            meaning: "Where [function.span] sends copies: to an intrusion detection system or a recorder. Packets received there are dropped.",
-        },
-    ],
-};
+    };
+}
 
-static INSIDE: Section = Section {
-    path: "port.inside",
-    meaning: "The port of the inside.",
-    fields: FIELDS,
-};
+section! {
+    pub(super) static PORT: PortKeys = {
+        path: "port.inside",
+        meaning: "The port of the inside.",
+        fields: {
+            kind: PortKind = Setting {
+                kind: Kind::Choice {
+                    allowed: PortKind::WORDS,
+                    refused: &[],
+                },
+                default: Default::Is("\"af_packet\""),
+                meaning: "The kind of port.",
+            },
+            interface: String = Setting {
+                kind: Kind::Device,
+                default: Default::Unset("needed by all kinds but `shared_memory`"),
+                meaning: "The interface: an existing one, or for a `tap` the new one.",
+            },
+            path: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("needed by `shared_memory`, refused with others"),
+                meaning: "The Unix socket where both ends of a shared-memory link meet. Its folder must exist.",
+            },
+            role: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "listen",
+                            meaning: "This end creates the socket and the memory.",
+                        },
+                        Word {
+                            word: "connect",
+                            meaning: "This end connects, and takes over the sizes of the other end.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Unset("needed by `shared_memory`, refused with others"),
+                meaning: "This end of a shared-memory link. Either end may start first.",
+            },
+            mode: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "ring",
+                            meaning: "`af_packet`: a ring that the kernel fills, with packets as on the wire: the most packets a second.",
+                        },
+                        Word {
+                            word: "bulk",
+                            meaning: "`af_packet`: messages of up to 64 KiB with checksums and segmentation still to do: the most bytes a second.",
+                        },
+                        Word {
+                            word: "native",
+                            meaning: "`af_xdp`: in the driver, which must support XDP.",
+                        },
+                        Word {
+                            word: "generic",
+                            meaning: "`af_xdp`: behind the driver, on any interface.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Unset("`ring` or `native`, by the kind"),
+                meaning: "How packets are moved, with `af_packet` and `af_xdp`.",
+            },
+            offloads: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "keep",
+                            meaning: "The offloads stay as they are.",
+                        },
+                        Word {
+                            word: "off",
+                            meaning: "Checksums, segmentation and coalescing are switched off while the port is open. Needs CAP_NET_ADMIN.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"keep\""),
+                meaning: "The interface's offloads, with `af_packet` and `af_xdp`.",
+            },
+            mtu: u64 = Setting {
+                kind: Kind::Count {
+                    least: 68,
+                    most: asterism_io::port::TAP_MTU_MAX as u64,
+                },
+                default: Default::Unset("1500 for a new interface; refused with kinds other than `tap`"),
+                meaning: "The MTU of a TAP.",
+            },
+            persistent: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether a TAP and its addresses stay when the host ends.",
+            },
+            ring: u64 = Setting {
+                kind: Kind::Count {
+                    least: 64,
+                    most: 1 << 16,
+                },
+                default: Default::Is("4_096"),
+                meaning: "Frames in the ring, in each direction; about 2 KiB of memory each. A power of two.",
+            },
+            promiscuous: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("true"),
+                meaning: "Whether the interface accepts frames to other stations, as needed by a function with its own Ethernet address.",
+            },
+            merge: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether consecutive TCP segments leave merged into one packet, with `af_packet` and mode `ring`. The network card cuts it again, or the kernel where offloads are off. Faster for bulk. A veth or TAP interface with offloads on does not cut: leave `merge` off there.",
+            },
+            exclusive: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether the kernel's own network stack gets none of the arriving packets, with `af_packet`: no answers, routing or forwarding by the kernel, and less work. Needs Linux 6.6, CAP_BPF and CAP_NET_ADMIN.",
+            },
+            queue: u64 = Setting {
+                kind: Kind::Count {
+                    least: 0,
+                    most: 1_023,
+                },
+                default: Default::Unset("0; refused with kinds other than `af_xdp`"),
+                meaning: "The interface's receive queue. Packets of other queues go to the kernel: let the interface use one queue (`ethtool -L`).",
+            },
+        },
+    };
+}
+
 static OUTSIDE: Section = Section {
     path: "port.outside",
     meaning: "The port of the outside; fields as of the inside.",
-    fields: FIELDS,
+    fields: PORT.section().fields,
 };
 
 static SPAN_FIELDS: Section = Section {
     path: "port.span",
     meaning: "The port for copies; fields as of the inside. It only sends.",
-    fields: FIELDS,
+    fields: PORT.section().fields,
 };
 
-static FIELDS: &[Field] = &[
-    Field {
-        name: "kind",
-        kind: Kind::Choice {
-            allowed: &[
-                Word {
-                    word: "af_packet",
-                    meaning: "A packet socket with a ring: any interface, no further requirements.",
-                },
-                Word {
-                    word: "af_xdp",
-                    meaning: "An express-path socket on one queue of an interface. The kernel does not see its packets.",
-                },
-                Word {
-                    word: "tap",
-                    meaning: "A new interface, made when the host starts and removed when it ends.",
-                },
-                Word {
-                    word: "shared_memory",
-                    meaning: "A link to another process of this machine, through shared memory.",
-                },
-            ],
-            refused: &[],
-        },
-        default: Default::Is("\"af_packet\""),
-        meaning: "The kind of port.",
-    },
-    Field {
-        name: "interface",
-        kind: Kind::Device,
-        default: Default::Unset("needed by all kinds but `shared_memory`"),
-        meaning: "The interface: an existing one, or for a `tap` the new one.",
-    },
-    Field {
-        name: "path",
-        kind: Kind::File,
-        default: Default::Unset("needed by `shared_memory`, refused with others"),
-        meaning: "The Unix socket where both ends of a shared-memory link meet. Its folder must exist.",
-    },
-    Field {
-        name: "role",
-        kind: Kind::Choice {
-            allowed: &[
-                Word {
-                    word: "listen",
-                    meaning: "This end creates the socket and the memory.",
-                },
-                Word {
-                    word: "connect",
-                    meaning: "This end connects, and takes over the sizes of the other end.",
-                },
-            ],
-            refused: &[],
-        },
-        default: Default::Unset("needed by `shared_memory`, refused with others"),
-        meaning: "This end of a shared-memory link. Either end may start first.",
-    },
-    Field {
-        name: "mode",
-        kind: Kind::Choice {
-            allowed: &[
-                Word {
-                    word: "ring",
-                    meaning: "`af_packet`: a ring that the kernel fills, with packets as on the wire: the most packets a second.",
-                },
-                Word {
-                    word: "bulk",
-                    meaning: "`af_packet`: messages of up to 64 KiB with checksums and segmentation still to do: the most bytes a second.",
-                },
-                Word {
-                    word: "native",
-                    meaning: "`af_xdp`: in the driver, which must support XDP.",
-                },
-                Word {
-                    word: "generic",
-                    meaning: "`af_xdp`: behind the driver, on any interface.",
-                },
-            ],
-            refused: &[],
-        },
-        default: Default::Unset("`ring` or `native`, by the kind"),
-        meaning: "How packets are moved, with `af_packet` and `af_xdp`.",
-    },
-    Field {
-        name: "offloads",
-        kind: Kind::Choice {
-            allowed: &[
-                Word {
-                    word: "keep",
-                    meaning: "The offloads stay as they are.",
-                },
-                Word {
-                    word: "off",
-                    meaning: "Checksums, segmentation and coalescing are switched off while the port is open. Needs CAP_NET_ADMIN.",
-                },
-            ],
-            refused: &[],
-        },
-        default: Default::Is("\"keep\""),
-        meaning: "The interface's offloads, with `af_packet` and `af_xdp`.",
-    },
-    Field {
-        name: "mtu",
-        kind: Kind::Count {
-            least: 68,
-            most: asterism_io::port::TAP_MTU_MAX as u64,
-        },
-        default: Default::Unset("1500 for a new interface; refused with kinds other than `tap`"),
-        meaning: "The MTU of a TAP.",
-    },
-    Field {
-        name: "persistent",
-        kind: Kind::Flag,
-        default: Default::Is("false"),
-        meaning: "Whether a TAP and its addresses stay when the host ends.",
-    },
-    Field {
-        name: "ring",
-        kind: Kind::Count {
-            least: 64,
-            most: 1 << 16,
-        },
-        default: Default::Is("4_096"),
-        meaning: "Frames in the ring, in each direction; about 2 KiB of memory each. A power of two.",
-    },
-    Field {
-        name: "promiscuous",
-        kind: Kind::Flag,
-        default: Default::Is("true"),
-        meaning: "Whether the interface accepts frames to other stations, as needed by a function with its own Ethernet address.",
-    },
-    Field {
-        name: "merge",
-        kind: Kind::Flag,
-        default: Default::Is("false"),
-        meaning: "Whether consecutive TCP segments leave merged into one packet, with `af_packet` and mode `ring`. The network card cuts it again, or the kernel where offloads are off. Faster for bulk. A veth or TAP interface with offloads on does not cut: leave `merge` off there.",
-    },
-    Field {
-        name: "exclusive",
-        kind: Kind::Flag,
-        default: Default::Is("false"),
-        meaning: "Whether the kernel's own network stack gets none of the arriving packets, with `af_packet`: no answers, routing or forwarding by the kernel, and less work. Needs Linux 6.6, CAP_BPF and CAP_NET_ADMIN.",
-    },
-    Field {
-        name: "queue",
-        kind: Kind::Count {
-            least: 0,
-            most: 1_023,
-        },
-        default: Default::Unset("0; refused with kinds other than `af_xdp`"),
-        meaning: "The interface's receive queue. Packets of other queues go to the kernel: let the interface use one queue (`ethtool -L`).",
-    },
-];
+impl PortsKeys {
+    /// The table of the port of this name.
+    pub(super) fn of(&self, name: &str) -> Key<Values> {
+        match name {
+            SPAN => self.span,
+            "outside" => self.outside,
+            _ => self.inside,
+        }
+    }
+}
 
 /// Builds the ports; none at all is fine. `None` if anything is wrong.
 pub(super) fn ports(
@@ -295,7 +261,7 @@ pub(super) fn ports(
     let before = report.errors();
     let mut ports: Vec<(Port, Range<usize>)> = Vec::new();
     for name in NAMES {
-        match (values.table(name), values.place(name)) {
+        match (values.get(PORTS.of(name)), values.place(PORTS.of(name))) {
             (Some(table), place) => {
                 // A table in a table's head has no place of its own.
                 let span = place.map_or(table.span.clone(), |place| place.key.clone());
@@ -313,8 +279,8 @@ pub(super) fn ports(
             (None, Some(_)) => {}
         }
     }
-    if let Some(table) = values.table(SPAN) {
-        let place = values.place(SPAN);
+    if let Some(table) = values.get(PORTS.span) {
+        let place = values.place(PORTS.span);
         let span = place.map_or(table.span.clone(), |place| place.key.clone());
         if let Some(port) = port(SPAN, &table, &span, instances, report) {
             ports.push((port, span));
@@ -335,6 +301,7 @@ pub(super) fn ports(
     (report.errors() == before).then(|| ports.into_iter().map(|(port, _)| port).collect())
 }
 
+/// Reads the table of the port of this name, which is at `span`. `None` if anything is wrong.
 fn port(
     name: &'static str,
     values: &Values,
@@ -342,118 +309,150 @@ fn port(
     instances: u64,
     report: &mut Report,
 ) -> Option<Port> {
-    let kind = match values.choice("kind")? {
-        "af_xdp" => PortKind::AfXdp,
-        "tap" => PortKind::Tap,
-        "shared_memory" => PortKind::SharedMemory,
-        _ => PortKind::AfPacket,
+    let kind = values.get(PORT.kind)?;
+    check_needed(name, kind, values, span, report);
+    check_instances(kind, values, span, instances, report);
+    check_unused(kind, values, report);
+    let mode = mode(kind, values, report);
+    check_merge(mode, values, report);
+    let ring_frames = ring_frames(values, report)?;
+    let number = |field| u32::try_from(values.get(field)?).ok();
+    Some(Port {
+        name,
+        kind,
+        interface: values.get(PORT.interface).unwrap_or_default(),
+        path: values.get(PORT.path).map(PathBuf::from).unwrap_or_default(),
+        ring_frames,
+        promiscuous: values.get(PORT.promiscuous)?,
+        merges: values.get(PORT.merge)?,
+        exclusive: values.get(PORT.exclusive)?,
+        queue: number(PORT.queue).unwrap_or(0),
+        mode: mode?,
+        offloads_off: values.get(PORT.offloads)? == "off",
+        mtu: number(PORT.mtu),
+        persistent: values.get(PORT.persistent)?,
+        listens: values.get(PORT.role) == Some("listen"),
+    })
+}
+
+/// Refuses a port without what its kind needs.
+fn check_needed(
+    name: &str,
+    kind: PortKind,
+    values: &Values,
+    span: &Range<usize>,
+    report: &mut Report,
+) {
+    const ROLES: &str = "write role = \"listen\" at one end and role = \"connect\" at the other";
+    let needed = match kind {
+        PortKind::SharedMemory => &[
+            (
+                PORT.path.field_name(),
+                "write path = \"/dev/shm/asterism-link\"",
+            ),
+            (PORT.role.field_name(), ROLES),
+        ][..],
+        _ => &[(PORT.interface.field_name(), "write interface = \"eth1\"")],
     };
-    let word = kind.word();
-    let (needed, refused) = match kind {
-        PortKind::SharedMemory => ("path", "interface"),
-        _ => ("interface", "path"),
-    };
-    if values.place(needed).is_none() {
-        report.add(
-            Diagnostic::error(
-                format!("`{needed}` is missing in [port.{name}]"),
-                span.clone(),
-            )
-            .label(format!("of kind \"{word}\""))
-            .help(match needed {
-                "path" => "write path = \"/dev/shm/asterism-link\"",
-                _ => "write interface = \"eth1\"",
-            }),
-        );
+    for (field, help) in needed {
+        if values.place(*field).is_none() {
+            report.add(
+                Diagnostic::error(
+                    format!("`{field}` is missing in [port.{name}]"),
+                    span.clone(),
+                )
+                .label(format!("of kind \"{}\"", kind.word()))
+                .help(*help),
+            );
+        }
     }
-    if kind == PortKind::SharedMemory && values.place("role").is_none() {
-        report.add(
-            Diagnostic::error(format!("`role` is missing in [port.{name}]"), span.clone())
-                .label(format!("of kind \"{word}\""))
-                .help("write role = \"listen\" at one end and role = \"connect\" at the other"),
-        );
-    }
+}
+
+/// Refuses a port that several packet loops would have to share.
+fn check_instances(
+    kind: PortKind,
+    values: &Values,
+    span: &Range<usize>,
+    instances: u64,
+    report: &mut Report,
+) {
     if instances > 1 && matches!(kind, PortKind::SharedMemory | PortKind::AfXdp) {
         let place = values
-            .place("kind")
+            .place(PORT.kind)
             .map_or(span.clone(), |place| place.value.clone());
         report.add(
             Diagnostic::error(
-                format!("a port of kind \"{word}\" serves one packet loop"),
+                format!("a port of kind \"{}\" serves one packet loop", kind.word()),
                 place,
             )
             .label(format!("the host has {instances}"))
             .help("write instances = 1 in [host], or take kind = \"af_packet\" or \"tap\""),
         );
     }
-    let mut unused = vec![refused];
-    let of = |kinds: &[PortKind], field: &'static str| (!kinds.contains(&kind)).then_some(field);
-    let (packet, xdp, tap) = (PortKind::AfPacket, PortKind::AfXdp, PortKind::Tap);
-    unused.extend(of(&[xdp], "queue"));
-    unused.extend(of(&[packet], "promiscuous"));
-    unused.extend(of(&[packet], "merge"));
-    unused.extend(of(&[packet], "exclusive"));
-    unused.extend(of(&[packet, xdp], "mode"));
-    unused.extend(of(&[packet, xdp], "offloads"));
-    unused.extend(of(&[tap], "mtu"));
-    unused.extend(of(&[tap], "persistent"));
-    unused.extend(of(&[PortKind::SharedMemory], "role"));
-    unused.extend(of(&[packet, xdp, PortKind::SharedMemory], "ring"));
-    for field in unused {
-        if values.place(field).is_some() {
+}
+
+/// The fields that mean something for some kinds of port alone, and those kinds.
+fn fields_of_kinds() -> [(FieldName, &'static [PortKind]); 12] {
+    use PortKind::{AfPacket, AfXdp, SharedMemory, Tap};
+    [
+        (PORT.interface.field_name(), &[AfPacket, AfXdp, Tap]),
+        (PORT.path.field_name(), &[SharedMemory]),
+        (PORT.queue.field_name(), &[AfXdp]),
+        (PORT.promiscuous.field_name(), &[AfPacket]),
+        (PORT.merge.field_name(), &[AfPacket]),
+        (PORT.exclusive.field_name(), &[AfPacket]),
+        (PORT.mode.field_name(), &[AfPacket, AfXdp]),
+        (PORT.offloads.field_name(), &[AfPacket, AfXdp]),
+        (PORT.mtu.field_name(), &[Tap]),
+        (PORT.persistent.field_name(), &[Tap]),
+        (PORT.role.field_name(), &[SharedMemory]),
+        (PORT.ring.field_name(), &[AfPacket, AfXdp, SharedMemory]),
+    ]
+}
+
+fn check_unused(kind: PortKind, values: &Values, report: &mut Report) {
+    for (field, kinds) in fields_of_kinds() {
+        if !kinds.contains(&kind) && values.place(field).is_some() {
             report.add(
                 Diagnostic::error(
-                    format!("`{field}` means nothing for a port of kind \"{word}\""),
+                    format!(
+                        "`{field}` means nothing for a port of kind \"{}\"",
+                        kind.word()
+                    ),
                     values.span_of(field),
                 )
                 .help("leave it out"),
             );
         }
     }
-    let mode = mode(kind, values, report);
-    if mode == Some(PortMode::Bulk) && values.flag("merge") == Some(true) {
+}
+
+fn check_merge(mode: Option<PortMode>, values: &Values, report: &mut Report) {
+    if mode == Some(PortMode::Bulk) && values.get(PORT.merge) == Some(true) {
         report.add(
             Diagnostic::error(
                 "`merge` means nothing in mode \"bulk\"",
-                values.span_of("merge"),
+                values.span_of(PORT.merge),
             )
             .help("leave it out: in this mode packets leave at the length at which they arrived"),
         );
     }
-    let ring_frames = usize::try_from(values.count("ring")?).ok()?;
-    if !ring_frames.is_power_of_two() {
-        let (below, above) = (
-            ring_frames.next_power_of_two() / 2,
-            ring_frames.next_power_of_two(),
-        );
+}
+
+fn ring_frames(values: &Values, report: &mut Report) -> Option<usize> {
+    let frames = usize::try_from(values.get(PORT.ring)?).ok()?;
+    if !frames.is_power_of_two() {
+        let above = frames.next_power_of_two();
         report.add(
-            Diagnostic::error("`ring` is no power of two", values.span_of("ring"))
-                .help(format!("write {below} or {above}")),
+            Diagnostic::error("`ring` is no power of two", values.span_of(PORT.ring))
+                .help(format!("write {} or {above}", above / 2)),
         );
     }
-    Some(Port {
-        name,
-        kind,
-        interface: values.text("interface").unwrap_or_default(),
-        path: values.text("path").map(PathBuf::from).unwrap_or_default(),
-        ring_frames,
-        promiscuous: values.flag("promiscuous")?,
-        merges: values.flag("merge")?,
-        exclusive: values.flag("exclusive")?,
-        queue: values
-            .count("queue")
-            .and_then(|queue| u32::try_from(queue).ok())
-            .unwrap_or(0),
-        mode: mode?,
-        offloads_off: values.choice("offloads")? == "off",
-        mtu: values.count("mtu").and_then(|mtu| u32::try_from(mtu).ok()),
-        persistent: values.flag("persistent")?,
-        listens: values.choice("role") == Some("listen"),
-    })
+    Some(frames)
 }
 
 fn mode(kind: PortKind, values: &Values, report: &mut Report) -> Option<PortMode> {
-    let (mode, of) = match (values.choice("mode"), kind) {
+    let (mode, of) = match (values.get(PORT.mode), kind) {
         (None, PortKind::AfXdp) => (PortMode::Native, kind),
         (None, _) => (PortMode::Ring, kind),
         (Some("bulk"), _) => (PortMode::Bulk, PortKind::AfPacket),
@@ -470,7 +469,7 @@ fn mode(kind: PortKind, values: &Values, report: &mut Report) -> Option<PortMode
         report.add(
             Diagnostic::error(
                 format!("this is no mode of a port of kind \"{}\"", kind.word()),
-                values.span_of("mode"),
+                values.span_of(PORT.mode),
             )
             .help(format!("write {words}")),
         );

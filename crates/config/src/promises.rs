@@ -1,7 +1,7 @@
 //! Choices for the objects of a function that together cannot keep its promises: each is refused with an alternative.
 
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::{Description, ObjectKind};
+use super::functions::{CHOICE, Description, ObjectKind};
 use super::objects::{Chosen, Placement, Sharing};
 use super::suggestion;
 
@@ -39,7 +39,7 @@ pub(super) fn check<S>(
                         "{names} are not shared, but there are {} instances",
                         sharing.members * sharing.instances
                     ),
-                    one.values.span_of("placement"),
+                    one.values.span_of(CHOICE.placement),
                 )
                 .label(format!("so {}", together.otherwise))
                 .help(
@@ -51,13 +51,13 @@ pub(super) fn check<S>(
     for one in chosen {
         if one.object.kind == ObjectKind::TokenBucket
             && one.placement == Some(Placement::Replicated)
-            && one.values.has("accuracy")
-            && one.values.choice("accuracy") == Some("exact")
+            && one.values.has(CHOICE.accuracy)
+            && one.values.get(CHOICE.accuracy) == Some("exact")
         {
             report.add(
                 Diagnostic::error(
                     format!("`{}` cannot be exact on replicas", one.object.name),
-                    one.values.span_of("accuracy"),
+                    one.values.span_of(CHOICE.accuracy),
                 )
                 .label("hosts learn of tokens spent elsewhere only later")
                 .help("choose accuracy = \"shared\": each host gets an equal share of the rate")
@@ -66,13 +66,13 @@ pub(super) fn check<S>(
         }
         if one.placement == Some(Placement::Local)
             && sharing.members > 1
-            && one.values.place("placement").is_some()
+            && one.values.place(CHOICE.placement).is_some()
             && one.object.kind == ObjectKind::Counter
         {
             report.add(
                 Diagnostic::warning(
                     format!("each host counts its own `{}`", one.object.name),
-                    one.values.span_of("placement"),
+                    one.values.span_of(CHOICE.placement),
                 )
                 .help("choose placement = \"replicated\" for the sum over all hosts"),
             );
@@ -84,8 +84,9 @@ fn apart_error(pair: &[&Chosen<'_>], otherwise: &str) -> Diagnostic {
     let word = |one: &Chosen<'_>| one.placement.map_or("", Placement::word);
     let (first, second) = (pair[0], pair[1]);
     // At the one that is written and differs from `replicated`, if there is such.
-    let (at, other) = if second.values.place("placement").is_some() && word(second) != "replicated"
-        || first.values.place("placement").is_none()
+    let (at, other) = if second.values.place(CHOICE.placement).is_some()
+        && word(second) != "replicated"
+        || first.values.place(CHOICE.placement).is_none()
     {
         (second, first)
     } else {
@@ -96,12 +97,12 @@ fn apart_error(pair: &[&Chosen<'_>], otherwise: &str) -> Diagnostic {
             "`{}` and `{}` need the same placement",
             first.object.name, second.object.name
         ),
-        at.values.span_of("placement"),
+        at.values.span_of(CHOICE.placement),
     )
     .label(format!("`{}` is {}", at.object.name, word(at)));
-    if other.values.place("placement").is_some() {
+    if other.values.place(CHOICE.placement).is_some() {
         diagnostic = diagnostic.also(
-            other.values.span_of("placement"),
+            other.values.span_of(CHOICE.placement),
             format!("`{}` is {}", other.object.name, word(other)),
         );
     } else {

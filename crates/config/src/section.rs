@@ -1,15 +1,13 @@
 //! Tables of the configuration: the fields of each, and reading a table with all its mistakes.
 
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::ops::Range;
-use core::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use super::declared::{ChosenWord, Declared, FieldName, Held, Key, List, Shape, keys, section};
 use super::diagnostic::{Diagnostic, Report};
-use super::kind::{Absent, Kind, NamedValues, Value};
-use super::network::{Ports, Prefix};
+use super::kind::{Kind, Value};
 use super::suggestion;
 
 /// A table of the configuration.
@@ -28,6 +26,17 @@ pub struct Section {
 pub struct Field {
     /// Its name.
     pub name: &'static str,
+    /// What it may hold.
+    pub kind: Kind,
+    /// What it is when it is not written.
+    pub default: Default,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// A field but for its name: what it may hold, and what it means.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
     /// What it may hold.
     pub kind: Kind,
     /// What it is when it is not written.
@@ -197,73 +206,27 @@ fn default_value(field: &Field, text: &str) -> Value {
         .unwrap_or_else(|report| panic!("the default of `{}` is not good: {report}", field.name))
 }
 
-macro_rules! getters {
-    ($($(#[$doc:meta])* $name:ident $variant:ident $type:ty;)*) => {$(
-        $(#[$doc])*
-        #[must_use]
-        pub fn $name(&self, field: &str) -> Option<$type> {
-            match &self.entry(field).value {
-                Some(Value::$variant(value)) => Some(value.clone()),
-                None => None,
-                Some(other) => panic!("`{field}` holds {other:?}"),
-            }
-        }
-    )*};
-}
-
-/// Each getter gives `None` when the field was wrong (the report says so), or not written and without a default; and panics when the
-/// section has no such field of that kind, which reading any configuration shows.
 impl Values {
-    getters! {
-        /// A name or file.
-        text Text String;
-        /// True or false.
-        flag Flag bool;
-        /// A whole number.
-        count Count u64;
-        /// A duration.
-        duration Duration Duration;
-        /// A size in bytes.
-        size Size u64;
-        /// A rate per second.
-        rate Rate u64;
-        /// An address.
-        address Address Ipv4Addr;
-        /// An address and a port.
-        endpoint Endpoint SocketAddrV4;
-        /// An address of either family and a port.
-        socket Socket SocketAddr;
-        /// A network.
-        prefix Prefix Prefix;
-        /// An interface's address and its link's prefix length.
-        interface Interface Prefix;
-        /// An Ethernet address.
-        mac Mac [u8; 6];
-        /// Bytes.
-        bytes Bytes Vec<u8>;
-        /// A range of ports.
-        ports Ports Ports;
-        /// A word.
-        choice Choice &'static str;
-        /// What an absent entry means.
-        absent Absent Absent;
-        /// A table.
-        table Table Values;
-        /// Tables by name.
-        named Named Vec<NamedValues>;
-        /// A list, each item with its place.
-        list List Vec<(Value, Range<usize>)>;
+    /// What a field holds. `None` when it was wrong (the report says so), or not written and without a default.
+    ///
+    /// # Panics
+    /// The key is of another table, which reading any configuration shows.
+    #[must_use]
+    pub fn get<T: Held>(&self, key: Key<T>) -> Option<T> {
+        let value = self.entry(key.into()).value.as_ref()?;
+        let held = T::of(value);
+        Some(held.unwrap_or_else(|| panic!("`{}` holds {value:?}", key.name())))
     }
 
     /// Where a field is written; `None` if it is not.
     #[must_use]
-    pub fn place(&self, field: &str) -> Option<&Place> {
-        self.entry(field).place.as_ref()
+    pub fn place(&self, field: impl Into<FieldName>) -> Option<&Place> {
+        self.entry(field.into()).place.as_ref()
     }
 
     /// Where to point for a field: its value, or the table that lacks it.
     #[must_use]
-    pub fn span_of(&self, field: &str) -> Range<usize> {
+    pub fn span_of(&self, field: impl Into<FieldName>) -> Range<usize> {
         self.place(field)
             .map_or(self.span.clone(), |place| place.value.clone())
     }
@@ -276,14 +239,15 @@ impl Values {
 
     /// Whether the section has such a field at all.
     #[must_use]
-    pub fn has(&self, field: &str) -> bool {
-        self.entries.iter().any(|entry| entry.name == field)
+    pub fn has(&self, field: impl Into<FieldName>) -> bool {
+        let name = field.into().text();
+        self.entries.iter().any(|entry| entry.name == name)
     }
 
-    fn entry(&self, field: &str) -> &Entry {
+    fn entry(&self, field: FieldName) -> &Entry {
         self.entries
             .iter()
-            .find(|entry| entry.name == field)
+            .find(|entry| entry.name == field.text())
             .unwrap_or_else(|| panic!("[{}] has no field `{field}`", self.section.path))
     }
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use asterism::Program;
 use asterism::outside::{
     Default, DescribedObject, Field, FunctionSettings, Kind, ObjectChoice, ObjectKind,
-    OutsideFunction, REPLICATED, Report, Section, Values, delay, described, placement,
+    OutsideFunction, REPLICATED, Report, Section, Setting, Values, delay, described, placement,
+    section,
 };
 use asterism_function::{
     Ask, Builder, Counters, Flow4, Late, MetricKind, NetworkFunction, OwnMetric, OwnReason,
@@ -92,19 +93,22 @@ pub(crate) struct QuotaSettings {
     packets_max: u64,
 }
 
-static SECTION: Section = Section {
-    path: "function.quota",
-    meaning: "Lets each source send so many packets.",
-    fields: &[Field {
-        name: "packets_max",
-        kind: Kind::Count {
-            least: 1,
-            most: 1_000_000,
+section! {
+    static SETTINGS: SettingsKeys = {
+        path: "function.quota",
+        meaning: "Lets each source send so many packets.",
+        fields: {
+            packets_max: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 1_000_000,
+                },
+                default: Default::Is("10"),
+                meaning: "Packets that each source may send.",
+            },
         },
-        default: Default::Is("10"),
-        meaning: "Packets that each source may send.",
-    }],
-};
+    };
+}
 
 static PACKETS: Section = Section {
     path: "function.quota.state.packets",
@@ -114,13 +118,13 @@ static PACKETS: Section = Section {
 
 impl OutsideFunction for QuotaSettings {
     const NAME: &'static str = "quota";
-    const SECTION: &'static Section = &SECTION;
+    const SECTION: &'static Section = SETTINGS.section();
     const OBJECTS: &'static [DescribedObject] =
         &[described("packets", ObjectKind::Counter, &PACKETS)];
 
     fn read(values: &Values, _: &mut Report) -> Option<Self> {
         Some(Self {
-            packets_max: values.count("packets_max")?,
+            packets_max: values.get(SETTINGS.packets_max)?,
         })
     }
 }
@@ -259,25 +263,25 @@ macro_rules! misdescribed {
 
 static NAT: Section = Section {
     path: "function.nat",
-    ..SECTION
+    ..*SETTINGS.section()
 };
 static NO_GOOD: Section = Section {
     path: "function.bad-default",
     meaning: "A default that is out of bounds.",
     fields: &[Field {
         default: Default::Is("0"),
-        ..SECTION.fields[0]
+        ..SETTINGS.section().fields[0]
     }],
 };
 static BARE: Section = Section {
     path: "function.bare",
-    ..SECTION
+    ..*SETTINGS.section()
 };
 misdescribed!(Taken, "nat", &NAT, &[]);
-misdescribed!(Elsewhere, "elsewhere", &SECTION, &[]);
+misdescribed!(Elsewhere, "elsewhere", SETTINGS.section(), &[]);
 misdescribed!(Bare, "bare", &BARE, &[]);
 misdescribed!(BadDefault, "bad-default", &NO_GOOD, QuotaSettings::OBJECTS);
-misdescribed!(BadName, "Bad", &SECTION, &[]);
+misdescribed!(BadName, "Bad", SETTINGS.section(), &[]);
 
 #[test]
 fn a_function_that_is_described_wrongly_is_refused_at_the_start() {

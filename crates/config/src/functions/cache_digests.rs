@@ -10,13 +10,13 @@ use asterism_functions::cache_digests::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    Description, ObjectKind, REPLICATED, Together, capacity, check_whole_seconds, count, delay,
-    described, object, placement, seconds,
+    Description, REPLICATED, Together, capacity, check_whole_seconds, count, delay, objects,
+    placement, seconds,
 };
 use crate::functions::settings::FunctionSettings;
 use crate::kind::{Kind, NamedValues};
 use crate::objects::{self, ObjectChoice};
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{Default, Setting, Values, section};
 use crate::value::show_duration;
 
 /// Objects of all caches that report together at most: some 90 MB in each instance.
@@ -56,147 +56,118 @@ pub struct CacheSettings {
     pub reports: Option<u32>,
 }
 
-object!(
-    HEADS,
-    "function.cache-digests.state.heads",
-    "Size and fetch time of each fetched digest.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    MASKS,
-    "function.cache-digests.state.masks",
-    "The bits of fetched digests, in blocks of 1,024.",
-    [placement(REPLICATED), delay(), capacity("65_536")]
-);
-object!(
-    STORED,
-    "function.cache-digests.state.stored",
-    "The counting filters of reporting caches.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    COUNTS,
-    "function.cache-digests.state.counts",
-    "Queries and reports of each cache.",
-    [placement(REPLICATED), delay()]
-);
+objects! {
+    "cache-digests":
+    heads: Table = "Size and fetch time of each fetched digest.",
+        [placement(REPLICATED), delay()];
+    masks: Table = "The bits of fetched digests, in blocks of 1,024.",
+        [placement(REPLICATED), delay(), capacity("65_536")];
+    stored: Counter = "The counting filters of reporting caches.",
+        [placement(REPLICATED), delay()];
+    counts: Counter = "Queries and reports of each cache.",
+        [placement(REPLICATED), delay()];
+}
 
 pub(super) const CACHE_DIGESTS: Description<CacheDigestsSettings> = Description {
     name: "cache-digests",
-    settings: &SETTINGS,
-    objects: &[
-        described("heads", ObjectKind::Table, &HEADS),
-        described("masks", ObjectKind::Table, &MASKS),
-        described("stored", ObjectKind::Counter, &STORED),
-        described("counts", ObjectKind::Counter, &COUNTS),
-    ],
+    settings: SETTINGS.section(),
+    objects: OBJECTS,
     together: &[Together {
-        objects: &["heads", "masks"],
+        objects: &[OBJECT.heads, OBJECT.masks],
         otherwise: "a host would know of a digest without having its bits",
     }],
     build,
 };
 
-static SETTINGS: Section = Section {
-    path: "function.cache-digests",
-    meaning: "Tracks which web cache holds which object: answers queries (ICP, RFC 2186) in the caches' name and serves their digests to Squid. Other packets pass.",
-    fields: &[
-        Field {
-            name: "caches",
-            kind: Kind::Named {
-                section: &CACHE,
-                most: 64,
+section! {
+    static SETTINGS: SettingsKeys = {
+        path: "function.cache-digests",
+        meaning: "Tracks which web cache holds which object: answers queries (ICP, RFC 2186) in the caches' name and serves their digests to Squid. Other packets pass.",
+        fields: {
+            caches: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: CACHE.section(),
+                    most: 64,
+                },
+                default: Default::Required("{ a = { address = \"10.0.0.1\" } }"),
+                meaning: "The caches, by name.",
             },
-            default: Default::Required("{ a = { address = \"10.0.0.1\" } }"),
-            meaning: "The caches, by name.",
-        },
-        Field {
-            name: "interval",
-            kind: Kind::Duration {
-                least: Duration::from_secs(1),
-                most: Duration::from_secs(24 * 3600),
+            interval: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::from_secs(1),
+                    most: Duration::from_secs(24 * 3600),
+                },
+                default: Default::Is("\"5m\""),
+                meaning: "The age at which a digest is fetched again, by one host for all; in whole seconds.",
             },
-            default: Default::Is("\"5m\""),
-            meaning: "The age at which a digest is fetched again, by one host for all; in whole seconds.",
-        },
-        Field {
-            name: "timeout",
-            kind: Kind::Duration {
-                least: Duration::from_millis(100),
-                most: Duration::from_secs(60),
+            timeout: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::from_millis(100),
+                    most: Duration::from_secs(60),
+                },
+                default: Default::Is("\"5s\""),
+                meaning: "How long a cache may take to deliver its digest.",
             },
-            default: Default::Is("\"5s\""),
-            meaning: "How long a cache may take to deliver its digest.",
-        },
-        seconds(
-            "keep",
-            10,
-            "\"2h\"",
-            "How long a digest is kept without being fetched again; afterwards queries go to the cache itself.",
-        ),
-        Field {
-            name: "digest_max",
-            kind: Kind::Size {
-                least: 128,
-                most: 16 << 20,
+            keep: Duration = seconds(
+                10,
+                "\"2h\"",
+                "How long a digest is kept without being fetched again; afterwards queries go to the cache itself.",
+            ),
+            digest_max: u64 = Setting {
+                kind: Kind::Size {
+                    least: 128,
+                    most: 16 << 20,
+                },
+                default: Default::Is("\"1MiB\""),
+                meaning: "The largest size of a digest's bits; larger digests are refused. Squid uses five bits for each object.",
             },
-            default: Default::Is("\"1MiB\""),
-            meaning: "The largest size of a digest's bits; larger digests are refused. Squid uses five bits for each object.",
+            reports: SocketAddrV4 = Setting {
+                kind: Kind::Endpoint,
+                default: Default::Unset("reports are ignored"),
+                meaning: "The UDP address to which caches with `reports` send stored and released objects (Squid's cache_store_log). Datagrams to it are read as they pass.",
+            },
+            serve: SocketAddr = Setting {
+                kind: Kind::Socket,
+                default: Default::Unset("digests are not served"),
+                meaning: "Where `asterism run` serves digests to caches, by HTTP: /digests/NAME, and one of all caches together at /squid-internal-periodic/store_digest.",
+            },
         },
-        Field {
-            name: "reports",
-            kind: Kind::Endpoint,
-            default: Default::Unset("reports are ignored"),
-            meaning: "The UDP address to which caches with `reports` send stored and released objects (Squid's cache_store_log). Datagrams to it are read as they pass.",
-        },
-        Field {
-            name: "serve",
-            kind: Kind::Socket,
-            default: Default::Unset("digests are not served"),
-            meaning: "Where `asterism run` serves digests to caches, by HTTP: /digests/NAME, and one of all caches together at /squid-internal-periodic/store_digest.",
-        },
-    ],
-};
+    };
+}
 
-static CACHE: Section = Section {
-    path: "function.cache-digests.caches.NAME",
-    meaning: "A cache.",
-    fields: &[
-        Field {
-            name: "address",
-            kind: Kind::Address,
-            default: Default::Required("\"10.0.0.1\""),
-            meaning: "The cache's address, for queries, its digest and its reports.",
+section! {
+    static CACHE: CacheKeys = {
+        path: "function.cache-digests.caches.NAME",
+        meaning: "A cache.",
+        fields: {
+            address: Ipv4Addr = Setting {
+                kind: Kind::Address,
+                default: Default::Required("\"10.0.0.1\""),
+                meaning: "The cache's address, for queries, its digest and its reports.",
+            },
+            http: u64 = count((1, 65_535), Default::Is("3_128"), "The cache's TCP port for HTTP."),
+            icp: u64 = count(
+                (0, 65_535),
+                Default::Is("3_130"),
+                "The cache's UDP port for queries, which are answered in its name; 0: not answered.",
+            ),
+            reports: u64 = count(
+                (16, REPORTED_OBJECTS_MAX),
+                Default::Unset("its digest is fetched"),
+                "The cache reports stored and released objects, at most this many, instead of having its digest fetched. All such caches together may have 262,144.",
+            ),
         },
-        count(
-            "http",
-            (1, 65_535),
-            Default::Is("3_128"),
-            "The cache's TCP port for HTTP.",
-        ),
-        count(
-            "icp",
-            (0, 65_535),
-            Default::Is("3_130"),
-            "The cache's UDP port for queries, which are answered in its name; 0: not answered.",
-        ),
-        count(
-            "reports",
-            (16, REPORTED_OBJECTS_MAX),
-            Default::Unset("its digest is fetched"),
-            "The cache reports stored and released objects, at most this many, instead of having its digest fetched. All such caches together may have 262,144.",
-        ),
-    ],
-};
+    };
+}
 
 fn build(values: &Values, report: &mut Report) -> Option<CacheDigestsSettings> {
-    for field in ["interval", "keep"] {
+    for field in [SETTINGS.interval, SETTINGS.keep] {
         check_whole_seconds(values, field, report);
     }
-    let tables = values.named("caches")?;
+    let tables = values.get(SETTINGS.caches)?;
     if tables.is_empty() {
         report.add(
-            Diagnostic::error("`caches` is empty", values.span_of("caches")).help(
+            Diagnostic::error("`caches` is empty", values.span_of(SETTINGS.caches)).help(
                 "write a cache, such as [function.cache-digests.caches.a] with address = \"10.0.0.1\"",
             ),
         );
@@ -204,7 +175,7 @@ fn build(values: &Values, report: &mut Report) -> Option<CacheDigestsSettings> {
     let read: Vec<_> = tables.iter().map(cache).collect();
     for (number, (one, table)) in read.iter().zip(&tables).enumerate() {
         let Some(one) = one else { continue };
-        let place = || table.values.span_of("address");
+        let place = || table.values.span_of(CACHE.address);
         if !is_unicast(one.address) {
             let title = format!("{} cannot be a cache's address", one.address);
             report.add(
@@ -226,27 +197,27 @@ fn build(values: &Values, report: &mut Report) -> Option<CacheDigestsSettings> {
         report.add(
             Diagnostic::error(
                 format!("caches report more than {REPORTED_OBJECTS_MAX} objects together"),
-                values.span_of("caches"),
+                values.span_of(SETTINGS.caches),
             )
             .help("have the digests of some of them fetched: leave their `reports` out"),
         );
     }
-    let (keep, interval) = (values.duration("keep")?, values.duration("interval")?);
+    let (keep, interval) = (values.get(SETTINGS.keep)?, values.get(SETTINGS.interval)?);
     if keep < interval * 2 {
         report.add(
             Diagnostic::error(
                 "a digest would be forgotten before it is fetched again",
-                values.span_of("keep"),
+                values.span_of(SETTINGS.keep),
             )
             .help("keep digests for twice the interval at least, better four times"),
         );
     }
-    let reports = values.endpoint("reports");
+    let reports = values.get(SETTINGS.reports);
     if reports.is_none() && reporting().next().is_some() {
         report.add(
             Diagnostic::error(
                 "caches report, but no address for reports is set",
-                values.span_of("caches"),
+                values.span_of(SETTINGS.caches),
             )
             .help("write the address of reports, such as reports = \"192.0.2.9:5140\""),
         );
@@ -254,11 +225,11 @@ fn build(values: &Values, report: &mut Report) -> Option<CacheDigestsSettings> {
     Some(CacheDigestsSettings {
         caches: read.into_iter().collect::<Option<_>>()?,
         interval,
-        timeout: values.duration("timeout")?,
+        timeout: values.get(SETTINGS.timeout)?,
         keep,
-        digest_max: u32::try_from(values.size("digest_max")?).ok()?,
+        digest_max: u32::try_from(values.get(SETTINGS.digest_max)?).ok()?,
         reports,
-        serve: values.socket("serve"),
+        serve: values.get(SETTINGS.serve),
     })
 }
 
@@ -270,14 +241,14 @@ fn is_unicast(address: Ipv4Addr) -> bool {
 
 fn cache(table: &NamedValues) -> Option<CacheSettings> {
     let values = &table.values;
-    let port = |field| u16::try_from(values.count(field)?).ok();
+    let port = |field| u16::try_from(values.get(field)?).ok();
     Some(CacheSettings {
         name: table.name.clone(),
-        address: values.address("address")?,
-        http: port("http")?,
-        icp: port("icp")?,
+        address: values.get(CACHE.address)?,
+        http: port(CACHE.http)?,
+        icp: port(CACHE.icp)?,
         reports: values
-            .count("reports")
+            .get(CACHE.reports)
             .and_then(|objects| u32::try_from(objects).ok()),
     })
 }
@@ -295,7 +266,7 @@ impl FunctionSettings for CacheDigestsSettings {
             caches: caches.collect(),
             reports: self.reports.map(|at| (*at.ip(), at.port())),
             keep_s: Tick::try_from(self.keep.as_secs()).unwrap_or(Tick::MAX),
-            blocks_max: objects::capacity(objects, "masks"),
+            blocks_max: objects::capacity(objects, OBJECT.masks),
         }))
     }
 

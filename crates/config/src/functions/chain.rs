@@ -7,6 +7,7 @@ use asterism_function::chain::{Chain, ChainState, OnFailure, Stage};
 use asterism_function::{NetworkFunction, State};
 
 use super::{FunctionSettings, Outside, ReadFile, Settings, WithFunction};
+use crate::chain::STAGE;
 use crate::diagnostic::Report;
 use crate::direction::{Direction, FirstSpeaker, Side};
 use crate::objects::{ObjectChoice, Sharing};
@@ -58,7 +59,11 @@ impl StageSettings {
 }
 
 /// Fields of a stage's place that a running host can take up.
-pub const STAGE_CHANGEABLE: &[&str] = &["on_failure", "wait", "mirror"];
+pub const STAGE_CHANGEABLE: &[&str] = &[
+    STAGE.keys().on_failure.name(),
+    STAGE.keys().wait.name(),
+    STAGE.keys().mirror.name(),
+];
 
 impl StageSettings {
     fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
@@ -222,7 +227,11 @@ mod tests {
             needed(kind)
         );
         for object in described.objects {
-            let may_be_late = object.section.fields.iter().any(|one| one.name == "delay");
+            let may_be_late = object
+                .section
+                .fields
+                .iter()
+                .any(|one| one.name == crate::functions::CHOICE.delay.name());
             if may_be_late {
                 let name = object.name;
                 text.push_str(&format!(

@@ -3,8 +3,9 @@
 use core::time::Duration;
 
 use crate::diagnostic::{Diagnostic, Report};
+use crate::kind::Absent;
 use crate::kind::{Kind, Word};
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{ChosenWord, Default, Field, Key, Section, Setting, Values, keys};
 
 /// A network function that a configuration can name, and whose settings are `S`.
 #[derive(Debug)]
@@ -75,11 +76,23 @@ pub(crate) const UDP: Word = Word {
     meaning: "UDP.",
 };
 
+keys! {
+    /// The fields that sections of objects have.
+    pub(crate) const CHOICE: ChoiceKeys {
+        placement: ChosenWord,
+        delay: Duration,
+        absent: Absent,
+        capacity: u64,
+        #[allow(dead_code, reason = "there is one word to choose")]
+        allocation: ChosenWord,
+        accuracy: ChosenWord,
+    }
+}
+
 /// Where an object lives: a field of its section. `default` is TOML: [`LOCAL`] or [`REPLICATED`].
 #[must_use]
 pub const fn placement(default: &'static str) -> Field {
-    Field {
-        name: "placement",
+    CHOICE.placement.field(Setting {
         kind: Kind::Choice {
             allowed: &[
                 Word {
@@ -112,62 +125,58 @@ pub const fn placement(default: &'static str) -> Field {
         },
         default: Default::Is(default),
         meaning: "Where the object is kept.",
-    }
+    })
 }
 
 /// How late reads are with the placement `late`: a field of an object's section.
 #[must_use]
 pub const fn delay() -> Field {
-    Field {
-        name: "delay",
+    CHOICE.delay.field(Setting {
         kind: Kind::Duration {
             least: Duration::from_micros(1),
             most: Duration::from_secs(1),
         },
         default: Default::Unset("needed with the placement `late`, and refused with others"),
         meaning: "The delay of each read, with the placement `late`.",
-    }
+    })
 }
 
 /// What an absent entry means: a field of the section of a table or pool. `default` is TOML: [`DROP`] or [`WAIT`].
 #[must_use]
 pub const fn absent(default: &'static str) -> Field {
-    Field {
-        name: "absent",
+    CHOICE.absent.field(Setting {
         kind: Kind::Absent {
             most: Duration::from_secs(1),
         },
         default: Default::Is(default),
         meaning: "What an absent entry means: `drop` takes it for absent; `wait` lets a packet wait this long for an entry that another host may have made.",
-    }
+    })
 }
 
 /// The most entries: a field of an object's section. `default` is TOML, such as `"65_536"`.
 #[must_use]
 pub const fn capacity(default: &'static str) -> Field {
-    Field {
-        name: "capacity",
+    CHOICE.capacity.field(Setting {
         kind: Kind::Count {
             least: 64,
             most: 1 << 22,
         },
         default: Default::Is(default),
         meaning: "The most entries over the whole cluster, shared out to hosts before they insert. Every instance reserves memory for all.",
-    }
+    })
 }
 
 /// The same of a table of flows, which may have far more.
 #[must_use]
 pub const fn flow_capacity(default: &'static str) -> Field {
-    Field {
-        name: "capacity",
+    CHOICE.capacity.field(Setting {
         kind: Kind::Count {
             least: 64,
             most: FLOWS_MAX,
         },
         default: Default::Is(default),
         meaning: "The most entries over the whole cluster, shared out to hosts before they insert. Every instance uses 150 to 250 bytes of memory for each existing entry, and reserves addresses for three times as many: some 10 GiB for the most.",
-    }
+    })
 }
 
 /// Entries of a table of flows at most. Three times as many, and three more for each instance, have numbers below 2³¹, which an
@@ -175,8 +184,7 @@ pub const fn flow_capacity(default: &'static str) -> Field {
 pub const FLOWS_MAX: u64 = 1 << 24;
 
 pub(super) const fn allocation() -> Field {
-    Field {
-        name: "allocation",
+    CHOICE.allocation.field(Setting {
         kind: Kind::Choice {
             allowed: &[Word {
                 word: "leased",
@@ -189,7 +197,7 @@ pub(super) const fn allocation() -> Field {
         },
         default: Default::Is("\"leased\""),
         meaning: "How hosts share a limited resource.",
-    }
+    })
 }
 
 /// An object of a function, whose section lists the choices.
@@ -208,14 +216,8 @@ pub const fn described(
 
 /// A time in whole seconds, a week at most; who takes it calls [`check_whole_seconds`].
 #[must_use]
-pub const fn seconds(
-    name: &'static str,
-    least: u64,
-    default: &'static str,
-    meaning: &'static str,
-) -> Field {
-    Field {
-        name,
+pub const fn seconds(least: u64, default: &'static str, meaning: &'static str) -> Setting {
+    Setting {
         kind: Kind::Duration {
             least: Duration::from_secs(least),
             most: Duration::from_secs(7 * 24 * 3600),
@@ -227,14 +229,8 @@ pub const fn seconds(
 
 /// A whole number.
 #[must_use]
-pub const fn count(
-    name: &'static str,
-    (least, most): (u64, u64),
-    default: Default,
-    meaning: &'static str,
-) -> Field {
-    Field {
-        name,
+pub const fn count((least, most): (u64, u64), default: Default, meaning: &'static str) -> Setting {
+    Setting {
         kind: Kind::Count { least, most },
         default,
         meaning,
@@ -242,12 +238,12 @@ pub const fn count(
 }
 
 /// Refuses a time with parts of a second, where times are ticks.
-pub fn check_whole_seconds(values: &Values, field: &str, report: &mut Report) {
+pub fn check_whole_seconds(values: &Values, field: Key<Duration>, report: &mut Report) {
     if values
-        .duration(field)
+        .get(field)
         .is_some_and(|time| time.subsec_nanos() != 0)
     {
-        let title = format!("`{field}` is not in whole seconds");
+        let title = format!("`{}` is not in whole seconds", field.name());
         report.add(
             Diagnostic::error(title, values.span_of(field))
                 .help("write whole seconds, such as \"60s\""),
@@ -264,41 +260,87 @@ pub const DROP: &str = "\"drop\"";
 /// An absent entry is waited for, 20 ms at most.
 pub const WAIT: &str = "\"wait 20ms\"";
 
-/// What can be chosen for one object of a function.
-macro_rules! object {
-    ($name:ident, $path:expr, $meaning:literal, [$($field:expr),*]) => {
-        static $name: $crate::section::Section = $crate::section::Section {
-            path: $path,
-            meaning: $meaning,
-            fields: &[$($field),*],
+/// Declares a table of times in whole seconds, each by its least number of seconds, its default and its meaning: the struct that holds
+/// them, and the reader of the struct.
+macro_rules! times {
+    (
+        $(#[$meta:meta])*
+        pub struct $times:ident;
+        static $name:ident: $keys:ident = {
+            path: $path:expr,
+            meaning: $about:expr,
+            fields: {
+                $($field:ident = ($least:expr, $default:expr, $meaning:expr)),* $(,)?
+            } $(,)?
+        };
+    ) => {
+        $crate::section::section! {
+            pub(super) static $name: $keys = {
+                path: $path,
+                meaning: $about,
+                fields: {
+                    $($field: ::core::time::Duration =
+                        $crate::functions::seconds($least, $default, $meaning)),*
+                },
+            };
+        }
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $times {
+            $(#[doc = $meaning] pub $field: ::core::time::Duration,)*
+        }
+        impl $times {
+            /// The keys of all times.
+            pub(super) const KEYS: &[$crate::section::Key<::core::time::Duration>] =
+                &[$($crate::section::Key::new(stringify!($field))),*];
+            /// The times that `values` hold; `None` if any is wrong.
+            pub(super) fn read(values: &$crate::section::Values) -> Option<$times> {
+                Some($times {
+                    $($field: values.get($name.$field)?,)*
+                })
+            }
+        }
+    };
+}
+pub(super) use times;
+
+/// Declares the state objects of a function, each once: `OBJECTS` describes them for placements and the reference, and `OBJECT` has the
+/// name of each for the code that reads its capacity. After `@router` the list goes on with the objects of a router between two links.
+macro_rules! objects {
+    (@router $function:literal: $($own:tt)*) => {
+        $crate::functions::described::objects! {
+            $function:
+            $($own)*
+            fragments: Table = "Fragmented datagrams in transit: later fragments carry no ports.",
+                [placement(REPLICATED), delay(), absent(WAIT), capacity("65_536")];
+            neighbours: Table = "Ethernet addresses learnt by ARP.",
+                [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")];
+            errors: Table = "ICMP errors sent in this second; best `local`, because no other instance needs the count.",
+                [placement(LOCAL), delay(), absent(DROP)];
+        }
+    };
+    ($function:literal: $($name:ident: $kind:ident = $meaning:expr, [$($field:expr),*];)*) => {
+        /// The state objects, by the names that the function gives them.
+        const OBJECTS: &[$crate::functions::DescribedObject] = &[$(
+            $crate::functions::DescribedObject {
+                name: OBJECT.$name,
+                kind: $crate::functions::ObjectKind::$kind,
+                section: &$crate::section::Section {
+                    path: concat!("function.", $function, ".state.", stringify!($name)),
+                    meaning: $meaning,
+                    fields: &[$($field),*],
+                },
+            },
+        )*];
+        /// The names of the state objects.
+        #[allow(dead_code, reason = "names are read of objects alone that have a capacity")]
+        pub(super) struct ObjectNames {
+            $(pub(super) $name: &'static str,)*
+        }
+        /// The name of each state object.
+        pub(super) const OBJECT: ObjectNames = ObjectNames {
+            $($name: stringify!($name),)*
         };
     };
 }
-pub(super) use object;
-
-/// What can be chosen for the objects of a router between two links, which functions that have one list beside their own.
-macro_rules! router_objects {
-    ($function:literal) => {
-        router_objects!(
-            @ FRAGMENTS, $function, "fragments",
-            "Fragmented datagrams in transit: later fragments carry no ports.",
-            [placement(REPLICATED), delay(), absent(WAIT), capacity("65_536")]
-        );
-        router_objects!(
-            @ NEIGHBOURS, $function, "neighbours",
-            "Ethernet addresses learnt by ARP.",
-            [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")]
-        );
-        router_objects!(
-            @ ERRORS, $function, "errors",
-            "ICMP errors sent in this second; best `local`, because no other instance needs the count.",
-            [placement(LOCAL), delay(), absent(DROP)]
-        );
-    };
-    (@ $name:ident, $function:literal, $object:literal, $meaning:literal, $fields:tt) => {
-        $crate::functions::described::object!(
-            $name, concat!("function.", $function, ".state.", $object), $meaning, $fields
-        );
-    };
-}
-pub(super) use router_objects;
+pub(super) use objects;

@@ -3,12 +3,11 @@
 use asterism_functions::ipfix::Export;
 
 use crate::kind::{Kind, Word};
-use crate::section::{Default, Field, Values};
+use crate::section::{ChosenWord, Default, Setting};
 
-/// The protocol of the export to a collector: a field beside the collector's address.
-pub(in crate::functions) const fn export_protocol() -> Field {
-    Field {
-        name: "protocol",
+/// The protocol of the export to a collector: a setting beside the collector's address.
+pub(in crate::functions) const fn export_protocol() -> Setting {
+    Setting {
         kind: Kind::Choice {
             allowed: &[
                 Word {
@@ -28,9 +27,9 @@ pub(in crate::functions) const fn export_protocol() -> Field {
 }
 
 /// What was chosen of [`export_protocol`].
-pub(in crate::functions) fn export(values: &Values) -> Option<Export> {
-    Some(match values.choice("protocol")? {
+pub(in crate::functions) fn export(word: ChosenWord) -> Export {
+    match word {
         "netflow-v9" => Export::NetFlow9,
         _ => Export::Ipfix,
-    })
+    }
 }

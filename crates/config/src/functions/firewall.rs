@@ -9,13 +9,13 @@ use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, r
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, LOCAL, ObjectKind, REPLICATED, Together, absent, capacity,
-    check_whole_seconds, delay, described, flow_capacity, object, placement, seconds,
+    DROP, Description, LOCAL, REPLICATED, Together, absent, capacity, check_whole_seconds, delay,
+    flow_capacity, objects, placement, times,
 };
-use crate::functions::settings::{FunctionSettings, ReadFile};
+use crate::functions::settings::{FunctionSettings, ReadFile, differing};
 use crate::kind::{Kind, Word};
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{ChosenWord, Default, Setting, Values, section};
 use crate::value::show_count;
 
 /// The settings of the firewall.
@@ -49,19 +49,6 @@ pub struct FirewallSettings {
     pub idle: FirewallIdleTimes,
 }
 
-/// When flows end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are documented in the reference")]
-pub struct FirewallIdleTimes {
-    pub tcp_half_open: Duration,
-    pub tcp_established: Duration,
-    pub tcp_closing: Duration,
-    pub udp_one_way: Duration,
-    pub udp: Duration,
-    pub icmp_query: Duration,
-    pub other: Duration,
-}
-
 impl FirewallSettings {
     /// Takes up what the rule file says.
     ///
@@ -85,294 +72,192 @@ impl FirewallSettings {
     }
 }
 
-object!(
-    FLOWS,
-    "function.firewall.state.flows",
-    "The state of each flow.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        flow_capacity("65_536")
-    ]
-);
-object!(
-    HANDSHAKES,
-    "function.firewall.state.handshakes",
-    "Connections begun and completed within the last minute by source; two entries for each.",
-    [placement(REPLICATED), delay(), capacity("16_384")]
-);
-object!(
-    DESTINATIONS,
-    "function.firewall.state.destinations",
-    "Connections begun and completed within the last minute by destination; two entries for each.",
-    [placement(REPLICATED), delay(), capacity("16_384")]
-);
-object!(
-    LINKS,
-    "function.firewall.state.links",
-    "Connections begun and completed within the last minute on each link.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    FRAGMENTS,
-    "function.firewall.state.fragments",
-    "Fragmented datagrams whose first fragment passed.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("65_536")
-    ]
-);
-object!(
-    BLOCKED,
-    "function.firewall.state.blocked",
-    "Sources blocked by a rule, or manually.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("8_192")
-    ]
-);
-object!(
-    HITS,
-    "function.firewall.state.hits",
-    "New flows by the number of the deciding rule; 0 is the default.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    EVENTS,
-    "function.firewall.state.events",
-    "Decisions of rules with `log`, and refusals by limits on half-open connections, once for each rule, source and minute.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("8_192")
-    ]
-);
-
-object!(
-    ANSWERS,
-    "function.firewall.state.answers",
-    "Rejected flows answered in the current second, for each link.",
-    [placement(LOCAL), delay(), absent(DROP)]
-);
-object!(
-    BLOCKS_WITHOUT_ROOM,
-    "function.firewall.state.blocks_without_room",
-    "Packets whose source was not blocked because `blocked` was full.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    EVENTS_WITHOUT_ROOM,
-    "function.firewall.state.events_without_room",
-    "Packets not recorded because `events` was full.",
-    [placement(REPLICATED), delay()]
-);
+objects! {
+    "firewall":
+    flows: Table = "The state of each flow.",
+        [placement(REPLICATED), delay(), absent(DROP), flow_capacity("65_536")];
+    handshakes: Counter = "Connections begun and completed within the last minute by source; two entries for each.",
+        [placement(REPLICATED), delay(), capacity("16_384")];
+    destinations: Counter = "Connections begun and completed within the last minute by destination; two entries for each.",
+        [placement(REPLICATED), delay(), capacity("16_384")];
+    links: Counter = "Connections begun and completed within the last minute on each link.",
+        [placement(REPLICATED), delay()];
+    fragments: Table = "Fragmented datagrams whose first fragment passed.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("65_536")];
+    blocked: Table = "Sources blocked by a rule, or manually.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+    hits: Counter = "New flows by the number of the deciding rule; 0 is the default.",
+        [placement(REPLICATED), delay()];
+    events: Table = "Decisions of rules with `log`, and refusals by limits on half-open connections, once for each rule, source and minute.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+    answers: Table = "Rejected flows answered in the current second, for each link.",
+        [placement(LOCAL), delay(), absent(DROP)];
+    blocks_without_room: Counter = "Packets whose source was not blocked because `blocked` was full.",
+        [placement(REPLICATED), delay()];
+    events_without_room: Counter = "Packets not recorded because `events` was full.",
+        [placement(REPLICATED), delay()];
+}
 
 pub(super) const FIREWALL: Description<FirewallSettings> = Description {
     name: "firewall",
-    settings: &SETTINGS,
-    objects: &[
-        described("flows", ObjectKind::Table, &FLOWS),
-        described("handshakes", ObjectKind::Counter, &HANDSHAKES),
-        described("destinations", ObjectKind::Counter, &DESTINATIONS),
-        described("links", ObjectKind::Counter, &LINKS),
-        described("fragments", ObjectKind::Table, &FRAGMENTS),
-        described("blocked", ObjectKind::Table, &BLOCKED),
-        described("hits", ObjectKind::Counter, &HITS),
-        described("events", ObjectKind::Table, &EVENTS),
-        described("answers", ObjectKind::Table, &ANSWERS),
-        described(
-            "blocks_without_room",
-            ObjectKind::Counter,
-            &BLOCKS_WITHOUT_ROOM,
-        ),
-        described(
-            "events_without_room",
-            ObjectKind::Counter,
-            &EVENTS_WITHOUT_ROOM,
-        ),
-    ],
+    settings: SETTINGS.section(),
+    objects: OBJECTS,
     together: &[Together {
-        objects: &["flows", "fragments"],
+        objects: &[OBJECT.flows, OBJECT.fragments],
         otherwise: "a datagram would pass in part",
     }],
     build,
 };
 
-static SETTINGS: Section = Section {
-    path: "function.firewall",
-    meaning: "Admits new flows by rules, and packets that belong to known flows.",
-    fields: &[
-        Field {
-            name: "rules",
-            kind: Kind::File,
-            default: Default::Required("\"firewall.rules\""),
-            meaning: "The rule file. Its rules may change while hosts run: `asterism reload`.",
-        },
-        Field {
-            name: "pick_up",
-            kind: Kind::Flag,
-            default: Default::Is("false"),
-            meaning: "Whether connections without a seen beginning go on where a rule would admit them: for a firewall's first minutes in a network with existing connections.",
-        },
-        Field {
-            name: "asymmetric",
-            kind: Kind::Flag,
-            default: Default::Is("false"),
-            meaning: "Whether paths may show only one direction of a TCP connection. Its packets then pass without answers, connections without a seen beginning go on as with `pick_up`, and sequence numbers are not checked. Costs safety: see the firewall's page.",
-        },
-        Field {
-            name: "per_vlan",
-            kind: Kind::Flag,
-            default: Default::Is("true"),
-            meaning: "Whether the same addresses and ports on two VLANs are two flows; `false` where the directions of a path have different VLANs.",
-        },
-        Field {
-            name: "on_reload",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "keep",
-                        meaning: "Known flows go on, even if the new rules deny them.",
-                    },
-                    Word {
-                        word: "end-denied",
-                        meaning: "Flows that the new rules deny end, on all hosts.",
-                    },
-                ],
-                refused: &[],
+section! {
+    static SETTINGS: SettingsKeys = {
+        path: "function.firewall",
+        meaning: "Admits new flows by rules, and packets that belong to known flows.",
+        fields: {
+            rules: String = Setting {
+                kind: Kind::File,
+                default: Default::Required("\"firewall.rules\""),
+                meaning: "The rule file. Its rules may change while hosts run: `asterism reload`.",
             },
-            default: Default::Is("\"keep\""),
-            meaning: "What happens to known flows when changed rules take effect. This setting may change with the rules.",
-        },
-        Field {
-            name: "half_open_per_source",
-            kind: Kind::Count {
-                least: 1,
-                most: 1 << 20,
+            pick_up: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether connections without a seen beginning go on where a rule would admit them: for a firewall's first minutes in a network with existing connections.",
             },
-            default: Default::Is("256"),
-            meaning: "The most half-open TCP connections begun by one source within the last minute, over all hosts.",
-        },
-        Field {
-            name: "half_open_total",
-            kind: Kind::Count {
-                least: 1,
-                most: 1 << 22,
+            asymmetric: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether paths may show only one direction of a TCP connection. Its packets then pass without answers, connections without a seen beginning go on as with `pick_up`, and sequence numbers are not checked. Costs safety: see the firewall's page.",
             },
-            default: Default::Is("16_384"),
-            meaning: "The same over all sources on one link, inside or outside. Choose less than half the capacity of `flows`, so that floods leave room.",
-        },
-        Field {
-            name: "half_open_per_destination",
-            kind: Kind::Count {
-                least: 1,
-                most: 1 << 22,
+            per_vlan: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("true"),
+                meaning: "Whether the same addresses and ports on two VLANs are two flows; `false` where the directions of a path have different VLANs.",
             },
-            default: Default::Is("4_096"),
-            meaning: "The same to one destination, over all sources, so that a flood of one server leaves room for connections to others. With the value of `half_open_total` destinations have no limit of their own.",
-        },
-        Field {
-            name: "reject_answers",
-            kind: Kind::Rate {
-                least: 0,
-                most: 65_535,
+            on_reload: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "keep",
+                            meaning: "Known flows go on, even if the new rules deny them.",
+                        },
+                        Word {
+                            word: "end-denied",
+                            meaning: "Flows that the new rules deny end, on all hosts.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"keep\""),
+                meaning: "What happens to known flows when changed rules take effect. This setting may change with the rules.",
             },
-            default: Default::Is("\"1000/s\""),
-            meaning: "The most answers to rejected flows, for each link and instance separately; further flows are dropped without an answer.",
-        },
-        Field {
-            name: "settle",
-            kind: Kind::Duration {
-                least: Duration::ZERO,
-                most: Duration::from_secs(1),
+            half_open_per_source: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 1 << 20,
+                },
+                default: Default::Is("256"),
+                meaning: "The most half-open TCP connections begun by one source within the last minute, over all hosts.",
             },
-            default: Default::Is("\"20ms\""),
-            meaning: "How long a packet that fits no flow waits for updates of other hosts before it is dropped; unused by a single host.",
+            half_open_total: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 1 << 22,
+                },
+                default: Default::Is("16_384"),
+                meaning: "The same over all sources on one link, inside or outside. Choose less than half the capacity of `flows`, so that floods leave room.",
+            },
+            half_open_per_destination: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 1 << 22,
+                },
+                default: Default::Is("4_096"),
+                meaning: "The same to one destination, over all sources, so that a flood of one server leaves room for connections to others. With the value of `half_open_total` destinations have no limit of their own.",
+            },
+            reject_answers: u64 = Setting {
+                kind: Kind::Rate {
+                    least: 0,
+                    most: 65_535,
+                },
+                default: Default::Is("\"1000/s\""),
+                meaning: "The most answers to rejected flows, for each link and instance separately; further flows are dropped without an answer.",
+            },
+            settle: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::ZERO,
+                    most: Duration::from_secs(1),
+                },
+                default: Default::Is("\"20ms\""),
+                meaning: "How long a packet that fits no flow waits for updates of other hosts before it is dropped; unused by a single host.",
+            },
+            idle: Values = Setting {
+                kind: Kind::Table(IDLE.section()),
+                default: Default::Is("{}"),
+                meaning: "Idle times of flows.",
+            },
         },
-        Field {
-            name: "idle",
-            kind: Kind::Table(&IDLE),
-            default: Default::Is("{}"),
-            meaning: "Idle times of flows.",
-        },
-    ],
-};
+    };
+}
 
-static IDLE: Section = Section {
-    path: "function.firewall.idle",
-    meaning: "Idle times after which a flow ends, in whole seconds.",
-    fields: &[
-        seconds(
-            "tcp_half_open",
-            5,
-            "\"1m\"",
-            "TCP before the handshake is complete.",
-        ),
-        seconds("tcp_established", 60, "\"2h 4m\"", "TCP (RFC 5382, REQ-5)."),
-        seconds(
-            "tcp_closing",
-            1,
-            "\"2m\"",
-            "TCP after a reset or both FINs.",
-        ),
-        seconds("udp_one_way", 1, "\"30s\"", "UDP without an answer."),
-        seconds("udp", 1, "\"5m\"", "UDP (RFC 4787, REQ-5)."),
-        seconds("icmp_query", 1, "\"30s\"", "ICMP queries."),
-        seconds("other", 1, "\"10m\"", "Other protocols."),
-    ],
-};
+times! {
+    /// When flows end.
+    pub struct FirewallIdleTimes;
+    static IDLE: IdleKeys = {
+        path: "function.firewall.idle",
+        meaning: "Idle times after which a flow ends, in whole seconds.",
+        fields: {
+            tcp_half_open = (5, "\"1m\"", "TCP before the handshake is complete."),
+            tcp_established = (60, "\"2h 4m\"", "TCP (RFC 5382, REQ-5)."),
+            tcp_closing = (1, "\"2m\"", "TCP after a reset or both FINs."),
+            udp_one_way = (1, "\"30s\"", "UDP without an answer."),
+            udp = (1, "\"5m\"", "UDP (RFC 4787, REQ-5)."),
+            icmp_query = (1, "\"30s\"", "ICMP queries."),
+            other = (1, "\"10m\"", "Other protocols."),
+        },
+    };
+}
 
 fn build(values: &Values, report: &mut Report) -> Option<FirewallSettings> {
-    let idle = values.table("idle")?;
-    for field in IDLE.fields {
-        check_whole_seconds(&idle, field.name, report);
+    let idle = values.get(SETTINGS.idle)?;
+    for field in FirewallIdleTimes::KEYS {
+        check_whole_seconds(&idle, *field, report);
     }
     let (own, to, all) = (
-        values.count("half_open_per_source")?,
-        values.count("half_open_per_destination")?,
-        values.count("half_open_total")?,
+        values.get(SETTINGS.half_open_per_source)?,
+        values.get(SETTINGS.half_open_per_destination)?,
+        values.get(SETTINGS.half_open_total)?,
     );
     if own > all {
         let title = "one source may have more half-open connections than all together";
         report.add(
-            Diagnostic::error(title, values.span_of("half_open_per_source"))
+            Diagnostic::error(title, values.span_of(SETTINGS.half_open_per_source))
                 .help(format!("write half_open_per_source = {all} or less")),
         );
     }
     Some(FirewallSettings {
-        rules_file: values.text("rules")?.into(),
-        rules_place: values.span_of("rules"),
+        rules_file: values.get(SETTINGS.rules)?.into(),
+        rules_place: values.span_of(SETTINGS.rules),
         rules: None,
-        picks_up: values.flag("pick_up")?,
-        asymmetric: values.flag("asymmetric")?,
-        per_vlan: values.flag("per_vlan")?,
-        ends_denied: values.choice("on_reload")? == "end-denied",
+        picks_up: values.get(SETTINGS.pick_up)?,
+        asymmetric: values.get(SETTINGS.asymmetric)?,
+        per_vlan: values.get(SETTINGS.per_vlan)?,
+        ends_denied: values.get(SETTINGS.on_reload)? == "end-denied",
         half_open_per_source: u32::try_from(own).ok()?,
         half_open_per_destination: u32::try_from(to).ok()?,
         half_open_total: u32::try_from(all).ok()?,
-        answers_per_second: u16::try_from(values.rate("reject_answers")?).ok()?,
-        settle: values.duration("settle")?,
-        idle: FirewallIdleTimes {
-            tcp_half_open: idle.duration("tcp_half_open")?,
-            tcp_established: idle.duration("tcp_established")?,
-            tcp_closing: idle.duration("tcp_closing")?,
-            udp_one_way: idle.duration("udp_one_way")?,
-            udp: idle.duration("udp")?,
-            icmp_query: idle.duration("icmp_query")?,
-            other: idle.duration("other")?,
-        },
+        answers_per_second: u16::try_from(values.get(SETTINGS.reject_answers)?).ok()?,
+        settle: values.get(SETTINGS.settle)?,
+        idle: FirewallIdleTimes::read(&idle)?,
     })
 }
 
 impl FunctionSettings for FirewallSettings {
     type Function = Firewall;
-    const CHANGEABLE: &'static [&'static str] = &["rules", "on_reload"];
+    const CHANGEABLE: &'static [&'static str] = &[
+        SETTINGS.keys().rules.name(),
+        SETTINGS.keys().on_reload.name(),
+    ];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Firewall, String> {
         let of = |name| objects::capacity(objects, name);
@@ -382,10 +267,10 @@ impl FunctionSettings for FirewallSettings {
         let config = config(self)?;
         Ok(Firewall::new(FirewallConfig {
             settle_us: if shared { config.settle_us } else { 0 },
-            flows_max: of("flows"),
-            fragments_max: of("fragments"),
-            blocked_max: of("blocked"),
-            events_max: of("events"),
+            flows_max: of(OBJECT.flows),
+            fragments_max: of(OBJECT.fragments),
+            blocked_max: of(OBJECT.blocked),
+            events_max: of(OBJECT.events),
             ..config
         }))
     }
@@ -462,12 +347,13 @@ impl FunctionSettings for FirewallSettings {
             ..settings.clone()
         };
         (without(self) == without(wanted)).then(|| {
-            let changes = [
-                ("rules", self.rules != wanted.rules),
-                ("on_reload", self.ends_denied != wanted.ends_denied),
-            ];
-            let changed = changes.iter().filter(|(_, is_changed)| *is_changed);
-            changed.map(|(field, _)| (*field).to_owned()).collect()
+            differing([
+                (SETTINGS.rules.name(), self.rules != wanted.rules),
+                (
+                    SETTINGS.on_reload.name(),
+                    self.ends_denied != wanted.ends_denied,
+                ),
+            ])
         })
     }
 }

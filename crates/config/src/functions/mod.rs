@@ -25,6 +25,7 @@ use core::ops::Deref;
 pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
 pub use cache_digests::{CacheDigestsSettings, CacheSettings};
 pub use chain::{ChainSettings, STAGE_CHANGEABLE, StageSettings};
+pub(crate) use described::CHOICE;
 pub use described::{
     DROP, DescribedObject, Description, FLOWS_MAX, LOCAL, ObjectKind, REPLICATED, Together, WAIT,
     absent, capacity, check_whole_seconds, count, delay, described, flow_capacity, placement,

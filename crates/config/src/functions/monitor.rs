@@ -10,13 +10,13 @@ use asterism_functions::monitor::{Monitor, MonitorConfig};
 use super::export::{export, export_protocol};
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, ObjectKind, REPLICATED, Together, absent, capacity, check_whole_seconds,
-    count, delay, described, object, placement,
+    CHOICE, DROP, Description, REPLICATED, Together, absent, capacity, check_whole_seconds, count,
+    delay, objects, placement,
 };
-use crate::functions::settings::FunctionSettings;
+use crate::functions::settings::{FunctionSettings, changeable};
 use crate::kind::Kind;
 use crate::objects::{self, ObjectChoice};
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{ChosenWord, Default, Field, Setting, Values, section};
 use crate::value::show_duration;
 
 /// The settings of the monitor.
@@ -42,135 +42,56 @@ pub struct MonitorSettings {
 
 /// Keys that windowed counters may have, and places of the heaviest flows.
 const fn bounded(most: u64, default: &'static str, meaning: &'static str) -> Field {
-    Field {
-        name: "capacity",
-        kind: Kind::Count { least: 16, most },
-        default: Default::Is(default),
-        meaning,
-    }
+    CHOICE
+        .capacity
+        .field(count((16, most), Default::Is(default), meaning))
 }
 
 const FLOWS: &str = "The most flows of the last intervals over the whole cluster, shared out to hosts. Further flows pass and are counted as unrecorded.";
 const PLACES: &str =
     "Places of each instance: a flow's reported size is off by all traffic ÷ places at most.";
 
-object!(
-    PROTOCOLS,
-    "function.monitor.state.protocols",
-    "Packets and bytes by protocol.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    LINKS,
-    "function.monitor.state.links",
-    "Edges from sending to receiving hosts, each counted once for each instance that sees it.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("65_536")
-    ]
-);
-object!(
-    ALARMS,
-    "function.monitor.state.alarms",
-    "Hosts with too many edges.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("4_096")
-    ]
-);
-object!(
-    FLOW_PACKETS,
-    "function.monitor.state.flow_packets",
-    "Packets of each flow, by intervals.",
-    [
-        placement(REPLICATED),
-        delay(),
-        bounded(1 << 17, "65_536", FLOWS)
-    ]
-);
-object!(
-    FLOW_BYTES,
-    "function.monitor.state.flow_bytes",
-    "Bytes of each flow, by intervals.",
-    [
-        placement(REPLICATED),
-        delay(),
-        bounded(1 << 17, "65_536", FLOWS)
-    ]
-);
-object!(
-    SIZES,
-    "function.monitor.state.sizes",
-    "The sketch of flow sizes, by intervals.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    HEAVY_BYTES,
-    "function.monitor.state.heavy_bytes",
-    "The heaviest flows by bytes.",
-    [
-        placement(REPLICATED),
-        delay(),
-        bounded(1 << 16, "512", PLACES)
-    ]
-);
-object!(
-    HEAVY_PACKETS,
-    "function.monitor.state.heavy_packets",
-    "The heaviest flows by packets.",
-    [
-        placement(REPLICATED),
-        delay(),
-        bounded(1 << 16, "512", PLACES)
-    ]
-);
-object!(
-    VOLUMES,
-    "function.monitor.state.volumes",
-    "Approximate bytes of any flow: a sketch.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    UNRECORDED,
-    "function.monitor.state.unrecorded",
-    "How often an entry found no room.",
-    [placement(REPLICATED), delay()]
-);
+objects! {
+    "monitor":
+    protocols: Counter = "Packets and bytes by protocol.",
+        [placement(REPLICATED), delay()];
+    links: Table = "Edges from sending to receiving hosts, each counted once for each instance that sees it.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("65_536")];
+    alarms: Table = "Hosts with too many edges.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")];
+    flow_packets: Counter = "Packets of each flow, by intervals.",
+        [placement(REPLICATED), delay(), bounded(1 << 17, "65_536", FLOWS)];
+    flow_bytes: Counter = "Bytes of each flow, by intervals.",
+        [placement(REPLICATED), delay(), bounded(1 << 17, "65_536", FLOWS)];
+    sizes: Counter = "The sketch of flow sizes, by intervals.",
+        [placement(REPLICATED), delay()];
+    heavy_bytes: Counter = "The heaviest flows by bytes.",
+        [placement(REPLICATED), delay(), bounded(1 << 16, "512", PLACES)];
+    heavy_packets: Counter = "The heaviest flows by packets.",
+        [placement(REPLICATED), delay(), bounded(1 << 16, "512", PLACES)];
+    volumes: Counter = "Approximate bytes of any flow: a sketch.",
+        [placement(REPLICATED), delay()];
+    unrecorded: Counter = "How often an entry found no room.",
+        [placement(REPLICATED), delay()];
+}
 
 pub(super) const MONITOR: Description<MonitorSettings> = Description {
     name: "monitor",
-    settings: &SETTINGS,
-    objects: &[
-        described("protocols", ObjectKind::Counter, &PROTOCOLS),
-        described("links", ObjectKind::Table, &LINKS),
-        described("alarms", ObjectKind::Table, &ALARMS),
-        described("flow_packets", ObjectKind::Counter, &FLOW_PACKETS),
-        described("flow_bytes", ObjectKind::Counter, &FLOW_BYTES),
-        described("sizes", ObjectKind::Counter, &SIZES),
-        described("heavy_bytes", ObjectKind::Counter, &HEAVY_BYTES),
-        described("heavy_packets", ObjectKind::Counter, &HEAVY_PACKETS),
-        described("volumes", ObjectKind::Counter, &VOLUMES),
-        described("unrecorded", ObjectKind::Counter, &UNRECORDED),
-    ],
+    settings: SETTINGS.section(),
+    objects: OBJECTS,
     together: &[Together {
-        objects: &["flow_packets", "flow_bytes"],
+        objects: &[OBJECT.flow_packets, OBJECT.flow_bytes],
         otherwise: "one host would export flows with the packets of all hosts and the bytes of some",
     }],
     build,
 };
 
 const fn seconds(
-    name: &'static str,
     (least, most): (u64, u64),
     default: &'static str,
     meaning: &'static str,
-) -> Field {
-    Field {
-        name,
+) -> Setting {
+    Setting {
         kind: Kind::Duration {
             least: Duration::from_secs(least),
             most: Duration::from_secs(most),
@@ -183,95 +104,91 @@ const fn seconds(
 /// A week.
 const WEEK: u64 = 7 * 24 * 3600;
 
-static SETTINGS: Section = Section {
-    path: "function.monitor",
-    meaning: "Measures the traffic of all hosts together and changes none of it.",
-    fields: &[
-        seconds(
-            "interval",
-            (10, 3_600),
-            "\"60s\"",
-            "The interval in which flows are counted, exported and forgotten.",
-        ),
-        count(
-            "out_degree",
-            (0, 1 << 22),
-            Default::Is("200"),
-            "A host that sends to this many others raises an alarm; 0: none does.",
-        ),
-        count(
-            "in_degree",
-            (0, 1 << 22),
-            Default::Is("2_000"),
-            "A host that receives from this many others raises an alarm; 0: none does.",
-        ),
-        seconds(
-            "edge_idle",
-            (1, WEEK),
-            "\"5m\"",
-            "How long a host counts as sending to another after its last packet.",
-        ),
-        count(
-            "cells",
-            (16, 1 << 13),
-            Default::Is("4_096"),
-            "Cells of the sketch of flow sizes. Somewhat more cells than flows in an interval keep its error small.",
-        ),
-        seconds(
-            "alarm_keep",
-            (1, WEEK),
-            "\"1h\"",
-            "How long an alarm is kept after its last update.",
-        ),
-        Field {
-            name: "collector",
-            kind: Kind::Socket,
-            default: Default::Unset("flows are not exported"),
-            meaning: "The UDP address of the collector to which `asterism run` exports flows.",
+section! {
+    static SETTINGS: SettingsKeys = {
+        path: "function.monitor",
+        meaning: "Measures the traffic of all hosts together and changes none of it.",
+        fields: {
+            interval: Duration = seconds(
+                (10, 3_600),
+                "\"60s\"",
+                "The interval in which flows are counted, exported and forgotten.",
+            ),
+            out_degree: u64 = count(
+                (0, 1 << 22),
+                Default::Is("200"),
+                "A host that sends to this many others raises an alarm; 0: none does.",
+            ),
+            in_degree: u64 = count(
+                (0, 1 << 22),
+                Default::Is("2_000"),
+                "A host that receives from this many others raises an alarm; 0: none does.",
+            ),
+            edge_idle: Duration = seconds(
+                (1, WEEK),
+                "\"5m\"",
+                "How long a host counts as sending to another after its last packet.",
+            ),
+            cells: u64 = count(
+                (16, 1 << 13),
+                Default::Is("4_096"),
+                "Cells of the sketch of flow sizes. Somewhat more cells than flows in an interval keep its error small.",
+            ),
+            alarm_keep: Duration = seconds(
+                (1, WEEK),
+                "\"1h\"",
+                "How long an alarm is kept after its last update.",
+            ),
+            collector: SocketAddr = Setting {
+                kind: Kind::Socket,
+                default: Default::Unset("flows are not exported"),
+                meaning: "The UDP address of the collector to which `asterism run` exports flows.",
+            },
+            protocol: ChosenWord = export_protocol(),
         },
-        export_protocol(),
-    ],
-};
+    };
+}
 
 fn build(values: &Values, report: &mut Report) -> Option<MonitorSettings> {
-    for field in ["interval", "edge_idle", "alarm_keep"] {
+    for field in [SETTINGS.interval, SETTINGS.edge_idle, SETTINGS.alarm_keep] {
         check_whole_seconds(values, field, report);
     }
-    let narrow = |field| u32::try_from(values.count(field)?).ok();
-    if let Some(collector) = values.socket("collector")
+    let narrow = |field| u32::try_from(values.get(field)?).ok();
+    if let Some(collector) = values.get(SETTINGS.collector)
         && (collector.port() == 0 || collector.ip().is_unspecified())
     {
         report.add(
             Diagnostic::error(
                 "nothing can be sent to this collector",
-                values.span_of("collector"),
+                values.span_of(SETTINGS.collector),
             )
             .help("write its address and port, such as \"192.0.2.9:4739\""),
         );
     }
     Some(MonitorSettings {
-        interval: values.duration("interval")?,
-        out_degree: narrow("out_degree")?,
-        in_degree: narrow("in_degree")?,
-        edge_idle: values.duration("edge_idle")?,
-        cells: narrow("cells")?,
-        alarm_keep: values.duration("alarm_keep")?,
-        collector: values.socket("collector"),
-        protocol: export(values)?,
+        interval: values.get(SETTINGS.interval)?,
+        out_degree: narrow(SETTINGS.out_degree)?,
+        in_degree: narrow(SETTINGS.in_degree)?,
+        edge_idle: values.get(SETTINGS.edge_idle)?,
+        cells: narrow(SETTINGS.cells)?,
+        alarm_keep: values.get(SETTINGS.alarm_keep)?,
+        collector: values.get(SETTINGS.collector),
+        protocol: export(values.get(SETTINGS.protocol)?),
     })
 }
 
 impl FunctionSettings for MonitorSettings {
     type Function = Monitor;
-    const CHANGEABLE: &'static [&'static str] = &["out_degree", "in_degree"];
+    // The degrees: all else is what the state was made of, or what others have to count alike.
+    changeable!(SETTINGS: out_degree = out_degree, in_degree = in_degree);
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Monitor, String> {
         let of = |name| objects::capacity(objects, name);
         Ok(Monitor::new(MonitorConfig {
-            edges_max: of("links"),
-            flows_max: of("flow_packets").max(of("flow_bytes")),
-            alarms_max: of("alarms"),
-            places: of("heavy_bytes").max(of("heavy_packets")),
+            edges_max: of(OBJECT.links),
+            flows_max: of(OBJECT.flow_packets).max(of(OBJECT.flow_bytes)),
+            alarms_max: of(OBJECT.alarms),
+            places: of(OBJECT.heavy_bytes).max(of(OBJECT.heavy_packets)),
             ..config(self)
         }))
     }
@@ -288,25 +205,6 @@ impl FunctionSettings for MonitorSettings {
             "every packet leaves as it came; flows are counted by {} and {exported}",
             show_duration(self.interval)
         )
-    }
-
-    /// The degrees: all else is what the state was made of, or what others have to count alike.
-    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
-        let with_degrees = Self {
-            out_degree: wanted.out_degree,
-            in_degree: wanted.in_degree,
-            ..*self
-        };
-        (with_degrees == *wanted).then(|| {
-            [
-                ("out_degree", self.out_degree != wanted.out_degree),
-                ("in_degree", self.in_degree != wanted.in_degree),
-            ]
-            .into_iter()
-            .filter(|(_, changed)| *changed)
-            .map(|(field, _)| field.to_owned())
-            .collect()
-        })
     }
 }
 

@@ -2,14 +2,13 @@
 
 use asterism_functions::pass_through::{self, PassThrough};
 
+use crate::declared::choices;
 use crate::diagnostic::Report;
-use crate::functions::described::{
-    DescribedObject, Description, ObjectKind, REPLICATED, delay, object, placement,
-};
+use crate::functions::described::{Description, REPLICATED, delay, objects, placement};
 use crate::functions::settings::FunctionSettings;
-use crate::kind::{Kind, Word};
+use crate::kind::Kind;
 use crate::objects::ObjectChoice;
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{Default, Setting, Values, section};
 
 /// The settings of the pass-through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,77 +17,50 @@ pub struct PassThroughSettings {
     pub access: Access,
 }
 
-/// What each packet does with the counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Nothing.
-    None,
-    /// Reads it.
-    Read,
-    /// Adds to it.
-    Write,
-    /// Both.
-    ReadWrite,
+choices! {
+    /// What each packet does with the counter.
+    pub enum Access {
+        None = "none", "Packets access no state.";
+        Read = "read", "Each packet reads the counter.";
+        Write = "write", "Each packet adds to the counter.";
+        ReadWrite = "read-write", "Each packet reads the counter and adds to it.";
+    }
 }
 
-object!(
-    PACKETS,
-    "function.pass-through.state.packets",
-    "The counter that packets read or write.",
-    [placement(REPLICATED), delay()]
-);
+objects! {
+    "pass-through":
+    packets: Counter = "The counter that packets read or write.",
+        [placement(REPLICATED), delay()];
+}
 
 pub(super) const PASS_THROUGH: Description<PassThroughSettings> = Description {
     name: "pass-through",
-    settings: &SETTINGS,
-    objects: &[DescribedObject {
-        name: "packets",
-        kind: ObjectKind::Counter,
-        section: &PACKETS,
-    }],
+    settings: SETTINGS.section(),
+    objects: OBJECTS,
     together: &[],
     build,
 };
 
-static SETTINGS: Section = Section {
-    path: "function.pass-through",
-    meaning: "Forwards every packet unchanged: the minimal function, for measurements.",
-    fields: &[Field {
-        name: "access",
-        kind: Kind::Choice {
-            allowed: &[
-                Word {
-                    word: "none",
-                    meaning: "Packets access no state.",
+section! {
+    static SETTINGS: SettingsKeys = {
+        path: "function.pass-through",
+        meaning: "Forwards every packet unchanged: the minimal function, for measurements.",
+        fields: {
+            access: Access = Setting {
+                kind: Kind::Choice {
+                    allowed: Access::WORDS,
+                    refused: &[],
                 },
-                Word {
-                    word: "read",
-                    meaning: "Each packet reads the counter.",
-                },
-                Word {
-                    word: "write",
-                    meaning: "Each packet adds to the counter.",
-                },
-                Word {
-                    word: "read-write",
-                    meaning: "Each packet reads the counter and adds to it.",
-                },
-            ],
-            refused: &[],
+                default: Default::Is("\"write\""),
+                meaning: "How each packet uses the counter.",
+            },
         },
-        default: Default::Is("\"write\""),
-        meaning: "How each packet uses the counter.",
-    }],
-};
+    };
+}
 
 fn build(values: &Values, _: &mut Report) -> Option<PassThroughSettings> {
     Some(PassThroughSettings {
-        access: match values.choice("access")? {
-            "none" => Access::None,
-            "read" => Access::Read,
-            "read-write" => Access::ReadWrite,
-            _ => Access::Write,
-        },
+        access: values.get(SETTINGS.access)?,
     })
 }
 

@@ -9,13 +9,13 @@ use asterism_functions::port_scan::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, ObjectKind, REPLICATED, absent, capacity, check_whole_seconds, delay,
-    described, object, placement, seconds,
+    DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
+    placement, seconds,
 };
-use crate::functions::settings::FunctionSettings;
-use crate::kind::{Kind, Value, Word};
+use crate::functions::settings::{FunctionSettings, changeable};
+use crate::kind::{Kind, Word};
 use crate::objects::{self, ObjectChoice};
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{ChosenWord, Default, List, Setting, Values, section};
 use crate::value::{show_count, show_duration};
 
 /// The settings of the port-scan detector.
@@ -72,283 +72,208 @@ pub struct Volume {
     pub block: Duration,
 }
 
-object!(
-    TRAILS,
-    "function.port-scan.state.histories",
-    "Recent probes of each source; up to four entries a source.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("65_536")
-    ]
-);
-object!(
-    BLOCKED,
-    "function.port-scan.state.blocked",
-    "Sources blocked for a scan, or manually.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("8_192")
-    ]
-);
-object!(
-    ALERTS,
-    "function.port-scan.state.alerts",
-    "Scans found.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("8_192")
-    ]
-);
-object!(
-    VOLUME_COUNTS,
-    "function.port-scan.state.volume",
-    "Bits by destination port.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    WATCHED,
-    "function.port-scan.state.watched",
-    "Destination ports that are measured or blocked.",
-    [placement(REPLICATED), delay(), absent(DROP)]
-);
-object!(
-    SYNS,
-    "function.port-scan.state.syns",
-    "Approximate recent SYNs of each service: a sketch.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    HANDSHAKES,
-    "function.port-scan.state.handshakes",
-    "Outcomes of handshakes with services that get many SYNs; up to three entries a service.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("4_096")
-    ]
-);
-object!(
-    FLOODS,
-    "function.port-scan.state.floods",
-    "SYN floods found, each for a minute; as many as `alerts` or `blocked`.",
-    [placement(REPLICATED), delay(), absent(DROP)]
-);
-object!(
-    UNRECORDED,
-    "function.port-scan.state.unrecorded",
-    "How often an entry found no room.",
-    [placement(REPLICATED), delay()]
-);
+objects! {
+    "port-scan":
+    histories: Table = "Recent probes of each source; up to four entries a source.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("65_536")];
+    blocked: Table = "Sources blocked for a scan, or manually.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+    alerts: Table = "Scans found.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+    volume: Counter = "Bits by destination port.",
+        [placement(REPLICATED), delay()];
+    watched: Table = "Destination ports that are measured or blocked.",
+        [placement(REPLICATED), delay(), absent(DROP)];
+    syns: Counter = "Approximate recent SYNs of each service: a sketch.",
+        [placement(REPLICATED), delay()];
+    handshakes: Table = "Outcomes of handshakes with services that get many SYNs; up to three entries a service.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")];
+    floods: Table = "SYN floods found, each for a minute; as many as `alerts` or `blocked`.",
+        [placement(REPLICATED), delay(), absent(DROP)];
+    unrecorded: Counter = "How often an entry found no room.",
+        [placement(REPLICATED), delay()];
+}
 
 pub(super) const PORT_SCAN: Description<PortScanSettings> = Description {
     name: "port-scan",
-    settings: &SETTINGS,
-    objects: &[
-        described("histories", ObjectKind::Table, &TRAILS),
-        described("blocked", ObjectKind::Table, &BLOCKED),
-        described("alerts", ObjectKind::Table, &ALERTS),
-        described("volume", ObjectKind::Counter, &VOLUME_COUNTS),
-        described("watched", ObjectKind::Table, &WATCHED),
-        described("syns", ObjectKind::Counter, &SYNS),
-        described("handshakes", ObjectKind::Table, &HANDSHAKES),
-        described("floods", ObjectKind::Table, &FLOODS),
-        described("unrecorded", ObjectKind::Counter, &UNRECORDED),
-    ],
+    settings: SETTINGS.section(),
+    objects: OBJECTS,
     together: &[],
     build,
 };
 
-static SETTINGS: Section = Section {
-    path: "function.port-scan",
-    meaning: "Finds port scans, sweeps and SYN floods, informs every host, and blocks scanners.",
-    fields: &[
-        Field {
-            name: "response",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "block",
-                        meaning: "Every host drops all packets of the scanner for the time `block`.",
-                    },
-                    Word {
-                        word: "detect",
-                        meaning: "An alert is raised; every packet passes.",
-                    },
-                ],
-                refused: &[],
+section! {
+    static SETTINGS: SettingsKeys = {
+        path: "function.port-scan",
+        meaning: "Finds port scans, sweeps and SYN floods, informs every host, and blocks scanners.",
+        fields: {
+            response: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "block",
+                            meaning: "Every host drops all packets of the scanner for the time `block`.",
+                        },
+                        Word {
+                            word: "detect",
+                            meaning: "An alert is raised; every packet passes.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"block\""),
+                meaning: "The response to a scan. Source addresses can be forged: exempt those that must not be cut off.",
             },
-            default: Default::Is("\"block\""),
-            meaning: "The response to a scan. Source addresses can be forged: exempt those that must not be cut off.",
-        },
-        seconds("block", 1, "\"10m\"", "How long a scanner is blocked."),
-        seconds(
-            "window",
-            1,
-            "\"1m\"",
-            "The window of evidence: this window and the previous one count; slower scans are not found.",
-        ),
-        Field {
-            name: "ports",
-            kind: Kind::Count {
-                least: 1,
-                most: 200,
+            block: Duration = seconds(1, "\"10m\"", "How long a scanner is blocked."),
+            window: Duration = seconds(
+                1,
+                "\"1m\"",
+                "The window of evidence: this window and the previous one count; slower scans are not found.",
+            ),
+            ports: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 200,
+                },
+                default: Default::Is("7"),
+                meaning: "Distinct unanswered TCP ports, or refused IP protocols, that make a port scan.",
             },
-            default: Default::Is("7"),
-            meaning: "Distinct unanswered TCP ports, or refused IP protocols, that make a port scan.",
-        },
-        Field {
-            name: "hosts",
-            kind: Kind::Count {
-                least: 1,
-                most: 200,
+            hosts: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 200,
+                },
+                default: Default::Is("5"),
+                meaning: "Distinct refusing hosts that make a sweep.",
             },
-            default: Default::Is("5"),
-            meaning: "Distinct refusing hosts that make a sweep.",
-        },
-        Field {
-            name: "udp",
-            kind: Kind::Table(&UDP),
-            default: Default::Unset("the defaults of its fields"),
-            meaning: "Finds UDP scans. Silence is weak evidence: streams and lost clients are silent, too.",
-        },
-        Field {
-            name: "ipv6_prefix",
-            kind: Kind::Count {
-                least: 1,
-                most: 128,
+            udp: Values = Setting {
+                kind: Kind::Table(UDP.section()),
+                default: Default::Unset("the defaults of its fields"),
+                meaning: "Finds UDP scans. Silence is weak evidence: streams and lost clients are silent, too.",
             },
-            default: Default::Is("64"),
-            meaning: "The prefix length of an IPv6 source: its evidence and its block cover all addresses with the same prefix. 128 separates all addresses.",
-        },
-        Field {
-            name: "exempt",
-            kind: Kind::List {
-                of: &Kind::IpPrefix,
-                most: 1024,
+            ipv6_prefix: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 128,
+                },
+                default: Default::Is("64"),
+                meaning: "The prefix length of an IPv6 source: its evidence and its block cover all addresses with the same prefix. 128 separates all addresses.",
             },
-            default: Default::Is("[]"),
-            meaning: "Sources that never raise an alert: monitoring, resolvers, name servers. Their handshakes are part of no flood.",
+            exempt: List<IpPrefix> = Setting {
+                kind: Kind::List {
+                    of: &Kind::IpPrefix,
+                    most: 1024,
+                },
+                default: Default::Is("[]"),
+                meaning: "Sources that never raise an alert: monitoring, resolvers, name servers. Their handshakes are part of no flood.",
+            },
+            volume: Values = Setting {
+                kind: Kind::Table(VOLUME.section()),
+                default: Default::Unset("no port is blocked for its volume"),
+                meaning: "Blocks a destination port with too much traffic.",
+            },
+            flood: Values = Setting {
+                kind: Kind::Table(FLOOD.section()),
+                default: Default::Unset("the defaults of its fields"),
+                meaning: "Finds services with too many SYNs. Nothing is dropped, as sources of a flood are forged.",
+            },
         },
-        Field {
-            name: "volume",
-            kind: Kind::Table(&VOLUME),
-            default: Default::Unset("no port is blocked for its volume"),
-            meaning: "Blocks a destination port with too much traffic.",
-        },
-        Field {
-            name: "flood",
-            kind: Kind::Table(&FLOOD),
-            default: Default::Unset("the defaults of its fields"),
-            meaning: "Finds services with too many SYNs. Nothing is dropped, as sources of a flood are forged.",
-        },
-    ],
-};
+    };
+}
 
-static UDP: Section = Section {
-    path: "function.port-scan.udp",
-    meaning: "Finds UDP scans.",
-    fields: &[
-        Field {
-            name: "response",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "block",
-                        meaning: "The function's response, as for other scans.",
-                    },
-                    Word {
-                        word: "detect",
-                        meaning: "An alert is raised; every packet passes.",
-                    },
-                    Word {
-                        word: "off",
-                        meaning: "UDP scans are not looked for.",
-                    },
-                ],
-                refused: &[],
+section! {
+    static UDP: UdpKeys = {
+        path: "function.port-scan.udp",
+        meaning: "Finds UDP scans.",
+        fields: {
+            response: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "block",
+                            meaning: "The function's response, as for other scans.",
+                        },
+                        Word {
+                            word: "detect",
+                            meaning: "An alert is raised; every packet passes.",
+                        },
+                        Word {
+                            word: "off",
+                            meaning: "UDP scans are not looked for.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"block\""),
+                meaning: "The response to a UDP scan.",
             },
-            default: Default::Is("\"block\""),
-            meaning: "The response to a UDP scan.",
-        },
-        Field {
-            name: "ports",
-            kind: Kind::Count {
-                least: 1,
-                most: 100,
+            ports: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 100,
+                },
+                default: Default::Is("10"),
+                meaning: "Distinct refusing ports that make a port scan. A silent port counts half, and an eighth where the host sends, too.",
             },
-            default: Default::Is("10"),
-            meaning: "Distinct refusing ports that make a port scan. A silent port counts half, and an eighth where the host sends, too.",
-        },
-        Field {
-            name: "hosts",
-            kind: Kind::Count {
-                least: 1,
-                most: 200,
+            hosts: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 200,
+                },
+                default: Default::Is("5"),
+                meaning: "Distinct refusing hosts that make a sweep. A silent host counts an eighth.",
             },
-            default: Default::Is("5"),
-            meaning: "Distinct refusing hosts that make a sweep. A silent host counts an eighth.",
         },
-    ],
-};
+    };
+}
 
-static VOLUME: Section = Section {
-    path: "function.port-scan.volume",
-    meaning: "Blocks a destination port with too much traffic, over all hosts.",
-    fields: &[
-        Field {
-            name: "megabits",
-            kind: Kind::Count {
-                least: 1,
-                most: 1_000_000_000,
+section! {
+    static VOLUME: VolumeKeys = {
+        path: "function.port-scan.volume",
+        meaning: "Blocks a destination port with too much traffic, over all hosts.",
+        fields: {
+            megabits: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 1_000_000_000,
+                },
+                default: Default::Is("1_024"),
+                meaning: "The limit, in millions of bits of whole frames.",
             },
-            default: Default::Is("1_024"),
-            meaning: "The limit, in millions of bits of whole frames.",
+            window: Duration = seconds(
+                0,
+                "\"0s\"",
+                "The window in which the bits are counted. With 0s they are counted from the start, and the block is permanent.",
+            ),
+            block: Duration = seconds(0, "\"0s\"", "How long the port is blocked, with a window."),
         },
-        seconds(
-            "window",
-            0,
-            "\"0s\"",
-            "The window in which the bits are counted. With 0s they are counted from the start, and the block is permanent.",
-        ),
-        seconds(
-            "block",
-            0,
-            "\"0s\"",
-            "How long the port is blocked, with a window.",
-        ),
-    ],
-};
+    };
+}
 
-static FLOOD: Section = Section {
-    path: "function.port-scan.flood",
-    meaning: "Finds services with too many SYNs, over all hosts.",
-    fields: &[
-        Field {
-            name: "handshakes",
-            kind: Kind::Count {
-                least: 0,
-                most: 10_000_000,
+section! {
+    static FLOOD: FloodKeys = {
+        path: "function.port-scan.flood",
+        meaning: "Finds services with too many SYNs, over all hosts.",
+        fields: {
+            handshakes: u64 = Setting {
+                kind: Kind::Count {
+                    least: 0,
+                    most: 10_000_000,
+                },
+                default: Default::Is("500"),
+                meaning: "About how many handshakes with an address and port, begun in a window and not completed, make a flood; 0 looks for none.",
             },
-            default: Default::Is("500"),
-            meaning: "About how many handshakes with an address and port, begun in a window and not completed, make a flood; 0 looks for none.",
+            window: Duration = seconds(3, "\"5s\"", "The window for begun handshakes."),
         },
-        seconds("window", 3, "\"5s\"", "The window for begun handshakes."),
-    ],
-};
+    };
+}
 
 /// Fewer handshakes are no flood: they are not distinguished from chance.
 const HANDSHAKES_LEAST: u64 = 16;
 
 fn build(values: &Values, report: &mut Report) -> Option<PortScanSettings> {
-    let blocks = values.choice("response")? == "block";
-    if !blocks && let Some(place) = values.place("block") {
+    let blocks = values.get(SETTINGS.response)? == "block";
+    if !blocks && let Some(place) = values.place(SETTINGS.block) {
         report.add(
             Diagnostic::error(
                 "`block` has no meaning with the response \"detect\"",
@@ -358,84 +283,76 @@ fn build(values: &Values, report: &mut Report) -> Option<PortScanSettings> {
         );
     }
     for (table, field) in [
-        (Some(values.clone()), "block"),
-        (Some(values.clone()), "window"),
-        (values.table("volume"), "block"),
-        (values.table("volume"), "window"),
-        (values.table("flood"), "window"),
+        (Some(values.clone()), SETTINGS.block),
+        (Some(values.clone()), SETTINGS.window),
+        (values.get(SETTINGS.volume), VOLUME.block),
+        (values.get(SETTINGS.volume), VOLUME.window),
+        (values.get(SETTINGS.flood), FLOOD.window),
     ] {
         if let Some(table) = table {
             check_whole_seconds(&table, field, report);
         }
     }
-    let volume = values.table("volume");
+    let volume = values.get(SETTINGS.volume);
     if let Some(volume) = &volume
-        && volume.duration("window") != Some(Duration::ZERO)
-        && volume.duration("block") == Some(Duration::ZERO)
+        && volume.get(VOLUME.window) != Some(Duration::ZERO)
+        && volume.get(VOLUME.block) == Some(Duration::ZERO)
     {
         report.add(
             Diagnostic::error(
                 "a port would be blocked for no time",
-                volume.span_of("block"),
+                volume.span_of(VOLUME.block),
             )
             .help("write how long, such as block = \"10m\""),
         );
     }
-    let flood = values.table("flood");
+    let flood = values.get(SETTINGS.flood);
     if let Some(flood) = &flood
-        && let Some(handshakes) = flood.count("handshakes")
+        && let Some(handshakes) = flood.get(FLOOD.handshakes)
         && (1..HANDSHAKES_LEAST).contains(&handshakes)
     {
         report.add(
             Diagnostic::error(
                 format!("{handshakes} handshakes are too few to tell a flood from chance"),
-                flood.span_of("handshakes"),
+                flood.span_of(FLOOD.handshakes),
             )
             .help(format!(
                 "write handshakes = {HANDSHAKES_LEAST} or more, or handshakes = 0 to look for no floods"
             )),
         );
     }
-    let list = values.list("exempt")?.into_iter();
-    let exempt = list
-        .filter_map(|(value, _)| {
-            if let Value::IpPrefix(prefix) = value {
-                Some(prefix)
-            } else {
-                None
-            }
-        })
-        .collect();
+    let list = values.get(SETTINGS.exempt)?.into_iter();
+    let exempt = list.map(|(prefix, _)| prefix).collect();
     Some(PortScanSettings {
         block: if blocks {
-            Some(values.duration("block")?)
+            Some(values.get(SETTINGS.block)?)
         } else {
             None
         },
-        window: values.duration("window")?,
-        ports: u16::try_from(values.count("ports")?).ok()?,
-        hosts: u16::try_from(values.count("hosts")?).ok()?,
-        udp: match values.table("udp") {
+        window: values.get(SETTINGS.window)?,
+        ports: u16::try_from(values.get(SETTINGS.ports)?).ok()?,
+        hosts: u16::try_from(values.get(SETTINGS.hosts)?).ok()?,
+        udp: match values.get(SETTINGS.udp) {
             None => Some(UdpScans::default()),
             Some(udp) => udp_scans(&udp)?,
         },
-        ipv6_prefix: u8::try_from(values.count("ipv6_prefix")?).ok()?,
+        ipv6_prefix: u8::try_from(values.get(SETTINGS.ipv6_prefix)?).ok()?,
         exempt,
         volume: match volume {
             None => None,
             Some(volume) => Some(Volume {
-                bits: volume.count("megabits")? * 1_000_000,
-                window: volume.duration("window")?,
-                block: volume.duration("block")?,
+                bits: volume.get(VOLUME.megabits)? * 1_000_000,
+                window: volume.get(VOLUME.window)?,
+                block: volume.get(VOLUME.block)?,
             }),
         },
         flood: match flood {
             None => Some(Flooded::default()),
-            Some(flood) => match u32::try_from(flood.count("handshakes")?).ok()? {
+            Some(flood) => match u32::try_from(flood.get(FLOOD.handshakes)?).ok()? {
                 0 => None,
                 handshakes => Some(Flooded {
                     handshakes,
-                    window: flood.duration("window")?,
+                    window: flood.get(FLOOD.window)?,
                 }),
             },
         },
@@ -444,11 +361,11 @@ fn build(values: &Values, report: &mut Report) -> Option<PortScanSettings> {
 
 /// What was chosen of UDP; `None` of the inner option: its scans are not looked for.
 fn udp_scans(udp: &Values) -> Option<Option<UdpScans>> {
-    let response = udp.choice("response")?;
+    let response = udp.get(UDP.response)?;
     let scans = UdpScans {
         blocks: response == "block",
-        ports: u16::try_from(udp.count("ports")?).ok()?,
-        hosts: u16::try_from(udp.count("hosts")?).ok()?,
+        ports: u16::try_from(udp.get(UDP.ports)?).ok()?,
+        hosts: u16::try_from(udp.get(UDP.hosts)?).ok()?,
     };
     Some((response != "off").then_some(scans))
 }
@@ -475,39 +392,17 @@ impl core::default::Default for Flooded {
 
 impl FunctionSettings for PortScanSettings {
     type Function = PortScan;
-    const CHANGEABLE: &'static [&'static str] = &["ports", "hosts", "udp", "exempt"];
+    // What evidence amounts to, and whose does not count: all else is what the state was made of, or how evidence is kept.
+    changeable!(SETTINGS: ports = ports, hosts = hosts, udp = udp, exempt = exempt);
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<PortScan, String> {
         let of = |name| objects::capacity(objects, name);
         Ok(PortScan::new(PortScanConfig {
-            histories_max: of("histories"),
-            samples_max: of("handshakes"),
-            alerts_max: of("alerts").max(of("blocked")),
+            histories_max: of(OBJECT.histories),
+            samples_max: of(OBJECT.handshakes),
+            alerts_max: of(OBJECT.alerts).max(of(OBJECT.blocked)),
             ..config(self)
         }))
-    }
-
-    /// What evidence amounts to, and whose does not count: all else is what the state was made of, or how evidence is kept.
-    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
-        let with_thresholds = Self {
-            ports: wanted.ports,
-            hosts: wanted.hosts,
-            udp: wanted.udp,
-            exempt: wanted.exempt.clone(),
-            ..self.clone()
-        };
-        (with_thresholds == *wanted).then(|| {
-            [
-                ("ports", self.ports != wanted.ports),
-                ("hosts", self.hosts != wanted.hosts),
-                ("udp", self.udp != wanted.udp),
-                ("exempt", self.exempt != wanted.exempt),
-            ]
-            .into_iter()
-            .filter(|(_, changed)| *changed)
-            .map(|(field, _)| field.to_owned())
-            .collect()
-        })
     }
 
     fn words(&self) -> String {

@@ -13,6 +13,34 @@ use crate::section::Values;
 /// Reads a file that a configuration names: its name for people, and its text; or why it cannot be read.
 pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), String> + 'a;
 
+/// The names of the fields that differ.
+pub(super) fn differing<const COUNT: usize>(fields: [(&'static str, bool); COUNT]) -> Vec<String> {
+    let differing = fields.into_iter().filter(|(_, differs)| *differs);
+    differing.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Implements what [`FunctionSettings`] says of changes while a host runs, for settings of which these fields may change: each by its
+/// key in the table, and the field of the settings that holds it.
+macro_rules! changeable {
+    ($section:ident: $($key:ident = $field:ident),* $(,)?) => {
+        const CHANGEABLE: &'static [&'static str] = &[$($section.keys().$key.name()),*];
+
+        #[allow(clippy::clone_on_copy, clippy::needless_update, reason = "as the settings are")]
+        fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+            let with_wanted = Self {
+                $($field: wanted.$field.clone(),)*
+                ..self.clone()
+            };
+            (with_wanted == *wanted).then(|| {
+                $crate::functions::settings::differing([
+                    $(($section.$key.name(), self.$field != wanted.$field),)*
+                ])
+            })
+        }
+    };
+}
+pub(super) use changeable;
+
 /// What is made of a function's settings.
 pub trait FunctionSettings: Clone + Debug + PartialEq {
     /// The function that they are for.

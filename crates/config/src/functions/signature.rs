@@ -11,13 +11,12 @@ use asterism_functions::signature::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, ObjectKind, REPLICATED, absent, capacity, check_whole_seconds, delay,
-    described, object, placement,
+    DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects, placement,
 };
-use crate::functions::settings::FunctionSettings;
-use crate::kind::{Kind, NamedValues, Value, Word};
+use crate::functions::settings::{FunctionSettings, changeable};
+use crate::kind::{Kind, NamedValues, Word};
 use crate::objects::{self, ObjectChoice};
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{ChosenWord, Default, List, Setting, Values, section};
 use crate::value::show_duration;
 
 /// The settings of the signature function.
@@ -61,234 +60,174 @@ pub struct Wanted {
     pub ports: Vec<u16>,
 }
 
-object!(
-    PIECES,
-    "function.signature.state.pieces",
-    "Pieces of signatures at segment edges; an entry for each 16 KiB of a stream with pieces.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("65_536")
-    ]
-);
-object!(
-    BLOCKED,
-    "function.signature.state.blocked",
-    "Connections or sources blocked for a signature.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("8_192")
-    ]
-);
-object!(
-    BY_HAND,
-    "function.signature.state.manual",
-    "Sources blocked manually.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("8_192")
-    ]
-);
-object!(
-    ALERTS,
-    "function.signature.state.alerts",
-    "Signatures found: one for each stream and signature.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("8_192")
-    ]
-);
-object!(
-    SHORT,
-    "function.signature.state.short",
-    "TCP segments that are not inspected, with fewer bytes than the shortest piece.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    FRAGMENTS,
-    "function.signature.state.fragments",
-    "IP fragments, which are not inspected.",
-    [placement(REPLICATED), delay()]
-);
-object!(
-    UNRECORDED,
-    "function.signature.state.unrecorded",
-    "How often an entry found no room.",
-    [placement(REPLICATED), delay()]
-);
+objects! {
+    "signature":
+    pieces: Table = "Pieces of signatures at segment edges; an entry for each 16 KiB of a stream with pieces.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("65_536")];
+    blocked: Table = "Connections or sources blocked for a signature.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+    manual: Table = "Sources blocked manually.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+    alerts: Table = "Signatures found: one for each stream and signature.",
+        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+    short: Counter = "TCP segments that are not inspected, with fewer bytes than the shortest piece.",
+        [placement(REPLICATED), delay()];
+    fragments: Counter = "IP fragments, which are not inspected.",
+        [placement(REPLICATED), delay()];
+    unrecorded: Counter = "How often an entry found no room.",
+        [placement(REPLICATED), delay()];
+}
 
 pub(super) const SIGNATURE: Description<SignatureSettings> = Description {
     name: "signature",
-    settings: &SETTINGS,
-    objects: &[
-        described("pieces", ObjectKind::Table, &PIECES),
-        described("blocked", ObjectKind::Table, &BLOCKED),
-        described("manual", ObjectKind::Table, &BY_HAND),
-        described("alerts", ObjectKind::Table, &ALERTS),
-        described("short", ObjectKind::Counter, &SHORT),
-        described("fragments", ObjectKind::Counter, &FRAGMENTS),
-        described("unrecorded", ObjectKind::Counter, &UNRECORDED),
-    ],
+    settings: SETTINGS.section(),
+    objects: OBJECTS,
     together: &[],
     build,
 };
 
-static SETTINGS: Section = Section {
-    path: "function.signature",
-    meaning: "Finds byte signatures in packets, even if a stream's segments pass through different hosts; can block the sender.",
-    fields: &[
-        Field {
-            name: "signatures",
-            kind: Kind::Named {
-                section: &WANTED,
-                most: SIGNATURES_MAX,
-            },
-            default: Default::Unset("refused: there is nothing to find"),
-            meaning: "The signatures: a table for each, whose name alerts show. `asterism reload` takes up changed ones: reload all hosts.",
-        },
-        Field {
-            name: "response",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "detect",
-                        meaning: "An alert is raised; every packet passes.",
-                    },
-                    Word {
-                        word: "block",
-                        meaning: "The packet that completes a signature is dropped. Every host drops both directions of its connection for the time `block`.",
-                    },
-                    Word {
-                        word: "block-source",
-                        meaning: "The packet is dropped. Every host drops all packets of its source for the time `block`.",
-                    },
-                ],
-                refused: &[],
-            },
-            default: Default::Is("\"detect\""),
-            meaning: "The response to a signature that was found.",
-        },
-        Field {
-            name: "block",
-            kind: Kind::Duration {
-                least: Duration::from_secs(1),
-                most: Duration::from_secs(7 * 24 * 3600),
-            },
-            default: Default::Is("\"10m\""),
-            meaning: "How long a connection or a source is blocked, in whole seconds.",
-        },
-        Field {
-            name: "min_piece",
-            kind: Kind::Count { least: 1, most: 4 },
-            default: Default::Is("2"),
-            meaning: "Bytes of the shortest signature piece that is recorded at a segment's edge. With 1 every split is found, and many more segments write to the state.",
-        },
-        Field {
-            name: "wait",
-            kind: Kind::Duration {
-                least: Duration::ZERO,
-                most: Duration::from_millis(100),
-            },
-            default: Default::Is("\"0ms\""),
-            meaning: "With a response that blocks: how long a segment that may continue a signature waits for preceding segments.",
-        },
-        Field {
-            name: "fragments",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "pass",
-                        meaning: "Fragments pass, counted.",
-                    },
-                    Word {
-                        word: "drop",
-                        meaning: "Fragments are dropped, counted.",
-                    },
-                ],
-                refused: &[],
-            },
-            default: Default::Is("\"pass\""),
-            meaning: "What happens to IP fragments, in which no signature is looked for.",
-        },
-        Field {
-            name: "strict",
-            kind: Kind::Flag,
-            default: Default::Is("false"),
-            meaning: "Whether a blocking response also applies to a stream that is cut into more pieces than are kept.",
-        },
-    ],
-};
-
-static WANTED: Section = Section {
-    path: "function.signature.signatures.NAME",
-    meaning: "A signature. Alerts show its name, which is quoted if it has characters other than a-z, 0-9 and hyphens.",
-    fields: &[
-        Field {
-            name: "id",
-            kind: Kind::Count {
-                least: 1,
-                most: u32::MAX as u64,
-            },
-            default: Default::Required("1_000_001"),
-            meaning: "The signature's number in alerts, different for each.",
-        },
-        Field {
-            name: "bytes",
-            kind: Kind::Bytes {
-                least: SIGNATURE_BYTES_MIN,
-                most: SIGNATURE_BYTES_MAX,
-            },
-            default: Default::Required("\"GET /evil|0d 0a|\""),
-            meaning: "The bytes as text, and between bars as hexadecimal numbers. Case matters.",
-        },
-        Field {
-            name: "protocol",
-            kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "any",
-                        meaning: "TCP and UDP.",
-                    },
-                    Word {
-                        word: "tcp",
-                        meaning: "TCP, also across segments.",
-                    },
-                    Word {
-                        word: "udp",
-                        meaning: "UDP, within one datagram.",
-                    },
-                ],
-                refused: &[],
-            },
-            default: Default::Is("\"any\""),
-            meaning: "The protocol.",
-        },
-        Field {
-            name: "ports",
-            kind: Kind::List {
-                of: &Kind::Count {
-                    least: 0,
-                    most: 65_535,
+section! {
+    static SETTINGS: SettingsKeys = {
+        path: "function.signature",
+        meaning: "Finds byte signatures in packets, even if a stream's segments pass through different hosts; can block the sender.",
+        fields: {
+            signatures: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: WANTED.section(),
+                    most: SIGNATURES_MAX,
                 },
-                most: 1_024,
+                default: Default::Unset("refused: there is nothing to find"),
+                meaning: "The signatures: a table for each, whose name alerts show. `asterism reload` takes up changed ones: reload all hosts.",
             },
-            default: Default::Is("[]"),
-            meaning: "The destination ports that are inspected; none: all.",
+            response: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "detect",
+                            meaning: "An alert is raised; every packet passes.",
+                        },
+                        Word {
+                            word: "block",
+                            meaning: "The packet that completes a signature is dropped. Every host drops both directions of its connection for the time `block`.",
+                        },
+                        Word {
+                            word: "block-source",
+                            meaning: "The packet is dropped. Every host drops all packets of its source for the time `block`.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"detect\""),
+                meaning: "The response to a signature that was found.",
+            },
+            block: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::from_secs(1),
+                    most: Duration::from_secs(7 * 24 * 3600),
+                },
+                default: Default::Is("\"10m\""),
+                meaning: "How long a connection or a source is blocked, in whole seconds.",
+            },
+            min_piece: u64 = Setting {
+                kind: Kind::Count { least: 1, most: 4 },
+                default: Default::Is("2"),
+                meaning: "Bytes of the shortest signature piece that is recorded at a segment's edge. With 1 every split is found, and many more segments write to the state.",
+            },
+            wait: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::ZERO,
+                    most: Duration::from_millis(100),
+                },
+                default: Default::Is("\"0ms\""),
+                meaning: "With a response that blocks: how long a segment that may continue a signature waits for preceding segments.",
+            },
+            fragments: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "pass",
+                            meaning: "Fragments pass, counted.",
+                        },
+                        Word {
+                            word: "drop",
+                            meaning: "Fragments are dropped, counted.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"pass\""),
+                meaning: "What happens to IP fragments, in which no signature is looked for.",
+            },
+            strict: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether a blocking response also applies to a stream that is cut into more pieces than are kept.",
+            },
         },
-    ],
-};
+    };
+}
+
+section! {
+    static WANTED: WantedKeys = {
+        path: "function.signature.signatures.NAME",
+        meaning: "A signature. Alerts show its name, which is quoted if it has characters other than a-z, 0-9 and hyphens.",
+        fields: {
+            id: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: u32::MAX as u64,
+                },
+                default: Default::Required("1_000_001"),
+                meaning: "The signature's number in alerts, different for each.",
+            },
+            bytes: Vec<u8> = Setting {
+                kind: Kind::Bytes {
+                    least: SIGNATURE_BYTES_MIN,
+                    most: SIGNATURE_BYTES_MAX,
+                },
+                default: Default::Required("\"GET /evil|0d 0a|\""),
+                meaning: "The bytes as text, and between bars as hexadecimal numbers. Case matters.",
+            },
+            protocol: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "any",
+                            meaning: "TCP and UDP.",
+                        },
+                        Word {
+                            word: "tcp",
+                            meaning: "TCP, also across segments.",
+                        },
+                        Word {
+                            word: "udp",
+                            meaning: "UDP, within one datagram.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"any\""),
+                meaning: "The protocol.",
+            },
+            ports: List<u64> = Setting {
+                kind: Kind::List {
+                    of: &Kind::Count {
+                        least: 0,
+                        most: 65_535,
+                    },
+                    most: 1_024,
+                },
+                default: Default::Is("[]"),
+                meaning: "The destination ports that are inspected; none: all.",
+            },
+        },
+    };
+}
 
 fn build(values: &Values, report: &mut Report) -> Option<SignatureSettings> {
-    let response = values.choice("response")?;
+    let response = values.get(SETTINGS.response)?;
     if response == "detect" {
-        for field in ["block", "wait"] {
+        for field in [SETTINGS.block, SETTINGS.wait] {
             if let Some(place) = values.place(field) {
                 report.add(
                     Diagnostic::error(
@@ -302,11 +241,11 @@ fn build(values: &Values, report: &mut Report) -> Option<SignatureSettings> {
             }
         }
     }
-    check_whole_seconds(values, "block", report);
-    let tables = values.named("signatures").unwrap_or_default();
+    check_whole_seconds(values, SETTINGS.block, report);
+    let tables = values.get(SETTINGS.signatures).unwrap_or_default();
     if tables.is_empty() {
         report.add(
-            Diagnostic::error("there is no signature to find", values.span_of("signatures")).help(
+            Diagnostic::error("there is no signature to find", values.span_of(SETTINGS.signatures)).help(
                 "write a table for each, such as [function.signature.signatures.example] with id = 1 and bytes = \"GET /evil\"",
             ),
         );
@@ -321,7 +260,7 @@ fn build(values: &Values, report: &mut Report) -> Option<SignatureSettings> {
             report.add(
                 Diagnostic::error(
                     format!("`{}` has the id of `{other}`", table.name),
-                    table.values.span_of("id"),
+                    table.values.span_of(WANTED.id),
                 )
                 .help("give each signature an id of its own"),
             );
@@ -331,62 +270,51 @@ fn build(values: &Values, report: &mut Report) -> Option<SignatureSettings> {
     Some(SignatureSettings {
         signatures,
         block: match response {
-            "block" => Some((Blocked::Connection, values.duration("block")?)),
-            "block-source" => Some((Blocked::Source, values.duration("block")?)),
+            "block" => Some((Blocked::Connection, values.get(SETTINGS.block)?)),
+            "block-source" => Some((Blocked::Source, values.get(SETTINGS.block)?)),
             _ => None,
         },
-        min_piece: u8::try_from(values.count("min_piece")?).ok()?,
-        wait: values.duration("wait")?,
-        drops_fragments: values.choice("fragments")? == "drop",
-        strict: values.flag("strict")?,
+        min_piece: u8::try_from(values.get(SETTINGS.min_piece)?).ok()?,
+        wait: values.get(SETTINGS.wait)?,
+        drops_fragments: values.get(SETTINGS.fragments)? == "drop",
+        strict: values.get(SETTINGS.strict)?,
     })
 }
 
 /// A signature; `None` if anything in its table is wrong, which was said.
 fn wanted(table: &NamedValues) -> Option<Wanted> {
     let values = &table.values;
-    let ports = values.list("ports")?.into_iter();
-    let protocol = values.choice("protocol")?;
+    let ports = values.get(WANTED.ports)?.into_iter();
+    let protocol = values.get(WANTED.protocol)?;
     Some(Wanted {
-        id: u32::try_from(values.count("id")?).ok()?,
+        id: u32::try_from(values.get(WANTED.id)?).ok()?,
         message: table.name.clone(),
-        bytes: values.bytes("bytes")?,
+        bytes: values.get(WANTED.bytes)?,
         carriers: (protocol != "udp", protocol != "tcp"),
         ports: ports
-            .filter_map(|(value, _)| match value {
-                Value::Count(port) => u16::try_from(port).ok(),
-                _ => None,
-            })
+            .filter_map(|(port, _)| u16::try_from(port).ok())
             .collect(),
     })
 }
 
 impl FunctionSettings for SignatureSettings {
     type Function = Signatures;
-    const CHANGEABLE: &'static [&'static str] = &["signatures"];
+    // What to find: all else is what the state was made of, or how it is written.
+    changeable!(SETTINGS: signatures = signatures);
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Signatures, String> {
         let of = |name| objects::capacity(objects, name);
         Signatures::new(SignatureConfig {
-            pieces_max: of("pieces"),
-            alerts_max: of("alerts").max(of("blocked")).max(of("manual")),
+            pieces_max: of(OBJECT.pieces),
+            alerts_max: of(OBJECT.alerts)
+                .max(of(OBJECT.blocked))
+                .max(of(OBJECT.manual)),
             ..config(self)
         })
         .map_err(|faults| {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
             format!("the signatures cannot be taken: {}", faults.join("; "))
         })
-    }
-
-    /// What to find: all else is what the state was made of, or how it is written.
-    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
-        let with_signatures = Self {
-            signatures: wanted.signatures.clone(),
-            ..self.clone()
-        };
-        let is_other = self.signatures != wanted.signatures;
-        let changed = is_other.then(|| "signatures".to_owned());
-        (with_signatures == *wanted).then(|| changed.into_iter().collect())
     }
 
     fn words(&self) -> String {

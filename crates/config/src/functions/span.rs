@@ -2,14 +2,13 @@
 
 use asterism_functions::span::{self, Span};
 
+use crate::declared::choices;
 use crate::diagnostic::Report;
-use crate::functions::described::{
-    DescribedObject, Description, LOCAL, ObjectKind, delay, object, placement,
-};
-use crate::functions::settings::FunctionSettings;
-use crate::kind::{Kind, Word};
+use crate::functions::described::{Description, LOCAL, delay, objects, placement};
+use crate::functions::settings::{FunctionSettings, changeable};
+use crate::kind::Kind;
 use crate::objects::ObjectChoice;
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{Default, Setting, Values, section};
 
 /// The settings of port mirroring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,76 +17,55 @@ pub struct SpanSettings {
     pub copied: Copied,
 }
 
-/// Which packets are copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copied {
-    /// All.
-    Both,
-    /// Those from inside.
-    Outward,
-    /// Those from outside.
-    Inward,
+choices! {
+    /// Which packets are copied.
+    pub enum Copied {
+        Both = "both", "Packets of both directions are copied.";
+        Outward = "outward", "Packets from inside are copied.";
+        Inward = "inward", "Packets from outside are copied.";
+    }
 }
 
-object!(
-    COPIES,
-    "function.span.state.copies",
-    "The counter of copies.",
-    [placement(LOCAL), delay()]
-);
+objects! {
+    "span":
+    copies: Counter = "The counter of copies.",
+        [placement(LOCAL), delay()];
+}
 
 pub(super) const SPAN: Description<SpanSettings> = Description {
     name: "span",
-    settings: &SETTINGS,
-    objects: &[DescribedObject {
-        name: "copies",
-        kind: ObjectKind::Counter,
-        section: &COPIES,
-    }],
+    settings: SETTINGS.section(),
+    objects: OBJECTS,
     together: &[],
     build,
 };
 
-static SETTINGS: Section = Section {
-    path: "function.span",
-    meaning: "Port mirroring: sends a copy of each packet to the port `span`, for an intrusion detection system or a recorder. The packet goes on unchanged, and never waits for its copy.",
-    fields: &[Field {
-        name: "packets",
-        kind: Kind::Choice {
-            allowed: &[
-                Word {
-                    word: "both",
-                    meaning: "Packets of both directions are copied.",
+section! {
+    static SETTINGS: SettingsKeys = {
+        path: "function.span",
+        meaning: "Port mirroring: sends a copy of each packet to the port `span`, for an intrusion detection system or a recorder. The packet goes on unchanged, and never waits for its copy.",
+        fields: {
+            packets: Copied = Setting {
+                kind: Kind::Choice {
+                    allowed: Copied::WORDS,
+                    refused: &[],
                 },
-                Word {
-                    word: "outward",
-                    meaning: "Packets from inside are copied.",
-                },
-                Word {
-                    word: "inward",
-                    meaning: "Packets from outside are copied.",
-                },
-            ],
-            refused: &[],
+                default: Default::Is("\"both\""),
+                meaning: "The packets that are copied.",
+            },
         },
-        default: Default::Is("\"both\""),
-        meaning: "The packets that are copied.",
-    }],
-};
+    };
+}
 
 fn build(values: &Values, _: &mut Report) -> Option<SpanSettings> {
     Some(SpanSettings {
-        copied: match values.choice("packets")? {
-            "outward" => Copied::Outward,
-            "inward" => Copied::Inward,
-            _ => Copied::Both,
-        },
+        copied: values.get(SETTINGS.packets)?,
     })
 }
 
 impl FunctionSettings for SpanSettings {
     type Function = Span;
-    const CHANGEABLE: &'static [&'static str] = &["packets"];
+    changeable!(SETTINGS: packets = copied);
 
     fn function(&self, _: &[ObjectChoice]) -> Result<Span, String> {
         Ok(Span {
@@ -110,10 +88,5 @@ impl FunctionSettings for SpanSettings {
 
     fn why_not_passed_by(&self) -> Option<&'static str> {
         Some("it delays nothing, and emissions of a stage that gets copies are not sent")
-    }
-
-    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
-        let changed = (self != wanted).then(|| "packets".to_owned());
-        Some(changed.into_iter().collect())
     }
 }

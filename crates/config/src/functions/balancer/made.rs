@@ -7,23 +7,25 @@ use asterism_functions::balancer::{self, Balancer, BalancerConfig};
 use asterism_functions::nat::{self, IdleTimes, Route, Side};
 
 use super::direction::BalancerDirection;
+use super::fields::{OBJECT, SETTINGS};
 use super::{BalancerMode, BalancerSettings, Check, Service};
 use crate::direction::Direction;
 use crate::functions::nat::made::{protocol, seconds};
-use crate::functions::settings::FunctionSettings;
+use crate::functions::settings::{FunctionSettings, changeable};
 use crate::objects::{ObjectChoice, Sharing, capacity};
 use crate::wiring::{INSIDE, OUTSIDE};
 
 impl FunctionSettings for BalancerSettings {
     type Function = Balancer;
-    const CHANGEABLE: &'static [&'static str] = &["services", "checks"];
+    // Its services and how they are checked.
+    changeable!(SETTINGS: services = services, checks = checks);
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Balancer, String> {
         let config = BalancerConfig {
-            flows_max: capacity(objects, "flows"),
-            affinity_max: capacity(objects, "affinity"),
-            fragments_max: capacity(objects, "fragments"),
-            neighbours_max: capacity(objects, "neighbours"),
+            flows_max: capacity(objects, OBJECT.flows),
+            affinity_max: capacity(objects, OBJECT.affinity),
+            fragments_max: capacity(objects, OBJECT.fragments),
+            neighbours_max: capacity(objects, OBJECT.neighbours),
             ..config(self)
         };
         Balancer::new(config).map_err(|faults| {
@@ -63,25 +65,10 @@ impl FunctionSettings for BalancerSettings {
     }
 
     fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
-        self.clients_link.on_real("clients_link", is_written);
-        self.backends_link.on_real("backends_link", is_written);
-    }
-
-    /// Its services and how they are checked.
-    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
-        let with_wanted = Self {
-            services: wanted.services.clone(),
-            checks: wanted.checks,
-            ..self.clone()
-        };
-        (with_wanted == *wanted).then(|| {
-            let fields = [
-                ("services", self.services != wanted.services),
-                ("checks", self.checks != wanted.checks),
-            ];
-            let changed = fields.into_iter().filter(|(_, changed)| *changed);
-            changed.map(|(field, _)| field.to_owned()).collect()
-        })
+        self.clients_link
+            .on_real(SETTINGS.clients_link.name(), is_written);
+        self.backends_link
+            .on_real(SETTINGS.backends_link.name(), is_written);
     }
 }
 

@@ -11,11 +11,14 @@ use core::time::Duration;
 
 use super::Link;
 use super::nat::{is_host, read_link};
+use crate::declared::choices;
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::check_whole_seconds;
-use crate::kind::{NamedValues, Value};
-use crate::section::Values;
+use crate::kind::NamedValues;
+use crate::section::{Key, Values};
 pub(super) use fields::BALANCER;
+pub use fields::BalancerIdle;
+use fields::{BACKEND, CHECKS, SERVICE, SETTINGS};
 
 /// The settings of a balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,13 +70,13 @@ pub struct Service {
     pub backends: Vec<Backend>,
 }
 
-/// How packets reach a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the words are documented in the reference")]
-pub enum BalancerMode {
-    Nat,
-    Direct,
-    Tunnel,
+choices! {
+    /// How packets reach a backend.
+    pub enum BalancerMode {
+        Nat = "nat", "The destination is rewritten, and the source of answers: backends reach clients through these hosts.";
+        Direct = "direct", "Only the frame's address changes: backends are on the link, have the service's address themselves (without answering ARP for it), and answer clients directly.";
+        Tunnel = "tunnel", "Packets are encapsulated (IP in IP, RFC 2003): backends have the service's address themselves, and answer clients directly.";
+    }
 }
 
 /// How a backend is checked.
@@ -110,17 +113,6 @@ pub struct Checks {
     pub rise: u32,
 }
 
-/// When flows end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are documented in the reference")]
-pub struct BalancerIdle {
-    pub tcp_transitory: Duration,
-    pub tcp_established: Duration,
-    pub tcp_half_closed: Duration,
-    pub tcp_closing: Duration,
-    pub udp: Duration,
-}
-
 impl BalancerSettings {
     /// Whether backends of any service are checked.
     #[must_use]
@@ -131,35 +123,36 @@ impl BalancerSettings {
 }
 
 fn build(values: &Values, report: &mut Report) -> Option<BalancerSettings> {
-    let tables = values.named("services")?;
+    let tables = values.get(SETTINGS.services)?;
     if tables.is_empty() {
         report.add(
-            Diagnostic::error("`services` is empty", values.span_of("services")).help(
+            Diagnostic::error("`services` is empty", values.span_of(SETTINGS.services)).help(
                 "write a service, such as [function.balancer.services.web] with address = \"203.0.113.10:80\"",
             ),
         );
     }
-    let links = ["clients_link", "backends_link"].map(|name| read_link(values, name, report));
+    let links =
+        [SETTINGS.clients_link, SETTINGS.backends_link].map(|name| read_link(values, name, report));
     let read: Vec<Option<(Service, Range<usize>)>> = tables
         .iter()
         .map(|table| {
             let service = service(table)?;
-            let place = table.values.span_of("address");
+            let place = table.values.span_of(SERVICE.address);
             check_service(&service, table, report);
             Some((service, place))
         })
         .collect();
     check_apart(&read, report);
     check_seconds(values, report);
-    let checks = values.table("checks")?;
+    let checks = values.get(SETTINGS.checks)?;
     if let (Some(timeout), Some(interval)) =
-        (checks.duration("timeout"), checks.duration("interval"))
+        (checks.get(CHECKS.timeout), checks.get(CHECKS.interval))
         && timeout > interval
     {
         report.add(
             Diagnostic::error(
                 "a check would still be under way when the next is due",
-                checks.span_of("timeout"),
+                checks.span_of(CHECKS.timeout),
             )
             .help("write a timeout that is no longer than the interval"),
         );
@@ -179,74 +172,61 @@ fn build(values: &Values, report: &mut Report) -> Option<BalancerSettings> {
         }
     }
     check_backends_elsewhere(&tables, [&clients_link, &backends_link], report);
-    let idle = values.table("idle")?;
+    let idle = values.get(SETTINGS.idle)?;
     Some(BalancerSettings {
         services: read
             .into_iter()
             .map(|one| one.map(|(service, _)| service))
             .collect::<Option<_>>()?,
         checks: Checks {
-            interval: checks.duration("interval")?,
-            timeout: checks.duration("timeout")?,
-            fall: u32::try_from(checks.count("fall")?).ok()?,
-            rise: u32::try_from(checks.count("rise")?).ok()?,
+            interval: checks.get(CHECKS.interval)?,
+            timeout: checks.get(CHECKS.timeout)?,
+            fall: u32::try_from(checks.get(CHECKS.fall)?).ok()?,
+            rise: u32::try_from(checks.get(CHECKS.rise)?).ok()?,
         },
-        persistence: values.duration("persistence")?,
-        known_wait: values.duration("known_wait")?,
-        idle: BalancerIdle {
-            tcp_transitory: idle.duration("tcp_transitory")?,
-            tcp_established: idle.duration("tcp_established")?,
-            tcp_half_closed: idle.duration("tcp_half_closed")?,
-            tcp_closing: idle.duration("tcp_closing")?,
-            udp: idle.duration("udp")?,
-        },
-        answers_echo: values.flag("answers_echo")?,
-        icmp_errors_per_second: u16::try_from(values.rate("icmp_errors")?).ok()?,
+        persistence: values.get(SETTINGS.persistence)?,
+        known_wait: values.get(SETTINGS.known_wait)?,
+        idle: BalancerIdle::read(&idle)?,
+        answers_echo: values.get(SETTINGS.answers_echo)?,
+        icmp_errors_per_second: u16::try_from(values.get(SETTINGS.icmp_errors)?).ok()?,
         clients_link,
         backends_link,
     })
 }
 
-fn port(values: &Values, field: &str) -> Option<u16> {
-    values
-        .count(field)
-        .and_then(|port| u16::try_from(port).ok())
+fn port(values: &Values, field: Key<u64>) -> Option<u16> {
+    values.get(field).and_then(|port| u16::try_from(port).ok())
 }
 
 fn service(table: &NamedValues) -> Option<Service> {
     let values = &table.values;
-    let address = values.endpoint("address")?;
-    let backends = values.list("backends")?.into_iter();
+    let address = values.get(SERVICE.address)?;
+    let backends = values.get(SERVICE.backends)?.into_iter();
     Some(Service {
         name: table.name.clone(),
         address,
-        last_port: port(values, "last_port").unwrap_or(address.port()),
-        tcp: values.choice("protocol")? == "tcp",
-        mode: match values.choice("mode")? {
-            "direct" => BalancerMode::Direct,
-            "tunnel" => BalancerMode::Tunnel,
-            _ => BalancerMode::Nat,
-        },
-        least_connections: values.choice("choice")? == "least-connections",
-        persistent: values.flag("persistent")?,
-        check: match values.choice("check")? {
+        last_port: port(values, SERVICE.last_port).unwrap_or(address.port()),
+        tcp: values.get(SERVICE.protocol)? == "tcp",
+        mode: values.get(SERVICE.mode)?,
+        least_connections: values.get(SERVICE.choice)? == "least-connections",
+        persistent: values.get(SERVICE.persistent)?,
+        check: match values.get(SERVICE.check)? {
             "tcp" => Check::Tcp,
-            "http" => Check::Http(values.text("check_path")?),
+            "http" => Check::Http(values.get(SERVICE.check_path)?),
             _ => Check::None,
         },
-        check_port: port(values, "check_port"),
+        check_port: port(values, SERVICE.check_port),
         passive: values
-            .count("passive")
+            .get(SERVICE.passive)
             .map_or(Some(0), |count| u8::try_from(count).ok())?,
         backends: backends
-            .map(|(value, _)| match value {
-                Value::Table(backend) => Some(Backend {
-                    address: backend.address("address")?,
-                    port: port(&backend, "port"),
-                    weight: u32::try_from(backend.count("weight")?).ok()?,
-                    drain: backend.flag("drain")?,
-                }),
-                _ => None,
+            .map(|(backend, _)| {
+                Some(Backend {
+                    address: backend.get(BACKEND.address)?,
+                    port: port(&backend, BACKEND.port),
+                    weight: u32::try_from(backend.get(BACKEND.weight)?).ok()?,
+                    drain: backend.get(BACKEND.drain)?,
+                })
             })
             .collect::<Option<_>>()?,
     })
@@ -261,14 +241,14 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
     if !is_host(address) {
         add(
             format!("{address} cannot be a service's address"),
-            values.span_of("address"),
+            values.span_of(SERVICE.address),
             "write a unicast address that is routed to these hosts, such as \"203.0.113.10:80\"",
         );
     }
     if service.address.port() == 0 {
         add(
             "a service has no port 0".to_owned(),
-            values.span_of("address"),
+            values.span_of(SERVICE.address),
             "write the port that clients ask for, such as \"203.0.113.10:80\"",
         );
     }
@@ -278,12 +258,15 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
                 "`last_port` is below the first port, {}",
                 service.address.port()
             ),
-            values.span_of("last_port"),
+            values.span_of(SERVICE.last_port),
             "leave `last_port` out for one port, or write one that is not below the first",
         );
     }
     if service.check == Check::None {
-        for field in ["check_port", "check_path"] {
+        for field in [
+            SERVICE.check_port.field_name(),
+            SERVICE.check_path.field_name(),
+        ] {
             if let Some(place) = values.place(field) {
                 add(
                     format!("`{field}` has no meaning without checks"),
@@ -298,28 +281,28 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
     {
         add(
             "this is not the path of a page".to_owned(),
-            values.span_of("check_path"),
+            values.span_of(SERVICE.check_path),
             "write one that begins with a slash and has no blanks, such as \"/health\"",
         );
     }
     if !service.tcp && service.check != Check::None && service.check_port.is_none() {
         add(
             "a UDP service cannot be checked at its own port".to_owned(),
-            values.span_of("check"),
+            values.span_of(SERVICE.check),
             "write check_port = 8080, or another TCP port of the backends that reports their health",
         );
     }
     if service.passive > 0 && (!service.tcp || service.mode != BalancerMode::Nat) {
         add(
             "backends whose answers are not seen cannot be watched".to_owned(),
-            values.span_of("passive"),
+            values.span_of(SERVICE.passive),
             "leave `passive` out, or set it for a TCP service with mode = \"nat\"; others are checked with `check`",
         );
     }
     if service.backends.is_empty() {
         add(
             "`backends` is empty".to_owned(),
-            values.span_of("backends"),
+            values.span_of(SERVICE.backends),
             "name a backend; one that is to get no flows is written with drain = true",
         );
     }
@@ -327,11 +310,11 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
     if service.backends.iter().all(is_idle) && service.backends.iter().any(|one| !one.drain) {
         add(
             "no backend of this service takes new flows: their weights are 0".to_owned(),
-            values.span_of("backends"),
+            values.span_of(SERVICE.backends),
             "write a weight of 1 or more for one of them; those that are only to keep the flows that they have are written with drain = true",
         );
     }
-    let places = values.list("backends").unwrap_or_default();
+    let places = values.get(SERVICE.backends).unwrap_or_default();
     let several = service.last_port != service.address.port();
     for (number, backend) in service.backends.iter().enumerate() {
         let place = places[number].1.clone();
@@ -396,11 +379,8 @@ fn check_apart(read: &[Option<(Service, Range<usize>)>], report: &mut Report) {
 fn check_backends_elsewhere(tables: &[NamedValues], links: [&Link; 2], report: &mut Report) {
     let services: Vec<Service> = tables.iter().filter_map(service).collect();
     for table in tables {
-        for (value, place) in table.values.list("backends").unwrap_or_default() {
-            let Value::Table(backend) = value else {
-                continue;
-            };
-            let Some(address) = backend.address("address") else {
+        for (backend, place) in table.values.get(SERVICE.backends).unwrap_or_default() {
+            let Some(address) = backend.get(BACKEND.address) else {
                 continue;
             };
             let owner = services.iter().find(|one| *one.address.ip() == address);
@@ -425,10 +405,10 @@ fn check_backends_elsewhere(tables: &[NamedValues], links: [&Link; 2], report: &
 }
 
 fn check_seconds(values: &Values, report: &mut Report) {
-    check_whole_seconds(values, "persistence", report);
-    if let Some(idle) = values.table("idle") {
-        for field in fields::IDLE.fields {
-            check_whole_seconds(&idle, field.name, report);
+    check_whole_seconds(values, SETTINGS.persistence, report);
+    if let Some(idle) = values.get(SETTINGS.idle) {
+        for field in BalancerIdle::KEYS {
+            check_whole_seconds(&idle, *field, report);
         }
     }
 }

@@ -9,13 +9,13 @@ use asterism_function::{IpPrefix, Spending, TokenRate};
 use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Tenants, Unit};
 
 use crate::diagnostic::{Diagnostic, Report};
-use crate::functions::settings::FunctionSettings;
-use crate::kind::{NamedValues, Value};
+use crate::functions::settings::{FunctionSettings, differing};
+use crate::kind::NamedValues;
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
-use crate::section::Values;
+use crate::section::{Key, Values};
 use crate::value::show_count;
 pub(super) use fields::LIMITER;
-use fields::{BURST, RATE};
+use fields::{BURST, LIMIT, OBJECT, RATE, SETTINGS, TENANT};
 
 /// The settings of the limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,34 +90,39 @@ impl LimiterSettings {
 /// The longest IPv4 packet of an Ethernet.
 const LONG_PACKET: u64 = 1_500;
 
-fn limit(values: &Values, name: &str) -> Option<LimitSettings> {
-    let table = values.table(name)?;
+fn limit(values: &Values, name: Key<Values>) -> Option<LimitSettings> {
+    let table = values.get(name)?;
     Some(LimitSettings {
-        packets: table.choice("unit")? == "packets",
-        rate: table.count("rate")?,
-        burst: table.count("burst")?,
-        burst_at: table.span_of("burst"),
+        packets: table.get(LIMIT.unit)? == "packets",
+        rate: table.get(LIMIT.rate)?,
+        burst: table.get(LIMIT.burst)?,
+        burst_at: table.span_of(LIMIT.burst),
     })
 }
 
 /// Whether a tenant says anything of how much it may send.
 fn says_its_own(tenant: &NamedValues) -> bool {
-    let mut fields = ["rate", "burst"].into_iter();
+    let mut fields = [TENANT.rate, TENANT.burst].into_iter();
     fields.any(|field| tenant.values.place(field).is_some())
 }
 
 /// What is wrong with which limits there are at all.
 fn check_limits(values: &Values, tenants: &[NamedValues], report: &mut Report) {
-    let limits = ["sources", "destinations", "services", "tenant"];
+    let limits = [
+        SETTINGS.sources,
+        SETTINGS.destinations,
+        SETTINGS.services,
+        SETTINGS.tenant,
+    ];
     let own = tenants.iter().any(says_its_own);
-    if limits.iter().all(|name| values.place(name).is_none()) && !own {
+    if limits.iter().all(|table| values.place(*table).is_none()) && !own {
         report.add(
             Diagnostic::error("nothing is limited", values.span.clone()).help(format!(
                 "write a limit, such as sources = {{ rate = {RATE}, burst = {BURST} }}"
             )),
         );
     }
-    if let Some(place) = values.place("tenant")
+    if let Some(place) = values.place(SETTINGS.tenant)
         && tenants.is_empty()
     {
         report.add(
@@ -125,10 +130,10 @@ fn check_limits(values: &Values, tenants: &[NamedValues], report: &mut Report) {
                 .help("add a table [function.limiter.tenants.NAME] with networks = [\"10.1.0.0/16\"] for each"),
         );
     }
-    if let Some(place) = values.place("tenants")
+    if let Some(place) = values.place(SETTINGS.tenants)
         && !tenants.is_empty()
     {
-        if values.place("tenant").is_none() && !own {
+        if values.place(SETTINGS.tenant).is_none() && !own {
             report.add(
                 Diagnostic::error("the tenants are not limited", place.key.clone())
                     .help(format!(
@@ -137,14 +142,14 @@ fn check_limits(values: &Values, tenants: &[NamedValues], report: &mut Report) {
                     .help("or a rate and a burst of its own in the table of each"),
             );
         } else {
-            check_tenants(values.table("tenant").as_ref(), tenants, report);
+            check_tenants(values.get(SETTINGS.tenant).as_ref(), tenants, report);
         }
     }
 }
 
 /// Refuses tenants that have no rate, or no burst, neither of their own nor by `tenant`.
 fn check_tenants(rest: Option<&Values>, tenants: &[NamedValues], report: &mut Report) {
-    for (field, example) in [("rate", RATE), ("burst", BURST)] {
+    for (field, example) in [(LIMIT.rate, RATE), (LIMIT.burst, BURST)] {
         let is_said = |values: &Values| values.place(field).is_some();
         let mut lacking = tenants.iter().filter(|tenant| !is_said(&tenant.values));
         if rest.is_some_and(is_said) {
@@ -181,18 +186,15 @@ fn read_tenants(
     tenants: Vec<NamedValues>,
     report: &mut Report,
 ) -> Option<Vec<TenantSettings>> {
-    let rest = values.table("tenant");
+    let rest = values.get(SETTINGS.tenant);
     let unit = rest
         .as_ref()
-        .map_or(Some("bytes"), |rest| rest.choice("unit"));
+        .map_or(Some("bytes"), |rest| rest.get(LIMIT.unit));
     let mut seen: BTreeMap<IpPrefix, Range<usize>> = BTreeMap::new();
     let mut read = Vec::with_capacity(tenants.len());
     for NamedValues { name, values, .. } in tenants {
         let mut networks = Vec::new();
-        for (value, at) in values.list("networks")? {
-            let Value::IpPrefix(prefix) = value else {
-                continue;
-            };
+        for (prefix, at) in values.get(TENANT.networks)? {
             if let Some(first) = seen.get(&prefix) {
                 report.add(
                     Diagnostic::error(format!("{prefix} is listed twice"), at.clone())
@@ -203,24 +205,24 @@ fn read_tenants(
             seen.entry(prefix).or_insert(at);
             networks.push(prefix);
         }
-        let whose = |field: &str| match values.place(field) {
+        let whose = |field: Key<u64>| match values.place(field) {
             Some(_) => Some(&values),
             None => rest.as_ref(),
         };
         let limit = || {
-            let bursts = whose("burst")?;
+            let bursts = whose(LIMIT.burst)?;
             Some(LimitSettings {
                 packets: unit? == "packets",
-                rate: whose("rate")?.count("rate")?,
-                burst: bursts.count("burst")?,
-                burst_at: bursts.span_of("burst"),
+                rate: whose(LIMIT.rate)?.get(LIMIT.rate)?,
+                burst: bursts.get(LIMIT.burst)?,
+                burst_at: bursts.span_of(LIMIT.burst),
             })
         };
         // What is missing or wrong was said; networks that are listed twice were not.
         read.push(limit().map(|limit| TenantSettings {
             name,
             networks,
-            own_burst: values.place("burst").is_some(),
+            own_burst: values.place(TENANT.burst).is_some(),
             limit,
         }));
     }
@@ -228,15 +230,15 @@ fn read_tenants(
 }
 
 fn build(values: &Values, report: &mut Report) -> Option<LimiterSettings> {
-    let tenants = values.named("tenants")?;
+    let tenants = values.get(SETTINGS.tenants)?;
     check_limits(values, &tenants, report);
     let tenants = read_tenants(values, tenants, report);
     let settings = LimiterSettings {
-        from: values.choice("from")?,
-        exact: values.choice("accuracy")? == "exact",
-        sources: limit(values, "sources"),
-        destinations: limit(values, "destinations"),
-        services: limit(values, "services"),
+        from: values.get(SETTINGS.from)?,
+        exact: values.get(SETTINGS.accuracy)? == "exact",
+        sources: limit(values, SETTINGS.sources),
+        destinations: limit(values, SETTINGS.destinations),
+        services: limit(values, SETTINGS.services),
         tenants: tenants?,
     };
     for (_, _, limit) in settings.bursts() {
@@ -266,10 +268,10 @@ fn range(numbers: impl Iterator<Item = u64> + Clone) -> String {
 
 impl FunctionSettings for LimiterSettings {
     type Function = Limiter;
-    const CHANGEABLE: &'static [&'static str] = &["from"];
+    const CHANGEABLE: &'static [&'static str] = &[SETTINGS.keys().from.name()];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Limiter, String> {
-        let keys = ["sources", "destinations", "services"].into_iter();
+        let keys = [OBJECT.sources, OBJECT.destinations, OBJECT.services].into_iter();
         let keys_max = keys.map(|name| objects::capacity(objects, name)).max();
         Ok(Limiter::new(LimiterConfig {
             keys_max: keys_max.unwrap_or(0),
@@ -323,10 +325,8 @@ impl FunctionSettings for LimiterSettings {
                 exact: settings.exact,
             }
         };
-        (placed(self) == placed(wanted)).then(|| {
-            let changed = (self.from != wanted.from).then(|| "from".to_owned());
-            changed.into_iter().collect()
-        })
+        (placed(self) == placed(wanted))
+            .then(|| differing([(SETTINGS.from.name(), self.from != wanted.from)]))
     }
 
     /// Refuses bursts that leave an instance's exact share without a token.

@@ -7,19 +7,20 @@ use std::path::PathBuf;
 use asterism_functions::ipfix::Export;
 use asterism_functions::nat::{
     self, AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, NatConfig,
-    OUTSIDE_ADDRESSES_MAX, POOLS_MAX, PortBlocks, PortControl, PortQuarantine, SUBSCRIBERS_MAX,
+    OUTSIDE_ADDRESSES_MAX, PortBlocks, PortControl, PortQuarantine, SUBSCRIBERS_MAX,
     SubscriberLimits,
 };
 use asterism_state::BLOCK_ITEMS;
 
+use super::fields::SETTINGS;
 use super::made::seconds as ticks;
 use super::networks_of;
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{check_whole_seconds, count, seconds};
 use crate::functions::export::{export, export_protocol};
-use crate::kind::{Kind, Value};
+use crate::kind::Kind;
 use crate::network::{Ports, Prefix};
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{ChosenWord, Default, List, Setting, Values, section};
 
 /// What a carrier sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,196 +83,146 @@ impl PoolSettings {
     }
 }
 
-/// The fields of `[function.nat]` that carriers need.
-pub(super) const FIELDS: [Field; 6] = [
-    Field {
-        name: "pools",
-        kind: Kind::List {
-            of: &Kind::Table(&POOL),
-            most: POOLS_MAX,
-        },
-        default: Default::Is("[]"),
-        meaning: "Outside addresses, besides `outside`, for some of the inside networks.",
-    },
-    Field {
-        name: "subscribers",
-        kind: Kind::Table(&SUBSCRIBERS),
-        default: Default::Is("{}"),
-        meaning: "The limits of each subscriber, over all hosts together (RFC 6888, REQ-4 and REQ-5).",
-    },
-    Field {
-        name: "blocks",
-        kind: Kind::Table(&BLOCKS),
-        default: Default::Unset("ports are granted one by one"),
-        meaning: "Ports are granted to subscribers in blocks; the log names blocks instead of ports.",
-    },
-    Field {
-        name: "port_quarantine",
-        kind: Kind::Table(&PORT_REST),
-        default: Default::Is("{}"),
-        meaning: "The quarantine of ports of UDP and ICMP, and of blocks, before they are granted again (RFC 6888, REQ-8).",
-    },
-    Field {
-        name: "log",
-        kind: Kind::Table(&LOG),
-        default: Default::Is("{}"),
-        meaning: "Where `asterism run` logs the subscriber of each port block, or else of each port. Destinations are never logged (RFC 6888, REQ-12).",
-    },
-    Field {
-        name: "port_control",
-        kind: Kind::Table(&PORT_CONTROL),
-        default: Default::Unset("no request is answered"),
-        meaning: "Inside hosts may request outside ports by PCP, at the address of `inside_link` (RFC 6887; RFC 6888, REQ-9).",
-    },
-];
-
-static PORT_CONTROL: Section = Section {
-    path: "function.nat.port_control",
-    meaning: "Mappings that inside hosts request by the Port Control Protocol. `state.mappings` bounds their number.",
-    fields: &[Field {
-        name: "lifetime",
-        kind: Kind::Duration {
-            least: Duration::from_secs(PortControl::LIFETIMES.0 as u64),
-            most: Duration::from_secs(PortControl::LIFETIMES.1 as u64),
-        },
-        default: Default::Is("\"2h\""),
-        meaning: "The lifetime of a mapping that its host does not renew, whatever lifetime it requested, in whole seconds (RFC 6887, section 15).",
-    }],
-};
-
-static POOL: Section = Section {
-    path: "function.nat.pools",
-    meaning: "Outside addresses for some of the inside networks. Of several pools the one with the longest network counts.",
-    fields: &[
-        Field {
-            name: "inside",
-            kind: Kind::List {
-                of: &Kind::Prefix,
-                most: 64,
+section! {
+    pub(super) static PORT_CONTROL: PortControlKeys = {
+        path: "function.nat.port_control",
+        meaning: "Mappings that inside hosts request by the Port Control Protocol. `state.mappings` bounds their number.",
+        fields: {
+            lifetime: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::from_secs(PortControl::LIFETIMES.0 as u64),
+                    most: Duration::from_secs(PortControl::LIFETIMES.1 as u64),
+                },
+                default: Default::Is("\"2h\""),
+                meaning: "The lifetime of a mapping that its host does not renew, whatever lifetime it requested, in whole seconds (RFC 6887, section 15).",
             },
-            default: Default::Required("[\"10.1.0.0/16\"]"),
-            meaning: "The inside networks that use this pool; within `inside` of the NAT.",
         },
-        Field {
-            name: "outside",
-            kind: Kind::List {
-                of: &Kind::Prefix,
-                most: OUTSIDE_ADDRESSES_MAX,
+    };
+}
+
+section! {
+    pub(super) static POOL: PoolKeys = {
+        path: "function.nat.pools",
+        meaning: "Outside addresses for some of the inside networks. Of several pools the one with the longest network counts.",
+        fields: {
+            inside: List<Prefix> = Setting {
+                kind: Kind::List {
+                    of: &Kind::Prefix,
+                    most: 64,
+                },
+                default: Default::Required("[\"10.1.0.0/16\"]"),
+                meaning: "The inside networks that use this pool; within `inside` of the NAT.",
             },
-            default: Default::Required("[\"203.0.113.16/28\"]"),
-            meaning: "Addresses, and networks of which every address is used. With `outside` 255 addresses at most.",
-        },
-    ],
-};
-
-static SUBSCRIBERS: Section = Section {
-    path: "function.nat.subscribers",
-    meaning: "What a subscriber is, and the limits of each over all hosts together.",
-    fields: &[
-        count(
-            "prefix",
-            (8, 32),
-            Default::Is("32"),
-            "Leading bits of an inside address that distinguish subscribers.",
-        ),
-        count(
-            "ports",
-            (1, 1 << 18),
-            Default::Unset("as many as there are"),
-            "The most outside ports in use, for each protocol separately. Hosts may exceed it together by the grants that each has not yet received from the others.",
-        ),
-        Field {
-            name: "new_sessions",
-            kind: Kind::Rate {
-                least: 1,
-                most: 1_000_000,
+            outside: List<Prefix> = Setting {
+                kind: Kind::List {
+                    of: &Kind::Prefix,
+                    most: OUTSIDE_ADDRESSES_MAX,
+                },
+                default: Default::Required("[\"203.0.113.16/28\"]"),
+                meaning: "Addresses, and networks of which every address is used. With `outside` 255 addresses at most.",
             },
-            default: Default::Unset("any number"),
-            meaning: "The most new sessions, with `burst` at once.",
         },
-        count(
-            "burst",
-            (1, 60_000_000),
-            Default::Is("100"),
-            "The most new sessions at once, where `new_sessions` limits them: those of a minute at most.",
-        ),
-        count(
-            "most",
-            (64, SUBSCRIBERS_MAX as u64),
-            Default::Is("65_536"),
-            "The most subscribers that are counted; further ones are refused. Each instance uses 80 bytes for each, for a power of two, where there is a quota or blocks.",
-        ),
-    ],
-};
+    };
+}
 
-static BLOCKS: Section = Section {
-    path: "function.nat.blocks",
-    meaning: "Blocks of ports. All blocks of a subscriber belong to one outside address.",
-    fields: &[
-        count(
-            "ports",
-            (BLOCK_ITEMS as u64, BLOCK_PORTS_MAX as u64),
-            Default::Is("512"),
-            "Ports in a block: a multiple of 64, at least 64 for each instance of the cluster.",
-        ),
-        count(
-            "most",
-            (1, BLOCKS_PER_SUBSCRIBER_MAX as u64),
-            Default::Is("4"),
-            "The most blocks of a subscriber.",
-        ),
-    ],
-};
-
-static PORT_REST: Section = Section {
-    path: "function.nat.port_quarantine",
-    meaning: "The quarantine of ports of UDP and ICMP, and of blocks, before they are granted again.",
-    fields: &[
-        seconds(
-            "time",
-            0,
-            "\"2m\"",
-            "The quarantine, in whole seconds; \"0s\": none.",
-        ),
-        count(
-            "ports",
-            (1, 1 << 24),
-            Default::Is("65_536"),
-            "The most ports in quarantine, at each instance. Beyond it the first ones are granted early, counted.",
-        ),
-    ],
-};
-
-static LOG: Section = Section {
-    path: "function.nat.log",
-    meaning: "Where `asterism run` logs the subscriber of each port block, or else of each port.",
-    fields: &[
-        Field {
-            name: "file",
-            kind: Kind::File,
-            default: Default::Unset("no file is written"),
-            meaning: "A file to which lines of JSON are appended. It is opened for each write and may be renamed at any time.",
+section! {
+    pub(super) static SUBSCRIBERS: SubscribersKeys = {
+        path: "function.nat.subscribers",
+        meaning: "What a subscriber is, and the limits of each over all hosts together.",
+        fields: {
+            prefix: u64 = count(
+                (8, 32),
+                Default::Is("32"),
+                "Leading bits of an inside address that distinguish subscribers.",
+            ),
+            ports: u64 = count(
+                (1, 1 << 18),
+                Default::Unset("as many as there are"),
+                "The most outside ports in use, for each protocol separately. Hosts may exceed it together by the grants that each has not yet received from the others.",
+            ),
+            new_sessions: u64 = Setting {
+                kind: Kind::Rate {
+                    least: 1,
+                    most: 1_000_000,
+                },
+                default: Default::Unset("any number"),
+                meaning: "The most new sessions, with `burst` at once.",
+            },
+            burst: u64 = count(
+                (1, 60_000_000),
+                Default::Is("100"),
+                "The most new sessions at once, where `new_sessions` limits them: those of a minute at most.",
+            ),
+            most: u64 = count(
+                (64, SUBSCRIBERS_MAX as u64),
+                Default::Is("65_536"),
+                "The most subscribers that are counted; further ones are refused. Each instance uses 80 bytes for each, for a power of two, where there is a quota or blocks.",
+            ),
         },
-        Field {
-            name: "collector",
-            kind: Kind::Socket,
-            default: Default::Unset("nothing is exported"),
-            meaning: "The UDP address to which NAT events are sent (RFC 8158).",
+    };
+}
+
+section! {
+    pub(super) static BLOCKS: BlocksKeys = {
+        path: "function.nat.blocks",
+        meaning: "Blocks of ports. All blocks of a subscriber belong to one outside address.",
+        fields: {
+            ports: u64 = count(
+                (BLOCK_ITEMS as u64, BLOCK_PORTS_MAX as u64),
+                Default::Is("512"),
+                "Ports in a block: a multiple of 64, at least 64 for each instance of the cluster.",
+            ),
+            most: u64 = count(
+                (1, BLOCKS_PER_SUBSCRIBER_MAX as u64),
+                Default::Is("4"),
+                "The most blocks of a subscriber.",
+            ),
         },
-        export_protocol(),
-    ],
-};
+    };
+}
+
+section! {
+    pub(super) static PORT_REST: PortRestKeys = {
+        path: "function.nat.port_quarantine",
+        meaning: "The quarantine of ports of UDP and ICMP, and of blocks, before they are granted again.",
+        fields: {
+            time: Duration = seconds(0, "\"2m\"", "The quarantine, in whole seconds; \"0s\": none."),
+            ports: u64 = count(
+                (1, 1 << 24),
+                Default::Is("65_536"),
+                "The most ports in quarantine, at each instance. Beyond it the first ones are granted early, counted.",
+            ),
+        },
+    };
+}
+
+section! {
+    pub(super) static LOG: LogKeys = {
+        path: "function.nat.log",
+        meaning: "Where `asterism run` logs the subscriber of each port block, or else of each port.",
+        fields: {
+            file: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("no file is written"),
+                meaning: "A file to which lines of JSON are appended. It is opened for each write and may be renamed at any time.",
+            },
+            collector: SocketAddr = Setting {
+                kind: Kind::Socket,
+                default: Default::Unset("nothing is exported"),
+                meaning: "The UDP address to which NAT events are sent (RFC 8158).",
+            },
+            protocol: ChosenWord = export_protocol(),
+        },
+    };
+}
 
 /// The pools as they are written; those that were not read are left out.
 pub(super) fn pools(values: &Values) -> Vec<(PoolSettings, Values)> {
-    let list = values.list("pools").unwrap_or_default().into_iter();
-    list.filter_map(|(value, _)| {
-        let Value::Table(table) = value else {
-            return None;
-        };
+    let list = values.get(SETTINGS.pools).unwrap_or_default().into_iter();
+    list.filter_map(|(table, _)| {
         let pool = PoolSettings {
-            inside: networks_of(&table, "inside")?,
-            outside: networks_of(&table, "outside")?,
+            inside: networks_of(&table, POOL.inside)?,
+            outside: networks_of(&table, POOL.outside)?,
         };
         Some((pool, table))
     })
@@ -282,50 +233,53 @@ pub(super) fn pools(values: &Values) -> Vec<(PoolSettings, Values)> {
 pub(super) fn read(values: &Values, report: &mut Report) -> Option<CarrierSettings> {
     check_pools(values, report);
     check_limits(values, report);
-    let subscribers = values.table("subscribers")?;
-    let narrow = |table: &Values, field| u32::try_from(table.count(field)?).ok();
-    let short = |table: &Values, field| u16::try_from(table.count(field)?).ok();
-    let (rest, log) = (values.table("port_quarantine")?, values.table("log")?);
-    let new_sessions = subscribers.rate("new_sessions");
+    let subscribers = values.get(SETTINGS.subscribers)?;
+    let narrow = |table: &Values, field| u32::try_from(table.get(field)?).ok();
+    let short = |table: &Values, field| u16::try_from(table.get(field)?).ok();
+    let (rest, log) = (
+        values.get(SETTINGS.port_quarantine)?,
+        values.get(SETTINGS.log)?,
+    );
+    let new_sessions = subscribers.get(SUBSCRIBERS.new_sessions);
     Some(CarrierSettings {
         pools: pools(values).into_iter().map(|(pool, _)| pool).collect(),
         subscribers: SubscriberLimits {
-            prefix_length: u8::try_from(subscribers.count("prefix")?).ok()?,
-            ports_max: narrow(&subscribers, "ports").unwrap_or(0),
+            prefix_length: u8::try_from(subscribers.get(SUBSCRIBERS.prefix)?).ok()?,
+            ports_max: narrow(&subscribers, SUBSCRIBERS.ports).unwrap_or(0),
             sessions_per_second: new_sessions.map_or(0, |rate| rate as u32),
-            sessions_burst: narrow(&subscribers, "burst")?,
-            count_max: narrow(&subscribers, "most")?,
+            sessions_burst: narrow(&subscribers, SUBSCRIBERS.burst)?,
+            count_max: narrow(&subscribers, SUBSCRIBERS.most)?,
         },
-        blocks: match values.table("blocks") {
+        blocks: match values.get(SETTINGS.blocks) {
             None => None,
             Some(blocks) => Some(PortBlocks {
-                ports: short(&blocks, "ports")?,
-                per_subscriber_max: short(&blocks, "most")?,
+                ports: short(&blocks, BLOCKS.ports)?,
+                per_subscriber_max: short(&blocks, BLOCKS.most)?,
             }),
         },
         port_quarantine: PortQuarantine {
-            seconds: ticks(rest.duration("time")?),
-            ports_max: narrow(&rest, "ports")?,
+            seconds: ticks(rest.get(PORT_REST.time)?),
+            ports_max: narrow(&rest, PORT_REST.ports)?,
         },
         log: LogSettings {
-            file: log.text("file").map(PathBuf::from),
-            collector: log.socket("collector"),
-            protocol: export(&log)?,
+            file: log.get(LOG.file).map(PathBuf::from),
+            collector: log.get(LOG.collector),
+            protocol: export(log.get(LOG.protocol)?),
         },
-        port_control: match values.table("port_control") {
+        port_control: match values.get(SETTINGS.port_control) {
             None => None,
-            Some(control) => Some(control.duration("lifetime")?),
+            Some(control) => Some(control.get(PORT_CONTROL.lifetime)?),
         },
     })
 }
 
 fn check_pools(values: &Values, report: &mut Report) {
-    let inside = networks_of(values, "inside").unwrap_or_default();
+    let inside = networks_of(values, SETTINGS.inside).unwrap_or_default();
     let all = pools(values);
     let outside = super::addresses(values).unwrap_or_default();
     let mut known: Vec<Ipv4Addr> = outside.into_iter().map(|(address, _)| address).collect();
     for (place, (pool, table)) in all.iter().enumerate() {
-        for (field, networks) in [("inside", &pool.inside), ("outside", &pool.outside)] {
+        for (field, networks) in [(POOL.inside, &pool.inside), (POOL.outside, &pool.outside)] {
             if networks.is_empty() {
                 report.add(
                     Diagnostic::error(format!("`{field}` is empty"), table.span_of(field))
@@ -340,9 +294,12 @@ fn check_pools(values: &Values, report: &mut Report) {
                 report.add(
                     Diagnostic::error(
                         format!("the pool's network {network} is not inside"),
-                        table.span_of("inside"),
+                        table.span_of(POOL.inside),
                     )
-                    .also(values.span_of("inside"), "the networks that are translated")
+                    .also(
+                        values.span_of(SETTINGS.inside),
+                        "the networks that are translated",
+                    )
                     .help("use a part of one of them, or add it there"),
                 );
             }
@@ -352,9 +309,9 @@ fn check_pools(values: &Values, report: &mut Report) {
                 report.add(
                     Diagnostic::error(
                         format!("two pools are for {network}"),
-                        table.span_of("inside"),
+                        table.span_of(POOL.inside),
                     )
-                    .also(first.span_of("inside"), "first here")
+                    .also(first.span_of(POOL.inside), "first here")
                     .help("leave it out of one of the two"),
                 );
             }
@@ -364,7 +321,7 @@ fn check_pools(values: &Values, report: &mut Report) {
                 report.add(
                     Diagnostic::error(
                         format!("outside address {address} is in `outside` or a pool already"),
-                        table.span_of("outside"),
+                        table.span_of(POOL.outside),
                     )
                     .help("leave it out of one of the two"),
                 );
@@ -374,7 +331,7 @@ fn check_pools(values: &Values, report: &mut Report) {
                 report.add(
                     Diagnostic::error(
                         format!("{address} cannot be an outside address"),
-                        table.span_of("outside"),
+                        table.span_of(POOL.outside),
                     )
                     .help(
                         "write unicast addresses that are routed to these hosts and are not inside",
@@ -387,7 +344,7 @@ fn check_pools(values: &Values, report: &mut Report) {
                 report.add(
                     Diagnostic::error(
                         format!("there are more than {OUTSIDE_ADDRESSES_MAX} outside addresses"),
-                        table.span_of("outside"),
+                        table.span_of(POOL.outside),
                     )
                     .help("write longer prefixes, or give some of the inside networks to another cluster"),
                 );
@@ -398,18 +355,20 @@ fn check_pools(values: &Values, report: &mut Report) {
 }
 
 fn check_limits(values: &Values, report: &mut Report) {
-    if let Some(control) = values.table("port_control") {
-        check_whole_seconds(&control, "lifetime", report);
+    if let Some(control) = values.get(SETTINGS.port_control) {
+        check_whole_seconds(&control, PORT_CONTROL.lifetime, report);
     }
-    if let Some(subscribers) = values.table("subscribers")
-        && let (Some(rate), Some(burst)) =
-            (subscribers.rate("new_sessions"), subscribers.count("burst"))
+    if let Some(subscribers) = values.get(SETTINGS.subscribers)
+        && let (Some(rate), Some(burst)) = (
+            subscribers.get(SUBSCRIBERS.new_sessions),
+            subscribers.get(SUBSCRIBERS.burst),
+        )
         && burst > rate * 60
     {
-        let place = if subscribers.place("burst").is_some() {
-            "burst"
+        let place = if subscribers.place(SUBSCRIBERS.burst).is_some() {
+            SUBSCRIBERS.burst
         } else {
-            "new_sessions"
+            SUBSCRIBERS.new_sessions
         };
         report.add(
             Diagnostic::error(
@@ -419,29 +378,29 @@ fn check_limits(values: &Values, report: &mut Report) {
             .help(format!("write a `burst` of {} at most", rate * 60)),
         );
     }
-    let Some(rest) = values.table("port_quarantine") else {
+    let Some(rest) = values.get(SETTINGS.port_quarantine) else {
         return;
     };
-    check_whole_seconds(&rest, "time", report);
-    let Some(blocks) = values.table("blocks") else {
+    check_whole_seconds(&rest, PORT_REST.time, report);
+    let Some(blocks) = values.get(SETTINGS.blocks) else {
         return;
     };
-    if let Some(ports) = blocks.count("ports")
+    if let Some(ports) = blocks.get(BLOCKS.ports)
         && !ports.is_multiple_of(BLOCK_ITEMS.into())
     {
         let next = ports.next_multiple_of(BLOCK_ITEMS.into());
         report.add(
             Diagnostic::error(
                 format!("{ports} is no multiple of {BLOCK_ITEMS}"),
-                blocks.span_of("ports"),
+                blocks.span_of(BLOCKS.ports),
             )
             .help(format!("write {}", next.min(BLOCK_PORTS_MAX.into()))),
         );
     }
     let least = Duration::from_secs(BLOCK_REST_LEAST_S.into());
-    if rest.duration("time").is_some_and(|time| time < least) {
+    if rest.get(PORT_REST.time).is_some_and(|time| time < least) {
         report.add(
-            Diagnostic::error("blocks need a quarantine", rest.span_of("time"))
+            Diagnostic::error("blocks need a quarantine", rest.span_of(PORT_REST.time))
                 .label("a packet may still wait with a granted port of the block")
                 .help(format!("write \"{BLOCK_REST_LEAST_S}s\" or more")),
         );
@@ -458,7 +417,7 @@ impl CarrierSettings {
         values: &Values,
         report: &mut Report,
     ) {
-        let (Some(blocks), Some(table)) = (self.blocks, values.table("blocks")) else {
+        let (Some(blocks), Some(table)) = (self.blocks, values.get(SETTINGS.blocks)) else {
             return;
         };
         let size = u32::from(blocks.ports);
@@ -466,7 +425,7 @@ impl CarrierSettings {
             report.add(
                 Diagnostic::error(
                     "a block has too few ports for every instance to have some of it",
-                    table.span_of("ports"),
+                    table.span_of(BLOCKS.ports),
                 )
                 .label(format!("{size} ports for {instances} instances"))
                 .help(format!(
@@ -480,7 +439,7 @@ impl CarrierSettings {
             report.add(
                 Diagnostic::error(
                     "there are too few blocks for every instance to give one out",
-                    table.span_of("ports"),
+                    table.span_of(BLOCKS.ports),
                 )
                 .label(format!("{count} blocks for {instances} instances"))
                 .help("write smaller blocks, or add outside addresses"),

@@ -4,14 +4,15 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 
 use asterism_function::Protocol;
-use asterism_functions::nat::{self, EXEMPT_MAX, NatExemption};
+use asterism_functions::nat::{self, NatExemption};
 
+use super::fields::SETTINGS;
 use super::networks;
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{TCP, UDP};
-use crate::kind::{Kind, Value, Word};
+use crate::kind::{Kind, Word};
 use crate::network::{Ports, Prefix};
-use crate::section::{Default, Field, Section, Values};
+use crate::section::{ChosenWord, Default, Setting, Values, section};
 
 /// A destination that is not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,66 +53,52 @@ impl ExemptionSettings {
     }
 }
 
-pub(super) const FIELD: Field = Field {
-    name: "exempt",
-    kind: Kind::List {
-        of: &Kind::Table(&DESTINATION),
-        most: EXEMPT_MAX,
-    },
-    default: Default::Is("[]"),
-    meaning: "Outside destinations to which packets are routed without translation, in both directions (RFC 6888, REQ-6).",
-};
-
-static DESTINATION: Section = Section {
-    path: "function.nat.exempt",
-    meaning: "An outside destination without translation. Its packets to inside addresses are admitted, whichever side begins.",
-    fields: &[
-        Field {
-            name: "to",
-            kind: Kind::Prefix,
-            default: Default::Required("\"198.51.100.0/24\""),
-            meaning: "Its addresses.",
-        },
-        Field {
-            name: "protocol",
-            kind: Kind::Choice {
-                allowed: &[
-                    TCP,
-                    UDP,
-                    Word {
-                        word: "icmp",
-                        meaning: "ICMP queries and their replies. Errors follow the packet that they report.",
-                    },
-                ],
-                refused: &[],
+section! {
+    pub(super) static DESTINATION: DestinationKeys = {
+        path: "function.nat.exempt",
+        meaning: "An outside destination without translation. Its packets to inside addresses are admitted, whichever side begins.",
+        fields: {
+            to: Prefix = Setting {
+                kind: Kind::Prefix,
+                default: Default::Required("\"198.51.100.0/24\""),
+                meaning: "Its addresses.",
             },
-            default: Default::Unset("every protocol; with `ports` TCP and UDP"),
-            meaning: "The protocol.",
+            protocol: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        TCP,
+                        UDP,
+                        Word {
+                            word: "icmp",
+                            meaning: "ICMP queries and their replies. Errors follow the packet that they report.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Unset("every protocol; with `ports` TCP and UDP"),
+                meaning: "The protocol.",
+            },
+            ports: Ports = Setting {
+                kind: Kind::Ports,
+                default: Default::Unset("all packets, also those without ports"),
+                meaning: "The destination's ports: first and last, or one.",
+            },
         },
-        Field {
-            name: "ports",
-            kind: Kind::Ports,
-            default: Default::Unset("all packets, also those without ports"),
-            meaning: "The destination's ports: first and last, or one.",
-        },
-    ],
-};
+    };
+}
 
 /// The destinations as they are written; those that were not read are left out.
 fn all(values: &Values) -> Vec<(ExemptionSettings, Values, Range<usize>)> {
-    let list = values.list("exempt").unwrap_or_default().into_iter();
-    list.filter_map(|(value, span)| {
-        let Value::Table(table) = value else {
-            return None;
-        };
+    let list = values.get(SETTINGS.exempt).unwrap_or_default().into_iter();
+    list.filter_map(|(table, span)| {
         let destination = ExemptionSettings {
-            to: table.prefix("to")?,
-            protocol: table.choice("protocol").map(|word| match word {
+            to: table.get(DESTINATION.to)?,
+            protocol: table.get(DESTINATION.protocol).map(|word| match word {
                 "tcp" => Protocol::TCP,
                 "udp" => Protocol::UDP,
                 _ => Protocol::ICMP,
             }),
-            ports: table.ports("ports"),
+            ports: table.get(DESTINATION.ports),
         };
         Some((destination, table, span))
     })
@@ -132,8 +119,11 @@ pub(super) fn read(
         let first = to.address.octets()[0];
         if first >= 224 || to.length >= 8 && (first == 0 || first == 127) {
             report.add(
-                Diagnostic::error(format!("no host outside is in {to}"), table.span_of("to"))
-                    .help("write the network of hosts outside, such as \"198.51.100.0/24\""),
+                Diagnostic::error(
+                    format!("no host outside is in {to}"),
+                    table.span_of(DESTINATION.to),
+                )
+                .help("write the network of hosts outside, such as \"198.51.100.0/24\""),
             );
         }
         let surrounds =
@@ -142,9 +132,12 @@ pub(super) fn read(
             report.add(
                 Diagnostic::error(
                     format!("{to} is inside, in {network}: nothing to it is translated"),
-                    table.span_of("to"),
+                    table.span_of(DESTINATION.to),
                 )
-                .also(values.span_of("inside"), "the networks that are translated")
+                .also(
+                    values.span_of(SETTINGS.inside),
+                    "the networks that are translated",
+                )
                 .help("leave it out, or write a network that is outside"),
             );
         }
@@ -152,20 +145,20 @@ pub(super) fn read(
             report.add(
                 Diagnostic::error(
                     format!("{} is an outside address of the NAT itself", to.address),
-                    table.span_of("to"),
+                    table.span_of(DESTINATION.to),
                 )
                 .help("leave it out: inside hosts reach each other there; see `hairpinning`"),
             );
         }
         if one.protocol == Some(Protocol::ICMP) && one.ports.is_some() {
             report.add(
-                Diagnostic::error("ICMP has no ports", table.span_of("ports"))
+                Diagnostic::error("ICMP has no ports", table.span_of(DESTINATION.ports))
                     .help("leave `ports` out, or write protocol = \"tcp\" or \"udp\""),
             );
         }
         if to.length == 0 && one.protocol.is_none() && one.ports.is_none() {
             report.add(
-                Diagnostic::error("nothing would be translated", table.span_of("to"))
+                Diagnostic::error("nothing would be translated", table.span_of(DESTINATION.to))
                     .label("and everybody outside could write to every inside address")
                     .help("write the networks that have a route to inside addresses"),
             );

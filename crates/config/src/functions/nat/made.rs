@@ -10,6 +10,7 @@ use asterism_functions::nat::{
 use asterism_state::BLOCK_ITEMS;
 
 use super::direction::NatDirection;
+use super::fields::{LINK, OBJECT, SETTINGS};
 use super::{ExemptionSettings, Link, NatSettings};
 use crate::diagnostic::{Diagnostic, Report};
 use crate::direction::Direction;
@@ -25,13 +26,13 @@ impl FunctionSettings for NatSettings {
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Nat, String> {
         let mut config = NatConfig {
-            sessions_max: capacity(objects, "sessions"),
-            fragments_max: capacity(objects, "fragments"),
-            neighbours_max: capacity(objects, "neighbours"),
+            sessions_max: capacity(objects, OBJECT.sessions),
+            fragments_max: capacity(objects, OBJECT.fragments),
+            neighbours_max: capacity(objects, OBJECT.neighbours),
             ..nat_config(self)
         };
         if let Some(control) = &mut config.port_control {
-            control.mappings_max = capacity(objects, "mappings");
+            control.mappings_max = capacity(objects, OBJECT.mappings);
         }
         Nat::new(config).map_err(|faults| {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
@@ -90,8 +91,10 @@ impl FunctionSettings for NatSettings {
 
     /// Stations are learnt, and frames to others are theirs.
     fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
-        self.inside_link.on_real("inside_link", is_written);
-        self.outside_link.on_real("outside_link", is_written);
+        self.inside_link
+            .on_real(SETTINGS.inside_link.name(), is_written);
+        self.outside_link
+            .on_real(SETTINGS.outside_link.name(), is_written);
     }
 
     /// Says so when a pool is too small to lease a block to every instance.
@@ -117,7 +120,7 @@ impl FunctionSettings for NatSettings {
             report.add(
                 Diagnostic::error(
                     "there are too few outside ports to lease a block to every instance",
-                    values.span_of("ports"),
+                    values.span_of(SETTINGS.ports),
                 )
                 .label(format!(
                     "{blocks} blocks of {BLOCK_ITEMS} ports for {instances} instances"
@@ -146,10 +149,10 @@ impl Link {
         name: &str,
         is_written: &dyn Fn(&str, &str) -> bool,
     ) {
-        if !is_written(name, "next_hop_mac") {
+        if !is_written(name, LINK.next_hop_mac.name()) {
             self.next_hop_mac = None;
         }
-        if !is_written(name, "promiscuous") {
+        if !is_written(name, LINK.promiscuous.name()) {
             self.promiscuous = false;
         }
     }

@@ -11,16 +11,17 @@ mod one_to_one;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::time::Duration;
 
+use crate::declared::choices;
 use crate::diagnostic::{Diagnostic, Report};
-use crate::kind::Value;
 use crate::network::{Ports, Prefix};
-use crate::section::Values;
+use crate::section::{FieldName, Key, List, Values};
 use crate::value::{show_count, show_duration};
 pub use carrier::{CarrierSettings, LogSettings, PoolSettings};
 pub use direction::outside_of;
 pub use exempt::ExemptionSettings;
-use fields::IDLE;
+pub use fields::IdleTimes;
 pub(super) use fields::NAT;
+use fields::{FORWARD, IDLE, LINK, SETTINGS};
 
 /// The settings of a NAT.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,15 +58,13 @@ pub struct NatSettings {
     pub outside_link: Link,
 }
 
-/// Who may reply to an outside port (RFC 4787, section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filtering {
-    /// Anybody.
-    EndpointIndependent,
-    /// Addresses that the inside host wrote to.
-    AddressDependent,
-    /// Endpoints that the inside host wrote to.
-    AddressAndPortDependent,
+choices! {
+    /// Who may reply to an outside port (RFC 4787, section 5).
+    pub enum Filtering {
+        EndpointIndependent = "endpoint-independent", "Any outside host may send to an open port (most applications work).";
+        AddressDependent = "address-dependent", "Only addresses to which the inside host sent may send.";
+        AddressAndPortDependent = "address-and-port-dependent", "Only endpoints to which the inside host sent may send (strictest).";
+    }
 }
 
 /// An outside endpoint that always leads to an inside server.
@@ -83,18 +82,6 @@ pub struct Forward {
 
 /// Ports of all forwards together at most: what is not forwarded is less by so much on each outside address.
 const FORWARDED_PORTS_MAX: u64 = 4_096;
-
-/// When sessions end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are documented in the reference")]
-pub struct IdleTimes {
-    pub tcp_transitory: Duration,
-    pub tcp_established: Duration,
-    pub tcp_closing: Duration,
-    pub udp: Duration,
-    pub udp_dns: Duration,
-    pub icmp_query: Duration,
-}
 
 /// One side of the NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,32 +101,24 @@ pub struct Link {
 }
 
 /// The least that the RFCs allow.
-const IDLE_LEAST: [(&str, Duration, &str); 5] = [
-    (
-        "tcp_transitory",
-        Duration::from_secs(240),
-        "RFC 5382, REQ-5",
-    ),
-    (
-        "tcp_established",
-        Duration::from_secs(7_440),
-        "RFC 5382, REQ-5",
-    ),
-    (
-        "tcp_closing",
-        Duration::from_secs(240),
-        "RFC 7857, section 2.2",
-    ),
-    ("udp", Duration::from_secs(120), "RFC 4787, REQ-5"),
-    ("icmp_query", Duration::from_secs(60), "RFC 5508, REQ-2"),
-];
+fn idle_least() -> [(Key<Duration>, Duration, &'static str); 5] {
+    let seconds = Duration::from_secs;
+    [
+        (IDLE.tcp_transitory, seconds(240), "RFC 5382, REQ-5"),
+        (IDLE.tcp_established, seconds(7_440), "RFC 5382, REQ-5"),
+        (IDLE.tcp_closing, seconds(240), "RFC 7857, section 2.2"),
+        (IDLE.udp, seconds(120), "RFC 4787, REQ-5"),
+        (IDLE.icmp_query, seconds(60), "RFC 5508, REQ-2"),
+    ]
+}
 
 fn build(values: &Values, report: &mut Report) -> Option<NatSettings> {
     check_addresses(values, report);
     check_forwards(values, report);
     one_to_one::check(values, report);
     check_idle(values, report);
-    let links = ["inside_link", "outside_link"].map(|name| read_link(values, name, report));
+    let links =
+        [SETTINGS.inside_link, SETTINGS.outside_link].map(|name| read_link(values, name, report));
     let [inside_link, outside_link] = links;
     let carrier = carrier::read(values, report);
     let outside = addresses(values).unwrap_or_default().into_iter();
@@ -148,89 +127,65 @@ fn build(values: &Values, report: &mut Report) -> Option<NatSettings> {
     let one_to_one = one_to_one::read(values);
     own.extend(one_to_one.iter().map(|(pair, _)| pair.0));
     let exempt = exempt::read(values, &own, report);
-    let idle = values.table("idle")?;
+    let idle = values.get(SETTINGS.idle)?;
     Some(NatSettings {
         outside: addresses(values)?
             .into_iter()
             .map(|(address, _)| address)
             .collect(),
         inside: networks(values)?,
-        ports: values.ports("ports")?,
-        filtering: match values.choice("filtering")? {
-            "address-dependent" => Filtering::AddressDependent,
-            "address-and-port-dependent" => Filtering::AddressAndPortDependent,
-            _ => Filtering::EndpointIndependent,
-        },
-        hairpinning: values.flag("hairpinning")?,
-        answers_echo: values.flag("answers_echo")?,
+        ports: values.get(SETTINGS.ports)?,
+        filtering: values.get(SETTINGS.filtering)?,
+        hairpinning: values.get(SETTINGS.hairpinning)?,
+        answers_echo: values.get(SETTINGS.answers_echo)?,
         forwards: forwards(values)
             .into_iter()
             .map(|(forward, _)| forward)
             .collect(),
         one_to_one: one_to_one.into_iter().map(|(pair, _)| pair).collect(),
         exempt,
-        idle: IdleTimes {
-            tcp_transitory: idle.duration("tcp_transitory")?,
-            tcp_established: idle.duration("tcp_established")?,
-            tcp_closing: idle.duration("tcp_closing")?,
-            udp: idle.duration("udp")?,
-            udp_dns: idle.duration("udp_dns")?,
-            icmp_query: idle.duration("icmp_query")?,
-        },
-        short_idle: values.flag("short_idle")?,
-        icmp_errors_per_second: u16::try_from(values.rate("icmp_errors")?).ok()?,
+        idle: IdleTimes::read(&idle)?,
+        short_idle: values.get(SETTINGS.short_idle)?,
+        icmp_errors_per_second: u16::try_from(values.get(SETTINGS.icmp_errors)?).ok()?,
         carrier: carrier?,
         inside_link: inside_link?,
         outside_link: outside_link?,
     })
 }
 
-fn addresses(values: &Values) -> Option<Vec<(Ipv4Addr, core::ops::Range<usize>)>> {
-    let list = values.list("outside")?.into_iter();
-    Some(
-        list.filter_map(|(value, span)| {
-            if let Value::Address(address) = value {
-                Some((address, span))
-            } else {
-                None
-            }
-        })
-        .collect(),
-    )
+fn addresses(values: &Values) -> Option<List<Ipv4Addr>> {
+    values.get(SETTINGS.outside)
 }
 
 fn networks(values: &Values) -> Option<Vec<Prefix>> {
-    networks_of(values, "inside")
+    networks_of(values, SETTINGS.inside)
 }
 
-fn networks_of(values: &Values, field: &str) -> Option<Vec<Prefix>> {
-    let list = values.list(field)?.into_iter();
-    Some(
-        list.filter_map(|(value, _)| {
-            if let Value::Prefix(prefix) = value {
-                Some(prefix)
-            } else {
-                None
-            }
-        })
-        .collect(),
-    )
+fn networks_of(values: &Values, field: Key<List<Prefix>>) -> Option<Vec<Prefix>> {
+    let list = values.get(field)?.into_iter();
+    Some(list.map(|(prefix, _)| prefix).collect())
 }
 
 fn check_addresses(values: &Values, report: &mut Report) {
     let outside = addresses(values).unwrap_or_default();
     let inside = networks(values).unwrap_or_default();
-    for field in ["outside", "inside"] {
-        if values.list(field).is_some_and(|list| list.is_empty()) {
-            report.add(
-                Diagnostic::error(format!("`{field}` is empty"), values.span_of(field)).help(
-                    if field == "outside" {
-                        "name at least one address"
-                    } else {
-                        "name at least one network"
-                    },
-                ),
-            );
+    let addresses_count = values.get(SETTINGS.outside).map(|list| list.len());
+    let networks_count = values.get(SETTINGS.inside).map(|list| list.len());
+    for (field, count, help) in [
+        (
+            SETTINGS.outside.field_name(),
+            addresses_count,
+            "name at least one address",
+        ),
+        (
+            SETTINGS.inside.field_name(),
+            networks_count,
+            "name at least one network",
+        ),
+    ] {
+        if count == Some(0) {
+            let empty = Diagnostic::error(format!("`{field}` is empty"), values.span_of(field));
+            report.add(empty.help(help));
         }
     }
     for (place, (address, span)) in outside.iter().enumerate() {
@@ -265,7 +220,7 @@ fn check_addresses(values: &Values, report: &mut Report) {
             report.add(
                 Diagnostic::error(
                     format!("the inside networks {other} and {network} overlap"),
-                    values.span_of("inside"),
+                    values.span_of(SETTINGS.inside),
                 )
                 .help("leave the smaller one out"),
             );
@@ -274,15 +229,15 @@ fn check_addresses(values: &Values, report: &mut Report) {
 }
 
 fn forwards(values: &Values) -> Vec<(Forward, Values)> {
-    let list = values.list("forwards").unwrap_or_default().into_iter();
-    list.filter_map(|(value, _)| {
-        let Value::Table(table) = value else {
-            return None;
-        };
+    let list = values
+        .get(SETTINGS.forwards)
+        .unwrap_or_default()
+        .into_iter();
+    list.filter_map(|(table, _)| {
         let forward = Forward {
-            tcp: table.choice("protocol")? == "tcp",
-            outside: table.endpoint("outside")?,
-            inside: table.endpoint("inside")?,
+            tcp: table.get(FORWARD.protocol)? == "tcp",
+            outside: table.get(FORWARD.outside)?,
+            inside: table.get(FORWARD.inside)?,
             further: further_ports(&table)?,
         };
         Some((forward, table))
@@ -292,8 +247,8 @@ fn forwards(values: &Values) -> Vec<(Forward, Values)> {
 
 /// How many ports a forward has beside the first; of a range that is none, none.
 fn further_ports(table: &Values) -> Option<u16> {
-    let first = u64::from(table.endpoint("outside")?.port());
-    let last = table.count("last_port").unwrap_or(first);
+    let first = u64::from(table.get(FORWARD.outside)?.port());
+    let last = table.get(FORWARD.last_port).unwrap_or(first);
     u16::try_from(last.saturating_sub(first)).ok()
 }
 
@@ -314,10 +269,11 @@ fn pooled(values: &Values) -> Vec<Ipv4Addr> {
 }
 
 fn check_forwards(values: &Values, report: &mut Report) {
-    let good = |field: &str| !report.has_error_within(&values.span_of(field));
-    let outside = addresses(values).filter(|_| good("outside") && good("pools"));
+    let good = |field: FieldName| !report.has_error_within(&values.span_of(field));
+    let outside = addresses(values)
+        .filter(|_| good(SETTINGS.outside.field_name()) && good(SETTINGS.pools.field_name()));
     let pooled = pooled(values);
-    let inside = networks(values).filter(|_| good("inside"));
+    let inside = networks(values).filter(|_| good(SETTINGS.inside.field_name()));
     let all = forwards(values);
     for (place, (forward, table)) in all.iter().enumerate() {
         let (outer, inner) = (forward.outside, forward.inside);
@@ -332,9 +288,9 @@ fn check_forwards(values: &Values, report: &mut Report) {
                         "the forward's outside address {} is not among `outside`",
                         outer.ip()
                     ),
-                    table.span_of("outside"),
+                    table.span_of(FORWARD.outside),
                 )
-                .also(values.span_of("outside"), "the outside addresses")
+                .also(values.span_of(SETTINGS.outside), "the outside addresses")
                 .help("use one of them, or add it there"),
             );
         }
@@ -345,12 +301,12 @@ fn check_forwards(values: &Values, report: &mut Report) {
             report.add(
                 Diagnostic::error(
                     format!("the forward's server {} is not inside", inner.ip()),
-                    table.span_of("inside"),
+                    table.span_of(FORWARD.inside),
                 )
                 .help("use an address in one of the networks `inside`, or add its network there"),
             );
         }
-        for (field, endpoint) in [("outside", outer), ("inside", inner)] {
+        for (field, endpoint) in [(FORWARD.outside, outer), (FORWARD.inside, inner)] {
             if endpoint.port() == 0 {
                 report.add(
                     Diagnostic::error("port 0 cannot be forwarded", table.span_of(field))
@@ -358,27 +314,28 @@ fn check_forwards(values: &Values, report: &mut Report) {
                 );
             }
         }
-        let twice = |field: &str, end: &dyn Fn(&Forward) -> SocketAddrV4, help: &str| {
-            let (_, first) = all[..place].iter().find(|(other, _)| {
-                let further = (forward.further, other.further);
-                other.tcp == forward.tcp && have_common(end(forward), end(other), further)
-            })?;
-            Some(
-                Diagnostic::error(
-                    format!("this {field} endpoint is forwarded twice"),
-                    table.span_of(field),
+        let twice =
+            |field: Key<SocketAddrV4>, end: &dyn Fn(&Forward) -> SocketAddrV4, help: &str| {
+                let (_, first) = all[..place].iter().find(|(other, _)| {
+                    let further = (forward.further, other.further);
+                    other.tcp == forward.tcp && have_common(end(forward), end(other), further)
+                })?;
+                Some(
+                    Diagnostic::error(
+                        format!("this {field} endpoint is forwarded twice"),
+                        table.span_of(field),
+                    )
+                    .also(first.span_of(field), "first here")
+                    .help(help),
                 )
-                .also(first.span_of(field), "first here")
-                .help(help),
-            )
-        };
+            };
         report.diagnostics.extend(twice(
-            "outside",
+            FORWARD.outside,
             &|forward| forward.outside,
             "leave one of the two out: replies could not be distinguished",
         ));
         report.diagnostics.extend(twice(
-            "inside",
+            FORWARD.inside,
             &|forward| forward.inside,
             "an inside endpoint has one outside endpoint, by which its own packets leave: let the server listen at a further port for the second one",
         ));
@@ -396,7 +353,7 @@ fn check_forwards(values: &Values, report: &mut Report) {
                     show_count(count),
                     show_count(FORWARDED_PORTS_MAX)
                 ),
-                values.span_of("forwards"),
+                values.span_of(SETTINGS.forwards),
             )
             .help("write smaller ranges, or give the server an address of its own by `one_to_one`"),
         );
@@ -404,7 +361,7 @@ fn check_forwards(values: &Values, report: &mut Report) {
 }
 
 fn check_range(forward: &Forward, table: &Values, report: &mut Report) {
-    let Some(last) = table.count("last_port") else {
+    let Some(last) = table.get(FORWARD.last_port) else {
         return;
     };
     if last < u64::from(forward.outside.port()) {
@@ -414,7 +371,7 @@ fn check_range(forward: &Forward, table: &Values, report: &mut Report) {
                     "`last_port` is below the first port, {}",
                     forward.outside.port()
                 ),
-                table.span_of("last_port"),
+                table.span_of(FORWARD.last_port),
             )
             .help("leave `last_port` out for one port, or write one that is not below the first"),
         );
@@ -423,7 +380,7 @@ fn check_range(forward: &Forward, table: &Values, report: &mut Report) {
         report.add(
             Diagnostic::error(
                 "the inside ports of this range end beyond 65535",
-                table.span_of("inside"),
+                table.span_of(FORWARD.inside),
             )
             .help("write a lower first port for `inside`, or a smaller range"),
         );
@@ -431,25 +388,23 @@ fn check_range(forward: &Forward, table: &Values, report: &mut Report) {
 }
 
 fn check_idle(values: &Values, report: &mut Report) {
-    let (Some(idle), Some(short)) = (values.table("idle"), values.flag("short_idle")) else {
+    let (Some(idle), Some(short)) = (values.get(SETTINGS.idle), values.get(SETTINGS.short_idle))
+    else {
         return;
     };
-    for field in IDLE.fields {
-        if let Some(time) = idle
-            .duration(field.name)
-            .filter(|time| time.subsec_nanos() != 0)
-        {
+    for field in IdleTimes::KEYS {
+        if let Some(time) = idle.get(*field).filter(|time| time.subsec_nanos() != 0) {
             report.add(
                 Diagnostic::error(
-                    format!("idle time `{}` is not in whole seconds", field.name),
-                    idle.span_of(field.name),
+                    format!("idle time `{field}` is not in whole seconds"),
+                    idle.span_of(*field),
                 )
                 .help(format!("write \"{}s\"", time.as_secs() + 1)),
             );
         }
     }
-    for (name, least, clause) in IDLE_LEAST {
-        if !short && idle.duration(name).is_some_and(|time| time < least) {
+    for (name, least, clause) in idle_least() {
+        if !short && idle.get(name).is_some_and(|time| time < least) {
             let least = show_duration(least);
             report.add(
                 Diagnostic::error(
@@ -465,15 +420,15 @@ fn check_idle(values: &Values, report: &mut Report) {
     }
 }
 
-pub(super) fn read_link(values: &Values, name: &str, report: &mut Report) -> Option<Link> {
-    let table = values.table(name)?;
+pub(super) fn read_link(values: &Values, name: Key<Values>, report: &mut Report) -> Option<Link> {
+    let table = values.get(name)?;
     let link = Link {
-        address: table.interface("address")?,
-        mac: table.mac("mac")?,
-        mtu: u16::try_from(table.size("mtu")?).ok()?,
-        next_hop: table.address("next_hop")?,
-        next_hop_mac: table.mac("next_hop_mac"),
-        promiscuous: table.flag("promiscuous")?,
+        address: table.get(LINK.address)?,
+        mac: table.get(LINK.mac)?,
+        mtu: u16::try_from(table.get(LINK.mtu)?).ok()?,
+        next_hop: table.get(LINK.next_hop)?,
+        next_hop_mac: table.get(LINK.next_hop_mac),
+        promiscuous: table.get(LINK.promiscuous)?,
     };
     if !link.address.contains(link.next_hop) || link.next_hop == link.address.address {
         report.add(
@@ -482,7 +437,7 @@ pub(super) fn read_link(values: &Values, name: &str, report: &mut Report) -> Opt
                     "the next hop {} is no neighbour on the link {}",
                     link.next_hop, link.address
                 ),
-                table.span_of("next_hop"),
+                table.span_of(LINK.next_hop),
             )
             .help("write the address of a router on the link, or correct the link's `address`"),
         );
