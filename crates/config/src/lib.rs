@@ -45,7 +45,7 @@ use toml::de::{DeTable, DeValue};
 
 use diagnostic::{Diagnostic, HELD_MAX, Report};
 use functions::{Described, Functions};
-use section::Section;
+use section::{Section, Values};
 
 /// The longest configuration file that is read, in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
@@ -308,6 +308,7 @@ fn members_of(document: &DeTable<'_>, report: &Report) -> Vec<String> {
     names.collect()
 }
 
+/// Reads the document as one host does, with what is written for it alone laid over the rest. `None` if anything is wrong.
 fn read_document(
     document: &DeTable<'_>,
     purpose: Purpose,
@@ -315,24 +316,12 @@ fn read_document(
     functions: Functions,
     report: &mut Report,
 ) -> Option<Config> {
-    const TABLES: [&str; 6] = ["chain", "cluster", "host", "port", "function", "stage"];
-    for (key, value) in document {
-        let name = key.get_ref().as_ref();
-        if !TABLES.contains(&name) {
-            let unknown = unknown_table(name, key.span(), value, functions, report);
-            report.add(unknown);
-        }
-    }
+    check_tables(document, functions, report);
     let cluster_values = top_table("cluster", fields::CLUSTER.section(), document, report)?;
     let host_values = top_table("host", fields::HOST.section(), document, report)?;
     let cluster = cluster::cluster(&cluster_values, purpose, report);
     let host = host::host(&host_values, &cluster_values, member, report);
-    let sharing = Sharing {
-        members: cluster::members(&cluster_values).len().max(1),
-        instances: host_values
-            .get(fields::HOST.instances)
-            .map_or(1, |count| count as usize),
-    };
+    let sharing = sharing(&cluster_values, &host_values);
     let port_values = top_table("port", fields::PORTS.section(), document, report);
     let written = overlay::get(document, "port").is_some();
     let ports = match &port_values {
@@ -342,25 +331,11 @@ fn read_document(
     if written && purpose == Purpose::Host {
         cluster::check_apart(&cluster_values, report);
     }
-    let mut function = match overlay::get(document, "chain") {
-        Some((key, value)) => {
-            chain::read(document, (key.span(), value), sharing, functions, report)
+    let mut function = read_chain_or_function(document, sharing, functions, report);
+    if written && let Some(function) = &mut function {
+        if let Some(values) = &port_values {
+            combinations::check_span(&function.settings, values, report);
         }
-        None => read_function(document, sharing, functions, report),
-    };
-    if let (None, Some((key, _))) = (
-        overlay::get(document, "chain"),
-        overlay::get(document, "stage"),
-    ) {
-        report.add(
-            Diagnostic::error("there is no chain that could have stages", key.span())
-                .help("write chain = [\"port-scan\", \"nat\"] at the top of the file"),
-        );
-    }
-    if let (Some(function), Some(values)) = (&function, port_values.as_ref().filter(|_| written)) {
-        combinations::check_span(&function.settings, values, report);
-    }
-    if let Some(function) = function.as_mut().filter(|_| written) {
         if purpose != Purpose::Replay {
             on_real_links(document, function);
         }
@@ -372,13 +347,11 @@ fn read_document(
     }
     if let Some(function) = &mut function {
         function.settings.shared_by(sharing);
-    }
-    if let Some(function) = &function {
-        let keep_alive = cluster.as_ref().map(|cluster| cluster.channel.keep_alive);
-        let channel = cluster_values
-            .get(fields::CLUSTER.channel)
-            .map_or(0..0, |values| values.span_of(fields::CHANNEL.keep_alive));
         if sharing.members > 1 {
+            let channel = cluster_values
+                .get(fields::CLUSTER.channel)
+                .map_or(0..0, |values| values.span_of(fields::CHANNEL.keep_alive));
+            let keep_alive = cluster.as_ref().map(|cluster| cluster.channel.keep_alive);
             combinations::check_waits(&function.objects, keep_alive, channel, report);
         }
     }
@@ -388,6 +361,48 @@ fn read_document(
         ports: ports?,
         function: function?,
     })
+}
+
+/// Refuses tables, and fields, that the top of a file cannot have.
+fn check_tables(document: &DeTable<'_>, functions: Functions, report: &mut Report) {
+    const TABLES: [&str; 6] = ["chain", "cluster", "host", "port", "function", "stage"];
+    for (key, value) in document {
+        let name = key.get_ref().as_ref();
+        if !TABLES.contains(&name) {
+            let unknown = unknown_table(name, key.span(), value, functions, report);
+            report.add(unknown);
+        }
+    }
+}
+
+/// How many share the state; at least one host and one instance, whatever is wrong with them.
+fn sharing(cluster: &Values, host: &Values) -> Sharing {
+    Sharing {
+        members: cluster::members(cluster).len().max(1),
+        instances: host
+            .get(fields::HOST.instances)
+            .map_or(1, |count| count as usize),
+    }
+}
+
+/// The function of the file, or its chain of functions. `None` if anything in it is wrong.
+fn read_chain_or_function(
+    document: &DeTable<'_>,
+    sharing: Sharing,
+    functions: Functions,
+    report: &mut Report,
+) -> Option<Function> {
+    if let Some((key, value)) = overlay::get(document, "chain") {
+        return chain::read(document, (key.span(), value), sharing, functions, report);
+    }
+    let function = read_function(document, sharing, functions, report);
+    if let Some((key, _)) = overlay::get(document, "stage") {
+        report.add(
+            Diagnostic::error("there is no chain that could have stages", key.span())
+                .help("write chain = [\"port-scan\", \"nat\"] at the top of the file"),
+        );
+    }
+    function
 }
 
 /// Defaults that serve captures are others between real interfaces.

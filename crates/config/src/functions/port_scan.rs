@@ -273,6 +273,49 @@ const HANDSHAKES_LEAST: u64 = 16;
 
 fn build(values: &Values, report: &mut Report) -> Option<PortScanSettings> {
     let blocks = values.get(SETTINGS.response)? == "block";
+    let (volume, flood) = (values.get(SETTINGS.volume), values.get(SETTINGS.flood));
+    check_block(blocks, values, report);
+    for field in [SETTINGS.block, SETTINGS.window] {
+        check_whole_seconds(values, field, report);
+    }
+    if let Some(volume) = &volume {
+        check_volume(volume, report);
+    }
+    if let Some(flood) = &flood {
+        check_flood(flood, report);
+    }
+    let exempt = values.get(SETTINGS.exempt)?.into_iter();
+    let small = |field| u16::try_from(values.get(field)?).ok();
+    Some(PortScanSettings {
+        block: match blocks {
+            true => Some(values.get(SETTINGS.block)?),
+            false => None,
+        },
+        window: values.get(SETTINGS.window)?,
+        ports: small(SETTINGS.ports)?,
+        hosts: small(SETTINGS.hosts)?,
+        udp: match values.get(SETTINGS.udp) {
+            None => Some(UdpScans::default()),
+            Some(udp) => udp_scans(&udp)?,
+        },
+        ipv6_prefix: u8::try_from(values.get(SETTINGS.ipv6_prefix)?).ok()?,
+        exempt: exempt.map(|(prefix, _)| prefix).collect(),
+        volume: match volume {
+            None => None,
+            Some(volume) => Some(Volume {
+                bits: volume.get(VOLUME.megabits)? * 1_000_000,
+                window: volume.get(VOLUME.window)?,
+                block: volume.get(VOLUME.block)?,
+            }),
+        },
+        flood: match flood {
+            None => Some(Flooded::default()),
+            Some(flood) => flooded(&flood)?,
+        },
+    })
+}
+
+fn check_block(blocks: bool, values: &Values, report: &mut Report) {
     if !blocks && let Some(place) = values.place(SETTINGS.block) {
         report.add(
             Diagnostic::error(
@@ -282,20 +325,13 @@ fn build(values: &Values, report: &mut Report) -> Option<PortScanSettings> {
             .help("leave `block` out, or choose response = \"block\""),
         );
     }
-    for (table, field) in [
-        (Some(values.clone()), SETTINGS.block),
-        (Some(values.clone()), SETTINGS.window),
-        (values.get(SETTINGS.volume), VOLUME.block),
-        (values.get(SETTINGS.volume), VOLUME.window),
-        (values.get(SETTINGS.flood), FLOOD.window),
-    ] {
-        if let Some(table) = table {
-            check_whole_seconds(&table, field, report);
-        }
+}
+
+fn check_volume(volume: &Values, report: &mut Report) {
+    for field in [VOLUME.block, VOLUME.window] {
+        check_whole_seconds(volume, field, report);
     }
-    let volume = values.get(SETTINGS.volume);
-    if let Some(volume) = &volume
-        && volume.get(VOLUME.window) != Some(Duration::ZERO)
+    if volume.get(VOLUME.window) != Some(Duration::ZERO)
         && volume.get(VOLUME.block) == Some(Duration::ZERO)
     {
         report.add(
@@ -306,9 +342,11 @@ fn build(values: &Values, report: &mut Report) -> Option<PortScanSettings> {
             .help("write how long, such as block = \"10m\""),
         );
     }
-    let flood = values.get(SETTINGS.flood);
-    if let Some(flood) = &flood
-        && let Some(handshakes) = flood.get(FLOOD.handshakes)
+}
+
+fn check_flood(flood: &Values, report: &mut Report) {
+    check_whole_seconds(flood, FLOOD.window, report);
+    if let Some(handshakes) = flood.get(FLOOD.handshakes)
         && (1..HANDSHAKES_LEAST).contains(&handshakes)
     {
         report.add(
@@ -321,42 +359,15 @@ fn build(values: &Values, report: &mut Report) -> Option<PortScanSettings> {
             )),
         );
     }
-    let list = values.get(SETTINGS.exempt)?.into_iter();
-    let exempt = list.map(|(prefix, _)| prefix).collect();
-    Some(PortScanSettings {
-        block: if blocks {
-            Some(values.get(SETTINGS.block)?)
-        } else {
-            None
-        },
-        window: values.get(SETTINGS.window)?,
-        ports: u16::try_from(values.get(SETTINGS.ports)?).ok()?,
-        hosts: u16::try_from(values.get(SETTINGS.hosts)?).ok()?,
-        udp: match values.get(SETTINGS.udp) {
-            None => Some(UdpScans::default()),
-            Some(udp) => udp_scans(&udp)?,
-        },
-        ipv6_prefix: u8::try_from(values.get(SETTINGS.ipv6_prefix)?).ok()?,
-        exempt,
-        volume: match volume {
-            None => None,
-            Some(volume) => Some(Volume {
-                bits: volume.get(VOLUME.megabits)? * 1_000_000,
-                window: volume.get(VOLUME.window)?,
-                block: volume.get(VOLUME.block)?,
-            }),
-        },
-        flood: match flood {
-            None => Some(Flooded::default()),
-            Some(flood) => match u32::try_from(flood.get(FLOOD.handshakes)?).ok()? {
-                0 => None,
-                handshakes => Some(Flooded {
-                    handshakes,
-                    window: flood.get(FLOOD.window)?,
-                }),
-            },
-        },
-    })
+}
+
+/// What was chosen of floods; `None` of the inner option: they are not looked for.
+fn flooded(flood: &Values) -> Option<Option<Flooded>> {
+    let flooded = Flooded {
+        handshakes: u32::try_from(flood.get(FLOOD.handshakes)?).ok()?,
+        window: flood.get(FLOOD.window)?,
+    };
+    Some((flooded.handshakes != 0).then_some(flooded))
 }
 
 /// What was chosen of UDP; `None` of the inner option: its scans are not looked for.

@@ -75,69 +75,9 @@ impl FunctionSettings for BalancerSettings {
 /// A balancer's settings in its own words, with its own capacities.
 fn config(settings: &BalancerSettings) -> BalancerConfig {
     let (clients, backends) = (&settings.clients_link, &settings.backends_link);
-    let service = |service: &Service| {
-        let protocol = protocol(service.tcp);
-        let port = service.address.port();
-        balancer::Service {
-            ports: (port, service.last_port),
-            mode: match service.mode {
-                BalancerMode::Nat => balancer::Mode::Nat,
-                BalancerMode::Direct => balancer::Mode::Direct,
-                BalancerMode::Tunnel => balancer::Mode::Tunnel,
-            },
-            choice: if service.least_connections {
-                balancer::Choice::LeastConnections
-            } else {
-                balancer::Choice::Hash
-            },
-            persistent: service.persistent,
-            checked: service.check != Check::None,
-            passive: service.passive,
-            ..balancer::Service::new(
-                Endpoint::new(*service.address.ip(), port, protocol),
-                service
-                    .backends
-                    .iter()
-                    .map(|one| balancer::Backend {
-                        address: one.address,
-                        port: one.port.unwrap_or(0),
-                        weight: one.weight,
-                        drains: one.drain,
-                    })
-                    .collect(),
-            )
-        }
-    };
-    // Backends beyond their link are behind its router; all others are clients.
-    let beyond = settings
-        .services
-        .iter()
-        .flat_map(|service| &service.backends)
-        .map(|one| one.address)
-        .filter(|address| !backends.address.contains(*address));
-    let mut beyond: Vec<_> = beyond.collect();
-    beyond.sort_unstable();
-    beyond.dedup();
-    let mut routes: Vec<Route> = beyond
-        .into_iter()
-        .map(|address| Route {
-            prefix: nat::Prefix::new(address, 32),
-            side: Side::Inside,
-            next_hop: Some(backends.next_hop),
-        })
-        .collect();
-    // A backend that a reload took out of its pool has no route of its own any more, and its flows go on: so what goes to the backends' link
-    // goes to its router. Of two routes as long the clients' counts for who is where.
-    for (side, link) in [(Side::Inside, backends), (Side::Outside, clients)] {
-        routes.push(Route {
-            prefix: nat::Prefix::ALL,
-            side,
-            next_hop: Some(link.next_hop),
-        });
-    }
     let idle = &settings.idle;
     BalancerConfig {
-        routes,
+        routes: routes(settings),
         neighbours: [clients, backends]
             .into_iter()
             .filter_map(|link| Some((link.next_hop, MacAddress(link.next_hop_mac?))))
@@ -157,7 +97,61 @@ fn config(settings: &BalancerSettings) -> BalancerConfig {
         ..BalancerConfig::new(
             clients.interface(OUTSIDE),
             backends.interface(INSIDE),
-            settings.services.iter().map(service).collect(),
+            settings.services.iter().map(made_service).collect(),
         )
     }
+}
+
+fn made_service(service: &Service) -> balancer::Service {
+    let port = service.address.port();
+    let endpoint = Endpoint::new(*service.address.ip(), port, protocol(service.tcp));
+    let backends = service.backends.iter().map(|one| balancer::Backend {
+        address: one.address,
+        port: one.port.unwrap_or(0),
+        weight: one.weight,
+        drains: one.drain,
+    });
+    balancer::Service {
+        ports: (port, service.last_port),
+        mode: match service.mode {
+            BalancerMode::Nat => balancer::Mode::Nat,
+            BalancerMode::Direct => balancer::Mode::Direct,
+            BalancerMode::Tunnel => balancer::Mode::Tunnel,
+        },
+        choice: if service.least_connections {
+            balancer::Choice::LeastConnections
+        } else {
+            balancer::Choice::Hash
+        },
+        persistent: service.persistent,
+        checked: service.check != Check::None,
+        passive: service.passive,
+        ..balancer::Service::new(endpoint, backends.collect())
+    }
+}
+
+/// Backends beyond their link are behind its router; all others are clients.
+fn routes(settings: &BalancerSettings) -> Vec<Route> {
+    let (clients, backends) = (&settings.clients_link, &settings.backends_link);
+    let all = settings.services.iter().flat_map(|one| &one.backends);
+    let addresses = all.map(|one| one.address);
+    let mut beyond: Vec<_> = addresses
+        .filter(|address| !backends.address.contains(*address))
+        .collect();
+    beyond.sort_unstable();
+    beyond.dedup();
+    let to_backends = beyond.into_iter().map(|address| Route {
+        prefix: nat::Prefix::new(address, 32),
+        side: Side::Inside,
+        next_hop: Some(backends.next_hop),
+    });
+    // A backend that a reload took out of its pool has no route of its own any more, and its flows go on: so what goes to the backends' link
+    // goes to its router. Of two routes as long the clients' counts for who is where.
+    let sides = [(Side::Inside, backends), (Side::Outside, clients)];
+    let to_sides = sides.into_iter().map(|(side, link)| Route {
+        prefix: nat::Prefix::ALL,
+        side,
+        next_hop: Some(link.next_hop),
+    });
+    to_backends.chain(to_sides).collect()
 }

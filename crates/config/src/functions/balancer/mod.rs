@@ -232,118 +232,146 @@ fn service(table: &NamedValues) -> Option<Service> {
     })
 }
 
+/// Adds an error at a place, with what to write instead.
+fn refuse(report: &mut Report, title: impl Into<String>, place: Range<usize>, help: &str) {
+    report.add(Diagnostic::error(title, place).help(help));
+}
+
+/// What contradicts within one service.
 fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
-    let values = &table.values;
-    let mut add = |title: String, place: Range<usize>, help: &str| {
-        report.add(Diagnostic::error(title, place).help(help));
-    };
+    check_endpoint(service, &table.values, report);
+    check_checks(service, &table.values, report);
+    check_pool(service, &table.values, report);
+    let places = table.values.get(SERVICE.backends).unwrap_or_default();
+    for (number, (_, place)) in places.into_iter().enumerate() {
+        check_backend(service, number, place, report);
+    }
+}
+
+fn check_endpoint(service: &Service, values: &Values, report: &mut Report) {
     let address = *service.address.ip();
     if !is_host(address) {
-        add(
+        refuse(
+            report,
             format!("{address} cannot be a service's address"),
             values.span_of(SERVICE.address),
             "write a unicast address that is routed to these hosts, such as \"203.0.113.10:80\"",
         );
     }
-    if service.address.port() == 0 {
-        add(
-            "a service has no port 0".to_owned(),
+    let port = service.address.port();
+    if port == 0 {
+        refuse(
+            report,
+            "a service has no port 0",
             values.span_of(SERVICE.address),
             "write the port that clients ask for, such as \"203.0.113.10:80\"",
         );
     }
-    if service.last_port < service.address.port() {
-        add(
-            format!(
-                "`last_port` is below the first port, {}",
-                service.address.port()
-            ),
+    if service.last_port < port {
+        refuse(
+            report,
+            format!("`last_port` is below the first port, {port}"),
             values.span_of(SERVICE.last_port),
             "leave `last_port` out for one port, or write one that is not below the first",
         );
     }
-    if service.check == Check::None {
-        for field in [
-            SERVICE.check_port.field_name(),
-            SERVICE.check_path.field_name(),
-        ] {
-            if let Some(place) = values.place(field) {
-                add(
-                    format!("`{field}` has no meaning without checks"),
-                    place.key.clone(),
-                    "leave it out, or choose check = \"tcp\" or \"http\"",
-                );
-            }
+}
+
+/// How its backends are watched.
+fn check_checks(service: &Service, values: &Values, report: &mut Report) {
+    let fields = [
+        SERVICE.check_port.field_name(),
+        SERVICE.check_path.field_name(),
+    ];
+    for field in fields.into_iter().filter(|_| service.check == Check::None) {
+        if let Some(place) = values.place(field) {
+            refuse(
+                report,
+                format!("`{field}` has no meaning without checks"),
+                place.key.clone(),
+                "leave it out, or choose check = \"tcp\" or \"http\"",
+            );
         }
     }
     if let Check::Http(path) = &service.check
         && (!path.starts_with('/') || path.bytes().any(|byte| !byte.is_ascii_graphic()))
     {
-        add(
-            "this is not the path of a page".to_owned(),
+        refuse(
+            report,
+            "this is not the path of a page",
             values.span_of(SERVICE.check_path),
             "write one that begins with a slash and has no blanks, such as \"/health\"",
         );
     }
     if !service.tcp && service.check != Check::None && service.check_port.is_none() {
-        add(
-            "a UDP service cannot be checked at its own port".to_owned(),
+        refuse(
+            report,
+            "a UDP service cannot be checked at its own port",
             values.span_of(SERVICE.check),
             "write check_port = 8080, or another TCP port of the backends that reports their health",
         );
     }
     if service.passive > 0 && (!service.tcp || service.mode != BalancerMode::Nat) {
-        add(
-            "backends whose answers are not seen cannot be watched".to_owned(),
+        refuse(
+            report,
+            "backends whose answers are not seen cannot be watched",
             values.span_of(SERVICE.passive),
             "leave `passive` out, or set it for a TCP service with mode = \"nat\"; others are checked with `check`",
         );
     }
-    if service.backends.is_empty() {
-        add(
-            "`backends` is empty".to_owned(),
+}
+
+/// Whether some backend takes new flows.
+fn check_pool(service: &Service, values: &Values, report: &mut Report) {
+    let backends = &service.backends;
+    if backends.is_empty() {
+        refuse(
+            report,
+            "`backends` is empty",
             values.span_of(SERVICE.backends),
             "name a backend; one that is to get no flows is written with drain = true",
         );
     }
     let is_idle = |one: &Backend| one.drain || one.weight == 0;
-    if service.backends.iter().all(is_idle) && service.backends.iter().any(|one| !one.drain) {
-        add(
-            "no backend of this service takes new flows: their weights are 0".to_owned(),
+    if backends.iter().all(is_idle) && backends.iter().any(|one| !one.drain) {
+        refuse(
+            report,
+            "no backend of this service takes new flows: their weights are 0",
             values.span_of(SERVICE.backends),
             "write a weight of 1 or more for one of them; those that are only to keep the flows that they have are written with drain = true",
         );
     }
-    let places = values.get(SERVICE.backends).unwrap_or_default();
-    let several = service.last_port != service.address.port();
-    for (number, backend) in service.backends.iter().enumerate() {
-        let place = places[number].1.clone();
-        if !is_host(backend.address) {
-            add(
-                format!("{} cannot be a backend's address", backend.address),
-                place.clone(),
-                "write the address of a host",
-            );
-        }
-        let same = |other: &Backend| (other.address, other.port) == (backend.address, backend.port);
-        if service.backends[..number].iter().any(same) {
-            add(
-                format!("backend {} is listed twice", backend.address),
-                place.clone(),
-                "leave one of the two out; a larger share is written as weight",
-            );
-        }
-        if service.mode != BalancerMode::Nat
-            && backend
-                .port
-                .is_some_and(|port| several || port != service.address.port())
-        {
-            add(
-                "without translation a backend answers at the requested port".to_owned(),
-                place,
-                "leave `port` out, or choose mode = \"nat\"",
-            );
-        }
+}
+
+/// A backend by itself, and beside those before it.
+fn check_backend(service: &Service, number: usize, place: Range<usize>, report: &mut Report) {
+    let (earlier, backend) = (&service.backends[..number], &service.backends[number]);
+    if !is_host(backend.address) {
+        refuse(
+            report,
+            format!("{} cannot be a backend's address", backend.address),
+            place.clone(),
+            "write the address of a host",
+        );
+    }
+    let same = |other: &Backend| (other.address, other.port) == (backend.address, backend.port);
+    if earlier.iter().any(same) {
+        refuse(
+            report,
+            format!("backend {} is listed twice", backend.address),
+            place.clone(),
+            "leave one of the two out; a larger share is written as weight",
+        );
+    }
+    let first = service.address.port();
+    let is_other = |port: u16| service.last_port != first || port != first;
+    if service.mode != BalancerMode::Nat && backend.port.is_some_and(is_other) {
+        refuse(
+            report,
+            "without translation a backend answers at the requested port",
+            place,
+            "leave `port` out, or choose mode = \"nat\"",
+        );
     }
 }
 

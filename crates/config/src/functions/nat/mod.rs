@@ -272,75 +272,105 @@ fn check_forwards(values: &Values, report: &mut Report) {
     let good = |field: FieldName| !report.has_error_within(&values.span_of(field));
     let outside = addresses(values)
         .filter(|_| good(SETTINGS.outside.field_name()) && good(SETTINGS.pools.field_name()));
-    let pooled = pooled(values);
     let inside = networks(values).filter(|_| good(SETTINGS.inside.field_name()));
+    let pooled = pooled(values);
     let all = forwards(values);
     for (place, (forward, table)) in all.iter().enumerate() {
-        let (outer, inner) = (forward.outside, forward.inside);
-        if outside
-            .as_ref()
-            .is_some_and(|known| !known.iter().any(|(address, _)| address == outer.ip()))
-            && !pooled.contains(outer.ip())
-        {
-            report.add(
-                Diagnostic::error(
-                    format!(
-                        "the forward's outside address {} is not among `outside`",
-                        outer.ip()
-                    ),
-                    table.span_of(FORWARD.outside),
-                )
-                .also(values.span_of(SETTINGS.outside), "the outside addresses")
-                .help("use one of them, or add it there"),
-            );
-        }
-        if inside
-            .as_ref()
-            .is_some_and(|known| !known.iter().any(|network| network.contains(*inner.ip())))
-        {
-            report.add(
-                Diagnostic::error(
-                    format!("the forward's server {} is not inside", inner.ip()),
-                    table.span_of(FORWARD.inside),
-                )
-                .help("use an address in one of the networks `inside`, or add its network there"),
-            );
-        }
-        for (field, endpoint) in [(FORWARD.outside, outer), (FORWARD.inside, inner)] {
-            if endpoint.port() == 0 {
-                report.add(
-                    Diagnostic::error("port 0 cannot be forwarded", table.span_of(field))
-                        .help("write a port from 1 to 65535"),
-                );
+        if let Some(outside) = &outside {
+            let mut known = outside.iter().map(|(address, _)| address).chain(&pooled);
+            if !known.any(|address| address == forward.outside.ip()) {
+                report.add(not_outside(forward, table, values));
             }
         }
-        let twice =
-            |field: Key<SocketAddrV4>, end: &dyn Fn(&Forward) -> SocketAddrV4, help: &str| {
-                let (_, first) = all[..place].iter().find(|(other, _)| {
-                    let further = (forward.further, other.further);
-                    other.tcp == forward.tcp && have_common(end(forward), end(other), further)
-                })?;
-                Some(
-                    Diagnostic::error(
-                        format!("this {field} endpoint is forwarded twice"),
-                        table.span_of(field),
-                    )
-                    .also(first.span_of(field), "first here")
-                    .help(help),
-                )
-            };
-        report.diagnostics.extend(twice(
-            FORWARD.outside,
-            &|forward| forward.outside,
-            "leave one of the two out: replies could not be distinguished",
-        ));
-        report.diagnostics.extend(twice(
-            FORWARD.inside,
-            &|forward| forward.inside,
-            "an inside endpoint has one outside endpoint, by which its own packets leave: let the server listen at a further port for the second one",
-        ));
+        if let Some(inside) = &inside {
+            check_server(forward, table, inside, report);
+        }
+        check_ports(forward, table, report);
+        check_twice(&all[..place], forward, table, report);
         check_range(forward, table, report);
     }
+    check_forwarded_ports(&all, values, report);
+}
+
+fn not_outside(forward: &Forward, table: &Values, values: &Values) -> Diagnostic {
+    Diagnostic::error(
+        format!(
+            "the forward's outside address {} is not among `outside`",
+            forward.outside.ip()
+        ),
+        table.span_of(FORWARD.outside),
+    )
+    .also(values.span_of(SETTINGS.outside), "the outside addresses")
+    .help("use one of them, or add it there")
+}
+
+fn check_server(forward: &Forward, table: &Values, inside: &[Prefix], report: &mut Report) {
+    let server = *forward.inside.ip();
+    if !inside.iter().any(|network| network.contains(server)) {
+        report.add(
+            Diagnostic::error(
+                format!("the forward's server {server} is not inside"),
+                table.span_of(FORWARD.inside),
+            )
+            .help("use an address in one of the networks `inside`, or add its network there"),
+        );
+    }
+}
+
+fn check_ports(forward: &Forward, table: &Values, report: &mut Report) {
+    let ends = [
+        (FORWARD.outside, forward.outside),
+        (FORWARD.inside, forward.inside),
+    ];
+    for (field, end) in ends {
+        if end.port() == 0 {
+            report.add(
+                Diagnostic::error("port 0 cannot be forwarded", table.span_of(field))
+                    .help("write a port from 1 to 65535"),
+            );
+        }
+    }
+}
+
+/// Refuses an endpoint that an earlier forward has too.
+fn check_twice(
+    earlier: &[(Forward, Values)],
+    forward: &Forward,
+    table: &Values,
+    report: &mut Report,
+) {
+    type End = fn(&Forward) -> SocketAddrV4;
+    let ends: [(_, End, _); 2] = [
+        (
+            FORWARD.outside,
+            |forward| forward.outside,
+            "leave one of the two out: replies could not be distinguished",
+        ),
+        (
+            FORWARD.inside,
+            |forward| forward.inside,
+            "an inside endpoint has one outside endpoint, by which its own packets leave: let the server listen at a further port for the second one",
+        ),
+    ];
+    for (field, end, help) in ends {
+        let same = |(other, _): &&(Forward, Values)| {
+            let further = (forward.further, other.further);
+            other.tcp == forward.tcp && have_common(end(forward), end(other), further)
+        };
+        if let Some((_, first)) = earlier.iter().find(same) {
+            report.add(
+                Diagnostic::error(
+                    format!("this {field} endpoint is forwarded twice"),
+                    table.span_of(field),
+                )
+                .also(first.span_of(field), "first here")
+                .help(help),
+            );
+        }
+    }
+}
+
+fn check_forwarded_ports(all: &[(Forward, Values)], values: &Values, report: &mut Report) {
     let ports = all
         .iter()
         .map(|(forward, _)| u64::from(forward.further) + 1);
