@@ -3,8 +3,6 @@
 
 use std::fmt::Write;
 
-use asterism_config::fields;
-use asterism_config::functions::Functions;
 use asterism_engine::transport::{
     DATAGRAM_BYTES_MIN, DATES_APART, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
 };
@@ -398,47 +396,6 @@ fn bounds() -> String {
     out
 }
 
-fn configuration() -> String {
-    let mut out = String::new();
-    for section in fields::reference(Functions::default()) {
-        writeln!(out, "### `[{}]`\n\n{}\n", section.table, section.meaning).unwrap();
-        writeln!(
-            out,
-            "| field | holds | default | meaning |\n|---|---|---|---|"
-        )
-        .unwrap();
-        for field in section.fields {
-            let bounds = if field.bounds.is_empty() {
-                String::new()
-            } else {
-                format!("; {}", field.bounds)
-            };
-            let default = match (field.required, field.default) {
-                (true, example) => format!("required, such as `{example}`"),
-                (false, default) if fields_default_is_toml(default) => format!("`{default}`"),
-                (false, words) => words.to_owned(),
-            };
-            let choices: String = field
-                .choices
-                .iter()
-                .map(|choice| format!("<br>`\"{}\"`: {}", choice.word, choice.meaning))
-                .collect();
-            let row = format!(
-                "| `{}` | {}{bounds} | {default} | {}{choices} |",
-                field.name, field.kind, field.meaning
-            );
-            writeln!(out, "{row}").unwrap();
-        }
-        out.push('\n');
-    }
-    out
-}
-
-/// Whether a default is a value, not words about it.
-fn fields_default_is_toml(default: &str) -> bool {
-    toml::from_str::<toml::Table>(&format!("default = {default}")).is_ok()
-}
-
 fn clauses() -> String {
     let mut out =
         String::from("| RFC | clause | asks for | | how, or why not |\n|---|---|---|---|---|\n");
@@ -505,7 +462,6 @@ const PARTS: &[Part] = &[
     ),
     ("docs/src/counters.md", "relay counters", relay_counters),
     ("docs/src/counters.md", "object counters", object_counters),
-    ("docs/src/configuration.md", "configuration", configuration),
     ("docs/src/bounds.md", "bounds", bounds),
     (
         "docs/src/simulator.md",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use asterism_tidy::{Source, must_be_empty, root, sources};
+use asterism_tidy::{Source, book, must_be_empty, root, sources};
 
 /// A page without its code: fenced blocks and code spans are blanked.
 fn prose(text: &str) -> Vec<String> {
@@ -95,6 +95,7 @@ fn faults(page: &Source) -> Vec<String> {
                 ));
             } else if !anchor.is_empty() {
                 let text = std::fs::read_to_string(&whole).unwrap_or_default();
+                let text = book::complete(&text);
                 if !anchors(&text).contains(anchor) {
                     faults.push(format!(
                         "{}:{}: `{target}`: no such heading",
@@ -112,8 +113,23 @@ fn faults(page: &Source) -> Vec<String> {
 fn links_lead_somewhere() {
     let pages = sources(&[".md"]);
     assert!(pages.len() > 10);
-    let found: Vec<_> = pages.iter().flat_map(faults).collect();
+    let completed = pages.into_iter().map(|page| Source {
+        text: book::complete(&page.text),
+        ..page
+    });
+    let found: Vec<_> = completed.flat_map(|page| faults(&page)).collect();
     must_be_empty(&found);
+}
+
+/// The chapter that the book's preprocessor completes has a place for the reference, to whose headings other pages link.
+#[test]
+fn the_reference_has_its_place_in_the_book() {
+    let page = asterism_tidy::read("docs/src/configuration.md");
+    assert_eq!(page.matches(book::MARK).count(), 1);
+    assert!(!anchors(&page).contains("functionnat"));
+    assert!(anchors(&book::complete(&page)).contains("functionnat"));
+    let settings = asterism_tidy::read("docs/book.toml");
+    assert!(settings.contains("--bin mdbook-asterism"));
 }
 
 #[test]
@@ -125,6 +141,7 @@ fn the_check_of_links_can_fail() {
     for bad in [
         "[a](nowhere.md)",
         "[a](introduction.md#nothing-of-the-kind)",
+        "[a](configuration.md#functionnot)",
         "[a](../../nowhere)",
         "[a](http://example.org)",
     ] {
@@ -135,6 +152,7 @@ fn the_check_of_links_can_fail() {
         "`[a](nowhere.md)`",
         "```\n[a](nowhere.md)\n```",
         "[a](../../README.md)",
+        "[a](configuration.md#functionnat)",
     ] {
         assert_eq!(faults(&page(good)).len(), 0, "{good}");
     }

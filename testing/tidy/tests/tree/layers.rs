@@ -180,7 +180,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "tidy",
         ],
     ),
-    ("tidy", &[]),
+    ("tidy", &["config"]),
 ];
 
 /// What functions are made of.
