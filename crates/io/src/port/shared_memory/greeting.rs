@@ -6,6 +6,7 @@
 use super::ring::Division;
 use super::{SLOT_BYTES_RANGE, SLOTS_RANGE};
 use crate::port::system::{self, Mapping};
+use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,20 +33,89 @@ pub(super) fn greeting(division: Division) -> [u8; GREETING_BYTES] {
     bytes
 }
 
+/// Why two processes do not come to share memory; nothing is shared.
+#[derive(Debug)]
+pub(super) enum GreetingError {
+    /// The greeting is not that of a port.
+    NotAPort,
+    /// The peer speaks this version, and not ours.
+    OtherVersion(u32),
+    /// This number of slots is out of bounds.
+    Slots(u32),
+    /// This size of a slot is.
+    SlotBytes(u32),
+    /// The peer ended, or closed the socket.
+    HungUp,
+    /// The peer let the time for a greeting pass.
+    Late,
+    /// The system gave no bytes of the socket.
+    NotReceived(io::Error),
+    /// More descriptors came than are shared.
+    TooMany,
+    /// Fewer came.
+    TooFew,
+    /// The memory has another size than the greeting says, or is not sealed.
+    WrongSize,
+    /// The memory that came was not mapped.
+    NotMapped(io::Error),
+    /// The memory to share was not made, or not sent.
+    NoMemory(io::Error),
+    /// There is no way to sleep until the peer wakes this side.
+    NoEvents(io::Error),
+}
+
+impl fmt::Display for GreetingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GreetingError::NotAPort => {
+                f.write_str("what answers at the socket is no shared-memory port")
+            }
+            GreetingError::OtherVersion(version) => write!(
+                f,
+                "the peer speaks version {version} of shared memory, this program version {VERSION}: run the same release on both sides"
+            ),
+            GreetingError::Slots(slots) => write!(
+                f,
+                "slots is {slots}: it must be a power of two from {} to {}",
+                SLOTS_RANGE.start(),
+                SLOTS_RANGE.end()
+            ),
+            GreetingError::SlotBytes(slot_bytes) => write!(
+                f,
+                "slot_bytes is {slot_bytes}: it must be a multiple of 64 from {} to {}",
+                SLOT_BYTES_RANGE.start(),
+                SLOT_BYTES_RANGE.end()
+            ),
+            GreetingError::HungUp => f.write_str("the peer hung up before it had greeted"),
+            GreetingError::Late => f.write_str("the peer did not greet in time"),
+            GreetingError::NotReceived(error) => {
+                write!(f, "the peer's greeting was not received: {error}")
+            }
+            GreetingError::TooMany => f.write_str("the peer sent more than is shared"),
+            GreetingError::TooFew => f.write_str("the peer did not send what is to be shared"),
+            GreetingError::WrongSize => {
+                f.write_str("the peer's memory is not of the size that it says, or could shrink")
+            }
+            GreetingError::NotMapped(error) => {
+                write!(f, "the peer's memory was not mapped: {error}")
+            }
+            GreetingError::NoMemory(error) => write!(f, "no memory to share: {error}"),
+            GreetingError::NoEvents(error) => write!(f, "nothing to sleep on: {error}"),
+        }
+    }
+}
+
 /// What a greeting says, or why it is refused.
-pub(super) fn read_greeting(bytes: &[u8; GREETING_BYTES]) -> Result<Division, String> {
+pub(super) fn read_greeting(bytes: &[u8; GREETING_BYTES]) -> Result<Division, GreetingError> {
     let number = |place: usize| {
         let at = 8 + 4 * place;
         u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
     };
     if bytes[..8] != MAGIC {
-        return Err("what answers at the socket is no shared-memory port".into());
+        return Err(GreetingError::NotAPort);
     }
     if number(0) != VERSION {
-        return Err(format!(
-            "the peer speaks version {} of shared memory, this program version {VERSION}: run the same release on both sides",
-            number(0)
-        ));
+        return Err(GreetingError::OtherVersion(number(0)));
     }
     let division = Division {
         slots: number(1),
@@ -56,21 +126,13 @@ pub(super) fn read_greeting(bytes: &[u8; GREETING_BYTES]) -> Result<Division, St
 }
 
 /// Whether the sizes are within bounds.
-pub(super) fn check(division: Division) -> Result<(), String> {
+pub(super) fn check(division: Division) -> Result<(), GreetingError> {
     let Division { slots, slot_bytes } = division;
     if !SLOTS_RANGE.contains(&slots) || !slots.is_power_of_two() {
-        return Err(format!(
-            "slots is {slots}: it must be a power of two from {} to {}",
-            SLOTS_RANGE.start(),
-            SLOTS_RANGE.end()
-        ));
+        return Err(GreetingError::Slots(slots));
     }
     if !SLOT_BYTES_RANGE.contains(&slot_bytes) || slot_bytes % 64 != 0 {
-        return Err(format!(
-            "slot_bytes is {slot_bytes}: it must be a multiple of 64 from {} to {}",
-            SLOT_BYTES_RANGE.start(),
-            SLOT_BYTES_RANGE.end()
-        ));
+        return Err(GreetingError::SlotBytes(slot_bytes));
     }
     Ok(())
 }
@@ -145,43 +207,38 @@ impl Incoming {
     }
 
     /// Takes what has come; true once the greeting is whole.
-    pub(super) fn poll(&mut self, stream: &UnixStream) -> Result<bool, String> {
+    pub(super) fn poll(&mut self, stream: &UnixStream) -> Result<bool, GreetingError> {
         while self.filled < GREETING_BYTES {
             let rest = &mut self.bytes[self.filled..];
             match system::receive_descriptors(stream, rest, &mut self.descriptors) {
-                Ok(0) => return Err("the peer hung up before it had greeted".into()),
+                Ok(0) => return Err(GreetingError::HungUp),
                 Ok(bytes) => self.filled += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("the peer's greeting was not received: {error}")),
+                Err(error) => return Err(GreetingError::NotReceived(error)),
             }
             if self.descriptors.len() > 3 {
-                return Err("the peer sent more than is shared".into());
+                return Err(GreetingError::TooMany);
             }
         }
         Ok(true)
     }
 
     /// What the greeting says.
-    pub(super) fn division(&self) -> Result<Division, String> {
+    pub(super) fn division(&self) -> Result<Division, GreetingError> {
         read_greeting(&self.bytes)
     }
 
     /// What the side that listens sent, once the greeting is whole: verified and mapped.
-    pub(super) fn accept(self) -> Result<Shared, String> {
+    pub(super) fn accept(self) -> Result<Shared, GreetingError> {
         let division = self.division()?;
-        let [file, first, second] = <[OwnedFd; 3]>::try_from(self.descriptors)
-            .map_err(|_| "the peer did not send what is to be shared".to_owned())?;
+        let [file, first, second] =
+            <[OwnedFd; 3]>::try_from(self.descriptors).map_err(|_| GreetingError::TooFew)?;
         match system::sealed_bytes(&file) {
             Ok(Some(bytes)) if bytes == division.bytes() as u64 => {}
-            _ => {
-                return Err(
-                    "the peer's memory is not of the size that it says, or could shrink".into(),
-                );
-            }
+            _ => return Err(GreetingError::WrongSize),
         }
-        let memory = Mapping::new(&file, 0, division.bytes())
-            .map_err(|error| format!("the peer's memory was not mapped: {error}"))?;
+        let memory = Mapping::new(&file, 0, division.bytes()).map_err(GreetingError::NotMapped)?;
         Ok(Shared {
             memory,
             division,

@@ -13,7 +13,7 @@ use super::system::{self, HEADER_BYTES};
 use super::{LinkState, Port, PortDrop, PortError, PortStatistics};
 use crate::frame::{Burst, Frame, FramePool, STRIDE_BYTES_MAX};
 use asterism_placement::Time;
-use greeting::{Incoming, Shared};
+use greeting::{GreetingError, Incoming, Shared};
 use ring::{Broken, Division, End};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -150,7 +150,7 @@ impl SharedMemoryPort {
             port: config.name.clone(),
             message,
         };
-        greeting::check(config.division()).map_err(refused)?;
+        greeting::check(config.division()).map_err(|error| refused(error.to_string()))?;
         let listener = match config.role {
             SharedMemoryRole::Connect => None,
             SharedMemoryRole::Listen => {
@@ -292,19 +292,18 @@ impl SharedMemoryPort {
                 };
                 return;
             }
-            Ok(false) => Err("the peer did not greet in time".to_owned()),
+            Ok(false) => Err(GreetingError::Late),
             Err(why) => Err(why),
             Ok(true) => match self.config.role {
                 SharedMemoryRole::Connect => incoming.accept(),
                 SharedMemoryRole::Listen => incoming.division().and_then(|_| {
                     greeting::offer(&stream, self.config.division())
-                        .map_err(|error| format!("no memory to share: {error}"))
+                        .map_err(GreetingError::NoMemory)
                 }),
             },
         };
         let linked = linked.and_then(|shared| {
-            Link::new(shared, stream, self.config.role)
-                .map_err(|error| format!("nothing to sleep on: {error}"))
+            Link::new(shared, stream, self.config.role).map_err(GreetingError::NoEvents)
         });
         match linked {
             Ok(link) => {
