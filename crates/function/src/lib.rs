@@ -43,7 +43,7 @@ pub use function::{
 };
 pub use host::Host;
 pub use own::{
-    CHAIN_METRICS_MAX, MetricKind, OWN_METRICS_MAX, OWN_REASONS_MAX, OwnEvent, OwnMetric,
+    CHAIN_METRICS_MAX, MetricKind, OWN_METRICS_MAX, OWN_REASONS_MAX, OwnError, OwnEvent, OwnMetric,
     OwnReason, check_own,
 };
 pub use prefix::{IpPrefix, IpPrefixError, IpPrefixSet};

@@ -2,6 +2,8 @@
 //! and events. Reasons and metrics appear in `status`, in traces and among the metrics beside the engine's, events in the
 //! host's log of alerts.
 
+use core::fmt;
+
 use crate::notice::{CATEGORY_BYTES_MAX, TEXT_BYTES_MAX};
 
 /// Own reasons of a function at most; of a chain, of all its stages together.
@@ -110,6 +112,115 @@ impl OwnEvent {
     }
 }
 
+/// What is wrong with the reasons, metrics and events of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnError {
+    /// There are so many reasons.
+    TooManyReasons(usize),
+    /// There are more metrics than there may be.
+    TooManyMetrics {
+        /// How many.
+        count: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A reason's label is no words.
+    ReasonName(&'static str),
+    /// A reason is one of all functions.
+    SharedReason(&'static str),
+    /// Two reasons have one label.
+    SameReason(&'static str),
+    /// A metric's name is no words.
+    MetricName(&'static str),
+    /// A counter does not end as counters do, or something else does.
+    MetricEnd(&'static str),
+    /// Two metrics have one name.
+    SameMetric(&'static str),
+    /// The meaning of this reason or metric is no sentence.
+    Meaning(&'static str),
+    /// A text or a category of an event is no title.
+    EventTitle {
+        /// The event's number.
+        id: u32,
+        /// The text.
+        text: &'static str,
+        /// Bytes that it has at most.
+        bytes_max: usize,
+    },
+    /// An event has a severity that is none.
+    Severity {
+        /// The event's text.
+        text: &'static str,
+        /// The severity.
+        severity: u8,
+    },
+    /// Two events have one number.
+    SameEvent {
+        /// The generator.
+        generator: u32,
+        /// The number.
+        id: u32,
+    },
+}
+
+impl fmt::Display for OwnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OwnError::TooManyReasons(count) => {
+                write!(
+                    f,
+                    "{count} reasons of its own, of at most {OWN_REASONS_MAX}"
+                )
+            }
+            OwnError::TooManyMetrics { count, most } => {
+                write!(f, "{count} metrics of its own, of at most {most}")
+            }
+            OwnError::ReasonName(label) => write!(
+                f,
+                "the reason {label:?} is no name: use words of a-z and 0-9 joined by hyphens, such as share-used-up"
+            ),
+            OwnError::SharedReason(label) => {
+                write!(
+                    f,
+                    "the reason {label:?} is in the list of all: use that one"
+                )
+            }
+            OwnError::SameReason(label) => write!(f, "two reasons are called {label:?}"),
+            OwnError::MetricName(name) => write!(
+                f,
+                "the metric {name:?} is no name: use words of a-z and 0-9 joined by underscores, such as sources_full"
+            ),
+            OwnError::MetricEnd(name) => write!(
+                f,
+                "the metric {name:?}: counters end in _total, and nothing else does"
+            ),
+            OwnError::SameMetric(name) => write!(f, "two metrics are called {name:?}"),
+            OwnError::Meaning(name) => write!(
+                f,
+                "the meaning of {name:?} is no sentence: begin it with a capital letter, end it with a full stop, on one line"
+            ),
+            OwnError::EventTitle {
+                id,
+                text,
+                bytes_max,
+            } => write!(
+                f,
+                "the event {id} is called {text:?}: begin with a capital letter, end without a full stop, on one line of at most {bytes_max} bytes"
+            ),
+            OwnError::Severity { text, severity } => write!(
+                f,
+                "the event {text:?} has the severity {severity}: 1 is the worst, 3 the least"
+            ),
+            OwnError::SameEvent { generator, id } => write!(
+                f,
+                "two events have the number {id} of the generator {generator}"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for OwnError {}
+
 /// Whether reasons, metrics and events are named as they must be. Anyone who takes a function from elsewhere asks before it is run.
 ///
 /// # Errors
@@ -118,39 +229,31 @@ pub fn check_own(
     reasons: &[OwnReason],
     metrics: &[OwnMetric],
     events: &[OwnEvent],
-) -> Result<(), String> {
+) -> Result<(), OwnError> {
     check_counts(reasons.len(), (metrics.len(), OWN_METRICS_MAX))?;
     for (place, reason) in reasons.iter().enumerate() {
         let label = reason.label;
         if !is_words(label, b'-') {
-            return Err(format!(
-                "the reason {label:?} is no name: use words of a-z and 0-9 joined by hyphens, such as share-used-up"
-            ));
+            return Err(OwnError::ReasonName(label));
         }
         if crate::Reason::ALL.iter().any(|one| one.label() == label) {
-            return Err(format!(
-                "the reason {label:?} is in the list of all: use that one"
-            ));
+            return Err(OwnError::SharedReason(label));
         }
         if reasons[..place].iter().any(|other| other.label == label) {
-            return Err(format!("two reasons are called {label:?}"));
+            return Err(OwnError::SameReason(label));
         }
         check_meaning(label, reason.meaning)?;
     }
     for (place, metric) in metrics.iter().enumerate() {
         let name = metric.name;
         if !is_words(name, b'_') {
-            return Err(format!(
-                "the metric {name:?} is no name: use words of a-z and 0-9 joined by underscores, such as sources_full"
-            ));
+            return Err(OwnError::MetricName(name));
         }
         if name.ends_with("_total") != (metric.kind == MetricKind::Counter) {
-            return Err(format!(
-                "the metric {name:?}: counters end in _total, and nothing else does"
-            ));
+            return Err(OwnError::MetricEnd(name));
         }
         if metrics[..place].iter().any(|other| other.name == name) {
-            return Err(format!("two metrics are called {name:?}"));
+            return Err(OwnError::SameMetric(name));
         }
         check_meaning(name, metric.meaning)?;
     }
@@ -159,16 +262,16 @@ pub fn check_own(
         let number = (event.generator, event.id);
         let mut others = events[..place].iter();
         if others.any(|other| (other.generator, other.id) == number) {
-            return Err(format!(
-                "two events have the number {} of the generator {}",
-                event.id, event.generator
-            ));
+            return Err(OwnError::SameEvent {
+                generator: event.generator,
+                id: event.id,
+            });
         }
     }
     Ok(())
 }
 
-fn check_event(event: &OwnEvent) -> Result<(), String> {
+fn check_event(event: &OwnEvent) -> Result<(), OwnError> {
     for (text, bytes_max) in [
         (event.text, TEXT_BYTES_MAX),
         (event.category, CATEGORY_BYTES_MAX),
@@ -178,18 +281,19 @@ fn check_event(event: &OwnEvent) -> Result<(), String> {
             && !text.chars().any(char::is_control)
             && text.len() <= bytes_max;
         if !is_title {
-            return Err(format!(
-                "the event {} is called {text:?}: begin with a capital letter, end without a full stop, on one line of at most {bytes_max} bytes",
-                event.id
-            ));
+            return Err(OwnError::EventTitle {
+                id: event.id,
+                text,
+                bytes_max,
+            });
         }
     }
     match event.severity {
         1..=3 => Ok(()),
-        severity => Err(format!(
-            "the event {:?} has the severity {severity}: 1 is the worst, 3 the least",
-            event.text
-        )),
+        severity => Err(OwnError::Severity {
+            text: event.text,
+            severity,
+        }),
     }
 }
 
@@ -197,29 +301,26 @@ fn check_event(event: &OwnEvent) -> Result<(), String> {
 pub(crate) fn check_counts(
     reasons: usize,
     (metrics, metrics_max): (usize, usize),
-) -> Result<(), String> {
+) -> Result<(), OwnError> {
     if reasons > OWN_REASONS_MAX {
-        return Err(format!(
-            "{reasons} reasons of its own, of at most {OWN_REASONS_MAX}"
-        ));
+        return Err(OwnError::TooManyReasons(reasons));
     }
     if metrics > metrics_max {
-        return Err(format!(
-            "{metrics} metrics of its own, of at most {metrics_max}"
-        ));
+        return Err(OwnError::TooManyMetrics {
+            count: metrics,
+            most: metrics_max,
+        });
     }
     Ok(())
 }
 
-fn check_meaning(name: &str, meaning: &str) -> Result<(), String> {
+fn check_meaning(name: &'static str, meaning: &str) -> Result<(), OwnError> {
     let is_sentence = meaning.ends_with('.')
         && meaning.chars().next().is_some_and(char::is_uppercase)
         && !meaning.contains('\n');
     match is_sentence {
         true => Ok(()),
-        false => Err(format!(
-            "the meaning of {name:?} is no sentence: begin it with a capital letter, end it with a full stop, on one line"
-        )),
+        false => Err(OwnError::Meaning(name)),
     }
 }
 
@@ -292,14 +393,25 @@ mod tests {
         assert!(
             check_own(&[silent], &[], &[])
                 .unwrap_err()
+                .to_string()
                 .contains("sentence")
         );
         let many = [reason("x"); OWN_REASONS_MAX + 1];
-        assert!(check_own(&many, &[], &[]).unwrap_err().contains("at most"));
+        assert!(
+            check_own(&many, &[], &[])
+                .unwrap_err()
+                .to_string()
+                .contains("at most")
+        );
         let most = (OWN_METRICS_MAX, OWN_METRICS_MAX);
         assert_eq!(check_counts(OWN_REASONS_MAX, most), Ok(()));
         let beyond = (CHAIN_METRICS_MAX + 1, CHAIN_METRICS_MAX);
-        assert!(check_counts(0, beyond).unwrap_err().contains("at most 128"));
+        assert!(
+            check_counts(0, beyond)
+                .unwrap_err()
+                .to_string()
+                .contains("at most 128")
+        );
     }
 
     #[test]
@@ -308,7 +420,12 @@ mod tests {
         let check = |events: &[OwnEvent]| check_own(&[], &[], events);
         assert_eq!(check(&[SEEN, OwnEvent { id: 2, ..SEEN }]), Ok(()));
         let twice = [SEEN, SEEN];
-        assert!(check(&twice).unwrap_err().contains("two events"));
+        assert!(
+            check(&twice)
+                .unwrap_err()
+                .to_string()
+                .contains("two events")
+        );
         let by_others = [
             SEEN,
             OwnEvent {

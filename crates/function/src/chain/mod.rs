@@ -27,7 +27,7 @@ use asterism_state::{
 use crate::ask::Ask;
 use crate::emissions::Emissions;
 use crate::function::{CONTROL, NetworkFunction, PortNumber, Verdict};
-use crate::own::{CHAIN_METRICS_MAX, OwnEvent, OwnMetric, OwnReason, check_counts};
+use crate::own::{CHAIN_METRICS_MAX, OwnError, OwnEvent, OwnMetric, OwnReason, check_counts};
 use crate::reason::Reason;
 pub use place::Place;
 use stage::Running;
@@ -48,7 +48,7 @@ pub enum ChainError {
     /// Its stages have more objects together than a state may have.
     Objects(usize),
     /// Its stages have too many reasons or metrics of their own together; says of what.
-    Own(String),
+    Own(OwnError),
 }
 
 impl core::fmt::Display for ChainError {
