@@ -250,39 +250,55 @@ fn reach(control: &Path, within: Duration) -> Result<UnixStream, HandError> {
     })
 }
 
-fn send(stream: &mut UnixStream, mut bytes: &[u8], deadline: Instant) -> Result<(), String> {
+/// Why a request or its answer did not get through.
+#[derive(Debug, thiserror::Error)]
+enum Interrupted {
+    #[error("it did not answer in time")]
+    Late,
+    #[error("it ended before it answered")]
+    Ended,
+    #[error("its answer is longer than {ANSWER_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("{0}")]
+    Broken(std::io::Error),
+}
+
+impl From<std::io::Error> for Interrupted {
+    fn from(error: std::io::Error) -> Interrupted {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Interrupted::Late,
+            _ => Interrupted::Broken(error),
+        }
+    }
+}
+
+fn send(stream: &mut UnixStream, mut bytes: &[u8], deadline: Instant) -> Result<(), Interrupted> {
     while !bytes.is_empty() {
-        stream
-            .set_write_timeout(Some(left(deadline)?))
-            .map_err(in_words)?;
+        stream.set_write_timeout(Some(left(deadline)?))?;
         match stream.write(bytes) {
             Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(in_words(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
 }
 
 /// One line, without its end.
-fn receive(stream: &mut UnixStream, deadline: Instant) -> Result<Vec<u8>, String> {
+fn receive(stream: &mut UnixStream, deadline: Instant) -> Result<Vec<u8>, Interrupted> {
     let (mut line, mut buffer) = (Vec::new(), [0; 4_096]);
     loop {
-        stream
-            .set_read_timeout(Some(left(deadline)?))
-            .map_err(in_words)?;
+        stream.set_read_timeout(Some(left(deadline)?))?;
         let read = match stream.read(&mut buffer) {
-            Ok(0) => return Err("it ended before it answered".to_owned()),
+            Ok(0) => return Err(Interrupted::Ended),
             Ok(read) => &buffer[..read],
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(in_words(error)),
+            Err(error) => return Err(error.into()),
         };
         let end = read.iter().position(|byte| *byte == b'\n');
         line.extend_from_slice(&read[..end.unwrap_or(read.len())]);
         if line.len() > ANSWER_BYTES_MAX {
-            return Err(format!(
-                "its answer is longer than {ANSWER_BYTES_MAX} bytes"
-            ));
+            return Err(Interrupted::TooLong);
         }
         if end.is_some() {
             return Ok(line);
@@ -304,23 +320,16 @@ fn read_answer(line: &[u8]) -> Result<InForce, HandError> {
 }
 
 /// The time until then; kernels take no time for no bound.
-fn left(deadline: Instant) -> Result<Duration, String> {
+fn left(deadline: Instant) -> Result<Duration, Interrupted> {
     let left = deadline.saturating_duration_since(clock::now());
     if left.is_zero() {
-        return Err("it did not answer in time".to_owned());
+        return Err(Interrupted::Late);
     }
     Ok(at_least_some(left))
 }
 
 fn at_least_some(time: Duration) -> Duration {
     time.max(Duration::from_millis(1))
-}
-
-fn in_words(error: std::io::Error) -> String {
-    match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => "it did not answer in time".to_owned(),
-        _ => error.to_string(),
-    }
 }
 
 #[cfg(test)]

@@ -35,13 +35,57 @@ pub(super) struct End {
     pub(super) port: Part<u16>,
 }
 
+/// In what a packet is not as a step describes it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Difference {
+    #[error("it is {found}, not {wanted}")]
+    Protocol {
+        found: &'static str,
+        wanted: &'static str,
+    },
+    #[error("its {what} is {found}, not {wanted}")]
+    Value {
+        what: String,
+        found: String,
+        wanted: String,
+    },
+    #[error("it has no {what}, and {wanted} was expected")]
+    Lacks { what: String, wanted: String },
+    #[error("${0} stands for a port")]
+    NameOfPort(String),
+    #[error("${0} stands for an address")]
+    NameOfAddress(String),
+    #[error("it is about no packet")]
+    AboutNothing,
+    #[error("in the packet that it is about, {0}")]
+    InItsPacket(Box<Difference>),
+}
+
+/// Why a packet that a step describes cannot be sent.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unsendable {
+    #[error("{source_address} and {destination} are of different versions of IP")]
+    Versions {
+        source_address: IpAddr,
+        destination: IpAddr,
+    },
+    #[error("`*` cannot be sent")]
+    Open,
+    #[error("${0} stands for nothing yet")]
+    UnknownName(String),
+    #[error("${0} stands for a port, not for an address")]
+    NameOfPort(String),
+    #[error("${0} stands for an address, not for a port")]
+    NameOfAddress(String),
+}
+
 /// Whether an address is as a part says; what its name stands for then is noted.
 pub(super) fn match_address(
     what: &str,
     part: &Part<IpAddr>,
     found: IpAddr,
     names: &mut Names,
-) -> Result<(), String> {
+) -> Result<(), Difference> {
     let wanted = match part {
         Part::Any => return Ok(()),
         Part::Is(address) => *address,
@@ -49,7 +93,7 @@ pub(super) fn match_address(
         Part::Row(first, _) => *first,
         Part::Name(name) => match names.get(name) {
             Some(Named::Address(address)) => *address,
-            Some(Named::Port(_)) => return Err(format!("${name} stands for a port")),
+            Some(Named::Port(_)) => return Err(Difference::NameOfPort(name.clone())),
             None => {
                 names.insert(name.clone(), Named::Address(found));
                 return Ok(());
@@ -65,7 +109,7 @@ pub(super) fn match_port(
     part: &Part<u16>,
     found: u16,
     names: &mut Names,
-) -> Result<(), String> {
+) -> Result<(), Difference> {
     let wanted = match part {
         Part::Any => return Ok(()),
         Part::Is(port) => *port,
@@ -73,7 +117,7 @@ pub(super) fn match_port(
         Part::Row(first, _) => *first,
         Part::Name(name) => match names.get(name) {
             Some(Named::Port(port)) => *port,
-            Some(Named::Address(_)) => return Err(format!("${name} stands for an address")),
+            Some(Named::Address(_)) => return Err(Difference::NameOfAddress(name.clone())),
             None => {
                 names.insert(name.clone(), Named::Port(found));
                 return Ok(());
@@ -84,7 +128,11 @@ pub(super) fn match_port(
 }
 
 /// The address of the packet of this number.
-pub(super) fn address(part: &Part<IpAddr>, number: u64, names: &Names) -> Result<IpAddr, String> {
+pub(super) fn address(
+    part: &Part<IpAddr>,
+    number: u64,
+    names: &Names,
+) -> Result<IpAddr, Unsendable> {
     match part {
         Part::Is(address) => Ok(*address),
         Part::Row(IpAddr::V4(first), _) => {
@@ -94,26 +142,24 @@ pub(super) fn address(part: &Part<IpAddr>, number: u64, names: &Names) -> Result
         Part::Row(first, _) => Ok(*first),
         Part::Name(name) => match names.get(name) {
             Some(Named::Address(address)) => Ok(*address),
-            Some(Named::Port(_)) => Err(format!("${name} stands for a port, not for an address")),
-            None => Err(format!("${name} stands for nothing yet")),
+            Some(Named::Port(_)) => Err(Unsendable::NameOfPort(name.clone())),
+            None => Err(Unsendable::UnknownName(name.clone())),
         },
-        Part::Any => Err("`*` cannot be sent".to_owned()),
+        Part::Any => Err(Unsendable::Open),
     }
 }
 
 /// The port of the packet of this number.
-pub(super) fn port(part: &Part<u16>, number: u64, names: &Names) -> Result<u16, String> {
+pub(super) fn port(part: &Part<u16>, number: u64, names: &Names) -> Result<u16, Unsendable> {
     match part {
         Part::Is(port) => Ok(*port),
         Part::Row(first, _) => Ok(first.wrapping_add(number as u16)),
         Part::Name(name) => match names.get(name) {
             Some(Named::Port(port)) => Ok(*port),
-            Some(Named::Address(_)) => {
-                Err(format!("${name} stands for an address, not for a port"))
-            }
-            None => Err(format!("${name} stands for nothing yet")),
+            Some(Named::Address(_)) => Err(Unsendable::NameOfAddress(name.clone())),
+            None => Err(Unsendable::UnknownName(name.clone())),
         },
-        Part::Any => Err("`*` cannot be sent".to_owned()),
+        Part::Any => Err(Unsendable::Open),
     }
 }
 
@@ -206,12 +252,17 @@ pub(super) fn same<T: PartialEq + core::fmt::Display>(
     what: &str,
     wanted: Option<T>,
     found: Option<T>,
-) -> Result<(), String> {
+) -> Result<(), Difference> {
     match (wanted, found) {
-        (Some(wanted), Some(found)) if wanted != found => {
-            Err(format!("its {what} is {found}, not {wanted}"))
-        }
-        (Some(wanted), None) => Err(format!("it has no {what}, and {wanted} was expected")),
+        (Some(wanted), Some(found)) if wanted != found => Err(Difference::Value {
+            what: what.to_owned(),
+            found: found.to_string(),
+            wanted: wanted.to_string(),
+        }),
+        (Some(wanted), None) => Err(Difference::Lacks {
+            what: what.to_owned(),
+            wanted: wanted.to_string(),
+        }),
         _ => Ok(()),
     }
 }

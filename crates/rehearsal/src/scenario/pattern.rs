@@ -9,7 +9,10 @@ use super::frame::{
     FLAG_LETTERS, Fields, MESSAGES, PAYLOAD_BYTES_MAX, Segment, TTL, flag_letters, has_identifier,
     message_word, protocol_word,
 };
-use super::part::{End, Names, Part, address, end, mac, match_address, match_port, port, same};
+use super::part::{
+    Difference, End, Names, Part, Unsendable, address, end, mac, match_address, match_port, port,
+    same,
+};
 use super::words::{Word, show_bytes};
 
 /// What a packet looks like, for anyone who wrote none.
@@ -236,14 +239,15 @@ impl Pattern {
     }
 
     /// The packet of this number, of those that it is.
-    pub(super) fn packet(&self, number: u64, names: &Names) -> Result<Fields, String> {
+    pub(super) fn packet(&self, number: u64, names: &Names) -> Result<Fields, Unsendable> {
         let source = address(&self.source.address, number, names)?;
         let destination = address(&self.destination.address, number, names)?;
         let is_v6 = source.is_ipv6();
         if is_v6 != destination.is_ipv6() {
-            return Err(format!(
-                "{source} and {destination} are of different versions of IP"
-            ));
+            return Err(Unsendable::Versions {
+                source_address: source,
+                destination,
+            });
         }
         let has_ports = matches!(self.word, "udp" | "tcp");
         let ports = match has_ports {
@@ -287,17 +291,20 @@ impl Pattern {
 
     /// Whether a packet is as this says: what names stand for then is noted in `names`; else the first thing in which it differs, and
     /// `names` are as they were.
-    pub(super) fn matches(&self, packet: &Fields, names: &mut Names) -> Result<(), String> {
+    pub(super) fn matches(&self, packet: &Fields, names: &mut Names) -> Result<(), Difference> {
         let mut noted = names.clone();
         self.compare(packet, &mut noted)?;
         *names = noted;
         Ok(())
     }
 
-    fn compare(&self, packet: &Fields, names: &mut Names) -> Result<(), String> {
+    fn compare(&self, packet: &Fields, names: &mut Names) -> Result<(), Difference> {
         let word = protocol_word(packet.protocol);
         if self.word != word {
-            return Err(format!("it is {word}, not {}", self.word));
+            return Err(Difference::Protocol {
+                found: word,
+                wanted: self.word,
+            });
         }
         let (source_port, destination_port) = packet.ports.unwrap_or_default();
         match_address("source", &self.source.address, packet.source, names)?;
@@ -329,8 +336,8 @@ impl Pattern {
             (None, _) => Ok(()),
             (Some(about), Some(inner)) => about
                 .compare(inner, names)
-                .map_err(|why| format!("in the packet that it is about, {why}")),
-            (Some(_), None) => Err("it is about no packet".to_owned()),
+                .map_err(|why| Difference::InItsPacket(Box::new(why))),
+            (Some(_), None) => Err(Difference::AboutNothing),
         }
     }
 }
@@ -400,7 +407,7 @@ mod tests {
             ("tcp *:* > *:* \"y\"", "its payload is \"x\", not \"y\""),
             ("tcp $port:* > *:*", "$port stands for a port"),
         ] {
-            assert_eq!(expect(line, &mut names).unwrap_err(), why);
+            assert_eq!(expect(line, &mut names).unwrap_err().to_string(), why);
         }
         assert_eq!(names, before, "a packet that does not fit names nothing");
     }

@@ -260,7 +260,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
                 )));
         }
         let packet = pattern.packet(number, &self.names);
-        let mut packet = packet.map_err(|why| self.failure(step, why))?;
+        let mut packet = packet.map_err(|why| self.failure(step, why.to_string()))?;
         if packet.station == MacAddress::default() {
             packet.station = self.stations[usize::from(side.0)];
         }
