@@ -7,7 +7,7 @@ use asterism_config::fields::{self, SectionDocument};
 use asterism_config::functions::ObjectKind;
 use asterism_config::kind::Absent;
 use asterism_config::value::{show_count, show_duration, show_size};
-use asterism_config::{Config, ObjectChoice, Placement, Port, PortKind, files};
+use asterism_config::{Config, ObjectChoice, Placement, Port, PortKind, Purpose, files};
 use asterism_output::End;
 use asterism_output::{Output, Schema};
 use serde::Serialize;
@@ -107,7 +107,7 @@ pub fn fields(output: &mut Output<'_>) -> End {
 
 /// `asterism check CONFIG`.
 pub fn run(path: &Path, member: Option<&str>, output: &mut Output<'_>) -> End {
-    let (config, mut report) = match files::load_for(path, member, output.functions()) {
+    let (config, mut report) = match files::load(path, Purpose::Host, member, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };

@@ -8,15 +8,17 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use asterism_config::Purpose;
+use asterism_config::files::{self, FileError};
 use asterism_config::functions::Functions;
-use asterism_config::{files, key_file};
+use asterism_config::key_file::{self, KeyFileError};
 use asterism_engine::hash_seed;
 use asterism_host::control::Ask;
 use asterism_host::run::jobs::keys::listed;
 use asterism_host::view::StatusDocument;
 use asterism_output::End;
 use asterism_output::{Output, Schema};
-use asterism_secure_channel::{ClusterKey, KEYS_MAX, KeyRing};
+use asterism_secure_channel::{ClusterKey, KEYS_MAX, KeyRing, KeyRingError};
 use clap::Args;
 use serde::Serialize;
 
@@ -124,13 +126,83 @@ pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
     }
 }
 
-fn step(arguments: &Arguments, functions: Functions) -> Result<KeyDocument, String> {
+/// Why a step was not taken; the key file is as it was.
+#[derive(Debug, thiserror::Error)]
+enum KeyStepError {
+    #[error(transparent)]
+    Configuration(#[from] FileError),
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    /// The configuration has mistakes.
+    #[error(
+        "{} is refused: {mistakes} mistakes, the first: {first}; see `asterism check`, or name the key file",
+        file.display()
+    )]
+    Refused {
+        file: PathBuf,
+        mistakes: usize,
+        first: String,
+    },
+    #[error("{} names no key file: add key = \"cluster.key\" in [cluster]", .0.display())]
+    NamesNoKeyFile(PathBuf),
+    #[error(
+        "the keys are unchanged: {0}. If the key has been disclosed, force the step with --force"
+    )]
+    TooEarly(TooEarly),
+    #[error(
+        "there are {KEYS_MAX} keys already: first drop a key that no host sends with (`asterism key --drop`)"
+    )]
+    TooMany,
+    #[error("there is a key {0} already: name another number")]
+    Taken(u8),
+    #[error("there is no key {id}; there are {}", listed(known))]
+    Unknown { id: u8, known: Vec<u8> },
+    #[error(
+        "hosts send with key {0}, so it was kept: add a new key (--new), make all hosts send with it (--use), then drop this key"
+    )]
+    InUse(u8),
+    #[error("no key was written: {0}")]
+    NoRing(#[from] KeyRingError),
+}
+
+/// Why a step is too early for the hosts that run.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum TooEarly {
+    #[error(
+        "{host} itself does not accept key {id} yet; it loads the file within a second, or logs why not"
+    )]
+    NotAccepted { host: String, id: u8 },
+    #[error(
+        "{} would no longer accept {host}'s datagrams: key {id} of this file is not acknowledged there; copy the file there, and wait a second",
+        peers.join(", ")
+    )]
+    NotAcknowledged {
+        host: String,
+        id: u8,
+        peers: Vec<String>,
+    },
+    #[error(
+        "{host} itself still sends with key {id}; it loads the file within a second, or logs why not"
+    )]
+    SendsWith { host: String, id: u8 },
+    #[error(
+        "{} still sends with key {id}, and {host} would no longer accept those datagrams; copy the file of the step before there",
+        peers.join(", ")
+    )]
+    PeersSendWith {
+        host: String,
+        id: u8,
+        peers: Vec<String>,
+    },
+}
+
+fn step(arguments: &Arguments, functions: Functions) -> Result<KeyDocument, KeyStepError> {
     let (path, running) = if is_key_file(&arguments.file) {
         (arguments.file.clone(), None)
     } else {
         of_configuration(arguments, functions)?
     };
-    let before = key_file::read(&path)?;
+    let before = key_file::open(&path)?;
     let after = match (arguments.new, arguments.use_id, arguments.drop_id) {
         (true, ..) => Some(with_new(&before, arguments.id)?),
         (_, Some(id), _) => with_used(&before, id)?,
@@ -141,11 +213,7 @@ fn step(arguments: &Arguments, functions: Functions) -> Result<KeyDocument, Stri
         .as_ref()
         .filter(|_| after.is_some() && !arguments.force)
     {
-        too_early(arguments, running).map_or(Ok(()), |why| {
-            Err(format!(
-                "the keys are unchanged: {why}. If the key has been disclosed, force the step with --force"
-            ))
-        })?;
+        check_time(arguments, running).map_err(KeyStepError::TooEarly)?;
     }
     if let Some(after) = &after {
         key_file::replace(&path, after)?;
@@ -181,25 +249,24 @@ fn is_key_file(path: &Path) -> bool {
 fn of_configuration(
     arguments: &Arguments,
     functions: Functions,
-) -> Result<(PathBuf, Option<RunningDocument>), String> {
+) -> Result<(PathBuf, Option<RunningDocument>), KeyStepError> {
     let file = &arguments.file;
-    let (config, report) = files::load_for(file, arguments.member.as_deref(), functions)?;
-    let name = file.display();
+    let (config, report) =
+        files::load(file, Purpose::Host, arguments.member.as_deref(), functions)?;
     let Some(config) = config else {
         let first = report.diagnostics.first();
         let first = first.map_or_else(String::new, |one| {
             let help = one.help.first().map_or("", String::as_str);
             format!("{} {help}", one.title)
         });
-        return Err(format!(
-            "{name} is refused: {} mistakes, the first: {}; see `asterism check`, or name the key file",
-            report.errors(),
-            first.trim()
-        ));
+        return Err(KeyStepError::Refused {
+            file: file.clone(),
+            mistakes: report.errors(),
+            first: first.trim().to_owned(),
+        });
     };
-    let key = config.cluster.key.as_ref().ok_or_else(|| {
-        format!("{name} names no key file: add key = \"cluster.key\" in [cluster]")
-    })?;
+    let key = config.cluster.key.as_ref();
+    let key = key.ok_or_else(|| KeyStepError::NamesNoKeyFile(file.clone()))?;
     let which = Which {
         config: Some(file.clone()),
         member: arguments.member.clone(),
@@ -228,60 +295,55 @@ fn of_configuration(
     Ok((files::key_path(file, key), running))
 }
 
-/// The reason why the step is too early for the running hosts.
-fn too_early(arguments: &Arguments, running: &RunningDocument) -> Option<String> {
-    let host = &running.host;
-    if let Some(id) = arguments.use_id.filter(|id| !running.accepts.contains(id)) {
-        return Some(format!(
-            "{host} itself does not accept key {id} yet; it loads the file within a second, or logs why not"
-        ));
-    }
+/// Whether the running hosts have taken the step before.
+fn check_time(arguments: &Arguments, running: &RunningDocument) -> Result<(), TooEarly> {
+    let host = || running.host.clone();
+    let of = |peers: Vec<&PeerKeyDocument>| -> Vec<String> {
+        peers.into_iter().map(|peer| peer.name.clone()).collect()
+    };
+    let heard = running.peers.iter().filter(|peer| peer.is_heard());
     if let Some(id) = arguments.use_id {
+        if !running.accepts.contains(&id) {
+            return Err(TooEarly::NotAccepted { host: host(), id });
+        }
         let lacks = |peer: &&PeerKeyDocument| {
             let accepts = peer.accepts.as_ref();
-            peer.is_heard()
-                && (accepts.is_none_or(|ids| !ids.contains(&id))
-                    || peer.differing_keys.contains(&id))
+            accepts.is_none_or(|ids| !ids.contains(&id)) || peer.differing_keys.contains(&id)
         };
-        let lack: Vec<&str> = names(running.peers.iter().filter(lacks));
-        return (!lack.is_empty()).then(|| {
-            format!(
-                "{} would no longer accept {host}'s datagrams: key {id} of this file is not acknowledged there; copy the file there, and wait a second",
-                lack.join(", ")
-            )
-        });
+        let peers = of(heard.filter(lacks).collect());
+        return match peers.is_empty() {
+            true => Ok(()),
+            false => Err(TooEarly::NotAcknowledged {
+                host: host(),
+                id,
+                peers,
+            }),
+        };
     }
-    let id = arguments.drop_id?;
+    let Some(id) = arguments.drop_id else {
+        return Ok(());
+    };
     if running.sends_with == id {
-        return Some(format!(
-            "{host} itself still sends with key {id}; it loads the file within a second, or logs why not"
-        ));
+        return Err(TooEarly::SendsWith { host: host(), id });
     }
-    let peers = running.peers.iter();
-    let still = names(peers.filter(|peer| peer.is_heard() && peer.heard_with == Some(id)));
-    (!still.is_empty()).then(|| {
-        format!(
-            "{} still sends with key {id}, and {host} would no longer accept those datagrams; copy the file of the step before there",
-            still.join(", ")
-        )
-    })
-}
-
-fn names<'a>(peers: impl Iterator<Item = &'a PeerKeyDocument>) -> Vec<&'a str> {
-    peers.map(|peer| peer.name.as_str()).collect()
+    let peers = of(heard.filter(|peer| peer.heard_with == Some(id)).collect());
+    match peers.is_empty() {
+        true => Ok(()),
+        false => Err(TooEarly::PeersSendWith {
+            host: host(),
+            id,
+            peers,
+        }),
+    }
 }
 
 /// The first step: another key, which names the cluster's hash seed, as all later keys do.
-fn with_new(before: &KeyRing, wanted: Option<u8>) -> Result<KeyRing, String> {
+fn with_new(before: &KeyRing, wanted: Option<u8>) -> Result<KeyRing, KeyStepError> {
     if before.keys().len() == KEYS_MAX {
-        return Err(format!(
-            "there are {KEYS_MAX} keys already: first drop a key that no host sends with (`asterism key --drop`)"
-        ));
+        return Err(KeyStepError::TooMany);
     }
     let id = match wanted {
-        Some(id) if before.has(id) => {
-            return Err(format!("there is a key {id} already: name another number"));
-        }
+        Some(id) if before.has(id) => return Err(KeyStepError::Taken(id)),
         Some(id) => id,
         // There are fewer keys than numbers.
         None => next_id(before),
@@ -289,7 +351,7 @@ fn with_new(before: &KeyRing, wanted: Option<u8>) -> Result<KeyRing, String> {
     let seed = hash_seed(before.sending());
     let keys = before.keys().iter().cloned().chain([key_file::draw(id)?]);
     let keys: Vec<ClusterKey> = keys.map(|key| key.with_hash_seed(seed)).collect();
-    ring(keys, before.sending().id())
+    Ok(KeyRing::new(keys, before.sending().id())?)
 }
 
 /// The number after the greatest; if that does not exist, the least free number.
@@ -300,39 +362,31 @@ fn next_id(ring: &KeyRing) -> u8 {
 }
 
 /// The second step; `None` if there is nothing to do.
-fn with_used(before: &KeyRing, id: u8) -> Result<Option<KeyRing>, String> {
+fn with_used(before: &KeyRing, id: u8) -> Result<Option<KeyRing>, KeyStepError> {
     known(before, id)?;
     if before.sending().id() == id {
         return Ok(None);
     }
-    ring(before.keys().to_vec(), id).map(Some)
+    Ok(Some(KeyRing::new(before.keys().to_vec(), id)?))
 }
 
 /// The third step.
-fn without(before: &KeyRing, id: u8) -> Result<KeyRing, String> {
+fn without(before: &KeyRing, id: u8) -> Result<KeyRing, KeyStepError> {
     known(before, id)?;
     let sending = before.sending().id();
     if sending == id {
-        return Err(format!(
-            "hosts send with key {id}, so it was kept: add a new key (--new), make all hosts send with it (--use), then drop this key"
-        ));
+        return Err(KeyStepError::InUse(id));
     }
     let keys = before.keys().iter().filter(|key| key.id() != id);
-    ring(keys.cloned().collect(), sending)
+    Ok(KeyRing::new(keys.cloned().collect(), sending)?)
 }
 
-fn known(ring: &KeyRing, id: u8) -> Result<(), String> {
+fn known(ring: &KeyRing, id: u8) -> Result<(), KeyStepError> {
     if ring.has(id) {
         return Ok(());
     }
-    Err(format!(
-        "there is no key {id}; there are {}",
-        listed(&ring.ids().collect::<Vec<_>>())
-    ))
-}
-
-fn ring(keys: Vec<ClusterKey>, sending: u8) -> Result<KeyRing, String> {
-    KeyRing::new(keys, sending).map_err(|error| format!("no key was written: {error}"))
+    let known = ring.ids().collect();
+    Err(KeyStepError::Unknown { id, known })
 }
 
 fn describe(arguments: &Arguments, document: &KeyDocument) -> String {
@@ -422,7 +476,7 @@ mod tests {
         let path = folder.path().join("cluster.key");
         let file = path.to_str().unwrap();
         key_file::write_new(&path, 255).unwrap();
-        let first = key_file::read(&path).unwrap();
+        let first = key_file::open(&path).unwrap();
         let seed = hash_seed(first.sending());
         let (end, text) = key(&[file]);
         assert!(
@@ -436,7 +490,7 @@ mod tests {
             end == End::Done && text.contains("accept key 1: asterism key"),
             "{text}"
         );
-        let second = key_file::read(&path).unwrap();
+        let second = key_file::open(&path).unwrap();
         assert_eq!(second.ids().collect::<Vec<_>>(), [255, 1]);
         assert_eq!(second.sending().id(), 255);
         assert!(
@@ -460,8 +514,8 @@ mod tests {
             assert!(end == End::File && text.contains(said), "{text}");
         }
         assert_eq!(
-            key_file::read(&path),
-            Ok(second.clone()),
+            key_file::open(&path).unwrap(),
+            second,
             "refusals change nothing"
         );
 
@@ -476,7 +530,7 @@ mod tests {
             end == End::Done && text.contains("keys 1; hosts send with key 1"),
             "{text}"
         );
-        let last = key_file::read(&path).unwrap();
+        let last = key_file::open(&path).unwrap();
         assert_eq!(last.sending(), &second.keys()[1]);
         assert_eq!(hash_seed(last.sending()), seed);
 
@@ -490,7 +544,7 @@ mod tests {
         );
         assert!(key(&[file, "--drop", "3"]).0 == End::Done);
         assert!(key(&[file, "--new", "--id", "0"]).0 == End::Done);
-        let ids: Vec<u8> = key_file::read(&path).unwrap().ids().collect();
+        let ids: Vec<u8> = key_file::open(&path).unwrap().ids().collect();
         assert_eq!(ids, [1, 2, 4, 0]);
     }
 
@@ -559,6 +613,10 @@ mod tests {
             drop_id,
             force: false,
             member: None,
+        };
+        let too_early = |arguments: &Arguments, running: &RunningDocument| {
+            let early = check_time(arguments, running).err();
+            early.map(|early| early.to_string())
         };
         let (to_use, to_drop) = (arguments(Some(2), None), arguments(None, Some(1)));
         let old = running(1, &[1], &[Some(1), None]);

@@ -53,19 +53,21 @@ impl Program {
     ///
     /// # Errors
     /// The first thing that is not, and how it should be.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), ProgramError> {
         for (place, function) in self.functions.iter().enumerate() {
             let before = self.functions[..place].iter().map(|other| other.name);
             if let Some(name) = before
                 .chain(Functions::default().names())
                 .find(|name| *name == function.name)
             {
-                return Err(format!(
-                    "two functions are called {name:?}: give yours another name"
-                ));
+                return Err(ProgramError::SameName(name));
             }
-            check_described(function, self.objects[place])
-                .map_err(|error| format!("the function {:?}: {error}", function.name))?;
+            check_described(function, self.objects[place]).map_err(|error| {
+                ProgramError::Described {
+                    name: function.name,
+                    error,
+                }
+            })?;
         }
         Ok(())
     }
@@ -100,6 +102,57 @@ impl Program {
     }
 }
 
+/// How a function of a program is described wrongly: the first thing that is, and how it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramError {
+    /// A function has the name of another one.
+    #[error("two functions are called {0:?}: give yours another name")]
+    SameName(&'static str),
+    /// A function is described wrongly in itself.
+    #[error("the function {name:?}: {error}")]
+    Described {
+        /// Its name.
+        name: &'static str,
+        /// How.
+        error: DescribedError,
+    },
+}
+
+/// How one function is described wrongly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum DescribedError {
+    #[error("its name is to be words of a-z and 0-9 joined by hyphens")]
+    Name,
+    #[error("its section is called {found:?}, not {wanted:?}")]
+    Section { found: &'static str, wanted: String },
+    #[error("it describes the objects {described:?}, and its state has {of_state:?}")]
+    Objects {
+        described: Vec<&'static str>,
+        of_state: Vec<String>,
+    },
+    #[error("an object's section is called {found:?}, not {wanted:?}")]
+    ObjectSection { found: &'static str, wanted: String },
+    #[error("the section {section:?} has no field `{field}`")]
+    Lacks {
+        section: String,
+        field: &'static str,
+    },
+    #[error("[{section}] has two fields `{field}`")]
+    Twice {
+        section: &'static str,
+        field: &'static str,
+    },
+    #[error("[{0}] has a field `state`, where its objects are placed")]
+    State(&'static str),
+    #[error("the default or example of `{field}` in [{section}] is not good:\n{report}")]
+    Default {
+        section: &'static str,
+        field: &'static str,
+        report: String,
+    },
+}
+
 /// What the crates of this program do with an outside function, compiled for its type.
 struct JobsOf<S>(PhantomData<S>);
 
@@ -113,7 +166,7 @@ impl<S: OutsideFunction> JobsOf<S> {
 }
 
 /// Whether a function is described as it must be, given the objects of its state.
-fn check_described(function: &Described, objects: &[&str]) -> Result<(), String> {
+fn check_described(function: &Described, objects: &[&str]) -> Result<(), DescribedError> {
     let words = function.name.split('-');
     let mut letters = words.clone().flat_map(str::bytes);
     if !function
@@ -122,31 +175,40 @@ fn check_described(function: &Described, objects: &[&str]) -> Result<(), String>
         || words.clone().any(str::is_empty)
         || !letters.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     {
-        return Err("its name is to be words of a-z and 0-9 joined by hyphens".to_owned());
+        return Err(DescribedError::Name);
     }
     let path = format!("function.{}", function.name);
     if function.settings.path != path {
         let found = function.settings.path;
-        return Err(format!("its section is called {found:?}, not {path:?}"));
+        return Err(DescribedError::Section {
+            found,
+            wanted: path,
+        });
     }
     let described: Vec<_> = function.objects.iter().map(|object| object.name).collect();
     if described != objects {
-        return Err(format!(
-            "it describes the objects {described:?}, and its state has {objects:?}"
-        ));
+        let of_state = objects.iter().map(|name| (*name).to_owned()).collect();
+        return Err(DescribedError::Objects {
+            described,
+            of_state,
+        });
     }
     for object in function.objects {
         let path = format!("function.{}.state.{}", function.name, object.name);
         let section = object.section;
         if section.path != path {
             let found = section.path;
-            return Err(format!(
-                "an object's section is called {found:?}, not {path:?}"
-            ));
+            return Err(DescribedError::ObjectSection {
+                found,
+                wanted: path,
+            });
         }
         for needed in ["placement", "delay"] {
             if !section.fields.iter().any(|field| field.name == needed) {
-                return Err(format!("the section {path:?} has no field `{needed}`"));
+                return Err(DescribedError::Lacks {
+                    section: path,
+                    field: needed,
+                });
             }
         }
     }
@@ -157,20 +219,23 @@ fn check_described(function: &Described, objects: &[&str]) -> Result<(), String>
                 .iter()
                 .any(|other| other.name == name)
             {
-                return Err(format!("[{path}] has two fields `{name}`"));
+                return Err(DescribedError::Twice {
+                    section: path,
+                    field: name,
+                });
             }
             if name == "state" && section.path == function.settings.path {
-                return Err(format!(
-                    "[{path}] has a field `state`, where its objects are placed"
-                ));
+                return Err(DescribedError::State(path));
             }
             let (Default::Is(text) | Default::Required(text)) = field.default else {
                 continue;
             };
             if let Err(report) = field.read_default(text) {
-                return Err(format!(
-                    "the default or example of `{name}` in [{path}] is not good:\n{report}"
-                ));
+                return Err(DescribedError::Default {
+                    section: path,
+                    field: name,
+                    report: report.render(false),
+                });
             }
         }
     }

@@ -84,6 +84,49 @@ pub const NEW: Schema = Schema {
     version: 1,
 };
 
+/// Why there is no new crate. What was written by then is taken away again.
+#[derive(Debug, thiserror::Error)]
+pub enum NewError {
+    /// The folder stays as it is.
+    #[error(
+        "{} exists and was left as it is: choose another name, or --into another folder",
+        .0.display()
+    )]
+    Exists(PathBuf),
+    /// The folder or a file in it could not be written.
+    #[error("cannot write {}: {error}", folder.display())]
+    NotWritten {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// There is no folder of sources there.
+    #[error("cannot use the sources in {}: {error}", folder.display())]
+    Unreadable {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// There is a folder, of something else.
+    #[error("{} holds no sources of Asterism: name the folder with its `crates`", .0.display())]
+    NoSources(PathBuf),
+}
+
+/// Why a crate cannot have a name.
+#[derive(Debug, thiserror::Error)]
+enum NameError {
+    #[error(
+        "{0:?} cannot be a crate's name: use 1 to 63 of a-z, 0-9 and single hyphens, beginning with a letter, such as rate-monitor"
+    )]
+    NotAName(String),
+    #[error("a function of the library is called {0:?}: choose another name, such as my-{0}")]
+    OfAFunction(String),
+    #[error("{0:?} is taken: choose another name, such as my-{0}")]
+    Taken(String),
+}
+
 /// `asterism new`.
 pub fn run(name: &str, into: &Path, asterism: Option<&Path>, output: &mut Output<'_>) -> End {
     if let Err(error) = check_name(name) {
@@ -114,7 +157,7 @@ pub fn run(name: &str, into: &Path, asterism: Option<&Path>, output: &mut Output
 ///
 /// # Errors
 /// Says what could not be written; what was written by then is taken away again.
-pub fn write(name: &str, folder: &Path, asterism: Option<&Path>) -> Result<(), String> {
+pub fn write(name: &str, folder: &Path, asterism: Option<&Path>) -> Result<(), NewError> {
     let sources = asterism.map(sources).transpose()?;
     let dependency = |krate: &str| match &sources {
         Some(path) => format!(
@@ -149,10 +192,7 @@ pub fn write(name: &str, folder: &Path, asterism: Option<&Path>) -> Result<(), S
             .replace("{{libraries}}", &libraries)
     };
     if folder.exists() {
-        return Err(format!(
-            "{} exists and was left as it is: choose another name, or --into another folder",
-            folder.display()
-        ));
+        return Err(NewError::Exists(folder.to_owned()));
     }
     let written = FILES.iter().try_for_each(|(file, template)| {
         let path = folder.join(file);
@@ -162,26 +202,29 @@ pub fn write(name: &str, folder: &Path, asterism: Option<&Path>) -> Result<(), S
     written.map_err(|error| {
         // Nothing was there before.
         let _ = fs::remove_dir_all(folder);
-        format!("cannot write {}: {error}", folder.display())
+        NewError::NotWritten {
+            folder: folder.to_owned(),
+            error,
+        }
     })
 }
 
 /// The sources' folder as an absolute path.
-fn sources(folder: &Path) -> Result<PathBuf, String> {
+fn sources(folder: &Path) -> Result<PathBuf, NewError> {
     let absolute = folder
         .canonicalize()
-        .map_err(|error| format!("cannot use the sources in {}: {error}", folder.display()))?;
+        .map_err(|error| NewError::Unreadable {
+            folder: folder.to_owned(),
+            error,
+        })?;
     if absolute.join("crates/function/Cargo.toml").is_file() {
         Ok(absolute)
     } else {
-        Err(format!(
-            "{} holds no sources of Asterism: name the folder with its `crates`",
-            folder.display()
-        ))
+        Err(NewError::NoSources(folder.to_owned()))
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+fn check_name(name: &str) -> Result<(), NameError> {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let starts = name
         .bytes()
@@ -193,19 +236,13 @@ fn check_name(name: &str) -> Result<(), String> {
         || name.ends_with('-')
         || name.contains("--")
     {
-        return Err(format!(
-            "{name:?} cannot be a crate's name: use 1 to 63 of a-z, 0-9 and single hyphens, beginning with a letter, such as rate-monitor"
-        ));
+        return Err(NameError::NotAName(name.to_owned()));
     }
-    if let Some(name) = Functions::default().names().find(|taken| *taken == name) {
-        return Err(format!(
-            "a function of the library is called {name:?}: choose another name, such as my-{name}"
-        ));
+    if Functions::default().names().any(|taken| taken == name) {
+        return Err(NameError::OfAFunction(name.to_owned()));
     }
     if TAKEN.contains(&name) || LIBRARIES.iter().any(|(library, _)| *library == name) {
-        return Err(format!(
-            "{name:?} is taken: choose another name, such as my-{name}"
-        ));
+        return Err(NameError::Taken(name.to_owned()));
     }
     Ok(())
 }
@@ -270,11 +307,13 @@ mod tests {
         assert!(
             write("rate-monitor", &made, None)
                 .unwrap_err()
+                .to_string()
                 .contains("left as it is")
         );
         assert!(
             write("b", &folder.path().join("b"), Some(folder.path()))
                 .unwrap_err()
+                .to_string()
                 .contains("no sources")
         );
         assert!(!folder.path().join("b").exists());

@@ -10,39 +10,79 @@ use crate::functions::Functions;
 use crate::text::without_mark;
 use crate::{Config, FILE_BYTES_MAX, ObjectChoice, Purpose, Settings, key_file};
 
-/// Reads a configuration file for the host of `member`, and checks the key file that it names.
+/// Why a file was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The system does not give it.
+    #[error("cannot read {file}: {error}")]
+    Unreadable {
+        /// The file, and for what it was to be read.
+        file: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// It is longer than a configuration may be.
+    #[error("{file} has more than {FILE_BYTES_MAX} bytes: is this the right file?")]
+    NoConfiguration {
+        /// The file.
+        file: String,
+    },
+    /// It is longer than a file may be that a configuration names.
+    #[error("{file} has more than {RULE_FILE_BYTES_MAX} bytes, the most of such a file")]
+    TooLong {
+        /// The file.
+        file: String,
+    },
+    /// It is no text.
+    #[error("{file}:{line}: byte {at} is not UTF-8, as {what} must be: save the file as UTF-8")]
+    NotUtf8 {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// The first byte that is not.
+        at: usize,
+        /// For what it was to be read.
+        what: String,
+    },
+}
+
+/// As [`load`] for a host, with the error in words.
 ///
 /// # Errors
-/// The reason why the file could not be read.
+/// The text of a [`FileError`].
 pub fn load_for(
     path: &Path,
     member: Option<&str>,
     functions: Functions,
 ) -> Result<(Option<Config>, Report), String> {
-    load_as(path, Purpose::Host, member, functions)
+    load(path, Purpose::Host, member, functions).map_err(|error| error.to_string())
 }
 
-/// As [`load_for`], for this purpose.
+/// Reads a configuration file for this purpose and the host of `member`, and checks the key file that it names.
 ///
 /// # Errors
 /// The reason why the file could not be read.
-pub fn load_as(
+pub fn load(
     path: &Path,
     purpose: Purpose,
     member: Option<&str>,
     functions: Functions,
-) -> Result<(Option<Config>, Report), String> {
+) -> Result<(Option<Config>, Report), FileError> {
     let name = path.display().to_string();
     let text = text_of(path, "the configuration")?;
     let (mut config, mut report) = Config::read_as(&name, &text, purpose, member, functions);
     if let Some(key) = config
         .as_ref()
         .and_then(|config| config.cluster.key.as_deref())
-        && let Err(error) = key_file::read(&key_path(path, key))
+        && let Err(error) = key_file::open(&key_path(path, key))
     {
         let start = text.find(key.to_string_lossy().as_ref()).unwrap_or(0);
         let end = start + key.to_string_lossy().len();
-        report.add(Diagnostic::error("the cluster's key cannot be used", start..end).help(error));
+        report.add(
+            Diagnostic::error("the cluster's key cannot be used", start..end)
+                .help(error.to_string()),
+        );
         report.sort();
         config = None;
     }
@@ -54,17 +94,18 @@ pub fn load_as(
 ///
 /// # Errors
 /// The file could not be read, is longer than a configuration may be, or is not UTF-8.
-pub fn text_of(path: &Path, what: &str) -> Result<String, String> {
+pub fn text_of(path: &Path, what: &str) -> Result<String, FileError> {
     let name = path.display().to_string();
-    let cannot = |error| format!("cannot read {what} {name}: {error}");
+    let cannot = |error| FileError::Unreadable {
+        file: format!("{what} {name}"),
+        error,
+    };
     let file = std::fs::File::open(path).map_err(cannot)?;
     let bytes = bytes_of(file, FILE_BYTES_MAX).map_err(cannot)?;
     if bytes.len() > FILE_BYTES_MAX {
-        return Err(format!(
-            "{name} has more than {FILE_BYTES_MAX} bytes: is this the right file?"
-        ));
+        return Err(FileError::NoConfiguration { file: name });
     }
-    utf8(bytes, &name, what)
+    utf8(bytes, name, what)
 }
 
 /// A file's content, at most one byte more than `most`, since the file may be an endless device.
@@ -75,7 +116,7 @@ fn bytes_of(file: std::fs::File, most: usize) -> std::io::Result<Vec<u8>> {
 }
 
 /// The text of a file that was read, without a byte-order mark.
-fn utf8(bytes: Vec<u8>, name: &str, what: &str) -> Result<String, String> {
+fn utf8(bytes: Vec<u8>, file: String, what: &str) -> Result<String, FileError> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..at]
@@ -83,7 +124,13 @@ fn utf8(bytes: Vec<u8>, name: &str, what: &str) -> Result<String, String> {
             .filter(|byte| **byte == b'\n')
             .count()
             + 1;
-        format!("{name}:{line}: byte {at} is not UTF-8, as {what} must be: save the file as UTF-8")
+        let what = what.to_owned();
+        FileError::NotUtf8 {
+            file,
+            line,
+            at,
+            what,
+        }
     })?;
     Ok(match without_mark(&text) {
         plain if plain.len() < text.len() => plain.to_owned(),
@@ -140,17 +187,18 @@ pub fn made(config: Option<Config>, report: &mut Report) -> Option<Config> {
 }
 
 /// Name and text of a file that the configuration names. Reads no more bytes than a rule file may have.
-fn read_file(path: &Path) -> Result<(String, String), String> {
+fn read_file(path: &Path) -> Result<(String, String), FileError> {
     let name = path.display().to_string();
-    let cannot = |error| format!("cannot read {name}: {error}");
+    let cannot = |error| FileError::Unreadable {
+        file: name.clone(),
+        error,
+    };
     let file = std::fs::File::open(path).map_err(cannot)?;
     let bytes = bytes_of(file, RULE_FILE_BYTES_MAX).map_err(cannot)?;
     if bytes.len() > RULE_FILE_BYTES_MAX {
-        return Err(format!(
-            "{name} has more than {RULE_FILE_BYTES_MAX} bytes, the most of such a file"
-        ));
+        return Err(FileError::TooLong { file: name });
     }
-    let text = utf8(bytes, &name, "the file")?;
+    let text = utf8(bytes, name.clone(), "the file")?;
     Ok((name, text))
 }
 
@@ -166,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_file_without_end_is_refused() {
-        let refused = read_file(Path::new("/dev/zero")).unwrap_err();
+        let refused = read_file(Path::new("/dev/zero")).unwrap_err().to_string();
         assert!(refused.contains("more than 4194304 bytes"), "{refused}");
         assert!(read_file(Path::new("/nonexistent/rules")).is_err());
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use asterism_secure_channel::{ClusterKey, KeyRing};
+use asterism_secure_channel::{ClusterKey, KeyRing, KeyRingError};
 
 use crate::text::without_mark;
 
@@ -14,30 +14,113 @@ const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
 /// Owner may read and write, nobody else anything.
 const MODE: u32 = 0o600;
 
+/// Why there are no keys, or none were written. None of them holds what the file does.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// A new file was to be written, and there is one; it stays as it is.
+    #[error(
+        "{} exists and was left as it is: hosts that use it would be cut off. Name another file, or move it away first",
+        .0.display()
+    )]
+    Exists(PathBuf),
+    /// No file was made.
+    #[error("no key was written: cannot create {}: {error}", file.display())]
+    NotCreated {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A new file is gone again, and an existing one is as it was.
+    #[error("no key was written: cannot write {}: {error}", file.display())]
+    NotWritten {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// There is no key, and no file was made.
+    #[error("no key was written: the operating system gives no randomness: {0}")]
+    NoRandomness(getrandom::Error),
+    /// There is no such file.
+    #[error(
+        "there is no key file {name}: write one with `asterism keygen {name}`, or copy that of the cluster",
+        name = .0.display()
+    )]
+    Missing(PathBuf),
+    /// The file could not be read.
+    #[error("cannot read the key file {}: {error}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// There is something else of that name.
+    #[error("the key file {} is not a file", .0.display())]
+    NotAFile(PathBuf),
+    /// Others than the owner could read or write it.
+    #[error(
+        "the key file {name} has mode {mode:04o}: others may have read the key. If they could not, `chmod 600 {name}`; otherwise write a new key",
+        name = file.display()
+    )]
+    NotPrivate {
+        /// The file.
+        file: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// No key file is so long.
+    #[error("the key file {} has {bytes} bytes: it holds no key", file.display())]
+    TooLong {
+        /// The file.
+        file: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The file holds something else than keys.
+    #[error("{}: {error}", place(file, error.line))]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong, and at which line.
+        error: KeyRingError,
+    },
+}
+
+/// A file, with a line of it.
+fn place(file: &Path, line: Option<usize>) -> String {
+    match line {
+        Some(line) => format!("{}:{line}", file.display()),
+        None => file.display().to_string(),
+    }
+}
+
 /// Writes a new key into a new file of mode 0600. Takes a few milliseconds (the file is synced).
 ///
 /// # Errors
 /// Says why there is no key file; a file that was there is as it was.
-pub fn write_new(path: &Path, id: u8) -> Result<(), String> {
-    let name = path.display();
+pub fn write_new(path: &Path, id: u8) -> Result<(), KeyFileError> {
+    let file = path.to_owned();
     let text = draw(id)?.to_text();
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(MODE);
-    let mut file = options.open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => format!(
-            "{name} exists and was left as it is: hosts that use it would be cut off. Name another file, or move it away first"
-        ),
-        _ => format!("no key was written: cannot create {name}: {error}"),
-    })?;
-    let written = file
+    let mut made = match options.open(path) {
+        Ok(made) => made,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(KeyFileError::Exists(file));
+        }
+        Err(error) => return Err(KeyFileError::NotCreated { file, error }),
+    };
+    let written = made
         // The mode asked for above is cut by the process's mask; this one is not.
         .set_permissions(fs::Permissions::from_mode(MODE))
-        .and_then(|()| file.write_all(text.as_bytes()))
-        .and_then(|()| file.sync_all());
+        .and_then(|()| made.write_all(text.as_bytes()))
+        .and_then(|()| made.sync_all());
     written.map_err(|error| {
         // A part of a key is of no use, and its name would be taken.
         let _ = fs::remove_file(path);
-        format!("no key was written: cannot write {name}: {error}")
+        KeyFileError::NotWritten { file, error }
     })
 }
 
@@ -45,11 +128,9 @@ pub fn write_new(path: &Path, id: u8) -> Result<(), String> {
 ///
 /// # Errors
 /// There is none.
-pub fn draw(id: u8) -> Result<ClusterKey, String> {
+pub fn draw(id: u8) -> Result<ClusterKey, KeyFileError> {
     let mut random = [0; 32];
-    getrandom::fill(&mut random).map_err(|error| {
-        format!("no key was written: the operating system gives no randomness: {error}")
-    })?;
+    getrandom::fill(&mut random).map_err(KeyFileError::NoRandomness)?;
     let key = ClusterKey::from_random(id, random);
     random.fill(0);
     core::hint::black_box(&random);
@@ -61,7 +142,7 @@ pub fn draw(id: u8) -> Result<ClusterKey, String> {
 ///
 /// # Errors
 /// Says why; the file is as it was.
-pub fn replace(path: &Path, keys: &KeyRing) -> Result<(), String> {
+pub fn replace(path: &Path, keys: &KeyRing) -> Result<(), KeyFileError> {
     let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut beside = place.clone().into_os_string();
     beside.push(".new");
@@ -95,10 +176,7 @@ pub fn replace(path: &Path, keys: &KeyRing) -> Result<(), String> {
     write().map_err(|error| {
         // Keys must not lie about; if it is not there that is as well.
         let _ = fs::remove_file(&beside);
-        format!(
-            "no key was written: cannot write {}: {error}",
-            place.display()
-        )
+        KeyFileError::NotWritten { file: place, error }
     })
 }
 
@@ -106,45 +184,54 @@ pub fn replace(path: &Path, keys: &KeyRing) -> Result<(), String> {
 ///
 /// # Errors
 /// Says why there are no keys, at which line, what that means, and what to do. Never shows what the file holds.
-pub fn read(path: &Path) -> Result<KeyRing, String> {
-    let name = path.display();
+pub fn open(path: &Path) -> Result<KeyRing, KeyFileError> {
+    let unreadable = |error| KeyFileError::Unreadable {
+        file: path.to_owned(),
+        error,
+    };
     let file = File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("there is no key file {name}: write one with `asterism keygen {name}`, or copy that of the cluster"),
-        _ => format!("cannot read the key file {name}: {error}"),
+        io::ErrorKind::NotFound => KeyFileError::Missing(path.to_owned()),
+        _ => unreadable(error),
     })?;
-    let metadata = file
-        .metadata()
-        .map_err(|error| format!("cannot read the key file {name}: {error}"))?;
-    if !metadata.is_file() {
-        return Err(format!("the key file {name} is not a file"));
-    }
-    let mode = metadata.permissions().mode() & 0o777;
-    if mode & 0o177 != 0 {
-        return Err(format!(
-            "the key file {name} has mode {mode:04o}: others may have read the key. If they could not, `chmod 600 {name}`; otherwise write a new key"
-        ));
-    }
-    if metadata.len() > KEY_FILE_BYTES_MAX {
-        return Err(format!(
-            "the key file {name} has {} bytes: it holds no key",
-            metadata.len()
-        ));
-    }
+    let metadata = file.metadata().map_err(unreadable)?;
+    check(path, &metadata)?;
     let mut text = String::with_capacity(metadata.len() as usize + 1);
     let read = file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text);
-    let keys = read
-        .map_err(|error| format!("cannot read the key file {name}: {error}"))
-        .and_then(|_| {
-            KeyRing::parse(without_mark(&text)).map_err(|error| match error.line {
-                Some(line) => format!("{name}:{line}: {error}"),
-                None => format!("{name}: {error}"),
-            })
-        });
+    let keys = read.map_err(unreadable).and_then(|_| {
+        KeyRing::parse(without_mark(&text)).map_err(|error| KeyFileError::Malformed {
+            file: path.to_owned(),
+            error,
+        })
+    });
     // The text is overwritten: the allocator would keep the secret otherwise.
     let mut bytes = text.into_bytes();
     bytes.fill(0);
     core::hint::black_box(&bytes);
     keys
+}
+
+/// Whether it is a file of its owner alone, and of the length of one.
+fn check(path: &Path, metadata: &fs::Metadata) -> Result<(), KeyFileError> {
+    let file = path.to_owned();
+    let (mode, bytes) = (metadata.permissions().mode() & 0o777, metadata.len());
+    if !metadata.is_file() {
+        return Err(KeyFileError::NotAFile(file));
+    }
+    if mode & 0o177 != 0 {
+        return Err(KeyFileError::NotPrivate { file, mode });
+    }
+    if bytes > KEY_FILE_BYTES_MAX {
+        return Err(KeyFileError::TooLong { file, bytes });
+    }
+    Ok(())
+}
+
+/// As [`open`], with the error in words, as a running host logs it.
+///
+/// # Errors
+/// The text of a [`KeyFileError`].
+pub fn read(path: &Path) -> Result<KeyRing, String> {
+    open(path).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -163,7 +250,7 @@ mod tests {
         assert_eq!(mode(&path), 0o600);
         assert_eq!(read(&path).unwrap().sending().id(), 7);
         let before = fs::read(&path).unwrap();
-        let error = write_new(&path, 8).unwrap_err();
+        let error = write_new(&path, 8).unwrap_err().to_string();
         assert!(error.contains("left as it is"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), before);
         let other = folder.path().join("other.key");
@@ -182,7 +269,7 @@ mod tests {
         write_new(&path, 1).unwrap();
         for bad in [0o640, 0o604, 0o620, 0o700, 0o644] {
             fs::set_permissions(&path, fs::Permissions::from_mode(bad)).unwrap();
-            let error = read(&path).unwrap_err();
+            let error = read(&path).unwrap_err().to_string();
             assert!(
                 error.contains(&format!("{bad:04o}")) && error.contains("chmod 600"),
                 "{error}"
@@ -220,7 +307,8 @@ mod tests {
         // Nothing is made where nothing was, and a folder that is in the way is an error.
         assert!(replace(&folder.path().join("absent.key"), &ring).is_err());
         fs::create_dir(&left).unwrap();
-        let error = replace(&path, &KeyRing::from(draw(3).unwrap())).unwrap_err();
+        let error = replace(&path, &KeyRing::from(draw(3).unwrap()));
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("no key was written"), "{error}");
         assert_eq!(read(&path), Ok(ring));
     }
@@ -235,7 +323,7 @@ mod tests {
             fs::read_to_string(&path).unwrap()
         );
         fs::write(&path, text).unwrap();
-        let error = read(&path).unwrap_err();
+        let error = read(&path).unwrap_err().to_string();
         assert!(
             error.contains("cluster.key:3: several keys need a first line"),
             "{error}"
@@ -252,7 +340,7 @@ mod tests {
         for text in ["", secret, "asterism-key-1:1:00"] {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            let error = read(&path).unwrap_err();
+            let error = read(&path).unwrap_err().to_string();
             assert!(!error.contains(secret), "{error}");
         }
         fs::write(&path, [0xFF; 100]).unwrap();
@@ -262,6 +350,7 @@ mod tests {
         assert!(
             write_new(&folder.path().join("absent/cluster.key"), 1)
                 .unwrap_err()
+                .to_string()
                 .contains("no key was written")
         );
     }

@@ -186,8 +186,8 @@ impl Field {
     /// Reads a default or an example, which is written as an operator would.
     ///
     /// # Errors
-    /// What is wrong with it, as text.
-    pub fn read_default(&self, text: &str) -> Result<Value, String> {
+    /// A report of what is wrong with it.
+    pub fn read_default(&self, text: &str) -> Result<Value, Report> {
         let document = format!("{} = {text}", self.name);
         let mut report = Report::new("default", &document);
         let table = DeTable::parse(&document).ok().map(Spanned::into_inner);
@@ -195,15 +195,16 @@ impl Field {
             .as_ref()
             .and_then(|table| table.get(self.name))
             .and_then(|value: &Spanned<DeValue<'_>>| self.kind.read(self.name, value, &mut report))
-            .ok_or_else(|| report.render(false))
+            .ok_or(report)
     }
 }
 
 /// The value of a default.
 fn default_value(field: &Field, text: &str) -> Value {
-    field
-        .read_default(text)
-        .unwrap_or_else(|report| panic!("the default of `{}` is not good: {report}", field.name))
+    field.read_default(text).unwrap_or_else(|report| {
+        let report = report.render(false);
+        panic!("the default of `{}` is not good: {report}", field.name)
+    })
 }
 
 impl Values {

@@ -165,13 +165,13 @@ impl<'a> Output<'a> {
     }
 
     /// Ends with a failure: in words, and as a document if one is wanted.
-    pub fn fail(&mut self, end: End, error: &str) -> End {
+    pub fn fail(&mut self, end: End, error: &(impl core::fmt::Display + ?Sized)) -> End {
         self.say(&format!("error: {error}\n"));
         if self.json() {
             self.document(
                 FAILURE,
                 &Failure {
-                    error: error.to_owned(),
+                    error: error.to_string(),
                 },
             );
         }

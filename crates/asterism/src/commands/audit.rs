@@ -11,7 +11,7 @@ use asterism_output::{Output, Schema};
 use asterism_placement::replicated::audit::{CYCLE, LEAVES};
 use clap::Args;
 
-use super::client::{Which, ask};
+use super::client::{ClientError, Which, ask};
 
 /// Time limit for a host's answer; re-writing a large table takes a while.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -39,21 +39,38 @@ pub const AUDIT: Schema = Schema {
     version: 1,
 };
 
+/// Why a host was not audited, or repaired nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// `--repair` names a part that is none; no host was asked.
+    #[error(
+        "\"{part}\" is not a part: parts are numbers from 0 to {}, as in `{object}:12,77`",
+        LEAVES - 1
+    )]
+    NotAPart {
+        /// The object.
+        object: String,
+        /// What is written in place of a part.
+        part: String,
+    },
+    /// No host answered, or the host refused.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
 /// An object and some of its parts, as `--repair` names them.
 ///
 /// # Errors
 /// The mistake, and the correct form.
-pub fn parse_parts(text: &str) -> Result<(String, Option<Vec<u8>>), String> {
+pub fn parse_parts(text: &str) -> Result<(String, Option<Vec<u8>>), AuditError> {
     let Some((object, parts)) = text.split_once(':') else {
         return Ok((text.to_owned(), None));
     };
     let part = |part: &str| {
         let number = part.trim().parse::<u8>();
-        number.map_err(|_| {
-            format!(
-                "\"{part}\" is not a part: parts are numbers from 0 to {}, as in `{object}:12,77`",
-                LEAVES - 1
-            )
+        number.map_err(|_| AuditError::NotAPart {
+            object: object.to_owned(),
+            part: part.to_owned(),
         })
     };
     let parts = parts.split(',').map(part).collect::<Result<_, _>>()?;
@@ -96,7 +113,7 @@ pub fn audit(arguments: &AuditArguments, output: &mut Output<'_>) -> End {
 fn ask_audit(
     arguments: &AuditArguments,
     functions: Functions,
-) -> Result<(StatusDocument, Option<RepairDocument>), String> {
+) -> Result<(StatusDocument, Option<RepairDocument>), AuditError> {
     let socket = arguments.which.socket(functions)?;
     let mut repaired = None;
     if let Some(repair) = &arguments.repair {
@@ -181,9 +198,10 @@ mod tests {
     #[test]
     fn parts_are_named_as_they_are_shown() {
         let parsed = parse_parts("bindings:64,77");
-        assert_eq!(parsed, Ok(("bindings".to_owned(), Some(vec![64, 77]))));
-        assert_eq!(parse_parts("bindings"), Ok(("bindings".to_owned(), None)));
+        assert_eq!(parsed.unwrap(), ("bindings".to_owned(), Some(vec![64, 77])));
+        let whole = parse_parts("bindings").unwrap();
+        assert_eq!(whole, ("bindings".to_owned(), None));
         let refused = parse_parts("bindings:256").expect_err("there are 256 parts");
-        assert!(refused.contains("0 to 255"), "{refused}");
+        assert!(refused.to_string().contains("0 to 255"), "{refused}");
     }
 }

@@ -5,7 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use asterism_config::files;
+use asterism_config::Purpose;
+use asterism_config::files::{self, FileError};
 use asterism_config::functions::Functions;
 use asterism_host::control::place::FOLDER;
 use asterism_host::control::{ANSWER_BYTES_MAX, Answer, Ask};
@@ -27,23 +28,93 @@ pub struct Which {
     pub socket: Option<PathBuf>,
 }
 
+/// Why a host was not found, or gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The configuration could not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The configuration has mistakes.
+    #[error("{} is refused: {mistakes} mistakes; see `asterism check`", file.display())]
+    Refused {
+        /// The configuration.
+        file: PathBuf,
+        /// How many it has.
+        mistakes: usize,
+    },
+    /// No host has its socket where sockets are looked for.
+    #[error(
+        "no host runs here with its control socket in {FOLDER}: name the host with --socket or --config"
+    )]
+    NoHostHere,
+    /// More than one host has; this is the first socket.
+    #[error(
+        "several hosts run here: name the socket of one host with --socket, such as {}",
+        .0.display()
+    )]
+    SeveralHosts(PathBuf),
+    /// Nobody listens at the socket.
+    #[error(
+        "no host runs at {}: start the host with `asterism run`, or name another socket",
+        .0.display()
+    )]
+    NoHostAt(PathBuf),
+    /// The socket is for others.
+    #[error("only the host's own user and root may open {}: use `sudo`", .0.display())]
+    NotAllowed(PathBuf),
+    /// The socket could not be connected to.
+    #[error("{} cannot be reached: {error}", socket.display())]
+    Unreachable {
+        /// The socket.
+        socket: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The host took the connection, and the request or its answer did not get through; what the host did is not known.
+    #[error("the host at {} does not answer: {error}", socket.display())]
+    NoAnswer {
+        /// The socket.
+        socket: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The request could not be written as JSON; nothing was sent.
+    #[error(transparent)]
+    Unwritable(serde_json::Error),
+    /// The host closed the connection; what it did is not known.
+    #[error("the host at {} ended before it answered; see its log", .0.display())]
+    Ended(PathBuf),
+    /// The host refused the request, in its words.
+    #[error("{0}")]
+    Host(String),
+    /// The host's answer is not the one that this version knows.
+    #[error("the host at {} is of another version: {error}", socket.display())]
+    OtherVersion {
+        /// The socket.
+        socket: PathBuf,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// The answer says nothing.
+    #[error("the host at {} sent an empty answer", .0.display())]
+    Empty(PathBuf),
+}
+
 impl Which {
     /// The socket of the host: the one named, the configured one, or the only one on this machine.
     ///
     /// # Errors
     /// There is no socket, or more than one.
-    pub fn socket(&self, functions: Functions) -> Result<PathBuf, String> {
+    pub fn socket(&self, functions: Functions) -> Result<PathBuf, ClientError> {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());
         }
         if let Some(file) = &self.config {
-            let (config, report) = files::load_for(file, self.member.as_deref(), functions)?;
-            let config = config.ok_or_else(|| {
-                format!(
-                    "{} is refused: {} mistakes; see `asterism check`",
-                    file.display(),
-                    report.errors()
-                )
+            let (config, report) =
+                files::load(file, Purpose::Host, self.member.as_deref(), functions)?;
+            let config = config.ok_or_else(|| ClientError::Refused {
+                file: file.clone(),
+                mistakes: report.errors(),
             })?;
             return Ok(run::control_path(file, &config));
         }
@@ -60,13 +131,8 @@ impl Which {
         sockets.sort();
         match sockets.as_slice() {
             [only] => Ok(only.clone()),
-            [] => Err(format!(
-                "no host runs here with its control socket in {FOLDER}: name the host with --socket or --config"
-            )),
-            several => Err(format!(
-                "several hosts run here: name the socket of one host with --socket, such as {}",
-                several[0].display()
-            )),
+            [] => Err(ClientError::NoHostHere),
+            [first, ..] => Err(ClientError::SeveralHosts(first.clone())),
         }
     }
 }
@@ -75,34 +141,43 @@ impl Which {
 ///
 /// # Errors
 /// No host answers, or the host refuses.
-pub fn ask<T: DeserializeOwned>(socket: &Path, ask: &Ask, within: Duration) -> Result<T, String> {
-    let name = socket.display();
-    let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+pub fn ask<T: DeserializeOwned>(
+    socket: &Path,
+    ask: &Ask,
+    within: Duration,
+) -> Result<T, ClientError> {
+    let socket = || socket.to_owned();
+    let mut stream = UnixStream::connect(socket()).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-            format!(
-                "no host runs at {name}: start the host with `asterism run`, or name another socket"
-            )
+            ClientError::NoHostAt(socket())
         }
-        std::io::ErrorKind::PermissionDenied => {
-            format!("only the host's own user and root may open {name}: use `sudo`")
-        }
-        _ => format!("{name} cannot be reached: {error}"),
+        std::io::ErrorKind::PermissionDenied => ClientError::NotAllowed(socket()),
+        _ => ClientError::Unreachable {
+            socket: socket(),
+            error,
+        },
     })?;
-    let failed = |error: std::io::Error| format!("the host at {name} does not answer: {error}");
+    let failed = |error| ClientError::NoAnswer {
+        socket: socket(),
+        error,
+    };
     stream.set_read_timeout(Some(within)).map_err(failed)?;
     stream.set_write_timeout(Some(within)).map_err(failed)?;
-    let request = serde_json::to_string(ask).map_err(|error| error.to_string())? + "\n";
+    let request = serde_json::to_string(ask).map_err(ClientError::Unwritable)? + "\n";
     stream.write_all(request.as_bytes()).map_err(failed)?;
     let mut line = String::new();
     BufReader::new(stream.take(ANSWER_BYTES_MAX))
         .read_line(&mut line)
         .map_err(failed)?;
-    let answer: Answer = serde_json::from_str(&line)
-        .map_err(|_| format!("the host at {name} ended before it answered; see its log"))?;
+    let answer: Answer = serde_json::from_str(&line).map_err(|_| ClientError::Ended(socket()))?;
     match (answer.result, answer.error) {
-        (_, Some(error)) => Err(error),
-        (Some(result), None) => serde_json::from_value(result)
-            .map_err(|error| format!("the host at {name} is of another version: {error}")),
-        (None, None) => Err(format!("the host at {name} sent an empty answer")),
+        (_, Some(why)) => Err(ClientError::Host(why)),
+        (Some(result), None) => {
+            serde_json::from_value(result).map_err(|error| ClientError::OtherVersion {
+                socket: socket(),
+                error,
+            })
+        }
+        (None, None) => Err(ClientError::Empty(socket())),
     }
 }

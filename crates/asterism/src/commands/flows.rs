@@ -1,6 +1,6 @@
 //! `asterism flows end`: an operator ends flows that a firewall knows, on all hosts.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use asterism_host::control::Ask;
@@ -62,22 +62,39 @@ pub const FLOWS_END: Schema = Schema {
     version: 1,
 };
 
-fn network(text: &str) -> Result<Network, String> {
-    let instead =
-        "write an address such as 192.0.2.7, or a network such as 10.0.0.0/8 or 2001:db8::/32";
+/// What to write instead of an address or network that is none.
+const NETWORKS: &str =
+    "write an address such as 192.0.2.7, or a network such as 10.0.0.0/8 or 2001:db8::/32";
+
+/// What is wrong with the flows that are to end; no host is asked.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum FilterError {
+    #[error("not an address: {NETWORKS}")]
+    NotAnAddress,
+    #[error("no flow has a mapped address: write {0} for the flows of IPv4")]
+    Mapped(Ipv4Addr),
+    #[error("a network's length is 0 to {most}: {NETWORKS}")]
+    Length { most: u8 },
+    #[error("write tcp, udp, icmp, icmpv6, or a number of 0 to 255")]
+    Protocol,
+    #[error("write an identifier of 1 to 4094, two such as 10.20, or none")]
+    Vlan,
+    #[error("no flows are named: give --address, --port, --protocol, --vlan or --denied; or --all")]
+    NoneNamed,
+    #[error("a flow has two ends: give at most two")]
+    ManyEnds,
+}
+
+fn network(text: &str) -> Result<Network, FilterError> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
         None => (text, None),
     };
-    let address: IpAddr = address
-        .parse()
-        .map_err(|_| format!("not an address: {instead}"))?;
+    let address: IpAddr = address.parse().map_err(|_| FilterError::NotAnAddress)?;
     if let IpAddr::V6(mapped) = address
         && let Some(address) = mapped.to_ipv4_mapped()
     {
-        return Err(format!(
-            "no flow has a mapped address: write {address} for the flows of IPv4"
-        ));
+        return Err(FilterError::Mapped(address));
     }
     let most = if address.is_ipv4() { 32 } else { 128 };
     let length = match length {
@@ -86,27 +103,25 @@ fn network(text: &str) -> Result<Network, String> {
             .parse::<u8>()
             .ok()
             .filter(|length| *length <= most)
-            .ok_or_else(|| format!("a network's length is 0 to {most}: {instead}"))?,
+            .ok_or(FilterError::Length { most })?,
     };
     Ok(Network { address, length })
 }
 
-fn protocol(text: &str) -> Result<u8, String> {
+fn protocol(text: &str) -> Result<u8, FilterError> {
     match text {
         "icmp" => Ok(1),
         "tcp" => Ok(6),
         "udp" => Ok(17),
         "icmpv6" => Ok(58),
-        _ => text
-            .parse()
-            .map_err(|_| "write tcp, udp, icmp, icmpv6, or a number of 0 to 255".to_owned()),
+        _ => text.parse().map_err(|_| FilterError::Protocol),
     }
 }
 
-fn vlan(text: &str) -> Result<(u16, u16), String> {
+fn vlan(text: &str) -> Result<(u16, u16), FilterError> {
     let id = |text: &str| match text.parse::<u16>() {
         Ok(id @ 1..=4_094) => Ok(id),
-        _ => Err("write an identifier of 1 to 4094, two such as 10.20, or none".to_owned()),
+        _ => Err(FilterError::Vlan),
     };
     match text.split_once('.') {
         _ if text == "none" => Ok((0, 0)),
@@ -152,15 +167,12 @@ pub fn flows(command: &FlowsCommand, output: &mut Output<'_>) -> End {
     }
 }
 
-fn check(filter: &FlowFilter, all: bool) -> Result<(), String> {
+fn check(filter: &FlowFilter, all: bool) -> Result<(), FilterError> {
     if *filter == FlowFilter::default() && !all {
-        return Err(
-            "no flows are named: give --address, --port, --protocol, --vlan or --denied; or --all"
-                .to_owned(),
-        );
+        return Err(FilterError::NoneNamed);
     }
     if filter.addresses.len() > ENDS_MAX || filter.ports.len() > ENDS_MAX {
-        return Err("a flow has two ends: give at most two".to_owned());
+        return Err(FilterError::ManyEnds);
     }
     Ok(())
 }
@@ -218,7 +230,7 @@ mod tests {
             ("", "not an address"),
             ("::ffff:10.0.0.7", "write 10.0.0.7"),
         ] {
-            let why = network(text).unwrap_err();
+            let why = network(text).unwrap_err().to_string();
             assert!(why.contains(said), "{text}: {why}");
         }
         assert_eq!(
@@ -231,14 +243,14 @@ mod tests {
             [Ok((10, 0)), Ok((10, 20)), Ok((0, 0))]
         );
         for wrong in ["0", "4095", "10.", "10.20.30", "ten"] {
-            assert!(vlan(wrong).unwrap_err().contains("1 to 4094"), "{wrong}");
+            assert_eq!(vlan(wrong), Err(FilterError::Vlan), "{wrong}");
         }
     }
 
     #[test]
     fn nothing_ends_that_nobody_named() {
         let none = FlowFilter::default();
-        assert!(check(&none, false).unwrap_err().contains("--all"));
+        assert_eq!(check(&none, false), Err(FilterError::NoneNamed));
         assert_eq!(check(&none, true), Ok(()));
         let ports = vec![1, 2, 3];
         assert!(check(&FlowFilter { ports, ..none }, false).is_err());

@@ -9,15 +9,16 @@ mod frame;
 mod report;
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use asterism_config::key_file;
+use asterism_config::key_file::{self, KeyFileError};
 use asterism_io::port::{CaptureError, CaptureReader, CaptureWriter};
 use asterism_output::End;
 use asterism_output::Output;
 use asterism_placement::replicated::Frame;
-use asterism_secure_channel::RecordedOpener;
+use asterism_secure_channel::{AddKeyError, RecordedOpener};
 
 use frame::Found;
 
@@ -66,28 +67,48 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     })
 }
 
+/// Why no capture was opened; nothing was written.
+#[derive(Debug, thiserror::Error)]
+enum DecryptError {
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    /// A key of this file does not go with those before it.
+    #[error("{}: {error}", file.display())]
+    Key { file: PathBuf, error: AddKeyError },
+    #[error("{} is not a file: captures are read twice, so save it to one first", .0.display())]
+    NotReadTwice(PathBuf),
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error("{} is read: name another file for what is opened", .0.display())]
+    IsRead(PathBuf),
+    #[error("{} is not a file", .0.display())]
+    NotAFile(PathBuf),
+    #[error("cannot create {}: {error}", file.display())]
+    NotCreated { file: PathBuf, error: io::Error },
+}
+
 /// Opens a capture. A capture that fails on the way is opened until there: the failure comes beside the report.
-fn decrypt(arguments: &Arguments) -> Result<(DecryptReport, Option<CaptureError>), String> {
+fn decrypt(arguments: &Arguments) -> Result<(DecryptReport, Option<CaptureError>), DecryptError> {
     let mut opener = RecordedOpener::new(WIRE_VERSION);
     for path in &arguments.keys {
-        for key in key_file::read(path)?.keys() {
+        for key in key_file::open(path)?.keys() {
             opener
                 .add_key(key.clone())
-                .map_err(|error| format!("{}: {error}", path.display()))?;
+                .map_err(|error| DecryptError::Key {
+                    file: path.clone(),
+                    error,
+                })?;
         }
     }
     for path in [&arguments.input].into_iter().chain(&arguments.handshakes) {
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(format!(
-                "{} is not a file: captures are read twice, so save it to one first",
-                path.display()
-            ));
+            return Err(DecryptError::NotReadTwice(path.clone()));
         }
     }
     for path in &arguments.handshakes {
-        learn(path, &mut opener).map_err(|error| error.to_string())?;
+        learn(path, &mut opener)?;
     }
-    let mut reader = CaptureReader::open(&arguments.input).map_err(|error| error.to_string())?;
+    let mut reader = CaptureReader::open(&arguments.input)?;
     // What fails here fails again below, at the same packet, and is reported there.
     let _ = learn(&arguments.input, &mut opener);
     let mut writer = create(arguments)?;
@@ -159,22 +180,19 @@ fn learn(path: &Path, opener: &mut RecordedOpener) -> Result<(), CaptureError> {
     Ok(())
 }
 
-fn create(arguments: &Arguments) -> Result<CaptureWriter, String> {
+fn create(arguments: &Arguments) -> Result<CaptureWriter, DecryptError> {
     let path = &arguments.output;
-    let name = path.display();
     let read = [&arguments.input]
         .into_iter()
         .chain(&arguments.handshakes)
         .chain(&arguments.keys);
     for other in read {
         if is_same_file(path, other) {
-            return Err(format!(
-                "{name} is read: name another file for what is opened"
-            ));
+            return Err(DecryptError::IsRead(path.clone()));
         }
     }
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(format!("{name} is not a file"));
+        return Err(DecryptError::NotAFile(path.clone()));
     }
     let file = OpenOptions::new()
         .write(true)
@@ -187,8 +205,11 @@ fn create(arguments: &Arguments) -> Result<CaptureWriter, String> {
             file.set_permissions(fs::Permissions::from_mode(MODE))?;
             Ok(file)
         })
-        .map_err(|error| format!("cannot create {name}: {error}"))?;
-    Ok(CaptureWriter::new(name.to_string(), file))
+        .map_err(|error| DecryptError::NotCreated {
+            file: path.clone(),
+            error,
+        })?;
+    Ok(CaptureWriter::new(path.display().to_string(), file))
 }
 
 /// Whether both names are of one file.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use asterism_config::Config;
 use asterism_config::files;
 use asterism_config::functions::Functions;
+use asterism_config::{Config, Purpose};
 use asterism_host::epochs::EpochFile;
 use asterism_host::run;
 use asterism_io::clock::MonotonicClock;
@@ -14,7 +14,7 @@ use asterism_orchestrator::epochs::{HandError, InForce, Standing};
 use asterism_output::End;
 use serde::Serialize;
 
-use super::Arguments;
+use super::{Arguments, EpochError};
 
 /// Time limit for a host to write an epoch to disk and put it in force.
 const WITHIN: Duration = Duration::from_secs(15);
@@ -50,14 +50,14 @@ pub struct HostDocument {
 ///
 /// # Errors
 /// A name that is not a member.
-pub(super) fn members(arguments: &Arguments, config: &Config) -> Result<Vec<String>, String> {
+pub(super) fn members(arguments: &Arguments, config: &Config) -> Result<Vec<String>, EpochError> {
     let cluster = &config.cluster;
     Ok(match &arguments.member {
         Some(name) if cluster.member(name).is_none() => {
-            return Err(format!(
-                "{name} is not a member: [cluster] members lists {}",
-                cluster.members.join(", ")
-            ));
+            return Err(EpochError::NotAMember {
+                name: name.clone(),
+                members: cluster.members.clone(),
+            });
         }
         Some(name) => vec![name.clone()],
         None => cluster.members.clone(),
@@ -75,7 +75,7 @@ pub(super) fn hand(
     let text = epoch.text();
     let clock = MonotonicClock::new();
     let one = |member: &String| {
-        let found = files::load_for(&arguments.config, Some(member), functions);
+        let found = files::load(&arguments.config, Purpose::Host, Some(member), functions);
         let config = match found {
             Ok((Some(config), _)) => config,
             Ok((None, report)) => {
@@ -85,7 +85,7 @@ pub(super) fn hand(
                 );
                 return HostDocument::unknown(member, None, why);
             }
-            Err(error) => return HostDocument::unknown(member, None, error),
+            Err(error) => return HostDocument::unknown(member, None, error.to_string()),
         };
         let socket = run::control_path(&arguments.config, &config);
         let start = clock.now();

@@ -4,8 +4,8 @@ mod hand;
 
 use std::path::{Path, PathBuf};
 
-use asterism_config::Config;
 use asterism_config::files;
+use asterism_config::{Config, Purpose};
 use asterism_host::epochs::EpochFile;
 use asterism_output::End;
 use asterism_output::{Output, Schema};
@@ -67,18 +67,42 @@ pub const EPOCH: Schema = Schema {
     version: 1,
 };
 
+/// Why there is no next epoch; the epoch file is as it was.
+#[derive(Debug, thiserror::Error)]
+enum EpochError {
+    #[error(
+        "[cluster] epochs names no file: add epochs = \"epoch.toml\" on all hosts, so that members can join and leave"
+    )]
+    NamesNoFile,
+    #[error("{} exists and was not changed: a first epoch is written only once. See --founding", .0.display())]
+    Exists(PathBuf),
+    #[error("{name} is not a member: [cluster] members lists {}", members.join(", "))]
+    NotAMember { name: String, members: Vec<String> },
+    /// What the epoch file's rules say, in their words.
+    #[error("{0}")]
+    File(String),
+}
+
+/// The rules of epoch files are the host's, and report in words.
+impl From<String> for EpochError {
+    fn from(why: String) -> EpochError {
+        EpochError::File(why)
+    }
+}
+
 /// `asterism epoch CONFIG`.
 pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
-    let (config, report) = match files::load_for(&arguments.config, None, output.functions()) {
-        Ok(read) => read,
-        Err(error) => return output.fail(End::File, &error),
-    };
+    let (config, report) =
+        match files::load(&arguments.config, Purpose::Host, None, output.functions()) {
+            Ok(read) => read,
+            Err(error) => return output.fail(End::File, &error),
+        };
     let Some(config) = config else {
         output.report(&report);
         return End::Configuration;
     };
     let functions = output.functions();
-    let handed = || -> Result<EpochDocument, String> {
+    let handed = || -> Result<EpochDocument, EpochError> {
         // An unknown name is found before anything is written.
         let members = hand::members(arguments, &config)?;
         let document = next(arguments, &config)?;
@@ -105,11 +129,9 @@ pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
     }
 }
 
-fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String> {
+fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, EpochError> {
     let cluster = &config.cluster;
-    let path = cluster.epochs.as_ref().ok_or(
-        "[cluster] epochs names no file: add epochs = \"epoch.toml\" on all hosts, so that members can join and leave",
-    )?;
+    let path = cluster.epochs.as_ref().ok_or(EpochError::NamesNoFile)?;
     let path = files::key_path(&arguments.config, path);
     if let Some(file) = &arguments.file {
         return Ok(EpochDocument {
@@ -123,10 +145,7 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
         arguments.founding || !arguments.without.is_empty() || !arguments.again.is_empty();
     let epoch = if arguments.first {
         if path.exists() {
-            return Err(format!(
-                "{} exists and was not changed: a first epoch is written only once. See --founding",
-                path.display()
-            ));
+            return Err(EpochError::Exists(path));
         }
         EpochFile::first(cluster)
     } else {

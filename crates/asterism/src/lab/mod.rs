@@ -156,9 +156,9 @@ impl NatArguments {
             lab.requests_through(&[0])?;
             lab.replies_through(&self.answering())?;
         }
-        key_file::write_new(&lab.key_file(), 1).map_err(|sentence| Refused {
+        key_file::write_new(&lab.key_file(), 1).map_err(|error| Refused {
             end: End::File,
-            sentence,
+            sentence: error.to_string(),
         })?;
         let configuration = lab.write_configuration(&self.host_options(&self.absent))?;
         let hosts = lab.start_hosts(&this_program()?, &configuration)?;

@@ -298,7 +298,7 @@ fn a_function_that_is_described_wrongly_is_refused_at_the_start() {
         (new().with::<BadDefault>(), "an object's section"),
         (new().with::<BadName>(), "words of a-z"),
     ] {
-        let error = program.check().unwrap_err();
+        let error = program.check().unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let end = program.run_with(

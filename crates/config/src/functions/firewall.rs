@@ -332,9 +332,9 @@ impl FunctionSettings for FirewallSettings {
                     );
                 }
             }
-            Err(error) => {
-                report.add(Diagnostic::error("the rule file cannot be used", place).help(error))
-            }
+            Err(error) => report.add(
+                Diagnostic::error("the rule file cannot be used", place).help(error.to_string()),
+            ),
         }
     }
 

@@ -7,11 +7,12 @@ use asterism_function::NetworkFunction;
 
 use crate::diagnostic::Report;
 use crate::direction::{Direction, FirstSpeaker};
+use crate::files::FileError;
 use crate::objects::{ObjectChoice, Sharing};
 use crate::section::Values;
 
 /// Reads a file that a configuration names: its name for people, and its text; or why it cannot be read.
-pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), String> + 'a;
+pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), FileError> + 'a;
 
 /// The names of the fields that differ.
 pub(super) fn differing<const COUNT: usize>(fields: [(&'static str, bool); COUNT]) -> Vec<String> {

@@ -131,7 +131,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// `asterism replay`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let (file, functions) = (&arguments.config, output.functions());
-    let (config, mut report) = match files::load_as(file, Purpose::Replay, None, functions) {
+    let (config, mut report) = match files::load(file, Purpose::Replay, None, functions) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };

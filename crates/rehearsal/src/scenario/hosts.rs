@@ -178,7 +178,7 @@ impl<F: NetworkFunction> World<'_, F> {
     fn reload(&mut self, step: &Step, file: &Path) -> Result<(), Diagnostic> {
         let path = files::key_path(self.path, file);
         let text = files::text_of(&path, "the configuration");
-        let text = text.map_err(|why| self.failure(step, why))?;
+        let text = text.map_err(|why| self.failure(step, why.to_string()))?;
         let name = path.display().to_string();
         let (wanted, mut report) =
             Config::read_as(&name, &text, Purpose::Scenario, None, self.functions);

@@ -157,7 +157,7 @@ pub fn run(path: &Path, text: &str, seed: u64, functions: Functions) -> (Ran, Re
                     let mut report = Report::new(&name, text);
                     let start = toml.find(&file).unwrap_or(0);
                     report.add(
-                        Diagnostic::error(error, start..start + file.len())
+                        Diagnostic::error(error.to_string(), start..start + file.len())
                             .help("`configuration` names a file beside the scenario"),
                     );
                     return (Ran::default(), report);
