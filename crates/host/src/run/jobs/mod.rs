@@ -4,7 +4,7 @@
 //! - What leaves a host: `port_log.rs`, `flow_export.rs`, `eve.rs` (alerts).
 //! - Functions: `stations.rs`, `background.rs` (threads that check backends or fetch digests).
 //!
-//! A job imports no other job and not the service: the service calls [`Jobs`], and each job uses the [`HostContext`] that it is
+//! A job imports no other job and not the service: the service calls `Jobs`, and each job uses the `HostContext` that it is
 //! handed.
 
 mod background;
