@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use asterism::command_line;
@@ -67,6 +68,15 @@ next_hop_mac = "02:00:00:00:02:02"
 /// The tables of a firewall, whose rules are in `some.rules`.
 pub(crate) const FIREWALL: &str = "[function.firewall]\nrules = \"some.rules\"\n";
 
+/// An address of loopback that nothing else binds: a port chosen there stays free until its host takes it. On 127.0.0.1 the kernel gave
+/// such ports to sockets of other tests.
+fn own_loopback_address() -> Ipv4Addr {
+    static CLUSTERS: AtomicU32 = AtomicU32::new(1);
+    let [_, _, high, low] = CLUSTERS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let [.., process] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 64 | process >> 2, high, low)
+}
+
 /// A cluster's files.
 pub(crate) struct Cluster {
     pub(crate) folder: tempfile::TempDir,
@@ -85,9 +95,10 @@ impl Cluster {
         let folder = tempfile::tempdir().unwrap();
         let names: Vec<String> = ('a'..).take(hosts).map(String::from).collect();
         // Held all at once, so that they differ.
+        let address = own_loopback_address();
         let sockets: Vec<_> = names
             .iter()
-            .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+            .map(|_| UdpSocket::bind((address, 0)).unwrap())
             .collect();
         let mut text = format!("{top}\n[cluster]\nkey = \"cluster.key\"\nmembers = {names:?}\n");
         for (name, socket) in names.iter().zip(&sockets) {
