@@ -1,4 +1,4 @@
-//! The room as an author uses it: a gateway that is no NAT of ours. It translates what leaves and what enters, routes what stays, and has
+//! The library as an author uses it: a gateway that is no NAT of ours. It translates what leaves and what enters, routes what stays, and has
 //! no common path.
 
 use core::net::Ipv4Addr;

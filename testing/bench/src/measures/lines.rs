@@ -6,7 +6,7 @@
 //!
 //! The *packet path* of a function is the lines of those of its Rust functions that run when a packet is handled, operations
 //! and keys of its state included. Not of it: declarations (imports, types, constants), set-up, configuration, what only the
-//! control plane calls, and what it takes from a room (`function`, `forwarding`, `translation`, `tracking` and the others that
+//! control plane calls, and what it takes from a library (`function`, `forwarding`, `translation`, `tracking` and the others that
 //! functions are made of), whose lines stand in the variants: there is nothing of one function in them.
 
 use super::{Context, Measure};
@@ -34,7 +34,7 @@ enum Part {
     Configuration,
     /// What only the control plane calls.
     Control,
-    /// Of a room, and nothing that the paper's functions have a counterpart of.
+    /// Of a library, and nothing that the paper's functions have a counterpart of.
     Library,
 }
 
@@ -347,6 +347,7 @@ const BALANCING: &[Source] = &[
 const DETECTION: &[Source] = &[
     source!("detection/src/", "bits.rs", Path),
     source!("detection/src/", "observation.rs", Path),
+    source!("detection/src/", "evidence.rs", Path),
     source!("detection/src/", "flood.rs", Beyond),
     source!("detection/src/", "handshakes.rs", Beyond),
     source!("detection/src/", "lib.rs", Library),
@@ -364,8 +365,8 @@ const BLOCKING: &[Source] = &[
     source!("blocking/src/", "lib.rs", Library),
 ];
 
-/// The rooms that functions are made of.
-const ROOMS: [(&str, &[Source]); 6] = [
+/// The libraries that functions are made of.
+const LIBRARIES: [(&str, &[Source]); 6] = [
     ("forwarding", FORWARDING),
     ("translation", TRANSLATION),
     ("tracking", TRACKING),
@@ -427,7 +428,7 @@ fn split(source: &str, aside: &[&str]) -> [usize; 3] {
 }
 
 fn paper_lines(context: &Context) -> Result<Outcome, Failure> {
-    // The paper's functions have in themselves what of ours is in the rooms that they are made of.
+    // The paper's functions have in themselves what of ours is in the libraries that they are made of.
     let functions: [(&str, &[&[Source]]); 3] = [
         ("nat", &[NAT, TRANSLATION, FORWARDING]),
         ("port-scan", &[PORT_SCAN, DETECTION]),
@@ -473,7 +474,7 @@ const JUDGED: [(&str, &[Source]); 5] = [
     ("port-scan", PORT_SCAN),
 ];
 
-/// The rooms that they are made of, beside routers, which the NAT shares with the balancer.
+/// The libraries that they are made of, beside routers, which the NAT shares with the balancer.
 const MADE_OF: [(&str, &[Source]); 5] = [
     ("nat", TRANSLATION),
     ("balancer", BALANCING),
@@ -512,16 +513,16 @@ fn functions_lines(context: &Context) -> Result<Outcome, Failure> {
             .variant(name, path as f64)
             .variant(format!("{name}-declarations"), declarations as f64)
             .variant(format!("{name}-set-up"), (aside + elsewhere) as f64);
-        if let Some((_, room)) = MADE_OF.iter().find(|(made, _)| *made == name) {
-            let lines = room.iter().map(|one| split(one.text, one.aside)[0]);
+        if let Some((_, libraries)) = MADE_OF.iter().find(|(made, _)| *made == name) {
+            let lines = libraries.iter().map(|one| split(one.text, one.aside)[0]);
             let both = path + lines.sum::<usize>();
-            outcome = outcome.variant(format!("{name}-and-its-room"), both as f64);
+            outcome = outcome.variant(format!("{name}-and-its-libraries"), both as f64);
             largest = largest.max(path);
         }
     }
-    for (name, sources) in ROOMS {
+    for (name, sources) in LIBRARIES {
         let lines: usize = sources.iter().map(|one| count(one.text)).sum();
-        outcome = outcome.variant(format!("room-{name}"), lines as f64);
+        outcome = outcome.variant(format!("library-{name}"), lines as f64);
     }
     Ok(outcome.with_value(largest as f64, 1))
 }
@@ -561,7 +562,7 @@ mod tests {
     #[test]
     fn what_is_set_aside_is_there() {
         let own = JUDGED.into_iter().chain([("flow-counter", FLOW_COUNTER)]);
-        for (name, sources) in own.chain(ROOMS) {
+        for (name, sources) in own.chain(LIBRARIES) {
             for one in sources {
                 for aside in one.aside {
                     let found = code(one.text).any(|line| begins(line) == Some(aside));
@@ -597,8 +598,8 @@ mod tests {
             ("functions/src/port_scan", PORT_SCAN),
         ];
         let functions = functions.map(|(folder, sources)| (folder.to_owned(), sources));
-        let rooms = ROOMS.map(|(name, sources)| (format!("{name}/src"), sources));
-        for (folder, sources) in functions.into_iter().chain(rooms) {
+        let libraries = LIBRARIES.map(|(name, sources)| (format!("{name}/src"), sources));
+        for (folder, sources) in functions.into_iter().chain(libraries) {
             let path = format!("{}/../../crates/{folder}", env!("CARGO_MANIFEST_DIR"));
             let there: BTreeSet<String> = files(path.as_ref())
                 .into_iter()
@@ -613,8 +614,8 @@ mod tests {
     #[test]
     fn tests_come_last_in_every_source() {
         let judged = JUDGED.iter().flat_map(|(_, sources)| sources.iter());
-        let rooms = ROOMS.iter().flat_map(|(_, sources)| sources.iter());
-        for Source { name, text, .. } in judged.chain(rooms).chain(PASS_THROUGH) {
+        let libraries = LIBRARIES.iter().flat_map(|(_, sources)| sources.iter());
+        for Source { name, text, .. } in judged.chain(libraries).chain(PASS_THROUGH) {
             if let Some((_, tests)) = text.split_once("\n#[cfg(test)]\n") {
                 assert!(tests.starts_with("mod "), "{name}");
                 // The module's brace is the last at the margin.
