@@ -18,6 +18,7 @@
 //! A member's holdings are known by sequences only while it holds nothing beyond its streams' prefixes: no parts of snapshots
 //! that reach further than its streams do, and no ended incarnation that is not closed. Otherwise the member does not read.
 
+mod comparison;
 mod holds;
 mod reading;
 mod stream_position;
@@ -37,6 +38,7 @@ pub use streams::{STREAM_PERIOD, StreamFault, StreamStanding};
 
 use super::Replicator;
 use crate::mutant::{self, Mutant};
+use comparison::{Compared, Own, compare_leaves, is_within};
 use streams::{Stream, Telling};
 
 /// A whole turn over all segments of all objects takes so long, if the readings of a round follow each other fast enough.
@@ -91,26 +93,6 @@ pub struct AuditTally {
     pub streams_different: u64,
     /// Positions that were informed when the stream was past them already.
     pub streams_passed: u64,
-}
-
-/// An own reading, of one instance.
-#[derive(Clone, Debug)]
-struct Own {
-    most: Vec<u64>,
-    digests: [u64; SEGMENT_LEAVES],
-}
-
-/// A round of the reference, as who compares sees it.
-#[derive(Debug)]
-struct Compared {
-    number: u32,
-    place: Place,
-    vector: Vec<u64>,
-    digests: Box<[u64; SEGMENT_LEAVES]>,
-    /// The ticket of the own readings, once asked for.
-    asked: Option<u32>,
-    /// By instance.
-    own: Vec<Option<Own>>,
 }
 
 /// What an own reading is for.
@@ -659,36 +641,6 @@ impl Auditor {
         let times = [second, next, self.telling.at];
         times.into_iter().flatten().min()
     }
-}
-
-/// Whether the second reading, of a replica that had all up to `vector`, contains all that an own reading can contain.
-fn is_within(own: &Own, vector: &[u64]) -> bool {
-    let mut pairs = vector.iter().zip(&own.most);
-    pairs.all(|(least, most)| least >= most) || mutant::active(Mutant::SecondReadingTooEarly)
-}
-
-/// The leaves of an own reading that are equal to the reference's, and those that differ. One that has changed meanwhile, or that one of
-/// the two is not sure of, is neither.
-fn compare_leaves(round: &Compared, own: &Own, changed: u64) -> (u64, u64) {
-    let (mut equal, mut different) = (0, 0);
-    for leaf in 0..SEGMENT_LEAVES {
-        let (theirs, ours) = (round.digests[leaf], own.digests[leaf]);
-        if has_changed(changed, leaf) || [theirs, ours].contains(&UNSURE) {
-            continue;
-        }
-        let side = if theirs == ours {
-            &mut equal
-        } else {
-            &mut different
-        };
-        *side |= 1 << leaf;
-    }
-    (equal, different)
-}
-
-/// Whether a leaf has changed at the reference between its two readings.
-fn has_changed(changed: u64, leaf: usize) -> bool {
-    changed >> leaf & 1 != 0 && !mutant::active(Mutant::ChangesIgnored)
 }
 
 /// The time between the readings of a round: long enough for the farthest member to read in between.
