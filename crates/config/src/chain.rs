@@ -2,7 +2,6 @@
 //! stage, and `[stage.NAME]` for the settings of its place in the chain.
 
 use core::ops::Range;
-use core::time::Duration;
 
 use asterism_function::chain::{OnFailure, STAGES_MAX};
 use asterism_state::OBJECTS_MAX;
@@ -10,56 +9,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::{ChainSettings, Described, Functions, StageSettings};
-use super::kind::{Kind, Word};
+use super::functions::{ChainSettings, Described, Functions, STAGE, StageSettings};
 use super::objects::{ObjectChoice, Sharing};
-use super::section::{ChosenWord, Default, Setting, Values, section};
+use super::section::Values;
 use super::{Function, Settings, overlay, read_settings, suggestion};
-
-section! {
-    /// What holds for a stage.
-    pub(super) static STAGE: StageKeys = {
-        path: "stage.NAME",
-        meaning: "Settings of a stage of a chain. The top of the file names the stages in the order of packets from inside: chain = [\"port-scan\", \"nat\"]. Packets from outside pass them in reverse. A stage's own settings are in [function.NAME].",
-        fields: {
-            function: String = Setting {
-                kind: Kind::Name,
-                default: Default::Unset("the function that the stage is named after"),
-                meaning: "The function of the stage; needed where two stages are of one kind.",
-            },
-            on_failure: ChosenWord = Setting {
-                kind: Kind::Choice {
-                    allowed: &[
-                        Word {
-                            word: "drop",
-                            meaning: "The packet is dropped and counted under the reason.",
-                        },
-                        Word {
-                            word: "bypass",
-                            meaning: "The packet goes on unchanged, as without the stage.",
-                        },
-                    ],
-                    refused: &[],
-                },
-                default: Default::Is("\"drop\""),
-                meaning: "What happens to a packet when the stage fails: a table or pool of the stage is full, or the stage is late for longer than `wait`. A verdict of the stage is no failure.",
-            },
-            wait: Duration = Setting {
-                kind: Kind::Duration {
-                    least: Duration::from_micros(1),
-                    most: Duration::from_secs(2),
-                },
-                default: Default::Is("\"2s\""),
-                meaning: "The longest that a packet may be late at the stage.",
-            },
-            mirror: bool = Setting {
-                kind: Kind::Flag,
-                default: Default::Is("false"),
-                meaning: "Whether the stage gets copies of packets: it delays, changes and drops nothing, and its emissions are not sent.",
-            },
-        },
-    };
-}
 
 /// A stage as it is named in the chain.
 struct Named {
@@ -340,6 +293,8 @@ fn kept(name: String) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
     use crate::Config;
     use crate::functions::FunctionSettings;

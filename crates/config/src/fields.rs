@@ -6,13 +6,13 @@ use core::time::Duration;
 use asterism_placement::replicated;
 use serde::Serialize;
 
-use super::functions::{Described, Functions};
+use super::cluster;
+use super::functions::{Described, Functions, STAGE};
 pub(crate) use super::host::HOST;
 use super::kind::{Kind, NamedValues, Word};
 pub(crate) use super::port::PORTS;
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
 use super::value;
-use super::{chain, cluster};
 
 const fn duration(least: Duration, most: Duration) -> Kind {
     Kind::Duration { least, most }
@@ -279,7 +279,7 @@ pub fn sections(functions: Functions) -> impl Iterator<Item = &'static Section> 
         with_inner(section, &mut all);
     }
     all.push(&ON);
-    all.push(chain::STAGE.section());
+    all.push(STAGE.section());
     for function in functions.all() {
         all.extend(of_function(function));
     }

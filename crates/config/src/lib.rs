@@ -14,6 +14,7 @@ pub mod differences;
 pub mod direction;
 mod eve;
 pub mod fields;
+mod file_error;
 pub mod files;
 pub mod functions;
 mod host;
@@ -32,6 +33,7 @@ pub mod wiring;
 
 pub use cluster::{Channel, Cluster};
 pub use eve::{Eve, EveAlerts};
+pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;
 pub use host::{Host, Idle};
 pub use objects::{ObjectChoice, Placement, Sharing};
@@ -47,8 +49,6 @@ use diagnostic::{Diagnostic, HELD_MAX, Report};
 use functions::{Described, Functions};
 use section::{Section, Values};
 
-/// The longest configuration file that is read, in bytes.
-pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// The most errors that are reported of one file; a file with more is not a configuration.
 pub const DIAGNOSTICS_MAX: usize = 100;
 /// Hosts that are no members and have tables of their own, as which a file is read at most: they are mistakes, and each reads all of it.

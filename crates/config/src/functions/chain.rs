@@ -7,11 +7,57 @@ use asterism_function::chain::{Chain, ChainState, OnFailure, Stage};
 use asterism_function::{NetworkFunction, State};
 
 use super::{FunctionSettings, Outside, ReadFile, Settings, WithFunction};
-use crate::chain::STAGE;
 use crate::diagnostic::Report;
 use crate::direction::{Direction, FirstSpeaker, Side};
+use crate::kind::{Kind, Word};
 use crate::objects::{ObjectChoice, Sharing};
+use crate::section::{ChosenWord, Default, Setting, section};
 use crate::value::show_duration;
+
+section! {
+    /// What holds for a stage.
+    pub(crate) static STAGE: StageKeys = {
+        path: "stage.NAME",
+        meaning: "Settings of a stage of a chain. The top of the file names the stages in the order of packets from inside: chain = [\"port-scan\", \"nat\"]. Packets from outside pass them in reverse. A stage's own settings are in [function.NAME].",
+        fields: {
+            function: String = Setting {
+                kind: Kind::Name,
+                default: Default::Unset("the function that the stage is named after"),
+                meaning: "The function of the stage; needed where two stages are of one kind.",
+            },
+            on_failure: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[
+                        Word {
+                            word: "drop",
+                            meaning: "The packet is dropped and counted under the reason.",
+                        },
+                        Word {
+                            word: "bypass",
+                            meaning: "The packet goes on unchanged, as without the stage.",
+                        },
+                    ],
+                    refused: &[],
+                },
+                default: Default::Is("\"drop\""),
+                meaning: "What happens to a packet when the stage fails: a table or pool of the stage is full, or the stage is late for longer than `wait`. A verdict of the stage is no failure.",
+            },
+            wait: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::from_micros(1),
+                    most: Duration::from_secs(2),
+                },
+                default: Default::Is("\"2s\""),
+                meaning: "The longest that a packet may be late at the stage.",
+            },
+            mirror: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether the stage gets copies of packets: it delays, changes and drops nothing, and its emissions are not sent.",
+            },
+        },
+    };
+}
 
 /// The settings of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ use core::ops::Deref;
 
 pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
 pub use cache_digests::{CacheDigestsSettings, CacheSettings};
+pub(crate) use chain::STAGE;
 pub use chain::{ChainSettings, STAGE_CHANGEABLE, StageSettings};
 pub(crate) use described::CHOICE;
 pub use described::{

@@ -7,7 +7,7 @@ use asterism_function::NetworkFunction;
 
 use crate::diagnostic::Report;
 use crate::direction::{Direction, FirstSpeaker};
-use crate::files::FileError;
+use crate::file_error::FileError;
 use crate::objects::{ObjectChoice, Sharing};
 use crate::section::Values;
 
