@@ -132,8 +132,8 @@ fn fields_default_is_toml(default: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What mdBook 0.4 gave for a book of three chapters, one of them below another.
-    const RECORDED: &str = include_str!("book/recorded.json");
+    /// A book of three chapters, one of them below another, in the form in which mdBook 0.4 hands it over.
+    const SMALL: &str = include_str!("book/small.json");
 
     fn content(book: &Value, path: &str) -> String {
         let found = book.pointer(path).and_then(Value::as_str);
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn the_chapter_with_the_mark_gets_the_reference_and_others_stay() {
-        let book: Value = serde_json::from_str(&preprocessed(RECORDED).unwrap()).unwrap();
-        let given: Value = serde_json::from_str(RECORDED).unwrap();
+        let book: Value = serde_json::from_str(&preprocessed(SMALL).unwrap()).unwrap();
+        let given: Value = serde_json::from_str(SMALL).unwrap();
         let page = content(&book, "/sections/2/Chapter/sub_items/0/Chapter/content");
         assert!(page.starts_with("# Configuration\n"));
         assert!(page.contains("### `[function.nat.idle]`\n") && !page.contains(MARK));
@@ -158,14 +158,14 @@ mod tests {
             assert!(before.is_some() && before == book.pointer(path), "{path}");
         }
         // As mdBook 0.5 calls the list.
-        let newer = RECORDED.replace("\"sections\"", "\"items\"");
+        let newer = SMALL.replace("\"sections\"", "\"items\"");
         let book: Value = serde_json::from_str(&preprocessed(&newer).unwrap()).unwrap();
         content(&book, "/items/2/Chapter/sub_items/0/Chapter/content");
     }
 
     #[test]
     fn what_is_no_book_or_has_no_place_is_refused() {
-        let unmarked = RECORDED.replace("made with the book", "something else");
+        let unmarked = SMALL.replace("made with the book", "something else");
         for (input, said) in [
             ("", "not JSON"),
             ("{}", "not a context and a book"),
