@@ -202,7 +202,7 @@ fn step(arguments: &Arguments, functions: Functions) -> Result<KeyDocument, KeyS
     } else {
         of_configuration(arguments, functions)?
     };
-    let before = key_file::open(&path)?;
+    let before = key_file::read(&path)?;
     let after = match (arguments.new, arguments.use_id, arguments.drop_id) {
         (true, ..) => Some(with_new(&before, arguments.id)?),
         (_, Some(id), _) => with_used(&before, id)?,
@@ -476,7 +476,7 @@ mod tests {
         let path = folder.path().join("cluster.key");
         let file = path.to_str().unwrap();
         key_file::write_new(&path, 255).unwrap();
-        let first = key_file::open(&path).unwrap();
+        let first = key_file::read(&path).unwrap();
         let seed = hash_seed(first.sending());
         let (end, text) = key(&[file]);
         assert!(
@@ -490,7 +490,7 @@ mod tests {
             end == End::Done && text.contains("accept key 1: asterism key"),
             "{text}"
         );
-        let second = key_file::open(&path).unwrap();
+        let second = key_file::read(&path).unwrap();
         assert_eq!(second.ids().collect::<Vec<_>>(), [255, 1]);
         assert_eq!(second.sending().id(), 255);
         assert!(
@@ -514,7 +514,7 @@ mod tests {
             assert!(end == End::File && text.contains(said), "{text}");
         }
         assert_eq!(
-            key_file::open(&path).unwrap(),
+            key_file::read(&path).unwrap(),
             second,
             "refusals change nothing"
         );
@@ -530,7 +530,7 @@ mod tests {
             end == End::Done && text.contains("keys 1; hosts send with key 1"),
             "{text}"
         );
-        let last = key_file::open(&path).unwrap();
+        let last = key_file::read(&path).unwrap();
         assert_eq!(last.sending(), &second.keys()[1]);
         assert_eq!(hash_seed(last.sending()), seed);
 
@@ -544,7 +544,7 @@ mod tests {
         );
         assert!(key(&[file, "--drop", "3"]).0 == End::Done);
         assert!(key(&[file, "--new", "--id", "0"]).0 == End::Done);
-        let ids: Vec<u8> = key_file::open(&path).unwrap().ids().collect();
+        let ids: Vec<u8> = key_file::read(&path).unwrap().ids().collect();
         assert_eq!(ids, [1, 2, 4, 0]);
     }
 

@@ -11,18 +11,6 @@ use crate::functions::Functions;
 use crate::text::without_mark;
 use crate::{Config, FILE_BYTES_MAX, ObjectChoice, Purpose, Settings, key_file};
 
-/// As [`load`] for a host, with the error in words.
-///
-/// # Errors
-/// The text of a [`FileError`].
-pub fn load_for(
-    path: &Path,
-    member: Option<&str>,
-    functions: Functions,
-) -> Result<(Option<Config>, Report), String> {
-    load(path, Purpose::Host, member, functions).map_err(|error| error.to_string())
-}
-
 /// Reads a configuration file for this purpose and the host of `member`, and checks the key file that it names.
 ///
 /// # Errors
@@ -39,7 +27,7 @@ pub fn load(
     if let Some(key) = config
         .as_ref()
         .and_then(|config| config.cluster.key.as_deref())
-        && let Err(error) = key_file::open(&key_path(path, key))
+        && let Err(error) = key_file::read(&key_path(path, key))
     {
         let start = text.find(key.to_string_lossy().as_ref()).unwrap_or(0);
         let end = start + key.to_string_lossy().len();

@@ -184,7 +184,7 @@ pub fn replace(path: &Path, keys: &KeyRing) -> Result<(), KeyFileError> {
 ///
 /// # Errors
 /// Says why there are no keys, at which line, what that means, and what to do. Never shows what the file holds.
-pub fn open(path: &Path) -> Result<KeyRing, KeyFileError> {
+pub fn read(path: &Path) -> Result<KeyRing, KeyFileError> {
     let unreadable = |error| KeyFileError::Unreadable {
         file: path.to_owned(),
         error,
@@ -224,14 +224,6 @@ fn check(path: &Path, metadata: &fs::Metadata) -> Result<(), KeyFileError> {
         return Err(KeyFileError::TooLong { file, bytes });
     }
     Ok(())
-}
-
-/// As [`open`], with the error in words, as a running host logs it.
-///
-/// # Errors
-/// The text of a [`KeyFileError`].
-pub fn read(path: &Path) -> Result<KeyRing, String> {
-    open(path).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -300,7 +292,7 @@ mod tests {
         fs::write(&left, "x").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
         replace(&link, &ring).unwrap();
-        assert_eq!(read(&path), Ok(ring.clone()));
+        assert_eq!(read(&path).unwrap(), ring);
         assert_eq!(mode(&path), 0o600);
         assert!(!left.exists() && fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(asterism_engine::hash_seed(ring.sending()), seed);
@@ -310,7 +302,7 @@ mod tests {
         let error = replace(&path, &KeyRing::from(draw(3).unwrap()));
         let error = error.unwrap_err().to_string();
         assert!(error.contains("no key was written"), "{error}");
-        assert_eq!(read(&path), Ok(ring));
+        assert_eq!(read(&path).unwrap(), ring);
     }
 
     #[test]
@@ -334,8 +326,18 @@ mod tests {
     fn what_is_no_key_file_is_refused_without_showing_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cluster.key");
-        assert!(read(&path).unwrap_err().contains("asterism keygen"));
-        assert!(read(folder.path()).unwrap_err().contains("not a file"));
+        assert!(
+            read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("asterism keygen")
+        );
+        assert!(
+            read(folder.path())
+                .unwrap_err()
+                .to_string()
+                .contains("not a file")
+        );
         let secret = "my-password-1234";
         for text in ["", secret, "asterism-key-1:1:00"] {
             fs::write(&path, text).unwrap();
@@ -346,7 +348,12 @@ mod tests {
         fs::write(&path, [0xFF; 100]).unwrap();
         assert!(read(&path).is_err());
         fs::write(&path, vec![b'#'; 100_000]).unwrap();
-        assert!(read(&path).unwrap_err().contains("holds no key"));
+        assert!(
+            read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("holds no key")
+        );
         assert!(
             write_new(&folder.path().join("absent/cluster.key"), 1)
                 .unwrap_err()

@@ -104,7 +104,7 @@ pub fn reference() -> String {
             };
             let default = match (field.required, field.default) {
                 (true, example) => format!("required, such as `{example}`"),
-                (false, default) if fields_default_is_toml(default) => format!("`{default}`"),
+                (false, default) if is_toml_value(default) => format!("`{default}`"),
                 (false, words) => words.to_owned(),
             };
             let choices: String = field
@@ -124,7 +124,7 @@ pub fn reference() -> String {
 }
 
 /// Whether a default is a value, not words about it.
-fn fields_default_is_toml(default: &str) -> bool {
+fn is_toml_value(default: &str) -> bool {
     toml::from_str::<toml::Table>(&format!("default = {default}")).is_ok()
 }
 

@@ -91,7 +91,7 @@ enum DecryptError {
 fn decrypt(arguments: &Arguments) -> Result<(DecryptReport, Option<CaptureError>), DecryptError> {
     let mut opener = RecordedOpener::new(WIRE_VERSION);
     for path in &arguments.keys {
-        for key in key_file::open(path)?.keys() {
+        for key in key_file::read(path)?.keys() {
             opener
                 .add_key(key.clone())
                 .map_err(|error| DecryptError::Key {

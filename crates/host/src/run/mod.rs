@@ -43,8 +43,8 @@ pub mod worker;
 use std::path::Path;
 use std::sync::Arc;
 
-use asterism_config::Config;
 use asterism_config::functions::{FunctionSettings, Outside, OutsideFunction, WithFunction};
+use asterism_config::{Config, Purpose};
 use asterism_config::{files, key_file};
 use asterism_output::End;
 use asterism_output::Output;
@@ -60,7 +60,7 @@ use service::Service;
 /// `asterism run CONFIG`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let (file, member) = (&arguments.config, arguments.member.as_deref());
-    let (config, report) = match files::load_for(file, member, output.functions()) {
+    let (config, report) = match files::load(file, Purpose::Host, member, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
@@ -139,7 +139,7 @@ impl RunJob {
 /// The cluster's keys; a host alone needs none and draws one.
 fn keys_of(file: &Path, config: &Config) -> Result<KeyRing, String> {
     if let Some(key) = &config.cluster.key {
-        return key_file::read(&files::key_path(file, key));
+        return key_file::read(&files::key_path(file, key)).map_err(|error| error.to_string());
     }
     let mut secret = [0; 32];
     random(&mut secret)?;

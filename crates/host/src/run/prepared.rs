@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use asterism_config::diagnostic::Report;
+use asterism_config::files::{self, FileError};
 use asterism_config::functions::Functions;
-use asterism_config::{Config, files};
+use asterism_config::{Config, Purpose};
 use asterism_secure_channel::KeyRing;
 use clap::Args;
 
@@ -47,9 +48,9 @@ impl Prepared {
     ///
     /// # Errors
     /// The file could not be read; says why.
-    pub(crate) fn read_again(&self) -> Result<(Option<Config>, Report), String> {
+    pub(crate) fn read_again(&self) -> Result<(Option<Config>, Report), FileError> {
         let Arguments { config, member, .. } = &self.arguments;
-        files::load_for(config, member.as_deref(), self.functions)
+        files::load(config, Purpose::Host, member.as_deref(), self.functions)
     }
 }
 

@@ -45,7 +45,7 @@ impl Keys {
                     self.file.path().display()
                 )))
             }
-            other => Some(other),
+            read => Some(read.map_err(|error| error.to_string())),
         }
     }
 

@@ -41,7 +41,10 @@ impl Service<'_, '_> {
     }
 
     fn try_reload(&mut self) -> Result<String, String> {
-        let (wanted, report) = self.prepared.read_again()?;
+        let (wanted, report) = self
+            .prepared
+            .read_again()
+            .map_err(|error| error.to_string())?;
         let wanted = wanted.ok_or_else(|| reload::first_mistake(&report))?;
         let now = Written {
             config: &self.host.config,
