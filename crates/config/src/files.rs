@@ -7,7 +7,7 @@ use asterism_functions::firewall::RULE_FILE_BYTES_MAX;
 
 use crate::diagnostic::{Diagnostic, Report};
 pub use crate::file_error::FileError;
-use crate::functions::Functions;
+use crate::functions::{FunctionError, Functions};
 use crate::text::without_mark;
 use crate::{Config, FILE_BYTES_MAX, ObjectChoice, Purpose, Settings, key_file};
 
@@ -119,7 +119,7 @@ pub fn made(config: Option<Config>, report: &mut Report) -> Option<Config> {
     let stages = stages
         .iter()
         .map(|stage| (stage.name, make(&stage.settings, &stage.objects)));
-    let mut refused: Vec<(&str, String)> = stages
+    let mut refused: Vec<(&str, FunctionError)> = stages
         .filter_map(|(name, made)| Some((name, made.err()?)))
         .collect();
     if refused.is_empty()
@@ -132,7 +132,9 @@ pub fn made(config: Option<Config>, report: &mut Report) -> Option<Config> {
     }
     for (name, why) in refused {
         let place = crate::place_of_function(&report.text, name);
-        report.add(Diagnostic::error(why, place).label("its settings contradict each other"));
+        report.add(
+            Diagnostic::error(why.to_string(), place).label("its settings contradict each other"),
+        );
     }
     report.sort();
     None

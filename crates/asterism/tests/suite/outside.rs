@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use asterism::Program;
 use asterism::outside::{
-    Default, DescribedObject, Field, FunctionSettings, Kind, ObjectChoice, ObjectKind,
-    OutsideFunction, REPLICATED, Report, Section, Setting, Values, delay, described, placement,
-    section,
+    Default, DescribedObject, Field, FunctionError, FunctionSettings, Kind, ObjectChoice,
+    ObjectKind, OutsideFunction, REPLICATED, Report, Section, Setting, Values, delay, described,
+    placement, section,
 };
 use asterism_function::{
     Ask, Builder, Counters, Flow4, Late, MetricKind, NetworkFunction, OwnMetric, OwnReason,
@@ -132,7 +132,7 @@ impl OutsideFunction for QuotaSettings {
 impl FunctionSettings for QuotaSettings {
     type Function = Quota;
 
-    fn function(&self, _: &[ObjectChoice]) -> Result<Quota, String> {
+    fn function(&self, _: &[ObjectChoice]) -> Result<Quota, FunctionError> {
         Ok(Quota {
             packets_max: self.packets_max,
         })
@@ -251,7 +251,7 @@ macro_rules! misdescribed {
         }
         impl FunctionSettings for $name {
             type Function = Quota;
-            fn function(&self, objects: &[ObjectChoice]) -> Result<Quota, String> {
+            fn function(&self, objects: &[ObjectChoice]) -> Result<Quota, FunctionError> {
                 self.0.function(objects)
             }
             fn words(&self) -> String {
@@ -282,6 +282,69 @@ misdescribed!(Elsewhere, "elsewhere", SETTINGS.section(), &[]);
 misdescribed!(Bare, "bare", &BARE, &[]);
 misdescribed!(BadDefault, "bad-default", &NO_GOOD, QuotaSettings::OBJECTS);
 misdescribed!(BadName, "Bad", SETTINGS.section(), &[]);
+
+/// A quota that holds for no number of packets: it is read, and not made.
+#[derive(Clone, Debug, PartialEq)]
+struct Never(QuotaSettings);
+
+#[derive(Debug, thiserror::Error)]
+#[error("no source may send {0} packets")]
+struct NeverError(u64);
+
+static NEVER: Section = Section {
+    path: "function.never",
+    ..*SETTINGS.section()
+};
+static NEVER_PACKETS: Section = Section {
+    path: "function.never.state.packets",
+    ..PACKETS
+};
+
+impl OutsideFunction for Never {
+    const NAME: &'static str = "never";
+    const SECTION: &'static Section = &NEVER;
+    const OBJECTS: &'static [DescribedObject] =
+        &[described("packets", ObjectKind::Counter, &NEVER_PACKETS)];
+    fn read(values: &Values, report: &mut Report) -> Option<Self> {
+        QuotaSettings::read(values, report).map(Self)
+    }
+}
+
+impl FunctionSettings for Never {
+    type Function = Quota;
+    fn function(&self, _: &[ObjectChoice]) -> Result<Quota, FunctionError> {
+        let error = NeverError(self.0.packets_max);
+        Err(FunctionError::Outside(Box::new(error)))
+    }
+    fn words(&self) -> String {
+        self.0.words()
+    }
+}
+
+#[test]
+fn the_reason_why_it_is_not_made_is_shown_at_its_table() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, line) in [
+        ("[function.never]\npackets_max = 7\n", 1),
+        (
+            "chain = [\"port-scan\", \"never\"]\n[function.never]\npackets_max = 7\n",
+            2,
+        ),
+    ] {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let arguments = ["never", "check", &written(&folder, text)].map(Into::into);
+        let program = Program::new("never").with::<Never>();
+        let end = program.run_with(arguments, &mut stdout, &mut stderr, false);
+        assert_eq!(end, End::Configuration, "{text}");
+        let stderr = String::from_utf8(stderr).unwrap();
+        let shown = "error: no source may send 7 packets\n";
+        let place = format!("quota.toml:{line}:");
+        assert!(
+            stderr.contains(shown) && stderr.contains(&place),
+            "{text}: {stderr}"
+        );
+    }
+}
 
 #[test]
 fn a_function_that_is_described_wrongly_is_refused_at_the_start() {

@@ -13,6 +13,7 @@ use crate::functions::described::{
     Description, REPLICATED, Together, capacity, check_whole_seconds, count, delay, objects,
     placement, seconds,
 };
+use crate::functions::error::FunctionError;
 use crate::functions::settings::FunctionSettings;
 use crate::kind::{Kind, NamedValues};
 use crate::objects::{self, ObjectChoice};
@@ -256,7 +257,7 @@ fn cache(table: &NamedValues) -> Option<CacheSettings> {
 impl FunctionSettings for CacheDigestsSettings {
     type Function = CacheDigests;
 
-    fn function(&self, objects: &[ObjectChoice]) -> Result<CacheDigests, String> {
+    fn function(&self, objects: &[ObjectChoice]) -> Result<CacheDigests, FunctionError> {
         let caches = self.caches.iter().map(|one| Cache {
             address: one.address,
             icp_port: one.icp,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use asterism_function::chain::{Chain, ChainState, OnFailure, Stage};
 use asterism_function::{NetworkFunction, State};
 
-use super::{FunctionSettings, Outside, ReadFile, Settings, WithFunction};
+use super::{FunctionError, FunctionSettings, Outside, ReadFile, Settings, WithFunction};
 use crate::diagnostic::Report;
 use crate::direction::{Direction, FirstSpeaker, Side};
 use crate::kind::{Kind, Word};
@@ -134,10 +134,10 @@ impl StageSettings {
 impl FunctionSettings for ChainSettings {
     type Function = Chain;
 
-    fn function(&self, _: &[ObjectChoice]) -> Result<Chain, String> {
+    fn function(&self, _: &[ObjectChoice]) -> Result<Chain, FunctionError> {
         let stages = self.stages.iter();
         let stages = stages.map(|stage| stage.settings.with(MakeStage(stage)));
-        Chain::new(stages.collect::<Result<_, _>>()?).map_err(|error| error.to_string())
+        Ok(Chain::new(stages.collect::<Result<_, _>>()?)?)
     }
 
     fn words(&self) -> String {
@@ -180,11 +180,14 @@ impl FunctionSettings for ChainSettings {
 pub(super) struct MakeStage<'a>(&'a StageSettings);
 
 impl WithFunction for MakeStage<'_> {
-    type Output = Result<Stage, String>;
+    type Output = Result<Stage, FunctionError>;
 
     fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
         let function = settings.function(&self.0.objects);
-        let function = function.map_err(|error| format!("stage {}: {error}", self.0.name))?;
+        let function = function.map_err(|error| FunctionError::Stage {
+            stage: self.0.name,
+            error: Box::new(error),
+        })?;
         let stage = Stage::new(self.0.name, Arc::new(function))
             .on_failure(self.0.on_failure)
             .waits_at_most(u64::try_from(self.0.wait.as_micros()).unwrap_or(u64::MAX));

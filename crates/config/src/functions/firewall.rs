@@ -12,6 +12,7 @@ use crate::functions::described::{
     DROP, Description, LOCAL, REPLICATED, Together, absent, capacity, check_whole_seconds, delay,
     flow_capacity, objects, placement, times,
 };
+use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, ReadFile, differing};
 use crate::kind::{Kind, Word};
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
@@ -259,7 +260,7 @@ impl FunctionSettings for FirewallSettings {
         SETTINGS.keys().on_reload.name(),
     ];
 
-    fn function(&self, objects: &[ObjectChoice]) -> Result<Firewall, String> {
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Firewall, FunctionError> {
         let of = |name| objects::capacity(objects, name);
         let shared = objects
             .iter()
@@ -368,14 +369,12 @@ fn line_of(text: &str, line: u32) -> core::ops::Range<usize> {
 }
 
 /// The settings in the function's own words, with its own capacities.
-fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
+fn config(settings: &FirewallSettings) -> Result<FirewallConfig, FunctionError> {
     let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
-    let rules = settings.rules.clone().ok_or_else(|| {
-        format!(
-            "the firewall cannot be made: its rules are not read yet, {}",
-            settings.rules_file.display()
-        )
-    })?;
+    let rules = settings
+        .rules
+        .clone()
+        .ok_or_else(|| FunctionError::RulesNotRead(settings.rules_file.clone()))?;
     Ok(FirewallConfig {
         rules,
         picks_up: settings.picks_up,

@@ -8,6 +8,7 @@ mod balancer;
 mod cache_digests;
 mod chain;
 mod described;
+mod error;
 mod export;
 mod firewall;
 mod limiter;
@@ -32,6 +33,7 @@ pub use described::{
     absent, capacity, check_whole_seconds, count, delay, described, flow_capacity, placement,
     seconds,
 };
+pub use error::FunctionError;
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use limiter::{LimitSettings, LimiterSettings};
 pub use monitor::MonitorSettings;
@@ -112,7 +114,7 @@ macro_rules! functions {
             ///
             /// # Errors
             /// Why the function refuses its settings.
-            pub fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), String> {
+            pub fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), FunctionError> {
                 match self {
                     $(Settings::$kind(settings) => settings.function(objects).map(|_| ()),)*
                     Settings::Chain(settings) => settings.function(objects).map(|_| ()),

@@ -13,6 +13,7 @@ use crate::functions::described::{
     CHOICE, DROP, Description, REPLICATED, Together, absent, capacity, check_whole_seconds, count,
     delay, objects, placement,
 };
+use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
 use crate::kind::Kind;
 use crate::objects::{self, ObjectChoice};
@@ -182,7 +183,7 @@ impl FunctionSettings for MonitorSettings {
     // The degrees: all else is what the state was made of, or what others have to count alike.
     changeable!(SETTINGS: out_degree = out_degree, in_degree = in_degree);
 
-    fn function(&self, objects: &[ObjectChoice]) -> Result<Monitor, String> {
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Monitor, FunctionError> {
         let of = |name| objects::capacity(objects, name);
         Ok(Monitor::new(MonitorConfig {
             edges_max: of(OBJECT.links),

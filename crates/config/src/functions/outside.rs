@@ -8,8 +8,8 @@ use core::any::Any;
 use core::fmt::Debug;
 
 use super::{
-    Described, DescribedObject, Description, FunctionSettings, ReadFile, Settings, Together,
-    WithFunction,
+    Described, DescribedObject, Description, FunctionError, FunctionSettings, ReadFile, Settings,
+    Together, WithFunction,
 };
 use crate::diagnostic::Report;
 use crate::objects::{ObjectChoice, Sharing};
@@ -124,7 +124,7 @@ impl Outside {
     ) {
         self.settings.check(objects, sharing, values, report);
     }
-    pub(super) fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), String> {
+    pub(super) fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), FunctionError> {
         self.settings.try_function(objects)
     }
     pub(super) fn stage(&self, make: MakeStage<'_>) -> <MakeStage<'_> as WithFunction>::Output {
@@ -185,7 +185,7 @@ trait AnySettings: Debug + Send + Sync {
         values: &Values,
         report: &mut Report,
     );
-    fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), String>;
+    fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), FunctionError>;
     fn stage(&self, make: MakeStage<'_>) -> <MakeStage<'_> as WithFunction>::Output;
     fn stage_direction(
         &self,
@@ -238,7 +238,7 @@ impl<S: OutsideFunction> AnySettings for S {
     ) {
         FunctionSettings::check(self, objects, sharing, values, report);
     }
-    fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), String> {
+    fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), FunctionError> {
         self.function(objects).map(|_| ())
     }
     fn stage(&self, make: MakeStage<'_>) -> <MakeStage<'_> as WithFunction>::Output {

@@ -5,6 +5,7 @@ use asterism_functions::pass_through::{self, PassThrough};
 use crate::declared::choices;
 use crate::diagnostic::Report;
 use crate::functions::described::{Description, REPLICATED, delay, objects, placement};
+use crate::functions::error::FunctionError;
 use crate::functions::settings::FunctionSettings;
 use crate::kind::Kind;
 use crate::objects::ObjectChoice;
@@ -67,7 +68,7 @@ fn build(values: &Values, _: &mut Report) -> Option<PassThroughSettings> {
 impl FunctionSettings for PassThroughSettings {
     type Function = PassThrough;
 
-    fn function(&self, _: &[ObjectChoice]) -> Result<PassThrough, String> {
+    fn function(&self, _: &[ObjectChoice]) -> Result<PassThrough, FunctionError> {
         Ok(PassThrough {
             access: match self.access {
                 Access::None => pass_through::Access::None,

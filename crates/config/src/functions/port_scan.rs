@@ -12,6 +12,7 @@ use crate::functions::described::{
     DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
     placement, seconds,
 };
+use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
 use crate::kind::{Kind, Word};
 use crate::objects::{self, ObjectChoice};
@@ -406,7 +407,7 @@ impl FunctionSettings for PortScanSettings {
     // What evidence amounts to, and whose does not count: all else is what the state was made of, or how evidence is kept.
     changeable!(SETTINGS: ports = ports, hosts = hosts, udp = udp, exempt = exempt);
 
-    fn function(&self, objects: &[ObjectChoice]) -> Result<PortScan, String> {
+    fn function(&self, objects: &[ObjectChoice]) -> Result<PortScan, FunctionError> {
         let of = |name| objects::capacity(objects, name);
         Ok(PortScan::new(PortScanConfig {
             histories_max: of(OBJECT.histories),

@@ -8,6 +8,7 @@ use asterism_function::NetworkFunction;
 use crate::diagnostic::Report;
 use crate::direction::{Direction, FirstSpeaker};
 use crate::file_error::FileError;
+use crate::functions::error::FunctionError;
 use crate::objects::{ObjectChoice, Sharing};
 use crate::section::Values;
 
@@ -55,7 +56,7 @@ pub trait FunctionSettings: Clone + Debug + PartialEq {
     ///
     /// # Errors
     /// What the function itself finds wrong, which `check` should have found; nothing was made.
-    fn function(&self, objects: &[ObjectChoice]) -> Result<Self::Function, String>;
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Self::Function, FunctionError>;
 
     /// What it does, in words.
     fn words(&self) -> String;

@@ -13,6 +13,7 @@ use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
     DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects, placement,
 };
+use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
 use crate::kind::{Kind, NamedValues, Word};
 use crate::objects::{self, ObjectChoice};
@@ -302,7 +303,7 @@ impl FunctionSettings for SignatureSettings {
     // What to find: all else is what the state was made of, or how it is written.
     changeable!(SETTINGS: signatures = signatures);
 
-    fn function(&self, objects: &[ObjectChoice]) -> Result<Signatures, String> {
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Signatures, FunctionError> {
         let of = |name| objects::capacity(objects, name);
         Signatures::new(SignatureConfig {
             pieces_max: of(OBJECT.pieces),
@@ -311,10 +312,7 @@ impl FunctionSettings for SignatureSettings {
                 .max(of(OBJECT.manual)),
             ..config(self)
         })
-        .map_err(|faults| {
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            format!("the signatures cannot be taken: {}", faults.join("; "))
-        })
+        .map_err(FunctionError::Signatures)
     }
 
     fn words(&self) -> String {

@@ -5,6 +5,7 @@ use asterism_functions::span::{self, Span};
 use crate::declared::choices;
 use crate::diagnostic::Report;
 use crate::functions::described::{Description, LOCAL, delay, objects, placement};
+use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
 use crate::kind::Kind;
 use crate::objects::ObjectChoice;
@@ -67,7 +68,7 @@ impl FunctionSettings for SpanSettings {
     type Function = Span;
     changeable!(SETTINGS: packets = copied);
 
-    fn function(&self, _: &[ObjectChoice]) -> Result<Span, String> {
+    fn function(&self, _: &[ObjectChoice]) -> Result<Span, FunctionError> {
         Ok(Span {
             copied: match self.copied {
                 Copied::Both => span::Copied::Both,

@@ -115,7 +115,7 @@ impl WithFunction for Run<'_, '_> {
     fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
         let objects = &self.prepared.config.function.objects;
         let function = settings.function(objects);
-        let function = Arc::new(function.map_err(|error| (End::Configuration, error))?);
+        let function = Arc::new(function.map_err(|error| (End::Configuration, error.to_string()))?);
         Service::run(self.prepared, &function, self.place, self.output)
             .map_err(|error| (End::DoesNotHold, error))
     }

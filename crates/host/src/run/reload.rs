@@ -203,7 +203,7 @@ impl WithFunction for Copies<'_> {
     type Output = Result<Vec<Box<dyn Any + Send>>, String>;
 
     fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
-        let function = Arc::new(settings.function(self.0)?);
+        let function = Arc::new(settings.function(self.0).map_err(|e| e.to_string())?);
         let copy = |_| Box::new(function.clone()) as Box<dyn Any + Send>;
         Ok((0..self.1).map(copy).collect())
     }

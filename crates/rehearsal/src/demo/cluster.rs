@@ -95,12 +95,20 @@ impl<'a> Run<'a> {
         let Settings::Nat(settings) = &config.function.settings else {
             return Err("the demo's function is no NAT".into());
         };
-        let nat = Arc::new(settings.function(&config.function.objects)?);
+        let nat = Arc::new(
+            settings
+                .function(&config.function.objects)
+                .map_err(|error| error.to_string())?,
+        );
         let idps_config = read("[function.port-scan]")?;
         let Settings::PortScan(settings) = &idps_config.function.settings else {
             return Err("the demo's IDPS is none".into());
         };
-        let idps = Arc::new(settings.function(&idps_config.function.objects)?);
+        let idps = Arc::new(
+            settings
+                .function(&idps_config.function.objects)
+                .map_err(|error| error.to_string())?,
+        );
         let (replication, wait) = (plan.replication, absent.wait());
         let function = config.function.clone();
         let objects = move |name: &str| {

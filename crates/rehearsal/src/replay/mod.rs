@@ -219,7 +219,7 @@ impl WithFunction for Configured<'_> {
     fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
         let chosen = self.config.function.clone();
         let function = settings.function(&chosen.objects);
-        let function = Arc::new(function.map_err(ReplayError::Nothing)?);
+        let function = Arc::new(function.map_err(|error| ReplayError::Nothing(error.to_string()))?);
         let objects = move |name: &str| chosen.object_settings(name);
         let mut direction = settings.direction();
         run(

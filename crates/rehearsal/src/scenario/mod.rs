@@ -232,7 +232,7 @@ impl WithFunction for Tested<'_> {
         let chosen = self.config.function.clone();
         let function = match settings.function(&chosen.objects) {
             Ok(function) => Arc::new(function),
-            Err(error) => return self.refuse(error),
+            Err(error) => return self.refuse(error.to_string()),
         };
         let known = vocabulary(self.config, &*function);
         let steps = step::read(self.start, &known, self.report);

@@ -10,6 +10,7 @@ use super::direction::BalancerDirection;
 use super::fields::{OBJECT, SETTINGS};
 use super::{BalancerMode, BalancerSettings, Check, Service};
 use crate::direction::Direction;
+use crate::functions::error::FunctionError;
 use crate::functions::nat::made::{protocol, seconds};
 use crate::functions::settings::{FunctionSettings, changeable};
 use crate::objects::{ObjectChoice, Sharing, capacity};
@@ -20,7 +21,7 @@ impl FunctionSettings for BalancerSettings {
     // Its services and how they are checked.
     changeable!(SETTINGS: services = services, checks = checks);
 
-    fn function(&self, objects: &[ObjectChoice]) -> Result<Balancer, String> {
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Balancer, FunctionError> {
         let config = BalancerConfig {
             flows_max: capacity(objects, OBJECT.flows),
             affinity_max: capacity(objects, OBJECT.affinity),
@@ -28,10 +29,7 @@ impl FunctionSettings for BalancerSettings {
             neighbours_max: capacity(objects, OBJECT.neighbours),
             ..config(self)
         };
-        Balancer::new(config).map_err(|faults| {
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            format!("the balancer cannot be made: {}", faults.join("; "))
-        })
+        Balancer::new(config).map_err(FunctionError::Balancer)
     }
 
     fn shared_by(&mut self, sharing: Sharing) {

@@ -6,9 +6,12 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 use asterism_function::{IpPrefix, Spending, TokenRate};
-use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Tenants, Unit};
+use asterism_functions::limiter::{
+    From, Limit, Limiter, LimiterConfig, Tenants, TooManyTenants, Unit,
+};
 
 use crate::diagnostic::{Diagnostic, Report};
+use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, differing};
 use crate::kind::NamedValues;
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
@@ -270,7 +273,7 @@ impl FunctionSettings for LimiterSettings {
     type Function = Limiter;
     const CHANGEABLE: &'static [&'static str] = &[SETTINGS.keys().from.name()];
 
-    fn function(&self, objects: &[ObjectChoice]) -> Result<Limiter, String> {
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Limiter, FunctionError> {
         let keys = [OBJECT.sources, OBJECT.destinations, OBJECT.services].into_iter();
         let keys_max = keys.map(|name| objects::capacity(objects, name)).max();
         Ok(Limiter::new(LimiterConfig {
@@ -366,7 +369,7 @@ impl FunctionSettings for LimiterSettings {
 }
 
 /// The settings in the function's own words, with its own capacities.
-fn config(settings: &LimiterSettings) -> Result<LimiterConfig, String> {
+fn config(settings: &LimiterSettings) -> Result<LimiterConfig, FunctionError> {
     let rate = |limit: &LimitSettings| TokenRate {
         tokens_per_second: limit.rate,
         burst_tokens: limit.burst,
@@ -401,7 +404,7 @@ fn config(settings: &LimiterSettings) -> Result<LimiterConfig, String> {
             .map(|(number, tenant)| (number, rate(&tenant.limit)))
             .collect(),
         tenants: Tenants::new(tenants().map(|tenant| tenant.networks.as_slice()))
-            .map_err(|_| "the limiter cannot be made: it has too many tenants".to_owned())?,
+            .map_err(|TooManyTenants| FunctionError::TooManyTenants)?,
         ..LimiterConfig::default()
     })
 }

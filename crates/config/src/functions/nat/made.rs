@@ -15,6 +15,7 @@ use super::{ExemptionSettings, Link, NatSettings};
 use crate::diagnostic::{Diagnostic, Report};
 use crate::direction::Direction;
 use crate::functions::described::ObjectKind;
+use crate::functions::error::FunctionError;
 use crate::functions::settings::FunctionSettings;
 use crate::objects::{ObjectChoice, Placement, Sharing, capacity};
 use crate::section::Values;
@@ -24,7 +25,7 @@ use crate::wiring::{INSIDE, OUTSIDE};
 impl FunctionSettings for NatSettings {
     type Function = Nat;
 
-    fn function(&self, objects: &[ObjectChoice]) -> Result<Nat, String> {
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Nat, FunctionError> {
         let mut config = NatConfig {
             sessions_max: capacity(objects, OBJECT.sessions),
             fragments_max: capacity(objects, OBJECT.fragments),
@@ -34,10 +35,7 @@ impl FunctionSettings for NatSettings {
         if let Some(control) = &mut config.port_control {
             control.mappings_max = capacity(objects, OBJECT.mappings);
         }
-        Nat::new(config).map_err(|faults| {
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            format!("the NAT cannot be made: {}", faults.join("; "))
-        })
+        Nat::new(config).map_err(FunctionError::Nat)
     }
 
     fn words(&self) -> String {
