@@ -106,10 +106,7 @@ impl<P: Port> Port for CapturingPort<P> {
             && inner.is_ok()
         {
             self.reported = true;
-            return Err(PortError {
-                port: self.inner.name().to_owned(),
-                message: error.to_string(),
-            });
+            return Err(PortError::new(self.inner.name(), error));
         }
         inner
     }

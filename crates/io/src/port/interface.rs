@@ -4,8 +4,12 @@
 //! second, lets go when the interface vanished or its name means another one, and opens again with growing pauses. Imports
 //! `system` and the `Time` of `asterism-placement`.
 
+mod error;
+
+pub use error::InterfaceError;
+
 use super::system;
-use super::{PortError, PortStatistics};
+use super::{PortError, PortErrorKind, PortStatistics};
 use asterism_placement::Time;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -108,26 +112,13 @@ impl Interface {
         .map(drop)
     }
 
-    /// Why it cannot be used, in words.
-    pub(crate) fn refused(&self, what: &str, error: &io::Error) -> String {
-        let cure = match error.raw_os_error() {
-            Some(libc::ENODEV | libc::ENXIO) => {
-                "there is no such interface in this network namespace: `ip link` lists those there are"
-            }
-            Some(libc::EPERM | libc::EACCES) => {
-                "it needs root, or the capabilities CAP_NET_RAW and CAP_NET_ADMIN (systemd: AmbientCapabilities=)"
-            }
-            Some(libc::ENETDOWN) => "set the interface up: `ip link set up dev …`",
-            Some(libc::ENOMEM | libc::ENOBUFS) => {
-                "the kernel had no memory for the port's rings: ask for fewer or smaller slots"
-            }
-            Some(libc::EBUSY) => "another program holds what is asked for",
-            Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT | libc::EAFNOSUPPORT) => {
-                "this kernel or driver does not have it"
-            }
-            _ => "the port is not open",
-        };
-        format!("{what} on interface {} failed: {error}; {cure}", self.name)
+    /// A call for this purpose failed.
+    pub(crate) fn refused(&self, what: &'static str, error: io::Error) -> InterfaceError {
+        InterfaceError::Call {
+            what,
+            interface: self.name.clone(),
+            error,
+        }
     }
 }
 
@@ -231,12 +222,15 @@ impl Drop for OffloadsOff {
 pub(crate) fn apply_offloads(
     interface: &Interface,
     offloads: Offloads,
-) -> Result<Option<OffloadsOff>, String> {
+) -> Result<Option<OffloadsOff>, InterfaceError> {
     match offloads {
         Offloads::Keep => Ok(None),
         Offloads::Off => OffloadsOff::new(interface.name())
             .map(Some)
-            .map_err(|error| interface.refused("switching offloads off", &error)),
+            .map_err(|error| InterfaceError::Offloads {
+                interface: interface.name.clone(),
+                error,
+            }),
     }
 }
 
@@ -246,33 +240,17 @@ const OPEN_ATTEMPTS_MAX: u32 = 100;
 /// ... and the pause between, in milliseconds.
 const OPEN_PAUSE_MS: u64 = 5;
 
-/// Why opening failed.
-pub(crate) struct Refused {
-    /// Something still holds what only one may have (`EBUSY`).
-    pub(crate) busy: bool,
-    /// In words.
-    pub(crate) message: String,
-}
-
-impl Refused {
-    /// A system call's error.
-    pub(crate) fn new(interface: &Interface, what: &str, error: &io::Error) -> Refused {
-        Refused {
-            busy: error.raw_os_error() == Some(libc::EBUSY),
-            message: interface.refused(what, error),
-        }
-    }
-}
-
 /// Opens, and waits up to half a second for what is busy. Not for the packet loop.
-pub(crate) fn patiently<M>(mut open: impl FnMut() -> Result<M, Refused>) -> Result<M, String> {
+pub(crate) fn patiently<M>(
+    mut open: impl FnMut() -> Result<M, InterfaceError>,
+) -> Result<M, InterfaceError> {
     for _ in 1..OPEN_ATTEMPTS_MAX {
         match open() {
-            Err(refused) if refused.busy => pause(),
-            result => return result.map_err(|refused| refused.message),
+            Err(error) if error.is_busy() => pause(),
+            result => return result,
         }
     }
-    open().map_err(|refused| refused.message)
+    open()
 }
 
 /// Between two attempts to open.
@@ -299,7 +277,7 @@ pub(crate) struct Attachment<M> {
     link_downs: u64,
     reopened: u64,
     /// The first failure that was not reported yet.
-    problem: Option<String>,
+    problem: Option<PortErrorKind>,
 }
 
 impl<M> Attachment<M> {
@@ -307,18 +285,15 @@ impl<M> Attachment<M> {
     pub(crate) fn new(
         port: &str,
         interface: &str,
-        open: impl FnOnce(&Interface, io::Result<u32>) -> Result<M, String>,
+        open: impl FnOnce(&Interface, io::Result<u32>) -> Result<M, InterfaceError>,
     ) -> Result<Attachment<M>, PortError> {
-        let refused = |message| PortError {
-            port: port.to_owned(),
-            message,
-        };
-        let interface = Interface::new(interface)
-            .map_err(|error| refused(format!("no socket to ask for interfaces: {error}")))?;
+        let refused = |error: InterfaceError| PortError::new(port, error);
+        let interface =
+            Interface::new(interface).map_err(|error| refused(InterfaceError::NoSocket(error)))?;
         let medium = open(&interface, interface.index()).map_err(refused)?;
         let index = interface
             .index()
-            .map_err(|error| refused(interface.refused("opening a port", &error)))?;
+            .map_err(|error| refused(interface.refused("opening a port", error)))?;
         let up = interface.is_running().unwrap_or(false);
         Ok(Attachment {
             port: port.to_owned(),
@@ -376,7 +351,7 @@ impl<M> Attachment<M> {
     /// interface's number, or the error that says that there is none.
     pub(crate) fn watch(
         &mut self,
-        open: impl FnOnce(&Interface, io::Result<u32>) -> Result<M, String>,
+        open: impl FnOnce(&Interface, io::Result<u32>) -> Result<M, InterfaceError>,
     ) {
         let found = self.interface.index();
         if let Ok(index) = found
@@ -396,14 +371,12 @@ impl<M> Attachment<M> {
         if self.medium.take().is_some() {
             self.set_link(LinkState::Down);
             self.backoff_us = REOPEN_BACKOFF_US_MIN;
-            self.report(format!(
-                "interface {} vanished; packets to it are dropped, and it is opened again once there is one of that name",
-                self.interface.name
-            ));
+            let interface = self.interface.name.clone();
+            self.report(InterfaceError::Vanished { interface });
         }
         let opened = open(&self.interface, found).and_then(|medium| {
             let found = self.interface.index();
-            let index = found.map_err(|error| self.interface.refused("opening again", &error))?;
+            let index = found.map_err(|error| self.interface.refused("opening again", error))?;
             Ok((index, medium))
         });
         match opened {
@@ -431,18 +404,15 @@ impl<M> Attachment<M> {
     }
 
     /// Keeps the first failure until it was reported.
-    pub(crate) fn report(&mut self, why: String) {
-        self.problem.get_or_insert(why);
+    pub(crate) fn report(&mut self, why: impl Into<PortErrorKind>) {
+        self.problem.get_or_insert_with(|| why.into());
     }
 
     /// The first failure since the last call.
     pub(crate) fn take_problem(&mut self) -> Result<(), PortError> {
         match self.problem.take() {
             None => Ok(()),
-            Some(message) => Err(PortError {
-                port: self.port.clone(),
-                message,
-            }),
+            Some(kind) => Err(PortError::new(&self.port, kind)),
         }
     }
 
@@ -473,12 +443,12 @@ mod tests {
     fn an_interface_that_is_not_there_is_refused_in_words() {
         let none = |interface: &Interface, index: io::Result<u32>| match index {
             Ok(_) => Ok(()),
-            Err(error) => Err(interface.refused("opening a port", &error)),
+            Err(error) => Err(interface.refused("opening a port", error)),
         };
         let error = Attachment::new("inside", "asterism-none0", none).unwrap_err();
         assert!(
             error.to_string().contains("port inside")
-                && error.message.contains("no such interface"),
+                && error.kind.to_string().contains("no such interface"),
             "{error}"
         );
         for name in ["", "a-name-of-16-bytes", "a/b", "a b"] {
@@ -505,14 +475,15 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..10 {
             port.now_us = port.due_us;
-            port.watch(|_, _| Err("refused".to_owned()));
+            let refused = || io::Error::from_raw_os_error(libc::EPERM);
+            port.watch(|interface, _| Err(interface.refused("opening again", refused())));
             pauses.push(port.due_us - port.now_us);
         }
         assert_eq!(pauses[..3], [10_000, 20_000, 40_000]);
         assert_eq!(pauses[9], REOPEN_BACKOFF_US_MAX);
         assert_eq!((port.link(), port.medium), (LinkState::Down, None));
         let reported = port.take_problem().unwrap_err();
-        assert!(reported.message.contains("vanished"), "{reported}");
+        assert!(reported.to_string().contains("vanished"), "{reported}");
         assert!(port.take_problem().is_ok());
         port.now_us = port.due_us;
         port.watch(|_, index| Ok(index.unwrap()));

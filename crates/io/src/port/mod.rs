@@ -11,20 +11,20 @@ mod af_xdp;
 mod capture;
 mod capturing;
 mod delayed;
+mod error;
 mod interface;
 mod lossy;
 mod memory;
 mod offload;
 mod sending;
+mod setting;
 mod shared_memory;
 mod statistics;
 mod system;
 mod tap;
 
-pub use af_packet::{
-    AfPacketConfig, AfPacketMode, AfPacketPort, Fanout, RING_SLOTS_MAX, SLOT_BYTES_MAX,
-};
-pub use af_xdp::{AfXdpConfig, AfXdpPort, XDP_CHUNKS_MAX, XdpMode};
+pub use af_packet::{AfPacketConfig, AfPacketMode, AfPacketPort, Fanout};
+pub use af_xdp::{AfXdpConfig, AfXdpPort, XdpMode};
 #[doc(hidden)]
 pub use capture::fuzz_capture;
 pub use capture::{
@@ -33,9 +33,10 @@ pub use capture::{
 };
 pub use capturing::{CapturingPort, Direction};
 pub use delayed::DelayedPort;
+pub use error::{PacketTooLongError, PortError, PortErrorKind};
 pub use interface::{
-    LinkState, Offloads, REOPEN_BACKOFF_US_MAX, REOPEN_BACKOFF_US_MIN, WATCH_INTERVAL_DOWN_US,
-    WATCH_INTERVAL_US,
+    InterfaceError, LinkState, Offloads, REOPEN_BACKOFF_US_MAX, REOPEN_BACKOFF_US_MIN,
+    WATCH_INTERVAL_DOWN_US, WATCH_INTERVAL_US,
 };
 pub use lossy::LossyPort;
 pub use memory::MemoryPort;
@@ -43,13 +44,15 @@ pub use memory::MemoryPort;
 pub use offload::fuzz_offload;
 pub use offload::{Offload, Segmentation};
 pub use sending::SendingPort;
+pub use setting::{RING_SLOTS_MAX, SLOT_BYTES_MAX, SettingError, TAP_MTU_MAX, XDP_CHUNKS_MAX};
 #[doc(hidden)]
 pub use shared_memory::fuzz_shared_memory;
 pub use shared_memory::{
-    SLOT_BYTES_RANGE, SLOTS_RANGE, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole,
+    GreetingError, LinkEnd, SLOT_BYTES_RANGE, SLOTS_RANGE, SharedMemoryConfig, SharedMemoryError,
+    SharedMemoryPort, SharedMemoryRole,
 };
 pub use statistics::{PortDrop, PortStatistics};
-pub use tap::{TAP_MTU_MAX, TapConfig, TapPort};
+pub use tap::{TapConfig, TapPort};
 
 use crate::frame::{Burst, FramePool};
 use asterism_placement::Time;
@@ -111,23 +114,6 @@ pub trait Port: Send {
         LinkState::Up
     }
 }
-
-/// What went wrong at a port, worded for the operator: the effect, where, and a cure.
-#[derive(Debug)]
-pub struct PortError {
-    /// The port's name.
-    pub port: String,
-    /// What happened and what to do.
-    pub message: String,
-}
-
-impl std::fmt::Display for PortError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "port {}: {}", self.port, self.message)
-    }
-}
-
-impl std::error::Error for PortError {}
 
 /// Forwards every call, so that a port can be lent (`&mut port`) or boxed.
 macro_rules! forward_port {

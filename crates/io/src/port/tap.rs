@@ -4,10 +4,13 @@
 //! takes such.
 
 use super::af_packet::Failure;
-use super::interface::{Attachment, DeviceCounters, Interface, LinkState, Refused, patiently};
+use super::interface::{
+    Attachment, DeviceCounters, Interface, InterfaceError, LinkState, patiently,
+};
 use super::offload::{self, Offload, header_of};
+use super::setting::{SettingError, TAP_MTU_MAX};
 use super::system::{self, HEADER_BYTES};
-use super::{Port, PortDrop, PortError, PortStatistics};
+use super::{PacketTooLongError, Port, PortDrop, PortError, PortStatistics};
 use crate::frame::{Burst, Frame, FramePool};
 use asterism_placement::Time;
 use std::fs::{File, OpenOptions};
@@ -15,8 +18,6 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// The largest MTU that a TAP interface takes.
-pub const TAP_MTU_MAX: u32 = 65_521;
 const ETHERNET_BYTES: usize = 14;
 
 /// How a [`TapPort`] is opened. [`TapConfig::new`] has sane values for all but the names.
@@ -70,17 +71,10 @@ impl TapPort {
     /// Makes the interface or attaches to it. Waits up to half a second for one that is still held. Fails in words when the capability is missing, when the name is that of another kind of
     /// interface or one that another program holds, or for values out of bounds.
     pub fn open(config: &TapConfig) -> Result<TapPort, PortError> {
-        let refused = |message| PortError {
-            port: config.name.clone(),
-            message,
-        };
-        if config
-            .mtu
-            .is_some_and(|mtu| !(68..=TAP_MTU_MAX).contains(&mtu))
+        if let Some(mtu) = config.mtu
+            && !(68..=TAP_MTU_MAX).contains(&mtu)
         {
-            return Err(refused(format!(
-                "the MTU of a TAP interface must be 68 to {TAP_MTU_MAX}"
-            )));
+            return Err(PortError::new(&config.name, SettingError::TapMtu(mtu)));
         }
         let attachment = Attachment::new(&config.name, &config.interface, |interface, _| {
             patiently(|| open(config, interface))
@@ -98,13 +92,12 @@ impl TapPort {
         let config = &self.config;
         // Deleted by somebody: made again, because nobody else would.
         self.attachment
-            .watch(|interface, _| open(config, interface).map_err(|refused| refused.message));
+            .watch(|interface, _| open(config, interface));
     }
 }
 
-fn open(config: &TapConfig, interface: &Interface) -> Result<File, Refused> {
-    let refused =
-        |what: &'static str| move |error: io::Error| Refused::new(interface, what, &error);
+fn open(config: &TapConfig, interface: &Interface) -> Result<File, InterfaceError> {
+    let refused = |what: &'static str| move |error: io::Error| interface.refused(what, error);
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -311,14 +304,12 @@ impl Port for TapPort {
             self.watch();
         }
         if let Some(bytes) = self.failure.take_too_long() {
-            self.attachment.report(format!(
-                "a packet of {bytes} bytes or more did not fit a frame and was dropped: give the instance's frames a longer stride, \
-                 or lower the MTU of {}",
-                self.config.interface
-            ));
+            let interface = self.config.interface.clone();
+            self.attachment
+                .report(PacketTooLongError::Tap { bytes, interface });
         }
         if let Some(why) = self.failure.take_sending() {
-            let reported = self.attachment.interface.refused("sending", &why);
+            let reported = self.attachment.interface.refused("sending", why);
             self.attachment.report(reported);
         }
         self.attachment.take_problem()

@@ -9,10 +9,13 @@ mod bulk;
 mod ring;
 mod transmit;
 
-use super::interface::{Attachment, Interface, LinkState, Offloads, OffloadsOff, apply_offloads};
+use super::interface::{
+    Attachment, Interface, InterfaceError, LinkState, Offloads, OffloadsOff, apply_offloads,
+};
 use super::offload::{self, header_of};
+use super::setting::{RING_SLOTS_MAX, SLOT_BYTES_MAX, SettingError};
 use super::system::{self, HEADER_BYTES};
-use super::{Port, PortDrop, PortError, PortStatistics};
+use super::{PacketTooLongError, Port, PortDrop, PortError, PortStatistics};
 use crate::frame::{BURST, Burst, FramePool};
 use asterism_placement::Time;
 use bulk::Bulk;
@@ -22,11 +25,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use transmit::transmit_merged;
 pub(crate) use transmit::{Failure, transmit};
-
-/// The most slots of a receive ring.
-pub const RING_SLOTS_MAX: u32 = 1 << 18;
-/// The largest slot of a receive ring, in bytes.
-pub const SLOT_BYTES_MAX: u32 = 128 * 1024;
 
 /// How an [`AfPacketPort`] moves packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,19 +100,13 @@ impl AfPacketConfig {
         }
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), SettingError> {
         if !(32..=RING_SLOTS_MAX).contains(&self.ring_slots) {
-            return Err(format!(
-                "ring_slots is {}: it must be 32 to {RING_SLOTS_MAX}",
-                self.ring_slots
-            ));
+            return Err(SettingError::RingSlots(self.ring_slots));
         }
         if !(2048..=SLOT_BYTES_MAX).contains(&self.slot_bytes) || !self.slot_bytes.is_power_of_two()
         {
-            return Err(format!(
-                "slot_bytes is {}: it must be a power of two from 2048 to {SLOT_BYTES_MAX}",
-                self.slot_bytes
-            ));
+            return Err(SettingError::SlotBytes(self.slot_bytes));
         }
         Ok(())
     }
@@ -164,10 +156,8 @@ impl AfPacketPort {
     /// Opens the port: from here on packets of the interface wait in it. Fails in words when there is no such interface, when
     /// the capabilities are missing, or for values out of bounds.
     pub fn open(config: &AfPacketConfig) -> Result<AfPacketPort, PortError> {
-        config.check().map_err(|message| PortError {
-            port: config.name.clone(),
-            message,
-        })?;
+        let checked = config.check();
+        checked.map_err(|error| PortError::new(&config.name, error))?;
         let attachment = Attachment::new(&config.name, &config.interface, |interface, index| {
             open(config, interface, index)
         })?;
@@ -206,17 +196,14 @@ impl AfPacketPort {
         }
     }
 
-    fn long_packets_cure(&self, bytes: usize) -> String {
-        let interface = &self.config.interface;
+    fn too_long(&self, bytes: usize) -> PacketTooLongError {
         match self.config.mode {
-            AfPacketMode::Ring => format!(
-                "a packet of {bytes} bytes did not fit a slot of {} or a frame and was dropped; use mode bulk, or raise slot_bytes \
-                 and the frames' stride, or switch GRO and TSO off where the packets come from (offloads = \"off\" does so at {interface})",
-                self.config.slot_bytes
-            ),
-            AfPacketMode::Bulk => format!(
-                "a packet of {bytes} bytes did not fit a frame and was dropped: bulk mode needs a frame pool of 68 KiB a frame"
-            ),
+            AfPacketMode::Ring => PacketTooLongError::Ring {
+                bytes,
+                slot_bytes: self.config.slot_bytes,
+                interface: self.config.interface.clone(),
+            },
+            AfPacketMode::Bulk => PacketTooLongError::Bulk { bytes },
         }
     }
 }
@@ -226,15 +213,13 @@ fn open(
     config: &AfPacketConfig,
     interface: &Interface,
     index: io::Result<u32>,
-) -> Result<Medium, String> {
-    let index = index.map_err(|error| interface.refused("opening a port", &error))?;
+) -> Result<Medium, InterfaceError> {
+    let index = index.map_err(|error| interface.refused("opening a port", error))?;
     if !interface.is_ethernet().unwrap_or(true) {
-        return Err(format!(
-            "interface {} carries no Ethernet frames: packet functions need an Ethernet, veth, bridge or TAP interface",
-            interface.name()
-        ));
+        let interface = interface.name().to_owned();
+        return Err(InterfaceError::NotEthernet { interface });
     }
-    let refused = |what: &'static str| move |error: io::Error| interface.refused(what, &error);
+    let refused = |what: &'static str| move |error: io::Error| interface.refused(what, error);
     let offloads = apply_offloads(interface, config.offloads)?;
     // Protocol 0: no packet of any interface comes in before the socket is bound.
     let socket = system::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
@@ -298,14 +283,12 @@ fn open(
     let exclusive = config
         .exclusive
         .then(|| system::bpf::keep_from_kernel(index));
-    let exclusive = exclusive.transpose().map_err(|error| {
-        let hint = match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => " (exclusive = true needs CAP_BPF too)",
-            _ => " (exclusive = true needs Linux 6.6)",
-        };
-        let what = "keeping packets from the kernel";
-        format!("{}{hint}", interface.refused(what, &error))
-    })?;
+    let exclusive = exclusive
+        .transpose()
+        .map_err(|error| InterfaceError::Exclusive {
+            interface: interface.name().to_owned(),
+            error,
+        })?;
     let merging = if config.merges_segments && config.mode == AfPacketMode::Ring {
         let sender = merging_sender(config, index);
         Some(sender.map_err(refused("opening a packet socket to send by"))?)
@@ -416,12 +399,12 @@ impl Port for AfPacketPort {
             self.watch();
         }
         if let Some(bytes) = self.failure.take_too_long() {
-            let cure = self.long_packets_cure(bytes);
-            self.attachment.report(cure);
+            let too_long = self.too_long(bytes);
+            self.attachment.report(too_long);
         }
         if let Some(why) = self.failure.take_sending() {
             let interface = &self.attachment.interface;
-            let reported = interface.refused("sending", &why);
+            let reported = interface.refused("sending", why);
             self.attachment.report(reported);
         }
         self.attachment.take_problem()

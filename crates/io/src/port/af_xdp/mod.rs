@@ -7,11 +7,13 @@
 mod rings;
 
 use super::interface::{
-    Attachment, Interface, LinkState, Offloads, OffloadsOff, Refused, apply_offloads, patiently,
+    Attachment, Interface, InterfaceError, LinkState, Offloads, OffloadsOff, apply_offloads,
+    patiently,
 };
 use super::offload::{complete_if_partial, plainly};
+use super::setting::{SettingError, XDP_CHUNKS_MAX};
 use super::system::{self, bpf};
-use super::{Port, PortDrop, PortError, PortStatistics};
+use super::{PacketTooLongError, Port, PortDrop, PortError, PortStatistics};
 use crate::frame::{Burst, FramePool};
 use asterism_placement::Time;
 use rings::Rings;
@@ -19,8 +21,6 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The most chunks each way.
-pub const XDP_CHUNKS_MAX: u32 = 1 << 16;
 /// System calls made for one burst, at most, until the kernel has taken all of it.
 const KICKS_MAX: u32 = 8;
 const ETHERNET_BYTES: usize = 14;
@@ -74,18 +74,12 @@ impl AfXdpConfig {
         }
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), SettingError> {
         if !(64..=XDP_CHUNKS_MAX).contains(&self.chunks) {
-            return Err(format!(
-                "chunks is {}: it must be 64 to {XDP_CHUNKS_MAX}",
-                self.chunks
-            ));
+            return Err(SettingError::Chunks(self.chunks));
         }
         if !matches!(self.chunk_bytes, 2048 | 4096) {
-            return Err(format!(
-                "chunk_bytes is {}: the kernel takes 2048 or 4096",
-                self.chunk_bytes
-            ));
+            return Err(SettingError::ChunkBytes(self.chunk_bytes));
         }
         Ok(())
     }
@@ -129,12 +123,10 @@ impl AfXdpPort {
     /// Opens the port. Waits up to half a second while the kernel lets go of a port on the same queue that was closed just now.
     /// Fails in words when there is no such interface, when capabilities or XDP are missing, or for values out of bounds.
     pub fn open(config: &AfXdpConfig) -> Result<AfXdpPort, PortError> {
-        config.check().map_err(|message| PortError {
-            port: config.name.clone(),
-            message,
-        })?;
+        let checked = config.check();
+        checked.map_err(|error| PortError::new(&config.name, error))?;
         let attachment = Attachment::new(&config.name, &config.interface, |interface, index| {
-            let index = index.map_err(|error| interface.refused("opening a port", &error))?;
+            let index = index.map_err(|error| interface.refused("opening a port", error))?;
             patiently(|| open(config, interface, index))
         })?;
         let mtu = attachment.interface.mtu().unwrap_or(1500) as usize;
@@ -155,8 +147,8 @@ impl AfXdpPort {
         let config = &self.config;
         let before = self.attachment.reopened();
         self.attachment.watch(|interface, index| {
-            let index = index.map_err(|error| interface.refused("opening again", &error))?;
-            open(config, interface, index).map_err(|refused| refused.message)
+            let index = index.map_err(|error| interface.refused("opening again", error))?;
+            open(config, interface, index)
         });
         if self.attachment.reopened() != before {
             let (past, last) = self.kernel_drops.get();
@@ -182,13 +174,9 @@ impl AfXdpPort {
     }
 }
 
-fn open(config: &AfXdpConfig, interface: &Interface, index: u32) -> Result<Medium, Refused> {
-    let refused =
-        |what: &'static str| move |error: io::Error| Refused::new(interface, what, &error);
-    let offloads = apply_offloads(interface, config.offloads).map_err(|message| Refused {
-        busy: false,
-        message,
-    })?;
+fn open(config: &AfXdpConfig, interface: &Interface, index: u32) -> Result<Medium, InterfaceError> {
+    let refused = |what: &'static str| move |error: io::Error| interface.refused(what, error);
+    let offloads = apply_offloads(interface, config.offloads)?;
     let map = bpf::socket_map(config.queue + 1).map_err(refused("making a socket map"))?;
     let program = bpf::redirecting_program(&map).map_err(refused("loading an XDP program"))?;
     let attached = bpf::attach(&program, index, config.mode == XdpMode::Native)
@@ -387,13 +375,11 @@ impl Port for AfXdpPort {
         if self.long_bytes > 0 && !self.reported_long {
             self.reported_long = true;
             let bytes = self.long_bytes;
-            self.attachment.report(format!(
-                "a packet of {bytes} bytes did not fit a frame and was dropped: give the instance's frames a longer stride"
-            ));
+            self.attachment.report(PacketTooLongError::Xdp { bytes });
         }
         if let Some(number) = self.sending.take() {
             let interface = &self.attachment.interface;
-            let reported = interface.refused("sending", &io::Error::from_raw_os_error(number));
+            let reported = interface.refused("sending", io::Error::from_raw_os_error(number));
             self.attachment.report(reported);
         }
         self.attachment.take_problem()

@@ -202,10 +202,7 @@ impl Port for CapturePort {
     fn flush(&mut self, _pool: &mut FramePool) -> Result<(), PortError> {
         let written = self.writer.as_mut().map_or(Ok(()), CaptureWriter::flush);
         match self.failure.take().or(written.err()) {
-            Some(error) => Err(PortError {
-                port: self.name.clone(),
-                message: error.to_string(),
-            }),
+            Some(error) => Err(PortError::new(&self.name, error)),
             None => Ok(()),
         }
     }

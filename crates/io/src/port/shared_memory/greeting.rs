@@ -4,16 +4,21 @@
 //! descriptors: the memory, and an event to wake each side.
 
 use super::ring::Division;
-use super::{SLOT_BYTES_RANGE, SLOTS_RANGE};
+use crate::frame::STRIDE_BYTES_MAX;
 use crate::port::system::{self, Mapping};
 use std::fmt;
 use std::fs;
 use std::io::{self, Read};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
+/// How many slots a link may have each way.
+pub const SLOTS_RANGE: RangeInclusive<u32> = 64..=1 << 16;
+/// How many bytes a slot may have.
+pub const SLOT_BYTES_RANGE: RangeInclusive<u32> = 512..=STRIDE_BYTES_MAX as u32;
 /// The first bytes of a greeting.
 const MAGIC: [u8; 8] = *b"ASTRSHM\n";
 /// The version of greeting and memory.
@@ -35,7 +40,7 @@ pub(super) fn greeting(division: Division) -> [u8; GREETING_BYTES] {
 
 /// Why two processes do not come to share memory; nothing is shared.
 #[derive(Debug)]
-pub(super) enum GreetingError {
+pub enum GreetingError {
     /// The greeting is not that of a port.
     NotAPort,
     /// The peer speaks this version, and not ours.

@@ -4,26 +4,25 @@
 //! `ring.rs` has the memory, `greeting.rs` the set-up. The other process may end, stop reading or write anything: that costs
 //! the link, or packets, each counted.
 
+mod error;
 mod greeting;
 mod ring;
+
+pub use error::{LinkEnd, SharedMemoryError};
+pub use greeting::{GreetingError, SLOT_BYTES_RANGE, SLOTS_RANGE};
 
 use super::interface::{REOPEN_BACKOFF_US_MAX, REOPEN_BACKOFF_US_MIN, WATCH_INTERVAL_US};
 use super::offload::{header_of, plainly};
 use super::system::{self, HEADER_BYTES};
 use super::{LinkState, Port, PortDrop, PortError, PortStatistics};
-use crate::frame::{Burst, Frame, FramePool, STRIDE_BYTES_MAX};
+use crate::frame::{Burst, Frame, FramePool};
 use asterism_placement::Time;
-use greeting::{GreetingError, Incoming, Shared};
+use greeting::{Incoming, Shared};
 use ring::{Broken, Division, End};
-use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
-/// How many slots a link may have each way.
-pub const SLOTS_RANGE: RangeInclusive<u32> = 64..=1 << 16;
-/// How many bytes a slot may have.
-pub const SLOT_BYTES_RANGE: RangeInclusive<u32> = 512..=STRIDE_BYTES_MAX as u32;
 /// How long a peer may take to greet, in microseconds.
 const GREETING_US_MAX: u64 = 1_000_000;
 /// What a peer that ended had written is kept so long for anyone who reads it.
@@ -92,7 +91,7 @@ pub struct SharedMemoryPort {
     now_us: u64,
     due_us: u64,
     backoff_us: u64,
-    problem: Option<String>,
+    problem: Option<SharedMemoryError>,
 }
 
 #[derive(Debug)]
@@ -146,21 +145,17 @@ impl SharedMemoryPort {
     /// Opens this end. Waits for no peer: until there is one the link is down. Fails in words when the socket cannot be made, when
     /// another program listens there, or for values out of bounds.
     pub fn open(config: &SharedMemoryConfig) -> Result<SharedMemoryPort, PortError> {
-        let refused = |message| PortError {
-            port: config.name.clone(),
-            message,
-        };
-        greeting::check(config.division()).map_err(|error| refused(error.to_string()))?;
+        let refused = |error: SharedMemoryError| PortError::new(&config.name, error);
+        greeting::check(config.division())
+            .map_err(|error| refused(SharedMemoryError::Setting(error)))?;
         let listener = match config.role {
             SharedMemoryRole::Connect => None,
-            SharedMemoryRole::Listen => {
-                Some(greeting::listen(&config.path).map_err(|error| {
-                    refused(format!(
-                        "no socket at {}: {error}; its directory must exist and be writable, and no other program may listen there",
-                        config.path.display()
-                    ))
-                })?)
-            }
+            SharedMemoryRole::Listen => Some(greeting::listen(&config.path).map_err(|error| {
+                refused(SharedMemoryError::NoSocket {
+                    path: config.path.clone(),
+                    error,
+                })
+            })?),
         };
         let mut port = SharedMemoryPort {
             config: config.clone(),
@@ -197,7 +192,7 @@ impl SharedMemoryPort {
                 }
                 self.statistics
                     .count_dropped_many(PortDrop::LinkDown, waits as usize);
-                self.part("the peer ended");
+                self.part(LinkEnd::PeerEnded);
             }
             State::Alone => self.meet(),
             State::Greeting { .. } => self.greet(),
@@ -220,7 +215,7 @@ impl SharedMemoryPort {
     }
 
     /// The link is over. The next peer is welcome at once.
-    fn part(&mut self, why: &str) {
+    fn part(&mut self, end: LinkEnd) {
         if let State::Linked(link) = &self.state
             && !link.hung_up
         {
@@ -229,13 +224,11 @@ impl SharedMemoryPort {
         self.state = State::Alone;
         self.backoff_us = REOPEN_BACKOFF_US_MIN;
         self.due_us = self.now_us + REOPEN_BACKOFF_US_MIN;
-        self.report(format!(
-            "the link at {} is down: {why}; packets to it are dropped until a peer is there",
-            self.config.path.display()
-        ));
+        let path = self.config.path.clone();
+        self.report(SharedMemoryError::LinkDown { path, end });
     }
 
-    fn report(&mut self, why: String) {
+    fn report(&mut self, why: SharedMemoryError) {
         self.problem.get_or_insert(why);
     }
 
@@ -244,9 +237,7 @@ impl SharedMemoryPort {
             Some(listener) => match listener.accept() {
                 Ok((stream, _)) if greeting::is_trusted(&stream) => Some(stream),
                 Ok(_) => {
-                    self.report(
-                        "a process of another user tried to connect and was refused".into(),
-                    );
+                    self.report(SharedMemoryError::OtherUser);
                     None
                 }
                 Err(_) => None,
@@ -312,8 +303,9 @@ impl SharedMemoryPort {
                 self.backoff_us = REOPEN_BACKOFF_US_MIN;
                 self.due_us = self.now_us + WATCH_INTERVAL_US;
             }
-            Err(why) => {
-                self.report(format!("no link at {}: {why}", self.config.path.display()));
+            Err(error) => {
+                let path = self.config.path.clone();
+                self.report(SharedMemoryError::NoLink { path, error });
                 self.due_us = self.now_us + self.backoff_us;
             }
         }
@@ -392,7 +384,7 @@ impl Port for SharedMemoryPort {
             Ok(waiting) => waiting,
             Err(Broken) => {
                 self.statistics.count_dropped(PortDrop::BadDescriptor);
-                self.part("the peer's index is impossible");
+                self.part(LinkEnd::ImpossibleIndex);
                 return 0;
             }
         };
@@ -451,7 +443,7 @@ impl Port for SharedMemoryPort {
         };
         if broken {
             self.statistics.count_dropped(PortDrop::BadDescriptor);
-            self.part("the peer's index is impossible");
+            self.part(LinkEnd::ImpossibleIndex);
         }
         sent
     }
@@ -483,10 +475,7 @@ impl Port for SharedMemoryPort {
         }
         match self.problem.take() {
             None => Ok(()),
-            Some(message) => Err(PortError {
-                port: self.config.name.clone(),
-                message,
-            }),
+            Some(error) => Err(PortError::new(&self.config.name, error)),
         }
     }
 

@@ -224,7 +224,7 @@ pub(super) fn fuzz(data: &[u8]) {
             };
             if reader.take(&memory, &mut pool, &mut frame).is_ok() {
                 assert!(frame.len() <= 512);
-                let mut statistics = super::PortStatistics::default();
+                let mut statistics = crate::port::PortStatistics::default();
                 let mut burst = crate::frame::Burst::new();
                 let _ = burst.push(frame);
                 crate::port::offload::plainly(

@@ -113,10 +113,7 @@ pub(crate) fn open_on(kind: Kind, interface: &str) -> Result<Box<dyn Port>, Port
             ..TapConfig::new(kind.label(), "tap0")
         })?),
         Kind::Memory | Kind::Capture | Kind::SharedMemory => {
-            return Err(PortError {
-                port: kind.label().to_owned(),
-                message: "it sits on no interface".to_owned(),
-            });
+            panic!("{} sits on no interface", kind.label())
         }
     })
 }
