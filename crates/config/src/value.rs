@@ -4,7 +4,8 @@
 use core::time::Duration;
 
 /// What is wrong with a value, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{wrong}: {instead}")]
 pub struct Mistake {
     /// What is wrong, to stand at the caret.
     pub wrong: String,

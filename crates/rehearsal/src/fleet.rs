@@ -2,13 +2,14 @@
 //! way. `demo` and `replay` run on it.
 
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use asterism_config as config;
-use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
+use asterism_engine::{Cluster, HostConfig, HostError, Instance, StateChannel, host};
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_io::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_JUMBO};
 use asterism_io::link::{LinkConditions, Network, SeededRandom};
@@ -57,6 +58,17 @@ pub struct FleetConfig {
     pub counted_incarnations: bool,
 }
 
+/// Why a host was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// Its state channel or its instances were not made.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// There is no memory for the packets of an instance.
+    #[error("the host was not started: no memory for its packets: {0}")]
+    PacketMemory(io::Error),
+}
+
 /// A cluster of hosts in this process.
 #[derive(Debug)]
 pub struct Fleet<F: NetworkFunction> {
@@ -72,12 +84,12 @@ impl<F: NetworkFunction> Fleet<F> {
     /// Starts the hosts and lets them greet one another.
     ///
     /// # Errors
-    /// A host could not be started; says why.
+    /// See [`FleetError`]; no host was started.
     pub fn start(
         config: &FleetConfig,
         function: &Arc<F>,
         objects: impl Fn(&str) -> ObjectSettings + Clone + 'static,
-    ) -> Result<Fleet<F>, String> {
+    ) -> Result<Fleet<F>, FleetError> {
         let mut random = SeededRandom::new(config.seed);
         // Datagrams never leave this process: the key is drawn for the run, also when the configuration names one.
         let mut secret = [0; 32];
@@ -159,8 +171,12 @@ impl<F: NetworkFunction> Fleet<F> {
     /// Puts a new incarnation in the place of a host that was killed. It takes packets once an epoch named it and it has what others have.
     ///
     /// # Errors
-    /// It could not be started; says why.
-    pub fn begin_again(&mut self, place: usize, incarnation: Incarnation) -> Result<(), String> {
+    /// See [`FleetError`]; the place has its old host.
+    pub fn begin_again(
+        &mut self,
+        place: usize,
+        incarnation: Incarnation,
+    ) -> Result<(), FleetError> {
         let host = self
             .works
             .host(place, incarnation, true, self.cluster.now())?;
@@ -264,7 +280,7 @@ impl<F: NetworkFunction> Works<F> {
         incarnation: Incarnation,
         joins: bool,
         now: Time,
-    ) -> Result<(MemberId, StateChannel, Vec<Instance<F>>), String> {
+    ) -> Result<(MemberId, StateChannel, Vec<Instance<F>>), FleetError> {
         let member = self.config.cluster.member_ids()[place];
         let secrets = drawn(&mut self.random);
         let schema = self.function.schema();
@@ -274,7 +290,7 @@ impl<F: NetworkFunction> Works<F> {
             joins,
             ..cluster.host(member, incarnation, self.key.clone(), secrets, schema)
         };
-        let (channel, parts) = host(host_config, now).map_err(|error| error.to_string())?;
+        let (channel, parts) = host(host_config, now)?;
         let stride = if self.config.jumbo {
             STRIDE_BYTES_JUMBO
         } else {
@@ -282,9 +298,7 @@ impl<F: NetworkFunction> Works<F> {
         };
         let mut instances = Vec::new();
         for part in parts {
-            let pool = FramePool::with_stride(2_048, stride).map_err(|error| {
-                format!("the host was not started: no memory for its packets: {error}")
-            })?;
+            let pool = FramePool::with_stride(2_048, stride).map_err(FleetError::PacketMemory)?;
             let ports = (0..PORTS).map(|port| {
                 let tap = Tap::new(place, PortNumber(port), self.sender.clone());
                 Box::new(tap) as Box<dyn Port>

@@ -19,11 +19,11 @@ use asterism_io::link::LinkConditions;
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 
-use super::Plan;
 use super::report::{Absent, HostRow, IdpsRow, RunRow, Sum};
 use super::traffic::{Conversation, SCANNER, ScanPacket};
 use super::view::{HostView, Snapshot, View};
-use crate::fleet::{Fleet, FleetConfig, Left};
+use super::{DemoError, Plan};
+use crate::fleet::{Fleet, FleetConfig, FleetError, Left};
 
 /// Who got no packet for so long sends again.
 const SEND_AGAIN: Duration = Duration::from_secs(1);
@@ -90,25 +90,17 @@ impl<'a> Run<'a> {
         absent: Absent,
         conversations: &'a [Conversation],
         scan: &'a [ScanPacket],
-    ) -> Result<Run<'a>, String> {
+    ) -> Result<Run<'a>, DemoError> {
         let config = read(include_str!("demo.toml"))?;
         let Settings::Nat(settings) = &config.function.settings else {
-            return Err("the demo's function is no NAT".into());
+            return Err(DemoError::NoNat);
         };
-        let nat = Arc::new(
-            settings
-                .function(&config.function.objects)
-                .map_err(|error| error.to_string())?,
-        );
+        let nat = Arc::new(settings.function(&config.function.objects)?);
         let idps_config = read("[function.port-scan]")?;
         let Settings::PortScan(settings) = &idps_config.function.settings else {
-            return Err("the demo's IDPS is none".into());
+            return Err(DemoError::NoIdps);
         };
-        let idps = Arc::new(
-            settings
-                .function(&idps_config.function.objects)
-                .map_err(|error| error.to_string())?,
-        );
+        let idps = Arc::new(settings.function(&idps_config.function.objects)?);
         let (replication, wait) = (plan.replication, absent.wait());
         let function = config.function.clone();
         let objects = move |name: &str| {
@@ -561,9 +553,9 @@ struct Step {
     bytes: Vec<u8>,
 }
 
-fn read(text: &str) -> Result<Config, String> {
+fn read(text: &str) -> Result<Config, DemoError> {
     let (config, report) = Config::read("demo.toml", text);
-    config.ok_or_else(|| report.render(false))
+    config.ok_or_else(|| DemoError::Configuration(Box::new(report)))
 }
 
 fn fleet<F: asterism_function::NetworkFunction>(
@@ -572,7 +564,7 @@ fn fleet<F: asterism_function::NetworkFunction>(
     delay: Duration,
     function: &Arc<F>,
     objects: impl Fn(&str) -> ObjectSettings + Clone + 'static,
-) -> Result<Fleet<F>, String> {
+) -> Result<Fleet<F>, FleetError> {
     let config = FleetConfig {
         cluster,
         instances: 1,

@@ -5,12 +5,14 @@
 //! the result. Time is virtual: the same seed gives the same run.
 
 mod cluster;
+mod error;
 mod report;
 mod traffic;
 pub mod view;
 
 use std::time::Duration;
 
+pub use error::DemoError;
 pub use report::{Absent, DEMO, DemoReport, HostRow, IdpsRow, RunRow};
 
 use asterism_output::End;
@@ -118,8 +120,8 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
 /// Runs the demo under both settings of `absent`.
 ///
 /// # Errors
-/// The hosts could not be started: says why.
-pub fn run(plan: &Plan, view: &mut dyn View) -> Result<DemoReport, String> {
+/// See [`DemoError`].
+pub fn run(plan: &Plan, view: &mut dyn View) -> Result<DemoReport, DemoError> {
     let conversations = traffic::conversations(plan.conversations, plan.span, plan.seed)?;
     let scan = traffic::scans()?;
     let mut runs = Vec::new();
@@ -133,6 +135,6 @@ pub fn run(plan: &Plan, view: &mut dyn View) -> Result<DemoReport, String> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_unseen(plan: &Plan) -> Result<DemoReport, String> {
+pub fn run_unseen(plan: &Plan) -> Result<DemoReport, DemoError> {
     run(plan, &mut NoView)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use asterism_function::build::{self, Header4, Segment};
 use asterism_function::{Endpoint, Flow4, Packet, Protocol, TcpFlags};
 use asterism_io::link::SeededRandom;
-use asterism_io::port::CaptureReader;
+use asterism_io::port::{CaptureError, CaptureReader};
 
 /// Conversations that TRex ships as templates of its mix (Apache-2.0; see `data/README.md`).
 const TEMPLATES: [(&str, &[u8]); 5] = [
@@ -85,7 +85,7 @@ pub(super) fn conversations(
     count: usize,
     span: Duration,
     seed: u64,
-) -> Result<Vec<Conversation>, String> {
+) -> Result<Vec<Conversation>, CaptureError> {
     let mut random = SeededRandom::new(seed);
     let templates: Vec<Vec<Template>> = TEMPLATES
         .iter()
@@ -118,7 +118,7 @@ pub(super) fn conversations(
 }
 
 /// All packets of all scans, one scan after the other.
-pub(super) fn scans() -> Result<Vec<ScanPacket>, String> {
+pub(super) fn scans() -> Result<Vec<ScanPacket>, CaptureError> {
     let mut all = Vec::new();
     let mut start = Duration::ZERO;
     for bytes in SCANS {
@@ -171,7 +171,7 @@ impl Template {
 }
 
 /// The packets of a capture with one conversation, whose first packet is from inside.
-fn template(name: &str, bytes: &'static [u8]) -> Result<Vec<Template>, String> {
+fn template(name: &str, bytes: &'static [u8]) -> Result<Vec<Template>, CaptureError> {
     let mut steps = Vec::new();
     let mut client = None;
     let mut before_ns = None;
@@ -197,14 +197,11 @@ fn template(name: &str, bytes: &'static [u8]) -> Result<Vec<Template>, String> {
     Ok(steps)
 }
 
-fn read(name: &str, bytes: &'static [u8]) -> Result<Vec<(u64, Vec<u8>)>, String> {
-    let broken = |error: asterism_io::port::CaptureError| {
-        format!("the demo's own capture is damaged: {error}")
-    };
-    let mut reader = CaptureReader::new(name, Cursor::new(bytes)).map_err(broken)?;
+fn read(name: &str, bytes: &'static [u8]) -> Result<Vec<(u64, Vec<u8>)>, CaptureError> {
+    let mut reader = CaptureReader::new(name, Cursor::new(bytes))?;
     let mut packets = Vec::new();
     let mut bytes = Vec::new();
-    while let Some(packet) = reader.next(&mut bytes).map_err(broken)? {
+    while let Some(packet) = reader.next(&mut bytes)? {
         packets.push((packet.timestamp_ns, bytes.clone()));
     }
     Ok(packets)

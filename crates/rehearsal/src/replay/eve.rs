@@ -1,7 +1,7 @@
 //! Alerts that a capture raises, as lines of JSON: see `asterism_host::eve`.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use asterism_host::eve::ledger::Ledger;
 use asterism_host::eve::line::Author;
 use asterism_placement::Time;
 
+use super::StartError;
 use crate::fleet::Fleet;
 
 /// How often tables are looked at whose number of entries stays the same: one alert may take another's place.
@@ -29,13 +30,15 @@ pub(super) struct Lines {
     looked: Time,
     pub(super) written: u64,
     /// Why the first line that could not be written was not.
-    pub(super) failure: Option<String>,
+    pub(super) failure: Option<io::Error>,
 }
 
 impl Lines {
-    pub(super) fn create(path: &Path, author: Author) -> Result<Lines, String> {
-        let file = File::create(path)
-            .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+    pub(super) fn create(path: &Path, author: Author) -> Result<Lines, StartError> {
+        let file = File::create(path).map_err(|error| StartError::AlertsFile {
+            path: path.to_owned(),
+            error,
+        })?;
         Ok(Lines {
             out: BufWriter::new(file),
             questions: questions(author.stages.len()),
@@ -78,7 +81,7 @@ impl Lines {
                             match out.write_all(line.as_bytes()) {
                                 Ok(()) => *written += 1,
                                 Err(error) => {
-                                    failure.get_or_insert_with(|| error.to_string());
+                                    failure.get_or_insert(error);
                                 }
                             }
                         }
@@ -97,7 +100,7 @@ impl Lines {
     /// Writes what is left to the file.
     pub(super) fn finish(&mut self) {
         if let Err(error) = self.out.flush() {
-            self.failure.get_or_insert_with(|| error.to_string());
+            self.failure.get_or_insert(error);
         }
     }
 }

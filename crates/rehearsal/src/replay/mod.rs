@@ -4,10 +4,12 @@
 //! counts the results. A program made by `asterism new` calls [`run`] with its own function.
 
 mod clock;
+mod error;
 mod eve;
 mod report;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +33,7 @@ use crate::fleet::{Fleet, FleetConfig};
 use clock::CaptureClock;
 use eve::Lines;
 
+pub use error::{ReplayError, StartError};
 pub use report::{HostReport, REPLAY, ReplayReport};
 
 /// Flows that are distinguished at most; more are counted as one.
@@ -68,17 +71,6 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// A capture file failed.
-#[derive(Clone, Debug)]
-pub enum ReplayError {
-    /// Reading or writing a capture failed; the report says what was done until then.
-    Capture(CaptureError, Box<ReplayReport>),
-    /// Writing alerts failed; the report says what was done.
-    Alerts(String, Box<ReplayReport>),
-    /// Nothing was done.
-    Nothing(String),
-}
-
 /// The arguments of `asterism replay` beside the configuration.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
@@ -104,10 +96,10 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Spread::Packets)]
     pub spread: Spread,
     /// The delay between hosts, one way
-    #[arg(long, value_name = "DURATION", default_value = "100us", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "100us", value_parser = config::value::duration)]
     pub delay: Duration,
     /// Shorten longer gaps in the capture to this
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = config::value::duration)]
     pub gap_max: Duration,
     /// Repeat the run of this number
     #[arg(long, default_value_t = 1)]
@@ -121,11 +113,6 @@ pub enum Spread {
     Packets,
     /// All packets of a flow go through one host
     Flows,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    config::value::duration(text)
-        .map_err(|mistake| format!("{}: {}", mistake.wrong, mistake.instead))
 }
 
 /// `asterism replay`.
@@ -176,15 +163,15 @@ pub fn finish(result: Result<ReplayReport, ReplayError>, output: &mut Output<'_>
             };
             (report, end)
         }
-        Err(ReplayError::Capture(error, report)) => {
-            output.say(&format!("error: {error}\n"));
+        Err(error) => {
+            let shown = format!("error: {error}\n");
+            let report = match error {
+                ReplayError::Capture(_, report) | ReplayError::Alerts(_, report) => report,
+                ReplayError::Start(error) => return output.fail(End::File, &error),
+            };
+            output.say(&shown);
             (*report, End::File)
         }
-        Err(ReplayError::Alerts(error, report)) => {
-            output.say(&format!("error: alerts were lost: {error}\n"));
-            (*report, End::File)
-        }
-        Err(ReplayError::Nothing(error)) => return output.fail(End::File, &error),
     };
     if output.json() {
         output.document(REPLAY, &report);
@@ -219,7 +206,7 @@ impl WithFunction for Configured<'_> {
     fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
         let chosen = self.config.function.clone();
         let function = settings.function(&chosen.objects);
-        let function = Arc::new(function.map_err(|error| ReplayError::Nothing(error.to_string()))?);
+        let function = Arc::new(function.map_err(StartError::Function)?);
         let objects = move |name: &str| chosen.object_settings(name);
         let mut direction = settings.direction();
         run(
@@ -260,18 +247,16 @@ pub fn run<F: NetworkFunction>(
     direction: &mut dyn Direction<F>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<ReplayReport, ReplayError> {
-    let mut inputs = Inputs::open(plan).map_err(|error| ReplayError::Nothing(error.to_string()))?;
-    for (path, what) in [(&plan.output, "what leaves"), (&plan.eve, "alerts")] {
+    let mut inputs = Inputs::open(plan).map_err(StartError::Capture)?;
+    for (path, results) in [(&plan.output, "what leaves"), (&plan.eve, "alerts")] {
         let mut inputs = [Some(&plan.input), plan.input_outside.as_ref()]
             .into_iter()
             .flatten();
         if let Some(path) = path
             && inputs.any(|input| is_same_file(path, input))
         {
-            return Err(ReplayError::Nothing(format!(
-                "{} is read: name another file for {what}",
-                path.display()
-            )));
+            let path = path.clone();
+            return Err(StartError::SameFile { path, results }.into());
         }
     }
     let author = Author {
@@ -285,11 +270,9 @@ pub fn run<F: NetworkFunction>(
             .collect(),
     };
     let lines = plan.eve.as_deref().map(|path| Lines::create(path, author));
-    let lines = lines.transpose().map_err(ReplayError::Nothing)?;
+    let lines = lines.transpose()?;
     let mut writer = match &plan.output {
-        Some(path) => Some(
-            CaptureWriter::create(path).map_err(|error| ReplayError::Nothing(error.to_string()))?,
-        ),
+        Some(path) => Some(CaptureWriter::create(path).map_err(StartError::Capture)?),
         None => None,
     };
     let fleet_config = FleetConfig {
@@ -300,7 +283,7 @@ pub fn run<F: NetworkFunction>(
         jumbo: true,
         counted_incarnations: false,
     };
-    let fleet = Fleet::start(&fleet_config, function, objects).map_err(ReplayError::Nothing)?;
+    let fleet = Fleet::start(&fleet_config, function, objects).map_err(StartError::Fleet)?;
     let mut replay = Replay {
         lines,
         first_ns: 0,
@@ -445,7 +428,7 @@ impl<F: NetworkFunction> Replay<F> {
     }
 
     /// Writes those that are left; why any was lost.
-    fn end_lines(&mut self) -> Option<String> {
+    fn end_lines(&mut self) -> Option<io::Error> {
         if let Some(lines) = &mut self.lines {
             // Whatever was looked at last, this is another time.
             lines.forget_look();

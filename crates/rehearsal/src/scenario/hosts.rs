@@ -23,6 +23,7 @@ use asterism_host::view::Asked;
 use asterism_placement::{Incarnation, Time};
 
 use super::checked;
+use super::error::ExpectationError;
 use super::step::{Count, Step, What};
 use super::world::World;
 
@@ -111,7 +112,7 @@ impl<F: NetworkFunction> World<'_, F> {
         self.epochs = next.map_err(|why| self.failure(step, why.to_string()))?;
         let incarnation = Incarnation(self.epochs.members[&name]);
         let begun = self.fleet.begin_again(host, incarnation);
-        begun.map_err(|why| self.failure(step, why))?;
+        begun.map_err(|why| self.failure(step, why.to_string()))?;
         self.alive[host] = true;
         // What its new incarnation drops is counted from nothing.
         self.reported.retain(|(of, _), _| *of != host);
@@ -266,18 +267,18 @@ impl<F: NetworkFunction> World<'_, F> {
         step: &Step,
         until: Time,
         host: Option<usize>,
-        ask: impl Fn(&Instance<F>) -> Result<(), String>,
+        ask: impl Fn(&Instance<F>) -> Result<(), ExpectationError>,
     ) -> Result<(), Diagnostic> {
         let hosts = self.asked(host);
         let said = self.until(until, |world| {
             for &host in &hosts {
                 for instance in &world.fleet.cluster().members()[host].instances {
-                    ask(instance).map_err(|why| format!("{}: {why}", world.name(host)))?;
+                    ask(instance).map_err(|error| (host, error))?;
                 }
             }
             Ok(())
         });
-        said.map_err(|why: String| self.failure(step, why))
+        said.map_err(|(host, error)| self.failure(step, format!("{}: {error}", self.name(host))))
     }
 
     fn table(
@@ -293,7 +294,11 @@ impl<F: NetworkFunction> World<'_, F> {
             let live = entries.iter().find(|(name, ..)| *name == object);
             match live.map_or(0, |(_, live, _)| *live as u64) {
                 live if count.holds(live) => Ok(()),
-                live => Err(format!("`{object}` has {live}, not {count}")),
+                live => Err(ExpectationError::Entries {
+                    object: object.to_owned(),
+                    live,
+                    count,
+                }),
             }
         })
     }
@@ -313,8 +318,12 @@ impl<F: NetworkFunction> World<'_, F> {
             let place = function.metrics().iter().position(|one| one.name == name);
             match place.and_then(|place| values.get(place).copied()) {
                 Some(value) if count.holds(value) => Ok(()),
-                Some(value) => Err(format!("`{name}` is {value}, not {count}")),
-                None => Err(format!("`{name}` was not measured")),
+                Some(value) => Err(ExpectationError::Metric {
+                    name: name.to_owned(),
+                    value,
+                    count,
+                }),
+                None => Err(ExpectationError::NotMeasured(name.to_owned())),
             }
         })
     }
@@ -334,13 +343,19 @@ impl<F: NetworkFunction> World<'_, F> {
             let found = entries(instance, object, key);
             match (absent, value, found.first()) {
                 (true, _, None) => Ok(()),
-                (true, _, Some((key, value))) => Err(format!("there is {key}: {value}")),
-                (false, _, None) => Err(format!("`{object}` has nothing with {key:?} in its key")),
+                (true, _, Some((key, value))) => Err(ExpectationError::Present {
+                    key: key.clone(),
+                    value: value.clone(),
+                }),
+                (false, _, None) => Err(ExpectationError::Absent {
+                    object: object.clone(),
+                    key: key.clone(),
+                }),
                 (false, None, Some(_)) => Ok(()),
                 (false, Some(wanted), Some((_, value))) => {
                     match found.iter().any(|(_, value)| value.contains(wanted)) {
                         true => Ok(()),
-                        false => Err(format!("its value is {value}")),
+                        false => Err(ExpectationError::Value(value.clone())),
                     }
                 }
             }
@@ -365,14 +380,11 @@ impl<F: NetworkFunction> World<'_, F> {
             let fits = |line: &String| texts.iter().all(|text| line.contains(text.as_str()));
             match lines.iter().any(fits) {
                 true => Ok(()),
-                false if lines.is_empty() => Err("there are no alerts".to_owned()),
+                false if lines.is_empty() => Err(ExpectationError::NoAlerts),
                 false => {
-                    let shown: Vec<_> = lines
-                        .iter()
-                        .take(ALERTS_SHOWN_MAX)
-                        .map(|line| line.trim_end())
-                        .collect();
-                    Err(format!("there is only {}", shown.join(" and ")))
+                    let shown = lines.iter().take(ALERTS_SHOWN_MAX);
+                    let shown = shown.map(|line| line.trim_end().to_owned());
+                    Err(ExpectationError::OtherAlerts(shown.collect()))
                 }
             }
         })

@@ -9,6 +9,7 @@
     reason = "an error is a mistake with its words, which ends a scenario or the reading of a line: there are few, once"
 )]
 
+mod error;
 mod frame;
 mod hosts;
 mod part;
@@ -37,6 +38,7 @@ use asterism_output::Output;
 
 use crate::fleet::{Fleet, FleetConfig};
 
+use error::FilesError;
 pub use report::{Ran, ScenarioReport, TEST, TestReport};
 pub use step::STEPS;
 use step::Vocabulary;
@@ -102,14 +104,17 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
 }
 
 /// The files that are named, and those of folders by their names.
-fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, FilesError> {
     let mut files = Vec::new();
     for path in named {
         if !path.is_dir() {
             files.push(path.clone());
             continue;
         }
-        let cannot = |error| format!("cannot read the folder {}: {error}", path.display());
+        let cannot = |error| FilesError::Folder {
+            path: path.clone(),
+            error,
+        };
         let mut found = Vec::new();
         for entry in std::fs::read_dir(path).map_err(cannot)? {
             let file = entry.map_err(cannot)?.path();
@@ -118,19 +123,13 @@ fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
             }
         }
         if found.is_empty() {
-            return Err(format!(
-                "{} has no scenario: their names end in .{EXTENSION}",
-                path.display()
-            ));
+            return Err(FilesError::NoScenario(path.clone()));
         }
         found.sort();
         files.extend(found);
     }
     match files.len() > FILES_MAX {
-        true => Err(format!(
-            "{} scenarios, of at most {FILES_MAX} at once",
-            files.len()
-        )),
+        true => Err(FilesError::TooMany(files.len())),
         false => Ok(files),
     }
 }
@@ -232,7 +231,7 @@ impl WithFunction for Tested<'_> {
         let chosen = self.config.function.clone();
         let function = match settings.function(&chosen.objects) {
             Ok(function) => Arc::new(function),
-            Err(error) => return self.refuse(error.to_string()),
+            Err(error) => return self.refuse(&error),
         };
         let known = vocabulary(self.config, &*function);
         let steps = step::read(self.start, &known, self.report);
@@ -240,7 +239,7 @@ impl WithFunction for Tested<'_> {
             return Ran::default();
         }
         if steps.is_empty() {
-            return self.refuse("this scenario has no steps".to_owned());
+            return self.refuse("this scenario has no steps");
         }
         let fleet = FleetConfig {
             cluster: self.config.cluster.clone(),
@@ -253,7 +252,7 @@ impl WithFunction for Tested<'_> {
         let objects = move |name: &str| chosen.object_settings(name);
         let fleet = match Fleet::start(&fleet, &function, objects) {
             Ok(fleet) => fleet,
-            Err(error) => return self.refuse(error),
+            Err(error) => return self.refuse(&error),
         };
         let mut world = World::new(fleet, self.config, self.text, self.path, self.functions);
         let failure = world.run(&steps).err();
@@ -285,9 +284,10 @@ impl ScenarioJob {
 }
 
 impl Tested<'_> {
-    fn refuse(self, error: String) -> Ran {
+    fn refuse(self, error: &(impl core::fmt::Display + ?Sized)) -> Ran {
         let end = self.report.text.len();
-        self.report.add(Diagnostic::error(error, end..end));
+        self.report
+            .add(Diagnostic::error(error.to_string(), end..end));
         Ran::default()
     }
 }
