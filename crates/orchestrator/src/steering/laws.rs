@@ -1,13 +1,30 @@
 //! Laws of every driver, as a function that a driver's tests call with a world in memory and with the real one.
 
-use super::{Desired, Generation, Standing, Steering, SteeringError, Target};
+use super::{Desired, DesiredError, Generation, Standing, Steering, SteeringError, Target};
+
+/// Why a driver was not found to keep the laws.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LawError {
+    /// Fewer than two targets were given.
+    #[error("the laws need two targets")]
+    FewTargets,
+    /// The driver breaks this law.
+    #[error("a driver must: {0}")]
+    Broken(&'static str),
+    /// The given names cannot be those of targets.
+    #[error(transparent)]
+    Desired(#[from] DesiredError),
+    /// The driver failed where no law wants it to.
+    #[error(transparent)]
+    Steering(#[from] SteeringError),
+}
 
 /// Holds a driver that has applied nothing yet to the laws of [`Steering`], with these targets, at least two, all of which it
 /// knows. Leaves it with all of them taking packets.
 ///
 /// # Errors
-/// The law that it breaks, in words.
-pub fn check(driver: &mut dyn Steering, names: &[&str]) -> Result<(), String> {
+/// [`LawError`]: the law that it breaks, or its own error.
+pub fn check(driver: &mut dyn Steering, names: &[&str]) -> Result<(), LawError> {
     let state = |generation, out: &[&str]| {
         let target = |name: &&str| {
             let is_out = out.contains(name);
@@ -15,40 +32,39 @@ pub fn check(driver: &mut dyn Steering, names: &[&str]) -> Result<(), String> {
             ((*name).to_owned(), target)
         };
         Desired::new(Generation(generation), names.iter().map(target))
-            .map_err(|error| error.to_string())
     };
-    let demand = |law: &str, holds: bool| {
+    let demand = |law: &'static str, holds: bool| {
         if holds {
             Ok(())
         } else {
-            Err(format!("a driver must: {law}"))
+            Err(LawError::Broken(law))
         }
     };
     let [first, .., last] = names else {
-        return Err("the laws need two targets".to_owned());
+        return Err(LawError::FewTargets);
     };
-    let before = driver.observe().map_err(|error| error.to_string())?;
+    let before = driver.observe()?;
     demand(
         "have nothing applied at first",
         before.generation.is_none() && !before.as_applied,
     )?;
 
     let all = state(2, &[])?;
-    let done = driver.apply(&all).map_err(|error| error.to_string())?;
+    let done = driver.apply(&all)?;
     demand("say which state is in force", done.generation.0 == 2)?;
-    let seen = driver.observe().map_err(|error| error.to_string())?;
+    let seen = driver.observe()?;
     demand("be seen to have done it", seen.as_applied)?;
     demand(
         "give every taker its share",
         seen.targets.iter().all(|target| target.share_permille > 0),
     )?;
-    let again = driver.apply(&all).map_err(|error| error.to_string())?;
+    let again = driver.apply(&all)?;
     demand("change nothing that is so already", again.changed == 0)?;
 
     let without = state(3, &[last])?;
-    let done = driver.apply(&without).map_err(|error| error.to_string())?;
+    let done = driver.apply(&without)?;
     demand("say that something changed", done.changed > 0)?;
-    let seen = driver.observe().map_err(|error| error.to_string())?;
+    let seen = driver.observe()?;
     let share = |name: &str| {
         let target = seen.targets.iter().find(|target| target.name == name);
         target.map_or(0, |target| target.share_permille)
@@ -79,12 +95,12 @@ pub fn check(driver: &mut dyn Steering, names: &[&str]) -> Result<(), String> {
         ("nobody knows this".to_owned(), Target::TAKES),
         ((*first).to_owned(), Target::TAKES),
     ];
-    let unknown = Desired::new(Generation(4), unknown).map_err(|error| error.to_string())?;
+    let unknown = Desired::new(Generation(4), unknown)?;
     demand(
         "refuse targets that it does not know",
         matches!(driver.apply(&unknown), Err(SteeringError::UnknownTarget(_))),
     )?;
-    let still = driver.observe().map_err(|error| error.to_string())?;
+    let still = driver.observe()?;
     demand("touch nothing when it refuses", still == seen)?;
     demand("count what it refused", driver.counts().refused == 3)?;
 
@@ -100,9 +116,9 @@ pub fn check(driver: &mut dyn Steering, names: &[&str]) -> Result<(), String> {
         };
         ((*name).to_owned(), target)
     });
-    let drains = Desired::new(Generation(4), drains).map_err(|error| error.to_string())?;
-    driver.apply(&drains).map_err(|error| error.to_string())?;
-    let seen = driver.observe().map_err(|error| error.to_string())?;
+    let drains = Desired::new(Generation(4), drains)?;
+    driver.apply(&drains)?;
+    let seen = driver.observe()?;
     let drained = seen.targets.iter().find(|target| target.name == *last);
     demand(
         "send a draining target nothing, unless it keeps flows",
@@ -110,8 +126,8 @@ pub fn check(driver: &mut dyn Steering, names: &[&str]) -> Result<(), String> {
     )?;
 
     let all = state(5, &[])?;
-    driver.apply(&all).map_err(|error| error.to_string())?;
-    let seen = driver.observe().map_err(|error| error.to_string())?;
+    driver.apply(&all)?;
+    let seen = driver.observe()?;
     demand(
         "take back who returns",
         seen.targets.iter().all(|target| target.share_permille > 0),

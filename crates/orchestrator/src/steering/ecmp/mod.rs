@@ -5,117 +5,26 @@
 //! (`net.ipv4.fib_multipath_hash_policy` must be 1, which the router's owner sets), so it knows no flows: a target that
 //! drains gets nothing. A route is replaced in one step; no packet is without a route in between.
 //!
-//! `plan.rs` computes without I/O; `table.rs` reads and writes the kernel's routes. IPv4 only.
+//! `config.rs` has the settings and their bounds; `plan.rs` computes without I/O; `table.rs` reads and writes the kernel's
+//! routes. IPv4 only.
 
+mod config;
 mod plan;
 mod table;
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::net::Ipv4Addr;
-use std::path::PathBuf;
-use std::time::Duration;
+
+pub use self::config::{
+    EcmpConfig, EcmpConfigError, EcmpHop, EcmpRoute, IP_TIME_MAX, MAIN_TABLE, ROUTE_PROTOCOL,
+    ROUTES_MAX, SLOTS_MAX, SLOTS_SANE, Spread,
+};
 
 use self::plan::NextHop;
 use self::table::{Ip, Present, Table};
 use super::{
     Abilities, Counts, Desired, InForce, Observed, ObservedTarget, Steering, SteeringError,
-    TARGETS_MAX,
 };
 use crate::clock;
-
-/// Routes of one driver at most.
-pub const ROUTES_MAX: usize = 16;
-/// Slots of a route at most: `ip` reads lines of at most 512 words, a slot is 6 of them.
-pub const SLOTS_MAX: u16 = 64;
-/// How many slots are sane: shares are equal among 2, 3, 4, 6, 8 or 12 targets.
-pub const SLOTS_SANE: u16 = 24;
-/// How long one run of `ip` may take. A call makes two.
-pub const IP_TIME_MAX: Duration = Duration::from_secs(5);
-/// The protocol number of the driver's routes (`ip route show proto 77`), so that people see who wrote them.
-pub const ROUTE_PROTOCOL: u8 = 77;
-/// The kernel's main table.
-pub const MAIN_TABLE: u32 = 254;
-
-/// The routes of one router.
-#[derive(Clone, Debug)]
-pub struct EcmpConfig {
-    /// The network namespace that they are in, as a file (`/run/netns/NAME`, `/proc/PID/ns/net`); none: where this process is.
-    pub network: Option<PathBuf>,
-    /// Destinations that are reached through the targets: 1 to [`ROUTES_MAX`].
-    pub routes: Vec<EcmpRoute>,
-    /// The way to each target: 1 to [`TARGETS_MAX`].
-    pub hops: Vec<EcmpHop>,
-    /// How the flow space is shared out.
-    pub spread: Spread,
-}
-
-/// A destination.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EcmpRoute {
-    /// Its network address.
-    pub address: Ipv4Addr,
-    /// Bits of its prefix; 0 with the address 0.0.0.0 is the default route.
-    pub prefix_bits: u8,
-    /// The source address of what the router sends there itself; none: the kernel chooses.
-    pub source: Option<Ipv4Addr>,
-    /// The routing table.
-    pub table: u32,
-    /// The metric. Routes of other metrics to the same destination are left alone.
-    pub metric: u32,
-}
-
-impl EcmpRoute {
-    /// A route in the main table, with the metric 0.
-    #[must_use]
-    pub fn new(address: Ipv4Addr, prefix_bits: u8) -> EcmpRoute {
-        EcmpRoute {
-            address,
-            prefix_bits,
-            source: None,
-            table: MAIN_TABLE,
-            metric: 0,
-        }
-    }
-
-    /// The same, from this address.
-    #[must_use]
-    pub fn from(mut self, source: Ipv4Addr) -> EcmpRoute {
-        self.source = Some(source);
-        self
-    }
-}
-
-impl fmt::Display for EcmpRoute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix_bits)
-    }
-}
-
-/// The way to a target: an address on an interface. All hosts of a cluster may have one address, behind interfaces of
-/// their own; it need not be in a network of the interface (`onlink`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EcmpHop {
-    /// The target's name.
-    pub target: String,
-    /// The next hop.
-    pub gateway: Ipv4Addr,
-    /// The router's interface.
-    pub interface: String,
-}
-
-/// How the flow space is shared out among those that take packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
-    /// In so many equal slots, each of which leads to one target; a change moves as few slots as it can, so that flows of
-    /// targets that stay do not move. At least as many slots as targets, at most [`SLOTS_MAX`]; the kernel goes through them
-    /// for each packet. Weights are rounded to whole slots, at least one.
-    Slots(u16),
-    /// One next hop for each target, with its weight. Exact, and the fewest next hops; but the kernel gives each a stretch of
-    /// the flow space by its place in the list, so a change moves flows of targets that stay, too: when the first or the last
-    /// of three leaves, a sixth of all flows.
-    Weights,
-}
 
 /// The driver.
 pub struct EcmpSteering {
@@ -129,18 +38,6 @@ pub struct EcmpSteering {
     is_applied: bool,
     counts: Counts,
 }
-
-/// A configuration with which there can be no driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EcmpConfigError(String);
-
-impl fmt::Display for EcmpConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for EcmpConfigError {}
 
 impl fmt::Debug for EcmpSteering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,7 +57,7 @@ impl EcmpSteering {
     /// # Errors
     /// The configuration says something that cannot be.
     pub fn new(config: EcmpConfig) -> Result<EcmpSteering, EcmpConfigError> {
-        check(&config).map_err(EcmpConfigError)?;
+        config.check()?;
         let table = Box::new(Ip::new(config.network.clone()));
         Ok(EcmpSteering::with_table(config, table))
     }
@@ -330,67 +227,6 @@ impl Steering for EcmpSteering {
     fn counts(&self) -> Counts {
         self.counts
     }
-}
-
-/// What is wrong with a configuration.
-fn check(config: &EcmpConfig) -> Result<(), String> {
-    let (routes, hops) = (config.routes.len(), config.hops.len());
-    if !(1..=ROUTES_MAX).contains(&routes) {
-        return Err(format!(
-            "{routes} routes: a driver writes 1 to {ROUTES_MAX}"
-        ));
-    }
-    if !(1..=TARGETS_MAX).contains(&hops) {
-        return Err(format!("{hops} next hops: there are 1 to {TARGETS_MAX}"));
-    }
-    if let Spread::Slots(slots) = config.spread
-        && !(1..=SLOTS_MAX).contains(&slots)
-    {
-        return Err(format!("{slots} slots: there are 1 to {SLOTS_MAX}"));
-    }
-    let mut seen = BTreeSet::new();
-    for route in &config.routes {
-        if route.prefix_bits > 32 {
-            return Err(format!("{route}: a prefix has at most 32 bits"));
-        }
-        let host = u32::MAX
-            .checked_shr(route.prefix_bits.into())
-            .unwrap_or_default();
-        if route.address.to_bits() & host != 0 {
-            return Err(format!(
-                "{route}: the address has bits behind its prefix, which would be another route"
-            ));
-        }
-        if !seen.insert((route.address, route.prefix_bits, route.table, route.metric)) {
-            return Err(format!("{route} is there twice"));
-        }
-    }
-    let (mut names, mut ways) = (BTreeSet::new(), BTreeSet::new());
-    for EcmpHop {
-        target,
-        gateway,
-        interface,
-    } in &config.hops
-    {
-        let is_name = (1..=15).contains(&interface.len())
-            && !interface.contains(|letter: char| {
-                letter.is_whitespace() || letter.is_control() || "/\"'\\#".contains(letter)
-            });
-        if !is_name {
-            return Err(format!(
-                "{interface:?} is no interface's name: one has 1 to 15 bytes, no space and no slash"
-            ));
-        }
-        if !names.insert(target) {
-            return Err(format!("the target {target} is there twice"));
-        }
-        if !ways.insert((gateway, interface)) {
-            return Err(format!(
-                "{gateway} on {interface} leads to two targets: nobody could tell them apart"
-            ));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -123,9 +123,9 @@ impl Table for Ip {
                 said: output.errors,
             });
         }
-        parse(&output.text, routes).map_err(|said| SteeringError::Unreadable {
+        parse(&output.text, routes).map_err(|error| SteeringError::Unreadable {
             what: what.to_owned(),
-            said,
+            said: error.to_string(),
         })
     }
 
@@ -229,14 +229,28 @@ impl ShownHop {
     }
 }
 
+/// Why an answer of `ip` is not understood.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    /// It is not JSON with lists of routes.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It has more or fewer lists than there were questions.
+    #[error("{lists} lists for {routes} routes")]
+    Lists { lists: usize, routes: usize },
+}
+
 /// Reads one list a route, of which at most one has its metric.
-fn parse(text: &str, routes: &[EcmpRoute]) -> Result<Vec<Option<Present>>, String> {
+fn parse(text: &str, routes: &[EcmpRoute]) -> Result<Vec<Option<Present>>, AnswerError> {
     let lists: Result<Vec<Vec<Shown>>, _> = serde_json::Deserializer::from_str(text)
         .into_iter()
         .collect();
-    let lists = lists.map_err(|error| error.to_string())?;
+    let lists = lists?;
     if lists.len() != routes.len() {
-        return Err(format!("{} lists for {} routes", lists.len(), routes.len()));
+        return Err(AnswerError::Lists {
+            lists: lists.len(),
+            routes: routes.len(),
+        });
     }
     let present = |(list, route): (Vec<Shown>, &EcmpRoute)| {
         let shown = list
