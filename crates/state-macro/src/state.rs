@@ -1,13 +1,18 @@
 //! The attribute `#[state]`. Written on the compiler's own token types: a struct with named fields is all that it accepts, and
 //! everything else gets an error that says so.
 
+use std::fmt;
+
 use proc_macro::{Delimiter, TokenStream, TokenTree};
+
+/// Objects of a state at most.
+const OBJECTS_MAX: usize = 64;
 
 pub(crate) fn generate(krate: &str, arguments: TokenStream, item: TokenStream) -> TokenStream {
     let expanded = if arguments.is_empty() {
         parse(item.clone()).map(|parsed| parsed.expand(krate))
     } else {
-        Err("`#[state]` takes no arguments".to_owned())
+        Err(StateError::Arguments)
     };
     match expanded {
         Ok(code) => {
@@ -16,7 +21,7 @@ pub(crate) fn generate(krate: &str, arguments: TokenStream, item: TokenStream) -
             all.extend(generated);
             all
         }
-        Err(message) => format!("::core::compile_error!({message:?});")
+        Err(error) => format!("::core::compile_error!({:?});", error.to_string())
             .parse()
             .expect("an error is well-formed"),
     }
@@ -28,8 +33,36 @@ struct Parsed {
     fields: Vec<(String, String)>,
 }
 
-fn parse(item: TokenStream) -> Result<Parsed, String> {
-    const SHAPE: &str = "`#[state]` goes on a struct with named fields and no type parameters, each field a state object";
+/// Why a struct cannot be a state, as the compiler shows it.
+#[derive(Debug)]
+enum StateError {
+    /// The attribute has arguments.
+    Arguments,
+    /// The item is no struct with named fields.
+    Shape,
+    /// A field has no name or no type.
+    Field,
+    /// There is no field.
+    NoObjects,
+    /// There are more than [`OBJECTS_MAX`] fields.
+    TooManyObjects,
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StateError::Arguments => f.write_str("`#[state]` takes no arguments"),
+            StateError::Shape => f.write_str(
+                "`#[state]` goes on a struct with named fields and no type parameters, each field a state object",
+            ),
+            StateError::Field => f.write_str("each field of a state is `name: Object`"),
+            StateError::NoObjects => f.write_str("a state needs at least one object"),
+            StateError::TooManyObjects => write!(f, "a state has at most {OBJECTS_MAX} objects"),
+        }
+    }
+}
+
+fn parse(item: TokenStream) -> Result<Parsed, StateError> {
     let mut tokens = item.into_iter().peekable();
     let mut visibility = String::new();
     loop {
@@ -47,24 +80,24 @@ fn parse(item: TokenStream) -> Result<Parsed, String> {
                 }
             }
             Some(TokenTree::Ident(word)) if word.to_string() == "struct" => break,
-            _ => return Err(SHAPE.into()),
+            _ => return Err(StateError::Shape),
         }
     }
     let Some(TokenTree::Ident(name)) = tokens.next() else {
-        return Err(SHAPE.into());
+        return Err(StateError::Shape);
     };
     let Some(TokenTree::Group(body)) = tokens.next() else {
-        return Err(SHAPE.into());
+        return Err(StateError::Shape);
     };
     if body.delimiter() != Delimiter::Brace {
-        return Err(SHAPE.into());
+        return Err(StateError::Shape);
     }
     let fields = parse_fields(body.stream())?;
     if fields.is_empty() {
-        return Err("a state needs at least one object".into());
+        return Err(StateError::NoObjects);
     }
-    if fields.len() > 64 {
-        return Err("a state has at most 64 objects".into());
+    if fields.len() > OBJECTS_MAX {
+        return Err(StateError::TooManyObjects);
     }
     Ok(Parsed {
         visibility,
@@ -73,7 +106,7 @@ fn parse(item: TokenStream) -> Result<Parsed, String> {
     })
 }
 
-fn parse_fields(body: TokenStream) -> Result<Vec<(String, String)>, String> {
+fn parse_fields(body: TokenStream) -> Result<Vec<(String, String)>, StateError> {
     let mut fields = Vec::new();
     let mut tokens = body.into_iter().peekable();
     while tokens.peek().is_some() {
@@ -107,7 +140,7 @@ fn parse_fields(body: TokenStream) -> Result<Vec<(String, String)>, String> {
         }
         match name {
             Some(name) if !kind.is_empty() => fields.push((name, kind)),
-            _ => return Err("each field of a state is `name: Object`".into()),
+            _ => return Err(StateError::Field),
         }
     }
     Ok(fields)
