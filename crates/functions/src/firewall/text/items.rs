@@ -1,6 +1,7 @@
 //! What a rule file's words say: networks, ports and times, or what to write instead.
 
 use asterism_function::{Host, IpPrefix, IpPrefixError};
+use core::fmt;
 use core::net::Ipv4Addr;
 
 use super::{BLOCK_SECONDS_MAX, hints};
@@ -113,8 +114,29 @@ pub(super) fn port_range(text: &str) -> Result<(u16, u16), (String, String)> {
     Ok((first, last))
 }
 
-/// The seconds of a duration, or what to write instead.
-pub(super) fn seconds(text: &str) -> Result<u32, String> {
+/// Why a text is no time to block for, worded as what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SecondsError {
+    /// This number has no unit.
+    NoUnit(String),
+    /// It does not end with a unit that is known.
+    NoTime,
+    /// It is no number of seconds from 1 to [`BLOCK_SECONDS_MAX`].
+    OutOfBounds,
+}
+
+impl fmt::Display for SecondsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SecondsError::NoUnit(number) => write!(f, "write its unit, such as {number}s"),
+            SecondsError::NoTime => f.write_str("write a time such as 30s, 10m, 2h or 1d"),
+            SecondsError::OutOfBounds => f.write_str("write 1s to 7d"),
+        }
+    }
+}
+
+/// The seconds of a duration.
+pub(super) fn seconds(text: &str) -> Result<u32, SecondsError> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "s" => 1,
@@ -122,15 +144,15 @@ pub(super) fn seconds(text: &str) -> Result<u32, String> {
         "h" => 3_600,
         "d" => 86_400,
         "" if !digits.is_empty() && digits.chars().all(|digit| digit.is_ascii_digit()) => {
-            return Err(format!("write its unit, such as {text}s"));
+            return Err(SecondsError::NoUnit(text.to_owned()));
         }
-        _ => return Err("write a time such as 30s, 10m, 2h or 1d".to_owned()),
+        _ => return Err(SecondsError::NoTime),
     };
     let count = digits.parse::<u64>().ok();
     let time = count.and_then(|count| count.checked_mul(unit));
     match time {
         Some(time @ 1..=BLOCK_SECONDS_MAX) => Ok(time as u32),
-        _ => Err("write 1s to 7d".to_owned()),
+        _ => Err(SecondsError::OutOfBounds),
     }
 }
 

@@ -231,11 +231,11 @@ impl Reading {
             "block" => match rest.first() {
                 Some(time) => match seconds(time.text) {
                     Ok(seconds) => self.rule(line, words, Action::Block(seconds), &rest[1..]),
-                    Err(instead) => self.mistake(
+                    Err(error) => self.mistake(
                         line,
                         time.span(),
                         format!("`{}` is no time to block for", time.text),
-                        instead,
+                        error.to_string(),
                     ),
                 },
                 None => self.mistake(
