@@ -1,8 +1,9 @@
 //! `asterism block` and `asterism unblock`: an operator blocks a source, or lifts a block early.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use asterism_config::value::{self, show_duration};
+use asterism_config::value::{self, Mistake, show_duration};
 use asterism_functions::blocked::SECONDS_MAX;
 use asterism_host::control::Ask;
 use asterism_host::run::manual::{BlockingDocument, RefusedDocument, UnblockingDocument};
@@ -58,46 +59,74 @@ pub const UNBLOCK: Schema = Schema {
     version: 1,
 };
 
-fn address(text: &str) -> Result<IpAddr, String> {
-    let instead = "write an address such as 192.0.2.7 or 2001:db8::7";
+/// How to write an address.
+const WRITE_ADDRESS: &str = "write an address such as 192.0.2.7 or 2001:db8::7";
+/// How to write a block's duration.
+const WRITE_TIME: &str = "write 1s to 7d, such as 10m or 2h";
+
+/// Why a text is no address to block.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum AddressError {
+    /// A group's address.
+    #[error("a multicast address is never a source: {WRITE_ADDRESS}")]
+    Multicast,
+    /// This IPv4 address, written as one of IPv6.
+    #[error("no packet has an IPv4 address in this form: write {0}")]
+    Mapped(IpAddr),
+    /// This network.
+    #[error(
+        "one address is blocked at a time: {WRITE_ADDRESS}; for a network write a rule of a firewall, such as `drop any from {0}`"
+    )]
+    Network(String),
+    /// This address, with a port.
+    #[error("all that an address sends is blocked, whatever its port: write {0}")]
+    WithPort(IpAddr),
+    /// Some other text.
+    #[error("not an address: {WRITE_ADDRESS}")]
+    NotAnAddress,
+}
+
+/// Why a text is no duration of a block.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum TimeError {
+    /// Not a duration at all.
+    #[error("{}: {WRITE_TIME}", .0.wrong)]
+    NotADuration(#[from] Mistake),
+    /// A fraction of a second.
+    #[error("blocks last whole seconds: {WRITE_TIME}")]
+    NotWholeSeconds,
+    /// Less than a second.
+    #[error("{} is too short: {WRITE_TIME}", show_duration(*.0))]
+    TooShort(Duration),
+    /// More than the bound.
+    #[error("{} is too long: {WRITE_TIME}", show_duration(*.0))]
+    TooLong(Duration),
+}
+
+fn address(text: &str) -> Result<IpAddr, AddressError> {
     match text.parse::<IpAddr>() {
-        Ok(address) if address.is_multicast() => {
-            Err(format!("a multicast address is never a source: {instead}"))
+        Ok(address) if address.is_multicast() => Err(AddressError::Multicast),
+        Ok(address) if address.to_canonical() != address => {
+            Err(AddressError::Mapped(address.to_canonical()))
         }
-        Ok(address) if address.to_canonical() != address => Err(format!(
-            "no packet has an IPv4 address in this form: write {}",
-            address.to_canonical()
-        )),
         Ok(address) => Ok(address),
-        Err(_) if text.contains('/') => Err(format!(
-            "one address is blocked at a time: {instead}; for a network write a rule of a firewall, such as `drop any from {text}`"
-        )),
+        Err(_) if text.contains('/') => Err(AddressError::Network(text.to_owned())),
         Err(_) => match text.parse::<std::net::SocketAddr>() {
-            Ok(endpoint) => Err(format!(
-                "all that an address sends is blocked, whatever its port: write {}",
-                endpoint.ip()
-            )),
-            Err(_) => Err(format!("not an address: {instead}")),
+            Ok(endpoint) => Err(AddressError::WithPort(endpoint.ip())),
+            Err(_) => Err(AddressError::NotAnAddress),
         },
     }
 }
 
-fn seconds(text: &str) -> Result<u32, String> {
-    let instead = "write 1s to 7d, such as 10m or 2h";
-    let time = value::duration(text).map_err(|mistake| format!("{}: {instead}", mistake.wrong))?;
+fn seconds(text: &str) -> Result<u32, TimeError> {
+    let time = value::duration(text)?;
     if time.subsec_nanos() != 0 {
-        return Err(format!("blocks last whole seconds: {instead}"));
+        return Err(TimeError::NotWholeSeconds);
     }
     match u32::try_from(time.as_secs()) {
         Ok(seconds @ 1..=SECONDS_MAX) => Ok(seconds),
-        _ => Err(format!(
-            "{} is too {}: {instead}",
-            show_duration(time),
-            match time.is_zero() {
-                true => "short",
-                false => "long",
-            }
-        )),
+        _ if time.is_zero() => Err(TimeError::TooShort(time)),
+        _ => Err(TimeError::TooLong(time)),
     }
 }
 
@@ -214,7 +243,7 @@ mod tests {
             ("ff02::1", "multicast"),
             ("::ffff:192.0.2.7", "write 192.0.2.7"),
         ] {
-            let why = address(text).unwrap_err();
+            let why = address(text).unwrap_err().to_string();
             assert!(why.contains(said), "{text}: {why}");
         }
         for (text, expected) in [
@@ -233,7 +262,7 @@ mod tests {
             ("600", "no unit"),
             ("soon", "not a duration"),
         ] {
-            let why = seconds(text).unwrap_err();
+            let why = seconds(text).unwrap_err().to_string();
             assert!(
                 why.contains(said) && why.contains("write 1s to 7d"),
                 "{text}: {why}"

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use asterism_config::files;
 use asterism_config::{Config, Purpose};
-use asterism_host::epochs::EpochFile;
+use asterism_host::epochs::{EpochFile, NextError, ReadError, RecordError};
 use asterism_output::End;
 use asterism_output::{Output, Schema};
 use clap::Args;
@@ -78,16 +78,15 @@ enum EpochError {
     Exists(PathBuf),
     #[error("{name} is not a member: [cluster] members lists {}", members.join(", "))]
     NotAMember { name: String, members: Vec<String> },
-    /// What the epoch file's rules say, in their words.
-    #[error("{0}")]
-    File(String),
-}
-
-/// The rules of epoch files are the host's, and report in words.
-impl From<String> for EpochError {
-    fn from(why: String) -> EpochError {
-        EpochError::File(why)
-    }
+    /// An epoch was not read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The epoch that was read has no next one of this kind.
+    #[error(transparent)]
+    Next(#[from] NextError),
+    /// The next epoch was not written.
+    #[error(transparent)]
+    Write(#[from] RecordError),
 }
 
 /// `asterism epoch CONFIG`.
@@ -149,20 +148,20 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, EpochEr
         }
         EpochFile::first(cluster)
     } else {
-        let now = EpochFile::read(&path, cluster).map_err(text)?;
+        let now = EpochFile::read(&path, cluster)?;
         let gone = |name: &String| now.left.contains_key(name);
         let is_news = arguments.founding || !arguments.again.is_empty();
         if arguments.fenced && !is_news && arguments.without.iter().all(gone) {
             // The members have left already; their death is the new fact.
-            now.next_fenced(cluster, &arguments.without).map_err(text)?
+            now.next_fenced(cluster, &arguments.without)?
         } else if changes {
             let mut without = arguments.without.clone();
             // The death of members that left earlier may be noted together with other changes.
             without.retain(|name| !arguments.fenced || !gone(name));
             let next = now.next(cluster, &without, &arguments.again, arguments.founding);
-            let mut next = next.map_err(text)?;
+            let mut next = next?;
             if arguments.fenced {
-                next.fence(&arguments.without).map_err(text)?;
+                next.fence(&arguments.without)?;
             }
             next
         } else {
@@ -171,7 +170,7 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, EpochEr
     };
     let written = arguments.first || changes;
     if written {
-        epoch.write(&path).map_err(text)?;
+        epoch.write(&path)?;
     }
     Ok(EpochDocument {
         file: path.display().to_string(),
@@ -182,17 +181,12 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, EpochEr
 }
 
 /// The epoch in a file, or on standard input.
-fn read(file: &Path, config: &Config) -> Result<EpochFile, String> {
+fn read(file: &Path, config: &Config) -> Result<EpochFile, ReadError> {
     let cluster = &config.cluster;
-    let epoch = match file == Path::new("-") {
+    match file == Path::new("-") {
         true => EpochFile::read_from(std::io::stdin(), "standard input", cluster),
         false => EpochFile::read(file, cluster),
-    };
-    epoch.map_err(text)
-}
-
-fn text(error: impl ToString) -> String {
-    error.to_string()
+    }
 }
 
 fn describe(document: &EpochDocument) -> String {

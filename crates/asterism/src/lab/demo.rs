@@ -10,7 +10,8 @@ use asterism_output::Table;
 use asterism_output::{Output, Schema};
 use serde::Serialize;
 
-use super::{DemoArguments, Refused, Running, this_program};
+use super::error::LaboratoryError;
+use super::{DemoArguments, Running, this_program};
 
 /// Bytes of each document.
 const DOCUMENT_BYTES: usize = 1 << 20;
@@ -60,7 +61,10 @@ pub const LAB_DEMO: Schema = Schema {
     version: 1,
 };
 
-pub(super) fn command(arguments: &DemoArguments, output: &mut Output<'_>) -> Result<End, Refused> {
+pub(super) fn command(
+    arguments: &DemoArguments,
+    output: &mut Output<'_>,
+) -> Result<End, LaboratoryError> {
     let mut nat = arguments.nat.clone();
     nat.asymmetric = true;
     let answering = nat.answering();

@@ -4,6 +4,7 @@
 //! laboratory from a file. The crate `asterism-lab` has the parts.
 
 mod demo;
+mod error;
 mod plan;
 mod up;
 
@@ -13,12 +14,15 @@ use std::time::Duration;
 use asterism_config::key_file;
 use asterism_config::value;
 use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig};
-use asterism_lab::{LabError, Offloads, Program};
+use asterism_lab::{Offloads, Program};
 use asterism_output::End;
 use asterism_output::Output;
 use clap::{Args, Subcommand};
 
+use error::{LaboratoryError, ShareError};
+
 pub use demo::{DemoDocument, LAB_DEMO};
+pub use error::{PlanError, PlanFault, PlanTextError};
 pub use plan::Plan;
 pub use up::{LAB_UP, NodeRow, UpDocument};
 
@@ -78,7 +82,7 @@ pub struct NatArguments {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub hosts: u16,
     /// The delay of the state channel, one way
-    #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = value::duration)]
     pub delay: Duration,
     /// The share of the state channel's datagrams that is lost, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
@@ -94,14 +98,10 @@ pub struct NatArguments {
     pub offloads: bool,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    value::duration(text).map_err(|mistake| format!("{}: {}", mistake.wrong, mistake.instead))
-}
-
-fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> Result<f64, ShareError> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("this is not a share: a number from 0 to 1, such as 0.01".to_owned()),
+        _ => Err(ShareError),
     }
 }
 
@@ -113,22 +113,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     };
     match result {
         Ok(end) => output.end(end),
-        Err(Refused { end, sentence }) => output.fail(end, &sentence),
-    }
-}
-
-/// Why there is no laboratory.
-struct Refused {
-    end: End,
-    sentence: String,
-}
-
-impl From<LabError> for Refused {
-    fn from(error: LabError) -> Refused {
-        Refused {
-            end: End::System,
-            sentence: error.to_string(),
-        }
+        Err(error) => output.fail(error.end(), &error),
     }
 }
 
@@ -142,7 +127,7 @@ struct Running {
 
 impl NatArguments {
     /// Builds the laboratory and starts its hosts.
-    fn build(&self) -> Result<Running, Refused> {
+    fn build(&self) -> Result<Running, LaboratoryError> {
         let offloads = if self.offloads {
             Offloads::On
         } else {
@@ -156,10 +141,7 @@ impl NatArguments {
             lab.requests_through(&[0])?;
             lab.replies_through(&self.answering())?;
         }
-        key_file::write_new(&lab.key_file(), 1).map_err(|error| Refused {
-            end: End::File,
-            sentence: error.to_string(),
-        })?;
+        key_file::write_new(&lab.key_file(), 1)?;
         let configuration = lab.write_configuration(&self.host_options(&self.absent))?;
         let hosts = lab.start_hosts(&this_program()?, &configuration)?;
         Ok(Running {
@@ -186,9 +168,6 @@ impl NatArguments {
     }
 }
 
-fn this_program() -> Result<PathBuf, Refused> {
-    std::env::current_exe().map_err(|error| Refused {
-        end: End::System,
-        sentence: format!("this program's own file is unknown, so no host can be started: {error}"),
-    })
+fn this_program() -> Result<PathBuf, LaboratoryError> {
+    std::env::current_exe().map_err(LaboratoryError::NoProgram)
 }

@@ -8,13 +8,14 @@ use asterism_config::text;
 use asterism_config::{FILE_BYTES_MAX, value};
 use asterism_io::link::LinkConditions;
 use asterism_lab::{Cable, Lab, LabError, Node, Offloads, Program, Wire, WireConfig};
-use asterism_output::End;
 use serde::{Deserialize, Deserializer};
 
+use super::error::{PlanError, PlanFault, PlanTextError};
+
 /// Nodes of a laboratory at most.
-const NODES_MAX: usize = 64;
+pub(super) const NODES_MAX: usize = 64;
 /// The longest interface name that the kernel takes, in bytes.
-const INTERFACE_BYTES_MAX: usize = 15;
+pub(super) const INTERFACE_BYTES_MAX: usize = 15;
 
 /// A laboratory as its file has it.
 #[derive(Clone, Debug, Deserialize)]
@@ -106,9 +107,7 @@ const fn first_seed() -> u64 {
 
 fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
-    value::duration(&text).map_err(|mistake| {
-        serde::de::Error::custom(format!("{}: {}", mistake.wrong, mistake.instead))
-    })
+    value::duration(&text).map_err(serde::de::Error::custom)
 }
 
 fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
@@ -132,72 +131,67 @@ impl Plan {
     /// Reads a plan; nothing is built.
     ///
     /// # Errors
-    /// The file cannot be read, or what it says cannot be built, with the place in it.
-    pub fn read(file: &Path) -> Result<Plan, (End, String)> {
-        let name = file.display();
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| (End::File, format!("{name} cannot be read: {error}")))?;
-        Plan::of(&text).map_err(|mistakes| (End::Configuration, format!("{name}: {mistakes}")))
+    /// See [`PlanError`].
+    pub fn read(file: &Path) -> Result<Plan, PlanError> {
+        let text = std::fs::read_to_string(file).map_err(|error| PlanError::Unreadable {
+            file: file.to_owned(),
+            error,
+        })?;
+        Plan::of(&text).map_err(|error| PlanError::Text {
+            file: file.to_owned(),
+            error,
+        })
     }
 
     /// Reads a plan's text.
     ///
     /// # Errors
-    /// As [`Plan::read`].
-    pub fn of(text: &str) -> Result<Plan, String> {
+    /// See [`PlanTextError`].
+    pub fn of(text: &str) -> Result<Plan, PlanTextError> {
         if text.len() > FILE_BYTES_MAX {
-            return Err(format!(
-                "longer than {FILE_BYTES_MAX} bytes: is this a laboratory?"
-            ));
+            return Err(PlanTextError::TooLong);
         }
         let text = text::without_mark(text);
-        let plan: Plan = toml::from_str(text).map_err(|error| error.to_string())?;
-        let mistakes = plan.mistakes();
-        if mistakes.is_empty() {
+        let plan: Plan = toml::from_str(text).map_err(PlanTextError::Syntax)?;
+        let faults = plan.faults();
+        if faults.is_empty() {
             Ok(plan)
         } else {
-            Err(mistakes.join("\n"))
+            Err(PlanTextError::Faults(faults))
         }
     }
 
     /// All that cannot be built.
-    fn mistakes(&self) -> Vec<String> {
-        let mut mistakes = Vec::new();
+    fn faults(&self) -> Vec<PlanFault> {
+        let mut faults = Vec::new();
         if !(1..=NODES_MAX).contains(&self.node.len()) {
-            mistakes.push(format!(
-                "{} nodes: a laboratory has 1 to {NODES_MAX}",
-                self.node.len()
-            ));
+            faults.push(PlanFault::Nodes(self.node.len()));
         }
         let mut names = BTreeSet::new();
         for node in &self.node {
             if !names.insert(node.name.as_str()) {
-                mistakes.push(format!("the node {:?} is there twice", node.name));
+                faults.push(PlanFault::NodeTwice(node.name.clone()));
             }
             for setting in node.sysctl.keys() {
                 if !setting.starts_with("net/") || setting.contains("..") {
-                    mistakes.push(format!(
-                        "{}: sysctl {setting:?}: only settings of the network belong to a node, such as \"net/ipv4/ip_forward\"",
-                        node.name
-                    ));
+                    faults.push(PlanFault::Setting {
+                        node: node.name.clone(),
+                        setting: setting.clone(),
+                    });
                 }
             }
         }
         for bridge in &self.bridge {
             if !names.contains(bridge.node.as_str()) {
-                mistakes.push(format!(
-                    "bridge {:?}: there is no node {:?}",
-                    bridge.name, bridge.node
-                ));
+                faults.push(PlanFault::NodeOfBridge {
+                    bridge: bridge.name.clone(),
+                    node: bridge.node.clone(),
+                });
             }
         }
         for wire in &self.wire {
             if !(2..=asterism_lab::wire::PORTS_MAX).contains(&wire.ends.len()) {
-                mistakes.push(format!(
-                    "a wire of {} ends: it has 2 to {}",
-                    wire.ends.len(),
-                    asterism_lab::wire::PORTS_MAX
-                ));
+                faults.push(PlanFault::WireEnds(wire.ends.len()));
             }
         }
         let mut ends = BTreeSet::new();
@@ -205,25 +199,26 @@ impl Plan {
         let all = all.chain(self.bridge.iter().flat_map(|bridge| &bridge.ends));
         for end in all.chain(self.wire.iter().flat_map(|wire| &wire.ends)) {
             match end.split_once(':') {
-                None => mistakes.push(format!(
-                    "the end {end:?}: write node:interface, such as \"client:eth0\""
-                )),
+                None => faults.push(PlanFault::EndForm(end.clone())),
                 Some((node, _)) if !names.contains(node) => {
-                    mistakes.push(format!("the end {end:?}: there is no node {node:?}"));
+                    faults.push(PlanFault::NodeOfEnd {
+                        end: end.clone(),
+                        node: node.to_owned(),
+                    });
                 }
                 Some((_, interface))
                     if !(1..=INTERFACE_BYTES_MAX).contains(&interface.len())
                         || interface.contains(['/', ':', ' ']) =>
                 {
-                    mistakes.push(format!("the end {end:?}: an interface's name has 1 to {INTERFACE_BYTES_MAX} bytes, no space and no /"));
+                    faults.push(PlanFault::InterfaceName(end.clone()));
                 }
                 Some(_) if !ends.insert(end.as_str()) => {
-                    mistakes.push(format!("the end {end:?} is there twice"));
+                    faults.push(PlanFault::EndTwice(end.clone()));
                 }
                 Some(_) => {}
             }
         }
-        mistakes
+        faults
     }
 
     /// Builds it: nodes, then what joins them, then settings and addresses, then programs.
@@ -348,7 +343,8 @@ mod tests {
              [[cable]]\nends = [\"a:eth0\", \"b:eth0\"]\n[[cable]]\nends = [\"a:eth0\", \"a\"]\n\
              [[bridge]]\nnode = \"c\"\nname = \"br\"\nends = [\"a:an-interface-too-long\"]\n[[wire]]\nends = [\"a:eth1\"]\n",
         )
-        .unwrap_err();
+        .unwrap_err()
+        .to_string();
         for word in [
             "\"a\" is there twice",
             "kernel/panic",
@@ -374,7 +370,7 @@ mod tests {
                 "from 0 to 1",
             ),
         ] {
-            let mistake = Plan::of(text).unwrap_err();
+            let mistake = Plan::of(text).unwrap_err().to_string();
             assert!(mistake.contains(word), "{word}: {mistake}");
         }
     }

@@ -11,8 +11,9 @@ use asterism_output::End;
 use asterism_output::{Output, Schema};
 use serde::Serialize;
 
+use super::error::LaboratoryError;
 use super::plan::Plan;
-use super::{NatArguments, Refused, Running, UpArguments};
+use super::{NatArguments, Running, UpArguments};
 
 /// How long a command given with `--exec` may take.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(24 * 3_600);
@@ -45,11 +46,14 @@ pub const LAB_UP: Schema = Schema {
     version: 1,
 };
 
-pub(super) fn command(arguments: &UpArguments, output: &mut Output<'_>) -> Result<End, Refused> {
+pub(super) fn command(
+    arguments: &UpArguments,
+    output: &mut Output<'_>,
+) -> Result<End, LaboratoryError> {
     match &arguments.file {
         None => nat(&arguments.nat, arguments.exec.as_deref(), output),
         Some(file) => {
-            let plan = Plan::read(file).map_err(|(end, sentence)| Refused { end, sentence })?;
+            let plan = Plan::read(file)?;
             planned(&plan, arguments.exec.as_deref(), output)
         }
     }
@@ -59,7 +63,7 @@ fn nat(
     arguments: &NatArguments,
     exec: Option<&str>,
     output: &mut Output<'_>,
-) -> Result<End, Refused> {
+) -> Result<End, LaboratoryError> {
     let Running {
         lab,
         configuration,
@@ -114,7 +118,11 @@ fn nat(
     Err(look_after(&hosts).into())
 }
 
-fn planned(plan: &Plan, exec: Option<&str>, output: &mut Output<'_>) -> Result<End, Refused> {
+fn planned(
+    plan: &Plan,
+    exec: Option<&str>,
+    output: &mut Output<'_>,
+) -> Result<End, LaboratoryError> {
     let built = plan.build()?;
     let nodes: Vec<&Node> = built.nodes.iter().collect();
     if let Some(command) = exec {
@@ -135,7 +143,7 @@ fn planned(plan: &Plan, exec: Option<&str>, output: &mut Output<'_>) -> Result<E
 }
 
 /// Runs a command in a node, with this process's terminal.
-fn execute(node: &Node, lab: &Lab, command: &str) -> Result<End, Refused> {
+fn execute(node: &Node, lab: &Lab, command: &str) -> Result<End, LaboratoryError> {
     let Finished { status, .. } = node
         .program("/bin/sh")
         .args(["-c", command])
