@@ -12,6 +12,7 @@ pub mod chain;
 #[cfg(doctest)]
 mod does_not_compile;
 mod emissions;
+mod endpoint_space;
 mod function;
 mod host;
 pub mod notice;
@@ -31,13 +32,14 @@ pub use asterism_packet::{
 pub use asterism_state as objects;
 pub use asterism_state::{
     Absence, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, CountingBloom,
-    EndpointSpace, Entry, Flow4Key, Grant, Graph, Grouped, Heavy, HeavyKeys, HeavyPlace, Late,
-    Link, Map, Nearby, Pair, Paired, Pool, Rates, Reader, Register, Row, Set, Single, Space,
-    Spending, State, Table, Tally, Tick, TokenBucket, TokenRate, TokenRates, Tokens, TopK, Vacancy,
-    VacancyFor, Vector, Window, WindowedCountMin, WindowedCounters, Writer, laws, layout,
+    Entry, Flow4Key, Grant, Graph, Grouped, Heavy, HeavyKeys, HeavyPlace, Late, Link, Map, Nearby,
+    Pair, Paired, Pool, Rates, Reader, Register, Row, Set, Single, Space, Spending, State, Table,
+    Tally, Tick, TokenBucket, TokenRate, TokenRates, Tokens, TopK, Vacancy, VacancyFor, Vector,
+    Window, WindowedCountMin, WindowedCounters, Writer, laws, layout,
 };
 pub use asterism_state_macro::{Key, Value, Wire, state};
 pub use emissions::{EMITTED_FRAMES_MANY, Emissions};
+pub use endpoint_space::EndpointSpace;
 pub use function::{
     CONTROL, Call, NetworkFunction, PortNumber, Verdict, call, prefetch, refuse_late_after_act,
 };

@@ -3,6 +3,7 @@
 mod allocations;
 mod cluster;
 mod contract;
+mod fuzz;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use crate::reason::Reason;
 pub use allocations::{CountingAllocator, allocations};
 pub use cluster::ClusterKit;
 pub use contract::{Contract, Reached, Step};
+pub use fuzz::fuzz_apply;
 
 /// What became of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]

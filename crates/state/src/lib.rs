@@ -19,10 +19,8 @@ pub mod branch;
 mod builder;
 mod context;
 mod counts;
-mod endpoint_space;
 mod forgetting;
 #[doc(hidden)]
-pub mod fuzz;
 mod graph;
 mod incarnations;
 mod keys;
@@ -66,7 +64,6 @@ pub use context::{
     WriteSetTooLong,
 };
 pub use counts::{ObjectCount, ObjectCounts};
-pub use endpoint_space::EndpointSpace;
 pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};

@@ -5,7 +5,7 @@ use core::ops::RangeInclusive;
 
 use asterism_packet::{Endpoint, Protocol};
 
-use crate::pool::Space;
+use asterism_state::Space;
 
 /// Addresses × protocols × a range of ports. A range is an address and a protocol: range
 /// `a × protocols + p` for the address at place `a` and the protocol at place `p`.

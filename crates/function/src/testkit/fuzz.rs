@@ -3,13 +3,12 @@
 
 use std::rc::Rc;
 
-use crate::stamp::OriginName;
-use crate::table::Value;
-use crate::wire::{BadBytes, Reader, Wire, Writer};
+use asterism_state::{Context, Inspect, ObjectSettings, OriginName};
+
 use crate::{
-    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Inspect,
-    Map, ObjectSettings, Register, Set, Spending, State, TokenBucket, TokenRate, TopK, Vector,
-    Window, WindowedCountMin, WindowedCounters, state,
+    BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, CountingBloom, Graph, Map,
+    Reader, Register, Set, Spending, State, TokenBucket, TokenRate, TopK, Value, Vector, Window,
+    WindowedCountMin, WindowedCounters, Wire, Writer, state,
 };
 
 /// Longer inputs are cut.
@@ -234,7 +233,7 @@ mod tests {
         let mut seed = 1u64;
         let mut bits = move || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            asterism_memory::hash::word(seed, 3)
+            asterism_state::hash::word(seed, 3)
         };
         for round in 0..3_000 {
             let data = if round % 2 == 0 {
