@@ -390,6 +390,7 @@ fn table_settings(settings: &ObjectSettings, capacity: u32, idle: &[Tick]) -> Ta
     TableSettings {
         logged: settings.logged,
         audited: settings.logged && settings.audited,
+        holds_output: settings.logged && settings.holds_output,
         late_us: settings.late_us,
         absence: settings.absence,
         capacity,

@@ -7,6 +7,7 @@ mod accumulated;
 mod awaited;
 mod chained;
 mod late;
+mod unconfirmed;
 mod write_set;
 
 use core::cell::{Cell, RefCell};
@@ -116,6 +117,8 @@ pub struct Call {
     wait: Wait,
     /// When a call of it was late first; zero: none was. Begins again at each stage of a chain.
     late_since_us: u64,
+    /// The version that its calls depended on.
+    dependency: u64,
 }
 
 impl Call {
@@ -179,6 +182,7 @@ pub struct Context {
     /// What parked packets wait for.
     awaited: awaited::Awaited,
     writing: write_set::Writing,
+    unconfirmed: unconfirmed::Unconfirmed,
     prefetch_hints: PrefetchHints,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
     attention: Cell<bool>,
@@ -234,6 +238,7 @@ impl Context {
             chained: chained::Chained::default(),
             awaited: awaited::Awaited::default(),
             writing: write_set::Writing::default(),
+            unconfirmed: unconfirmed::Unconfirmed::default(),
             prefetch_hints: PrefetchHints::default(),
             attention: Cell::new(false),
             acted: Cell::new(false),
@@ -363,6 +368,7 @@ impl Context {
         self.begin(call.serial);
         self.resumed.set(self.resumed.get().wrapping_add(1));
         self.attention.set(true);
+        self.depend_on(call.dependency);
         *self.call.borrow_mut() = call;
     }
     /// Ends a call that was late: the packet's pinned part, to keep while it is parked, and what it
@@ -375,6 +381,7 @@ impl Context {
         if call.late_since_us == 0 {
             call.late_since_us = self.now_us().max(1);
         }
+        call.dependency = self.take_dependency();
         self.attention.set(false);
         self.forget_late();
         (call, call.wait)
@@ -388,6 +395,7 @@ impl Context {
     /// `give_back(object, number)`.
     pub fn end(&self, give_back: impl FnMut(u8, u32)) {
         self.attention.set(false);
+        self.take_dependency();
         self.forget_late();
         self.group_open.set(false);
         core::mem::take(&mut *self.call.borrow_mut()).return_grants(give_back);

@@ -141,4 +141,9 @@ asterism_mutant::planted! {
     /// An incarnation that is looked up while references are marked is not marked (a collector without its write barrier: an
     /// object stored behind it is freed in use).
     LookupsUnmarked,
+    /// A packet that reads an entry whose last change is not confirmed leaves at once (a connection that the host forwarded is
+    /// unknown to all others when the host dies).
+    UnconfirmedReadLeaves,
+    /// The first confirmation confirms all changes (a packet leaves whose state no other host has).
+    FirstChangeConfirmsAll,
 }

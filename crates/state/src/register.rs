@@ -24,6 +24,8 @@ pub struct Register<V: Value> {
     value: V,
     generation: u64,
     stamp: Stamp,
+    /// The version of its last change, where packets are held back for it.
+    version: u64,
 }
 
 impl<V: Value> Register<V> {
@@ -44,6 +46,7 @@ impl<V: Value> Register<V> {
             value: initial,
             generation: 0,
             stamp,
+            version: 0,
         }
     }
 
@@ -58,6 +61,9 @@ impl<V: Value> Register<V> {
                 .fetched(self.object, 0, self.settings.late_us.into())
         {
             return Err(Late::new());
+        }
+        if self.version != 0 {
+            self.context.depend_on(self.version);
         }
         Ok(self.value)
     }
@@ -119,12 +125,21 @@ impl<V: Value> Register<V> {
         OPERATION_BYTES_MAX
     };
 
+    /// The value may be another one by this write.
+    fn note_change(&mut self, stamp: Stamp) {
+        if self.settings.holds_output && self.settings.logged {
+            self.version = self.context.version_of(stamp).unwrap_or(self.version);
+        }
+    }
+
     /// Writes a value here, and for the others.
     fn write(&mut self, value: V, generation: u64) {
         let stamp = self
             .context
             .stamp(self.settings.logged, Self::OPERATION_BYTES);
         self.merge(value, generation, stamp);
+        self.note_change(stamp);
+        self.context.depend_on(self.version);
         if self.settings.logged {
             self.context.log(|out| {
                 out.tag(self.object, 0);
@@ -148,6 +163,7 @@ impl<V: Value> Replicate for Register<V> {
         let generation = input.varint()?;
         let value = V::decode(input)?;
         self.merge(value, generation, stamp);
+        self.note_change(stamp);
         Ok(())
     }
 }

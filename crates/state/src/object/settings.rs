@@ -32,6 +32,9 @@ pub struct ObjectSettings {
     pub capacity: u32,
     /// Digests of its parts are kept, if it is shared, for hosts to compare.
     pub audited: bool,
+    /// Packets that depend on a change of it are held back until enough members have the change, if the object is shared and the
+    /// host holds packets back.
+    pub holds_output: bool,
 }
 
 impl ObjectSettings {
@@ -42,6 +45,7 @@ impl ObjectSettings {
         absence: Absence::Answer,
         capacity: 0,
         audited: false,
+        holds_output: false,
     };
     /// A replica in every instance.
     pub const REPLICATED: Self = Self {
@@ -50,6 +54,7 @@ impl ObjectSettings {
         absence: Absence::Answer,
         capacity: 0,
         audited: true,
+        holds_output: false,
     };
 
     /// What the operator says of the capacity, or else what the function asks for.

@@ -84,6 +84,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if !self.purges.is_empty() && self.purge(number) {
             return true;
         }
+        self.sweep_unconfirmed(number);
         let flags = self.records[number as usize].header.flags;
         if flags & (LIVE | OWN_TOUCH) == LIVE | OWN_TOUCH {
             self.end_idle(number)

@@ -35,6 +35,8 @@ pub(super) struct Copied<R, V> {
     pub(super) own: bool,
     /// Written by this host in an earlier incarnation: it counts against this instance's share.
     pub(super) earlier: bool,
+    /// A part of a snapshot, which the member that sent it has too.
+    pub(super) is_snapshot: bool,
 }
 
 impl<R, V> Copied<R, V> {
@@ -170,6 +172,9 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         self.audit(None, &record);
         self.link(number, copy.row, hashes);
+        if live && !copy.is_snapshot {
+            self.note_change(number, copy.stamp, copy.own);
+        }
         if live && !copy.own {
             self.note_adopted(&copy.row, copy.seen);
         }
@@ -231,6 +236,9 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         // A use alone changes nothing that a packet could wait for.
         let is_changed = was_live != live || before.value != record.value;
+        if is_changed && !copy.is_snapshot {
+            self.note_change(number, copy.stamp, copy.own);
+        }
         if is_changed && self.context.is_awaited() {
             self.wake_waiting(&self.hashes(&copy.row));
         }

@@ -16,6 +16,7 @@ mod record;
 mod saved;
 mod settings;
 mod totals;
+mod unconfirmed;
 mod writes;
 
 use core::ops::Range;
@@ -38,7 +39,7 @@ use crate::trace::Step;
 pub use entry_end::EntryAge;
 use lanes::Hashes;
 pub use record::{At, Row, Value};
-use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record};
+use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record, UNCONFIRMED};
 pub(crate) use settings::TableSettings;
 pub(crate) use totals::Total;
 
@@ -97,6 +98,8 @@ pub struct Table<R: Row, V: Value> {
     settings: TableSettings,
     records: Region<Record<R, V>>,
     links: Region<Links>,
+    /// The version of each record's last change, where packets are held back for it; see `unconfirmed.rs`.
+    versions: Region<u64>,
     lanes: [Index; LANES_MAX],
     /// Records below this were used at least once.
     used: u32,
@@ -198,6 +201,7 @@ impl<R: Row, V: Value> Table<R, V> {
             object,
             records,
             links: Region::new(capacity),
+            versions: Region::new(if settings.holds_output { capacity } else { 0 }),
             lanes: [lane(0), lane(1), lane(2), lane(3)],
             used: 0,
             free: 0,
@@ -283,10 +287,14 @@ impl<R: Row, V: Value> Table<R, V> {
             return Ok(Some(found));
         }
         let found = self.lanes[lane].find(hash(), self.seek(same));
-        if let Some((number, record)) = found
-            && record.is_found_by(lane)
-        {
-            return Ok(Some(record.at(number)));
+        if let Some((number, record)) = found {
+            if record.is_found_plainly_by(lane) {
+                return Ok(Some(record.at(number)));
+            }
+            if record.is_found_by(lane) {
+                self.read_unconfirmed(number);
+                return Ok(Some(record.at(number)));
+            }
         }
         self.absent()?;
         Ok(None)
@@ -315,7 +323,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         let found = self.lanes[lane].find_nearby(hash(), self.seek(same));
         if let Some((number, record)) = found
-            && record.is_found_by(lane)
+            && record.is_found_plainly_by(lane)
         {
             return Ok(Some((record.at(number), Nearby::new())));
         }
@@ -332,7 +340,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         // SAFETY: records below `used`, which is never above the region's length, hold rows and values.
         let record = unsafe { self.records.item(number) };
-        let undisputed = record.header.flags & (LIVE | DOMINATED) == LIVE;
+        let undisputed = record.header.flags & (LIVE | DOMINATED | UNCONFIRMED) == LIVE;
         let is_it = undisputed && same(&record.row);
         (is_it || mutant::active(Mutant::HintTrusted)).then(|| record.at(number))
     }
@@ -384,7 +392,13 @@ impl<R: Row, V: Value> Table<R, V> {
         if found.is_none() {
             self.context.trace_absent();
         }
-        Ok(found.map(|number| self.records[number as usize].at(number)))
+        Ok(found.map(|number| {
+            let record = &self.records[number as usize];
+            if record.header.flags & UNCONFIRMED != 0 {
+                self.read_unconfirmed(number);
+            }
+            record.at(number)
+        }))
     }
 
     #[inline(always)]

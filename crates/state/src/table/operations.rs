@@ -68,6 +68,7 @@ impl<R: Row, V: Value> Table<R, V> {
             toucher: stamp.origin,
             own: false,
             earlier: false,
+            is_snapshot: false,
         });
         Ok(())
     }
@@ -184,6 +185,7 @@ impl<R: Row, V: Value> Table<R, V> {
             own: false,
             earlier: self.context.is_earlier_incarnation(stamp.origin)
                 && self.context.falls_to_lane(row.lane_hash(0, 0)),
+            is_snapshot: true,
         });
         Ok(())
     }

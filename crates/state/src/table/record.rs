@@ -47,21 +47,23 @@ pub trait Value: Copy + PartialEq + Debug + Wire + 'static {
 impl Value for () {}
 
 /// The entry is found.
-pub(crate) const LIVE: u8 = 1;
+pub(crate) const LIVE: u16 = 1;
 /// The entry was removed (by its generation).
-pub(crate) const REMOVED: u8 = 2;
+pub(crate) const REMOVED: u16 = 2;
 /// The record holds an entry.
-pub(crate) const USED: u8 = 4;
+pub(crate) const USED: u16 = 4;
 /// This instance touched the entry last: it is the one that says when it idled out.
-pub(crate) const OWN_TOUCH: u8 = 8;
+pub(crate) const OWN_TOUCH: u16 = 8;
 /// The entry counts against this instance's share of the capacity.
-pub(crate) const OWN_SHARE: u8 = 16;
+pub(crate) const OWN_SHARE: u16 = 16;
 /// A better row has one of the unique keys.
-pub(crate) const DOMINATED: u8 = 32;
+pub(crate) const DOMINATED: u16 = 32;
 /// The record is in a chain of several rows with one key.
-pub(crate) const CHAINED: u8 = 64;
+pub(crate) const CHAINED: u16 = 64;
 /// The entry was found here at some time: an ended copy of an entry never held has no user to forget.
-pub(crate) const LIVED: u8 = 128;
+pub(crate) const LIVED: u16 = 128;
+/// Its last change may be held by too few members; see `unconfirmed.rs`.
+pub(crate) const UNCONFIRMED: u16 = 256;
 
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -79,7 +81,7 @@ pub(crate) struct Header {
     pub(crate) origin: u16,
     /// Who announced the last use.
     pub(crate) toucher: u16,
-    pub(crate) flags: u8,
+    pub(crate) flags: u16,
 }
 
 impl Header {
@@ -111,6 +113,17 @@ impl<R: Row, V: Value> Record<R, V> {
     #[inline(always)]
     pub(crate) fn is_found_by(&self, lane: usize) -> bool {
         let wanted = if lane == 0 { LIVE | DOMINATED } else { LIVE };
+        self.header.flags & wanted == LIVE
+    }
+
+    /// The same, and its last change is not one that a packet may have to wait for.
+    #[inline(always)]
+    pub(crate) fn is_found_plainly_by(&self, lane: usize) -> bool {
+        let wanted = if lane == 0 {
+            LIVE | DOMINATED | UNCONFIRMED
+        } else {
+            LIVE | UNCONFIRMED
+        };
         self.header.flags & wanted == LIVE
     }
 

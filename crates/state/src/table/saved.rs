@@ -61,6 +61,7 @@ impl<R: Row, V: Value> Table<R, V> {
             toucher: Origins::OWN,
             own: true,
             earlier: false,
+            is_snapshot: false,
         };
         let restored = self
             .publish(Whereabouts::new(known, &hashes), copy)

@@ -8,6 +8,7 @@ use crate::object::{Absence, IDLE_CLASSES};
 pub(crate) struct TableSettings {
     pub(crate) logged: bool,
     pub(crate) audited: bool,
+    pub(crate) holds_output: bool,
     pub(crate) late_us: u32,
     pub(crate) absence: Absence,
     pub(crate) capacity: u32,

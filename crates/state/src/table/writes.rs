@@ -46,6 +46,7 @@ impl<R: Row, V: Value> Table<R, V> {
             toucher: Origins::OWN,
             own: true,
             earlier: false,
+            is_snapshot: false,
         };
         if let Some(number) = self.publish(Whereabouts::new(known, hashes), copy) {
             let flags = &mut self.records[number as usize].header.flags;
@@ -155,6 +156,7 @@ impl<R: Row, V: Value> Table<R, V> {
             toucher: Origins::OWN,
             own: true,
             earlier: false,
+            is_snapshot: false,
         }
     }
 

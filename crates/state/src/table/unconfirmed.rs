@@ -1,0 +1,52 @@
+//! Entries whose last change too few members are known to hold: a packet that reads one depends on that change.
+//!
+//! An entry has a flag from such a change on, and reads of the common path do not find it. The others look here at its version
+//! (`context/unconfirmed.rs`). The sweep takes the flag away.
+
+use super::record::UNCONFIRMED;
+use super::{Row, Table, Value};
+use crate::mutant::{self, Mutant};
+use crate::stamp::Stamp;
+
+impl<R: Row, V: Value> Table<R, V> {
+    /// An entry came to live, ended or got another value by this write.
+    #[inline]
+    pub(super) fn note_change(&mut self, number: u32, stamp: Stamp, is_own: bool) {
+        if self.settings.holds_output {
+            self.note_version(number, stamp, is_own);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_version(&mut self, number: u32, stamp: Stamp, is_own: bool) {
+        let Some(version) = self.context.version_of(stamp) else {
+            return;
+        };
+        self.versions[number as usize] = version;
+        self.records[number as usize].header.flags |= UNCONFIRMED;
+        if is_own {
+            self.context.depend_on(version);
+        }
+    }
+
+    /// A packet reads an entry that has the flag.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read_unconfirmed(&self, number: u32) {
+        if !mutant::active(Mutant::UnconfirmedReadLeaves) {
+            self.context.depend_on(self.versions[number as usize]);
+        }
+    }
+
+    /// Takes the flag from an entry whose last change is confirmed.
+    #[inline]
+    pub(super) fn sweep_unconfirmed(&mut self, number: u32) {
+        let flags = &mut self.records[number as usize].header.flags;
+        if *flags & UNCONFIRMED != 0
+            && self.versions[number as usize] <= self.context.confirmed_version()
+        {
+            *flags &= !UNCONFIRMED;
+        }
+    }
+}
