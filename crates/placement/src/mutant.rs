@@ -140,4 +140,8 @@ asterism_mutant::planted! {
     SameEpochAgain,
     /// A participant does not pass on its groups of a dead member's stream above a gap (entries that only one participant has).
     LooseNotServed,
+    /// A group counts as held by others once it was sent (a packet leaves whose state is lost with its host).
+    ConfirmedWhenSent,
+    /// A group counts as held by enough others once one of them has it (two hosts that die take a connection with them).
+    ConfirmedByOneOfMany,
 }

@@ -27,6 +27,7 @@ mod closings;
 mod cluster_time;
 mod coalescing;
 mod config;
+mod confirmed;
 mod counters;
 mod deliver;
 mod events;
