@@ -131,8 +131,10 @@ pub struct StateChannel {
     committed: Arc<AtomicU64>,
     /// The round in which instances may log what changed in their accumulators, for them to read.
     round: Arc<Round>,
-    /// What instances were last reported each member, by place: received, stable, covered.
-    reported: Vec<(u64, u64, u64)>,
+    /// What instances were last reported each member, by place: received, stable, covered, confirmed.
+    reported: Vec<(u64, u64, u64, u64)>,
+    /// Other members that must have what packets depend on, where packets are held back.
+    copies: Option<usize>,
     /// Of which incarnation of each member that was, by place.
     reported_of: Vec<Option<OriginName>>,
     /// The later epoch of a member that instances were last reported.
@@ -199,7 +201,8 @@ impl StateChannel {
             outlet: Outlet::new(down),
             committed,
             round,
-            reported: vec![(0, 0, 0); members],
+            reported: vec![(0, 0, 0, 0); members],
+            copies: None,
             reported_of: vec![None; members],
             later_epoch: None,
             scans: Vec::new(),
@@ -216,6 +219,11 @@ impl StateChannel {
             events: VecDeque::with_capacity(EVENTS_MAX),
             tally: ChannelTally::default(),
         }
+    }
+
+    /// Instances hold packets back until so many other members have what the packets depend on.
+    pub(crate) fn confirm_with(&mut self, copies: u32) {
+        self.copies = Some(copies as usize);
     }
 
     /// The host's date, for others to compare with theirs: microseconds since 1970 at zero of the clock.

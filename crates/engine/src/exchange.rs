@@ -53,13 +53,14 @@ pub(crate) enum Down<'a> {
         sequence: u64,
         bytes: &'a [u8],
     },
-    /// How far a member is: everything of it up to `received` came before this record; `stable` and
-    /// `covered_us` as the placement says.
+    /// How far a member is: everything of it up to `received` came before this record; `stable`, `covered_us` and `confirmed` as the
+    /// placement says.
     Progress {
         origin: OriginName,
         received: u64,
         stable: u64,
         covered_us: u64,
+        confirmed: u64,
     },
     /// Scans the tables for a member that lags: the first instance does, [`SCAN_PARTS`] parts far.
     SnapshotScan { member: MemberId, scan: u32 },
@@ -325,11 +326,13 @@ impl<'a> Down<'a> {
                 received,
                 stable,
                 covered_us,
+                confirmed,
             } => {
-                let mut body = [0; 24];
+                let mut body = [0; 32];
                 body[..8].copy_from_slice(&received.to_le_bytes());
                 body[8..16].copy_from_slice(&stable.to_le_bytes());
-                body[16..].copy_from_slice(&covered_us.to_le_bytes());
+                body[16..24].copy_from_slice(&covered_us.to_le_bytes());
+                body[24..].copy_from_slice(&confirmed.to_le_bytes());
                 Head::new(1).origin(*origin).push(ring, &body)
             }
             Self::SnapshotScan {
@@ -391,6 +394,7 @@ impl<'a> Down<'a> {
                 received: fields.u64()?,
                 stable: fields.u64()?,
                 covered_us: fields.u64()?,
+                confirmed: fields.u64()?,
             },
             2 => Self::SnapshotScan {
                 member: fields.member()?,

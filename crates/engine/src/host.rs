@@ -16,6 +16,7 @@ use asterism_state::{Identity, OBJECTS_MAX, OriginName, Sequencer, Tick};
 
 use crate::channel::StateChannel;
 use crate::exchange::Round;
+use crate::holding::HoldSettings;
 use crate::instance::{Exchange, InstanceParts, Reports};
 use crate::mutant::{self, Mutant};
 use asterism_io::ring::{Broadcast, ByteRing};
@@ -61,6 +62,8 @@ pub struct HostConfig {
     /// later it handles no packets, and later still the others may have what it held. The same on all hosts. Sane: 1 h. Bound:
     /// at least 1 s; zero: it grants for ever, and only who is known to be dead is inherited from.
     pub port_lease: Duration,
+    /// How packets are held back until others have what they depend on; `None`: they leave at once. The same on all hosts.
+    pub hold: Option<HoldSettings>,
     /// Further settings that hosts must share; a host with others is not admitted. `None`: nothing is compared.
     pub terms: Option<Terms>,
     /// Bytes of the ring from each instance to the state channel. Sane: 1 MiB. Bound: at least 128 KiB; a chain reads no port while
@@ -97,6 +100,7 @@ impl HostConfig {
             shares_time: true,
             audited_objects: 0,
             port_lease: Duration::ZERO,
+            hold: None,
             terms: None,
             up_ring_bytes: 1 << 20,
             down_ring_bytes: 4 << 20,
@@ -105,6 +109,9 @@ impl HostConfig {
         }
     }
 }
+
+/// How long acknowledgements wait at most where packets are held for them.
+const HELD_ACKNOWLEDGE_DELAY: Duration = Duration::from_micros(20);
 
 /// Why a host could not be made.
 #[derive(Debug)]
@@ -145,6 +152,12 @@ pub fn host(
             "rings must have at least 128 KiB".into(),
         ));
     }
+    if let Some(hold) = &config.hold
+        && !((1..=63).contains(&hold.copies) && (1..=1 << 16).contains(&hold.packets_max))
+    {
+        let why = "held packets need 1 to 63 copies, and 1 to 65,536 of them may be held";
+        return Err(HostError::Configuration(why.into()));
+    }
     let payload_bytes_max = config
         .datagram_bytes_max
         .saturating_sub(HEADER_BYTES + TAG_BYTES)
@@ -160,6 +173,10 @@ pub fn host(
         cluster_time_at_zero_us: config
             .shares_time
             .then_some(u64::from(config.tick_at_zero) * 1_000_000),
+        acknowledge_delay: match config.hold {
+            Some(_) => config.replica.acknowledge_delay.min(HELD_ACKNOWLEDGE_DELAY),
+            None => config.replica.acknowledge_delay,
+        },
         siblings: config.instances > 1 && !mutant::active(Mutant::SiblingsNotAwaited),
         ..config.replica
     };
@@ -224,14 +241,16 @@ pub fn host(
             }),
             joins: config.joins,
             port_lease_us: config.port_lease.as_micros() as u64,
+            hold: config.hold.clone(),
         });
     }
     let objects = config.audited_objects.min(OBJECTS_MAX);
     let auditor = Auditor::new(&replicator, usize::from(config.instances), objects, now);
-    Ok((
-        StateChannel::new(secure, replicator, (ups, down), (shared, round), auditor),
-        parts,
-    ))
+    let mut channel = StateChannel::new(secure, replicator, (ups, down), (shared, round), auditor);
+    if let Some(hold) = &config.hold {
+        channel.confirm_with(hold.copies);
+    }
+    Ok((channel, parts))
 }
 
 /// The seed of hashes and choices: the same on all instances of a cluster, known to no outsider. It comes of the cluster's

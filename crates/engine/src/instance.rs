@@ -5,12 +5,13 @@
 //! clock is read by the caller, once a turn.
 //!
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
-//! `recency.rs` (whether prefetching pays), `applying.rs` (what it takes from others), `sharing.rs` (what it tells them),
+//! `held.rs` (packets that wait for other members), `recency.rs` (whether prefetching pays), `applying.rs` (what it takes from others), `sharing.rs` (what it tells them),
 //! `view.rs` (looking at it from outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
 //! stages of a chain), `stopped.rs` (why it stops by itself).
 
 mod applying;
 mod chained;
+mod held;
 mod parked;
 mod parts;
 mod recency;
@@ -39,6 +40,7 @@ use asterism_state::{BURST_MAX, Context, OriginName, State, Tick};
 
 use crate::branch::{Branch, taken};
 use crate::exchange::origin;
+use crate::holding::Holding;
 use crate::mutant::{self, Mutant};
 use crate::parking::Parking;
 use crate::tally::Tally;
@@ -47,6 +49,7 @@ use asterism_io::port::Port;
 
 pub use applying::APPLY_GROUPS_PER_TURN;
 use chained::take_within;
+use held::{burst_sent, take_followers};
 pub(crate) use parts::Exchange;
 pub use parts::{InstanceParts, shape_of};
 use recency::Recency;
@@ -84,6 +87,8 @@ pub struct Instance<F: NetworkFunction> {
     /// When others were asked last how far they are.
     probed_us: Option<u64>,
     parking: Parking,
+    /// Packets held back until other members have what they depend on, if the host does so.
+    holding: Option<Box<Holding>>,
     exchange: Option<Exchange>,
     /// Why it does nothing any more, once it was handed what it cannot apply.
     stopped: Option<StopReason>,
@@ -95,8 +100,8 @@ pub struct Instance<F: NetworkFunction> {
     now_us: u64,
     /// Bytes of the log that must be free before a burst is read.
     burst_log_bytes: usize,
-    /// Packets that stages of a chain emitted to others; never more than are emitted in a burst.
-    within: VecDeque<Frame>,
+    /// Packets that stages of a chain emitted to others, and the versions that they depend on; never more than are emitted in a burst.
+    within: VecDeque<(Frame, u64)>,
     /// How often the packet being handled was handed on between stages from here.
     handed_on: u8,
     /// Bursts to be handled in two passes, the first of which prefetches.
@@ -505,10 +510,12 @@ impl<F: NetworkFunction> Instance<F> {
     /// Does as the function said.
     #[inline(never)]
     fn conclude(&mut self, result: Result<Verdict, Late>, slot: &mut Frame, port: PortNumber) {
+        let version = self.context.dependency();
         if self.context.needs_attention() && result.is_ok() {
             self.settle();
         }
         match result {
+            Ok(Verdict::Forward(to)) if version != 0 => self.forward_dependent(to, slot, version),
             Ok(Verdict::Forward(to)) => self.forward(to, slot),
             Ok(Verdict::Drop(reason)) => self.discard(slot.alias(), reason),
             Ok(Verdict::Consumed) => {
@@ -520,6 +527,9 @@ impl<F: NetworkFunction> Instance<F> {
                 slot.set_port(at.0);
                 self.park(slot.alias(), late_us_max);
             }
+        }
+        if version != 0 && !self.emissions.is_empty() {
+            self.hold_emissions(version);
         }
         if self.emissions.len() >= EMITTED_FRAMES_MANY {
             self.send_many();
@@ -540,6 +550,7 @@ impl<F: NetworkFunction> Instance<F> {
     #[inline(never)]
     fn settle(&mut self) {
         let state = &self.state;
+        self.context.depend_on_nothing();
         self.context.end(|object, number| {
             state.give_back(object, number);
         });
@@ -561,13 +572,10 @@ impl<F: NetworkFunction> Instance<F> {
         self.commit();
         self.publish();
         let number = usize::from(port.0);
-        let refused = match (self.outgoing.get_mut(number), self.ports.get_mut(number)) {
-            (Some(outgoing), Some(port)) => {
-                self.tally.forwarded += outgoing.len() as u64;
-                port.send(&mut self.pool, outgoing);
-                outgoing.push(frame)
-            }
-            _ => Err(frame),
+        self.send_burst(number);
+        let refused = match self.outgoing.get_mut(number) {
+            Some(outgoing) => outgoing.push(frame),
+            None => Err(frame),
         };
         if let Err(frame) = refused {
             self.refuse(port, frame);
@@ -587,6 +595,9 @@ impl<F: NetworkFunction> Instance<F> {
         if !self.within.is_empty() {
             self.hand_on_emitted();
         }
+        if self.held() > 0 {
+            self.look_at_held();
+        }
         for (port, outgoing) in self.ports.iter_mut().zip(&mut self.outgoing) {
             if !outgoing.is_empty() {
                 self.tally.forwarded += outgoing.len() as u64;
@@ -597,6 +608,7 @@ impl<F: NetworkFunction> Instance<F> {
 
     #[cold]
     fn send_emissions(&mut self) {
+        self.count_emissions();
         let Self {
             emissions,
             pool,
@@ -604,17 +616,13 @@ impl<F: NetworkFunction> Instance<F> {
             ports,
             tally,
             within,
+            holding,
+            now_us,
             ..
         } = self;
-        let (copies, copies_lost) = emissions.take_copies();
-        tally.copies += copies;
-        tally.copies_lost += copies_lost;
-        for _ in 0..emissions.take_refused() {
-            tally.drop(Reason::EmissionOverflow);
-        }
         emissions.take(|port, bytes| {
             if Place::of(port).is_some() {
-                return take_within(within, pool, tally, (port, bytes));
+                return take_within(within, pool, tally, (port, bytes), 0);
             }
             let number = usize::from(port.0);
             if number >= ports.len().min(outgoing.len()) {
@@ -628,16 +636,24 @@ impl<F: NetworkFunction> Instance<F> {
             if outgoing[number].room() == 0 {
                 // A port that copies go to is not waited for: what they are copies of has left before it is asked.
                 let first = if number < SIDES { number } else { 0 };
-                for (port, outgoing) in ports
+                for (number, (port, outgoing)) in ports
                     .iter_mut()
                     .zip(&mut *outgoing)
+                    .enumerate()
                     .take(number + 1)
                     .skip(first)
                 {
+                    take_followers(
+                        holding,
+                        number,
+                        outgoing,
+                        (&mut *pool, &mut *tally, *now_us),
+                    );
                     if !outgoing.is_empty() {
                         tally.forwarded += outgoing.len() as u64;
                         port.send(pool, outgoing);
                     }
+                    burst_sent(holding, number);
                 }
             }
             match outgoing[number].push(frame) {

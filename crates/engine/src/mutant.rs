@@ -41,4 +41,8 @@ asterism_mutant::planted! {
     /// The applied position of streams is taken at the end of a repair, not before its first entry (a resynchronisation that
     /// discards concurrent updates).
     RepairMarkedLate,
+    /// A packet overtakes held packets of its flow (a client's second segment arrives before its first).
+    HeldFlowOvertaken,
+    /// What a function emits because of a held packet leaves at once (an answer that promises what no other host has).
+    EmissionLeavesEarly,
 }

@@ -5,10 +5,9 @@
 //! the packet arrived is awaited in a list for that member, in order of arrival. A packet behind another of its flow waits for that one to
 //! leave. What has come of it makes a packet *ready*, and ready packets are called in their order.
 //!
-//! Nothing here grows: all memory is taken at start. `lists.rs` has the lists, `timers.rs` the heap, `filter.rs` what tells packets of other
+//! Nothing here grows: all memory is taken at start. `lists.rs` has the lists, `timers.rs` the heap. `flow_filter.rs` tells packets of other
 //! flows that they need not wait.
 
-mod filter;
 mod lists;
 mod timers;
 
@@ -18,9 +17,9 @@ use std::collections::{HashMap, VecDeque};
 use asterism_function::Reason;
 use asterism_state::{Call, Context, Wait};
 
+use crate::flow_filter::FlowFilter;
 use crate::mutant::{self, Mutant};
 use asterism_io::frame::{BURST, Frame, FramePool};
-use filter::Filter;
 use lists::{Link, List, NOTHING};
 use timers::Timers;
 
@@ -162,7 +161,7 @@ pub(crate) struct Parking {
     free: Vec<u16>,
     /// Never grows: it has room for twice as many flows as packets can be parked.
     flows: HashMap<u64, OfFlow, BuildHasherDefault<HashedAlready>>,
-    filter: Filter,
+    filter: FlowFilter,
     ready: VecDeque<u16>,
     timers: Timers,
     absent: List,
@@ -184,7 +183,7 @@ impl Parking {
             places: (0..PLACES).map(|_| Place::default()).collect(),
             free: (0..PLACES as u16).rev().collect(),
             flows: HashMap::with_capacity_and_hasher(2 * PLACES, BuildHasherDefault::default()),
-            filter: Filter::new(context.seed()),
+            filter: FlowFilter::new(context.seed()),
             ready: VecDeque::with_capacity(PLACES),
             timers: Timers::new(PLACES),
             absent: List::default(),

@@ -34,6 +34,16 @@ pub struct Tally {
     /// Turns in which no port was read because the host's lease of ports ended so long ago that others may have the
     /// ports.
     pub held_by_lease: u64,
+    /// Packets held back until other members have what they depend on, including those that followed one of their flow.
+    pub held: u64,
+    /// Packets held now.
+    pub held_now: usize,
+    /// Bytes of these packets.
+    pub held_bytes: usize,
+    /// The most packets held at any time.
+    pub held_most: usize,
+    /// Held packets that left although too few members were known to have what they depend on.
+    pub released_unconfirmed: u64,
     /// Remote groups applied.
     pub groups_applied: u64,
     /// Remote groups and snapshot parts that did not decode: the instance stops at the first.
@@ -74,6 +84,11 @@ impl Default for Tally {
             held_by_parking: 0,
             held_by_log: 0,
             held_by_lease: 0,
+            held: 0,
+            held_now: 0,
+            held_bytes: 0,
+            held_most: 0,
+            released_unconfirmed: 0,
             groups_applied: 0,
             groups_bad: 0,
             groups_written: 0,

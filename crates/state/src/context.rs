@@ -122,6 +122,17 @@ pub struct Call {
 }
 
 impl Call {
+    /// The pinned part of a packet that was not called yet, and that depends on a version.
+    pub fn depending_on(dependency: u64) -> Self {
+        Self {
+            dependency,
+            ..Self::default()
+        }
+    }
+    /// The version that the packet depends on.
+    pub fn dependency(&self) -> u64 {
+        self.dependency
+    }
     fn return_grants(&self, mut give_back: impl FnMut(u8, u32)) {
         let held = self.grants[..self.grants_held.into()].iter();
         held.filter(|granted| !granted.spent)
@@ -391,11 +402,10 @@ impl Context {
     pub fn needs_attention(&self) -> bool {
         self.attention.get()
     }
-    /// Ends the packet: closes its operation group and hands every unspent grant to
-    /// `give_back(object, number)`.
+    /// Ends the packet, or one stage of a chain with it: closes its operation group and hands every unspent grant to
+    /// `give_back(object, number)`. What the packet depends on stays, until [`Context::depend_on_nothing`].
     pub fn end(&self, give_back: impl FnMut(u8, u32)) {
-        self.attention.set(false);
-        self.take_dependency();
+        self.attention.set(self.depends());
         self.forget_late();
         self.group_open.set(false);
         core::mem::take(&mut *self.call.borrow_mut()).return_grants(give_back);

@@ -146,4 +146,6 @@ asterism_mutant::planted! {
     UnconfirmedReadLeaves,
     /// The first confirmation confirms all changes (a packet leaves whose state no other host has).
     FirstChangeConfirmsAll,
+    /// What a packet depends on is forgotten where a stage of a chain ends (the state of an earlier stage is lost with its host).
+    StageForgetsDependency,
 }

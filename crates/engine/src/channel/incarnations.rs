@@ -41,7 +41,7 @@ impl StateChannel {
                 .map(|incarnation| origin(member, incarnation));
             if self.reported_of[place] != alive {
                 self.reported_of[place] = alive;
-                self.reported[place] = (0, 0, 0);
+                self.reported[place] = (0, 0, 0, 0);
                 for lane in &mut self.lanes {
                     lane.applied[place] = 0;
                     lane.snapshots_applied.retain(|&(from, _)| from != member);

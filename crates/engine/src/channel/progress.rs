@@ -73,6 +73,8 @@ impl StateChannel {
                 progress.received,
                 stable(progress),
                 progress.covered_until.as_micros(),
+                self.copies
+                    .map_or(0, |copies| self.replicator.confirmed(member, copies)),
             );
             let Some(incarnation) = progress.incarnation else {
                 continue;
@@ -85,6 +87,7 @@ impl StateChannel {
                 received: now.0,
                 stable: now.1,
                 covered_us: now.2,
+                confirmed: now.3,
             };
             if !self.outlet.push_directly(&down) {
                 return;

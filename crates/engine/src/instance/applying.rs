@@ -130,8 +130,12 @@ impl<F: NetworkFunction> Instance<F> {
                 received,
                 stable,
                 covered_us,
+                confirmed,
             } => {
                 self.take_progress(origin, received, (stable, covered_us));
+                if self.holding.is_some() {
+                    self.confirm(origin, confirmed);
+                }
                 return Some(Report::Applied {
                     origin,
                     sequence: received,
@@ -190,6 +194,14 @@ impl<F: NetworkFunction> Instance<F> {
         }
     }
 
+    /// Enough members have an incarnation's stream up to here.
+    #[cold]
+    fn confirm(&mut self, origin: OriginName, sequence: u64) {
+        if let Some(slot) = self.context.origin(origin) {
+            self.context.confirm(slot, sequence);
+        }
+    }
+
     pub(super) fn learn(&mut self, origin: OriginName, stable: u64, covered_us: u64) {
         if let Some(slot) = self.context.origin(origin) {
             self.context.set_stable(slot, stable);
@@ -220,6 +232,7 @@ impl<F: NetworkFunction> Instance<F> {
         // How far its place is covered is said of the incarnation there now, or by `set_closed` if there is none.
         if let Some(slot) = self.context.origin(origin) {
             self.context.set_stable(slot, u64::MAX);
+            self.context.confirm(slot, u64::MAX);
         }
         self.context.set_closed(origin);
         self.parking.wake_absent(&self.context);

@@ -79,14 +79,16 @@ impl<F: NetworkFunction> Instance<F> {
                 if !self.has_log_room() {
                     break;
                 }
-                let Some(frame) = self.within.pop_front() else {
+                let Some((frame, version)) = self.within.pop_front() else {
                     break;
                 };
                 self.context.arrive(self.now_us);
                 self.context.begin(self.serial);
                 self.context.begin_next();
                 self.serial += 1;
+                self.context.depend_on(version);
                 self.hand_on(PortNumber(frame.port()), frame);
+                self.context.depend_on_nothing();
                 self.commit();
             }
             self.publish();
@@ -98,13 +100,14 @@ impl<F: NetworkFunction> Instance<F> {
     }
 }
 
-/// Takes up a packet that a stage emitted to another.
+/// Takes up a packet that a stage emitted to another, and that depends on a version.
 #[cold]
 pub(super) fn take_within(
-    within: &mut VecDeque<Frame>,
+    within: &mut VecDeque<(Frame, u64)>,
     pool: &mut FramePool,
     tally: &mut Tally,
     (port, bytes): (PortNumber, &[u8]),
+    version: u64,
 ) {
     if within.len() >= WITHIN_MAX {
         return tally.drop(Reason::EmissionOverflow);
@@ -113,7 +116,7 @@ pub(super) fn take_within(
         Some(mut frame) => {
             frame.set_port(port.0);
             tally.emitted += 1;
-            within.push_back(frame);
+            within.push_back((frame, version));
         }
         None => tally.drop(Reason::NoBuffer),
     }

@@ -42,7 +42,7 @@ impl<F: NetworkFunction> Instance<F> {
         let since_us = self.parked_since_us.unwrap_or(self.now_us);
         let parked = Parked {
             frame,
-            call: asterism_state::Call::default(),
+            call: asterism_state::Call::depending_on(self.context.dependency()),
             flow,
             digest,
             is_fragment: false,
@@ -192,6 +192,7 @@ impl<F: NetworkFunction> Instance<F> {
             Until::Turn { serial } => {
                 self.context.arrive(parked.since_us);
                 self.context.begin(serial);
+                self.context.depend_on(parked.call.dependency());
             }
             _ => self.context.resume(core::mem::take(&mut parked.call)),
         }

@@ -15,6 +15,7 @@ use super::recency::Recency;
 use super::reports::{Report, Reports};
 use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, SNAPSHOT_PART_BYTES};
 use crate::exchange::Round;
+use crate::holding::{HoldSettings, Holding};
 use crate::parking::Parking;
 use crate::tally::Tally;
 use asterism_io::frame::{Burst, FramePool};
@@ -34,6 +35,8 @@ pub struct InstanceParts {
     pub(crate) joins: bool,
     /// Microseconds for which the host grants from pools though nobody answers; zero: as long as it likes.
     pub(crate) port_lease_us: u64,
+    /// How packets are held back, if they are.
+    pub(crate) hold: Option<HoldSettings>,
 }
 
 /// An instance's ends of the rings to and from its state channel.
@@ -99,6 +102,7 @@ impl InstanceParts {
             exchange: None,
             joins: false,
             port_lease_us: 0,
+            hold: None,
         }
     }
 
@@ -135,6 +139,10 @@ impl InstanceParts {
         let within = if stages > 0 { WITHIN_MAX } else { 0 };
         context.set_port_lease(self.port_lease_us);
         let parking = Parking::new(&context, stages > 0);
+        let holding = self.hold.map(|hold| {
+            context.hold_output(hold.copies);
+            Box::new(Holding::new(hold, context.seed(), ports.len()))
+        });
         Instance {
             function: Rc::new(function),
             state,
@@ -147,6 +155,7 @@ impl InstanceParts {
             parked_since_us: None,
             probed_us: None,
             parking,
+            holding,
             exchange: self.exchange,
             stopped: None,
             serving: !self.joins,

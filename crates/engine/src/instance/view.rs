@@ -52,7 +52,12 @@ impl<F: NetworkFunction> Instance<F> {
             *place = with;
         }
     }
-    /// Frames in use: parked ones and those that ports hold.
+    /// Packets held back until other members have what they depend on.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.holding.as_ref().map_or(0, |holding| holding.len())
+    }
+    /// Frames in use: parked and held ones and those that ports hold.
     pub fn frames_in_use(&self) -> usize {
         self.pool.in_use()
     }
@@ -121,6 +126,13 @@ impl<F: NetworkFunction> Instance<F> {
         if let Some(parked) = self.parking.next_due_us() {
             let is_ready = self.parking.has_ready() || self.context.has_woken();
             due = due.min(if is_ready { self.now_us } else { parked });
+        }
+        if let Some(held) = self
+            .holding
+            .as_ref()
+            .and_then(|holding| holding.next_due_us())
+        {
+            due = due.min(held);
         }
         let ports = self.ports.iter().filter_map(|port| port.next_due());
         ports.fold(Time::from_micros(due), Time::min)

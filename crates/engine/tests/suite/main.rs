@@ -6,6 +6,7 @@ mod bad_groups;
 mod chain;
 mod cluster;
 mod dates;
+mod holding;
 mod packet_loop;
 mod prefetching;
 mod sites;

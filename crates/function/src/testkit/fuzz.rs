@@ -3,12 +3,12 @@
 
 use std::rc::Rc;
 
-use asterism_state::{Context, Inspect, ObjectSettings, OriginName};
+use asterism_state::{Context, Inspect, ObjectSettings, OriginName, state};
 
 use crate::{
     BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, CountingBloom, Graph, Map,
     Reader, Register, Set, Spending, State, TokenBucket, TokenRate, TopK, Value, Vector, Window,
-    WindowedCountMin, WindowedCounters, Wire, Writer, state,
+    WindowedCountMin, WindowedCounters, Wire, Writer,
 };
 
 /// Longer inputs are cut.

@@ -83,7 +83,17 @@ impl Context {
         }
     }
 
-    /// The packet ended, or its call did.
+    /// Whether the packet needs attention for what it depends on.
+    pub(super) fn depends(&self) -> bool {
+        self.dependency() != 0 && !mutant::active(Mutant::StageForgetsDependency)
+    }
+
+    /// What is handled next depends on nothing yet.
+    pub fn depend_on_nothing(&self) {
+        self.unconfirmed.dependency.set(0);
+    }
+
+    /// The packet's call ended, and another one goes on.
     #[inline]
     pub(super) fn take_dependency(&self) -> u64 {
         self.unconfirmed.dependency.take()
@@ -178,7 +188,13 @@ mod tests {
         context.depend_on(2);
         assert_eq!((context.dependency(), context.needs_attention()), (3, true));
         context.end(|_, _| {});
-        assert_eq!(context.dependency(), 0);
+        assert_eq!((context.dependency(), context.needs_attention()), (3, true));
+        context.depend_on_nothing();
+        context.end(|_, _| {});
+        assert_eq!(
+            (context.dependency(), context.needs_attention()),
+            (0, false)
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod copies;
 mod failures;
 mod late_stages;
-mod letters;
+pub(crate) mod letters;
 #[cfg(asterism_mutants)]
 mod planted;
 
