@@ -57,6 +57,8 @@ impl NetworkFunction for Opener {
         act.emit(PortNumber(0), |packet, room| {
             let bytes = packet.bytes();
             room[..bytes.len()].copy_from_slice(bytes);
+            // Of another flow: it follows nothing.
+            room[PAYLOAD - 5] ^= 1;
             Some(bytes.len())
         });
         Ok(Verdict::Forward(PortNumber(1)))
