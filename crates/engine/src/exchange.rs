@@ -529,6 +529,7 @@ mod tests {
                 received: 1,
                 stable: 2,
                 covered_us: 3,
+                confirmed: 0,
             },
             Down::SnapshotScan {
                 member: MemberId(6),

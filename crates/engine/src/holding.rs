@@ -9,6 +9,7 @@
 //! bounds, and so has the time that a packet is held.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use asterism_function::{FlowKey, Layout, Packet, Protocol, Reason};
@@ -46,21 +47,21 @@ pub enum Overdue {
 }
 
 /// Flows by protocol, and by a port at either end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowClass {
     /// The protocol.
     pub protocol: Protocol,
-    /// The port at either end; `None`: any.
-    pub port: Option<u16>,
+    /// Ports, one of which is at either end; `None`: any.
+    pub ports: Option<RangeInclusive<u16>>,
 }
 
 impl FlowClass {
     fn has(&self, packet: &Packet<'_>) -> bool {
         packet.layout().protocol() == self.protocol.0
-            && self.port.is_none_or(|port| {
-                packet
-                    .ports()
-                    .is_some_and(|(source, destination)| source == port || destination == port)
+            && self.ports.as_ref().is_none_or(|ports| {
+                let has =
+                    |(source, destination)| ports.contains(&source) || ports.contains(&destination);
+                packet.ports().is_some_and(has)
             })
     }
 }

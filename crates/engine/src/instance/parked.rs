@@ -485,6 +485,7 @@ mod tests {
             received: 0,
             stable: 0,
             covered_us: 1_500,
+            confirmed: 0,
         };
         progress.push(&mut writer).expect("room");
         writer.publish();

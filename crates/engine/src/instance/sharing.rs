@@ -444,6 +444,7 @@ mod tests {
             received: 3,
             stable: 0,
             covered_us: 500,
+            confirmed: 0,
         };
         progress.push(&mut writer).expect("room");
         let closed = Down::Closed {

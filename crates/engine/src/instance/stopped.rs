@@ -240,6 +240,7 @@ mod tests {
                 received: 1,
                 stable: 0,
                 covered_us: 0,
+                confirmed: 0,
             },
         ])
     }

@@ -289,7 +289,7 @@ fn what_was_handed_on_before_a_held_packet_leaves_before_it() {
 fn exempt_flows_leave_at_once() {
     let exempt = vec![FlowClass {
         protocol: Protocol::UDP,
-        port: Some(53),
+        ports: Some(53..=53),
     }];
     let mut hosts = Hosts::new(Opener, (2, 1), &HoldSettings { exempt, ..HOLD });
     hosts.inject(0, &packet(1, 1, 53, true));

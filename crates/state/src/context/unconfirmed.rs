@@ -11,7 +11,7 @@ use super::Context;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, Origins, Stamp, raise, reaches};
 
-/// Writes that are told apart at most. Beyond them a write waits together with an earlier one of its origin.
+/// Versions of their own at most. Beyond them a write waits together with an earlier one of its origin.
 const UNCONFIRMED_MAX: usize = 1 << 14;
 
 /// Which writes are not confirmed.
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_writes_told_apart_are_bounded_and_none_is_confirmed_early() {
+    fn versions_are_bounded_and_none_is_confirmed_early() {
         let context = Context::alone();
         context.hold_output(2);
         context.version_of(stamp(3, 1));
