@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::time::Duration;
 use std::path::PathBuf;
 
-use asterism_engine::HostConfig;
+use asterism_engine::{HoldSettings, HostConfig};
 use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, SiteId, SitesConfig};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
@@ -12,6 +12,7 @@ use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
 use super::Purpose;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::{CHANNEL, CLUSTER, MEMBER};
+use super::release::{self, ACKED};
 use super::section::{List, Values};
 use super::suggestion;
 use core::net::SocketAddr;
@@ -53,6 +54,8 @@ pub struct Cluster {
     pub addresses: Vec<Option<SocketAddr>>,
     /// The site of each member, in the same order; empty where members have none.
     pub sites: Vec<String>,
+    /// How packets are held back until others have what they depend on; `None`: they leave at once.
+    pub hold: Option<HoldSettings>,
     /// The state channel.
     pub channel: Channel,
 }
@@ -190,6 +193,9 @@ impl Cluster {
             text.push_str(&format!("relay_silent_after = {silent_after:?}\n"));
             text.push_str(&format!("site = {}\n", self.sites.join(", ")));
         }
+        if let Some(hold) = &self.hold {
+            text.push_str(&format!("copies = {}\n", hold.copies));
+        }
         // The longest comes last: what does not fit is cut.
         text.push_str(&format!("members = {}", self.members.join(", ")));
         Terms::new(&text, channel.keep_alive, channel.silent_after)
@@ -214,6 +220,7 @@ impl Cluster {
             terms: Some(self.terms(asterism_engine::hash_seed(keys.sending()))),
             datagram_bytes_max: channel.mtu - self.headers_bytes(),
             port_lease: lease,
+            hold: self.hold.clone(),
             replica: replicated::Config {
                 log_bytes_max: channel.log_bytes_max,
                 log_groups_max: channel.log_groups_max,
@@ -247,6 +254,7 @@ pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) ->
     let sites = sites(values, &members, report);
     let channel = channel(&values.get(CLUSTER.channel)?, report);
     check_port_lease(values, members.len(), report);
+    let hold = hold(values, members.len(), report);
     // Datagrams of a scenario's hosts never leave the process.
     let needs_key = purpose != Purpose::Scenario && members.len() > 1;
     if needs_key && values.get(CLUSTER.key).is_none() && values.place(CLUSTER.key).is_none() {
@@ -264,8 +272,31 @@ pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) ->
         members: members.into_iter().map(|(name, _)| name).collect(),
         addresses,
         sites,
+        hold,
         channel: channel?,
     })
+}
+
+/// Whether packets leave when other hosts have what they depend on, unless an object says otherwise.
+pub(super) fn is_acked(values: &Values) -> bool {
+    values.get(CLUSTER.release) == Some(ACKED.word)
+}
+
+/// How packets are held back; `None` if they leave at once, or if anything is wrong.
+fn hold(values: &Values, members: usize, report: &mut Report) -> Option<HoldSettings> {
+    if is_acked(values) {
+        return release::hold(&values.get(CLUSTER.hold)?, members, report);
+    }
+    if values.place(CLUSTER.hold).is_some() {
+        report.add(
+            Diagnostic::error(
+                "packets leave at once, so none are held",
+                values.span_of(CLUSTER.hold),
+            )
+            .help("add release = \"acked\" to [cluster], or leave `hold` out"),
+        );
+    }
+    None
 }
 
 fn check_port_lease(values: &Values, members: usize, report: &mut Report) {

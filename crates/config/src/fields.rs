@@ -11,6 +11,7 @@ use super::functions::{Described, Functions, STAGE};
 pub(crate) use super::host::HOST;
 use super::kind::{Kind, NamedValues, Word};
 pub(crate) use super::port::PORTS;
+use super::release::{self, HOLD};
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
 use super::value;
 
@@ -66,6 +67,19 @@ section! {
                 },
                 default: Default::Is("{}"),
                 meaning: "A table for each member. Needed when hosts are separate processes.",
+            },
+            release: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[release::AT_ONCE, release::ACKED],
+                    refused: &[],
+                },
+                default: Default::Is("\"at-once\""),
+                meaning: "When packets leave that depend on the newest state. Objects may say otherwise.",
+            },
+            hold: Values = Setting {
+                kind: Kind::Table(HOLD.section()),
+                default: Default::Is("{}"),
+                meaning: "How packets are held back with `release = \"acked\"`.",
             },
             channel: Values = Setting {
                 kind: Kind::Table(CHANNEL.section()),

@@ -25,6 +25,7 @@ mod objects;
 mod overlay;
 mod port;
 mod promises;
+mod release;
 pub mod section;
 pub mod suggestion;
 pub mod text;
@@ -382,6 +383,7 @@ fn sharing(cluster: &Values, host: &Values) -> Sharing {
         instances: host
             .get(fields::HOST.instances)
             .map_or(1, |count| count as usize),
+        is_acked: cluster::is_acked(cluster),
     }
 }
 

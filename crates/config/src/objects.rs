@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostic::{Diagnostic, Report};
 use super::functions::{CHOICE, DescribedObject, Description, ObjectKind};
 use super::kind::Absent;
+use super::release::{ACKED, AT_ONCE};
 use super::section::Values;
 use super::{promises, suggestion};
 
@@ -25,6 +26,8 @@ pub struct ObjectChoice {
     pub absent: Absent,
     /// Entries at most over the whole cluster; 0: what the function suggests.
     pub capacity: u32,
+    /// Packets that depend on a change of it are held back until other hosts have it.
+    pub holds_output: bool,
 }
 
 /// Where an object lives.
@@ -70,6 +73,7 @@ impl ObjectChoice {
             },
             capacity: self.capacity,
             audited: self.placement == Placement::Replicated,
+            holds_output: self.holds_output,
         }
     }
 }
@@ -94,6 +98,8 @@ pub struct Sharing {
     pub members: usize,
     /// Instances of each.
     pub instances: usize,
+    /// Packets leave when other hosts have what they depend on, unless an object says otherwise.
+    pub is_acked: bool,
 }
 
 impl Sharing {
@@ -152,6 +158,7 @@ pub(super) fn read<S>(
                 kind: one.object.kind,
                 placement: one.placement?,
                 absent: effective_absent(one),
+                holds_output: holds_output(one, sharing),
                 capacity: if values.has(CHOICE.capacity) {
                     values.get(CHOICE.capacity)? as u32
                 } else {
@@ -202,6 +209,7 @@ fn read_object<'a>(
     let values = object.section.read(object.name, settings, span, report);
     let placement = read_placement(object, &values, report);
     check_absent(object, &values, placement, sharing, report);
+    check_release(object, &values, placement, sharing, report);
     Some(Chosen {
         object,
         values,
@@ -289,6 +297,47 @@ fn check_absent(
             .help("choose absent = \"drop\", or add hosts to `members`"),
         );
     }
+}
+
+/// Packets are held back for objects that are shared, where the cluster holds any back.
+fn check_release(
+    object: &DescribedObject,
+    values: &Values,
+    placement: Option<Placement>,
+    sharing: Sharing,
+    report: &mut Report,
+) {
+    if !values.has(CHOICE.release) || values.get(CHOICE.release) != Some(ACKED.word) {
+        return;
+    }
+    let (Some(place), Some(placement)) = (values.place(CHOICE.release), placement) else {
+        return;
+    };
+    let why = format!("no packet would wait for `{}`", object.name);
+    if placement != Placement::Replicated {
+        report.add(
+            Diagnostic::error(why, place.value.clone())
+                .label(format!(
+                    "with the placement \"{}\" no other host has it",
+                    placement.word()
+                ))
+                .help("choose placement = \"replicated\", or leave `release` out"),
+        );
+    } else if !sharing.is_acked {
+        report.add(
+            Diagnostic::error(why, place.value.clone())
+                .label("packets of this cluster leave at once")
+                .help("add release = \"acked\" to [cluster]; objects for which packets need not wait say release = \"at-once\""),
+        );
+    }
+}
+
+/// Whether packets wait for other hosts to have the object's changes.
+fn holds_output(one: &Chosen<'_>, sharing: Sharing) -> bool {
+    sharing.is_acked
+        && one.placement == Some(Placement::Replicated)
+        && one.values.has(CHOICE.release)
+        && one.values.get(CHOICE.release) != Some(AT_ONCE.word)
 }
 
 /// A default wait is no wait where no other instance writes.

@@ -204,6 +204,7 @@ mod tests {
         let sharing = Sharing {
             members: 3,
             instances: 1,
+            is_acked: false,
         };
         let choices = read(
             &function,

@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::diagnostic::{Diagnostic, Report};
 use crate::kind::Absent;
 use crate::kind::{Kind, Word};
+use crate::release::{ACKED, AT_ONCE};
 use crate::section::{ChosenWord, Default, Field, Key, Section, Setting, Values, keys};
 
 /// A network function that a configuration can name, and whose settings are `S`.
@@ -83,6 +84,7 @@ keys! {
         delay: Duration,
         absent: Absent,
         capacity: u64,
+        release: ChosenWord,
         #[allow(dead_code, reason = "there is one word to choose")]
         allocation: ChosenWord,
         accuracy: ChosenWord,
@@ -150,6 +152,19 @@ pub const fn absent(default: &'static str) -> Field {
         },
         default: Default::Is(default),
         meaning: "What an absent entry means: `drop` takes it for absent; `wait` lets a packet wait this long for an entry that another host may have made.",
+    })
+}
+
+/// When packets leave that depend on the newest changes of a table: a field of its section.
+#[must_use]
+pub const fn release() -> Field {
+    CHOICE.release.field(Setting {
+        kind: Kind::Choice {
+            allowed: &[ACKED, AT_ONCE],
+            refused: &[],
+        },
+        default: Default::Unset("as `release` in [cluster]"),
+        meaning: "When packets leave that changed the object, or read a change that too few other hosts have.",
     })
 }
 
@@ -312,11 +327,11 @@ macro_rules! objects {
             $function:
             $($own)*
             fragments: Table = "Fragmented datagrams in transit: later fragments carry no ports.",
-                [placement(REPLICATED), delay(), absent(WAIT), capacity("65_536")];
+                [placement(REPLICATED), delay(), absent(WAIT), release(), capacity("65_536")];
             neighbours: Table = "Ethernet addresses learnt by ARP.",
-                [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")];
+                [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
             errors: Table = "ICMP errors sent in this second; best `local`, because no other instance needs the count.",
-                [placement(LOCAL), delay(), absent(DROP)];
+                [placement(LOCAL), delay(), absent(DROP), release()];
         }
     };
     ($function:literal: $($name:ident: $kind:ident = $meaning:expr, [$($field:expr),*];)*) => {

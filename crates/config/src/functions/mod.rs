@@ -31,7 +31,7 @@ pub(crate) use described::CHOICE;
 pub use described::{
     DROP, DescribedObject, Description, FLOWS_MAX, LOCAL, ObjectKind, REPLICATED, Together, WAIT,
     absent, capacity, check_whole_seconds, count, delay, described, flow_capacity, placement,
-    seconds,
+    release, seconds,
 };
 pub use error::FunctionError;
 pub use firewall::{FirewallIdleTimes, FirewallSettings};

@@ -11,7 +11,7 @@ use super::export::{export, export_protocol};
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
     CHOICE, DROP, Description, REPLICATED, Together, absent, capacity, check_whole_seconds, count,
-    delay, objects, placement,
+    delay, objects, placement, release,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
@@ -57,9 +57,9 @@ objects! {
     protocols: Counter = "Packets and bytes by protocol.",
         [placement(REPLICATED), delay()];
     links: Table = "Edges from sending to receiving hosts, each counted once for each instance that sees it.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("65_536")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
     alarms: Table = "Hosts with too many edges.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
     flow_packets: Counter = "Packets of each flow, by intervals.",
         [placement(REPLICATED), delay(), bounded(1 << 17, "65_536", FLOWS)];
     flow_bytes: Counter = "Bytes of each flow, by intervals.",

@@ -10,7 +10,7 @@ use asterism_functions::port_scan::{
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
     DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
-    placement, seconds,
+    placement, release, seconds,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
@@ -76,21 +76,21 @@ pub struct Volume {
 objects! {
     "port-scan":
     histories: Table = "Recent probes of each source; up to four entries a source.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("65_536")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
     blocked: Table = "Sources blocked for a scan, or manually.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     alerts: Table = "Scans found.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     volume: Counter = "Bits by destination port.",
         [placement(REPLICATED), delay()];
     watched: Table = "Destination ports that are measured or blocked.",
-        [placement(REPLICATED), delay(), absent(DROP)];
+        [placement(REPLICATED), delay(), absent(DROP), release()];
     syns: Counter = "Approximate recent SYNs of each service: a sketch.",
         [placement(REPLICATED), delay()];
     handshakes: Table = "Outcomes of handshakes with services that get many SYNs; up to three entries a service.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
     floods: Table = "SYN floods found, each for a minute; as many as `alerts` or `blocked`.",
-        [placement(REPLICATED), delay(), absent(DROP)];
+        [placement(REPLICATED), delay(), absent(DROP), release()];
     unrecorded: Counter = "How often an entry found no room.",
         [placement(REPLICATED), delay()];
 }

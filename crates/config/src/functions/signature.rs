@@ -11,7 +11,8 @@ use asterism_functions::signature::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects, placement,
+    DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
+    placement, release,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
@@ -64,13 +65,13 @@ pub struct Wanted {
 objects! {
     "signature":
     pieces: Table = "Pieces of signatures at segment edges; an entry for each 16 KiB of a stream with pieces.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("65_536")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
     blocked: Table = "Connections or sources blocked for a signature.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     manual: Table = "Sources blocked manually.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     alerts: Table = "Signatures found: one for each stream and signature.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("8_192")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     short: Counter = "TCP segments that are not inspected, with fewer bytes than the shortest piece.",
         [placement(REPLICATED), delay()];
     fragments: Counter = "IP fragments, which are not inspected.",

@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::{BalancerMode, BalancerSettings};
 use crate::functions::described::{
     CHOICE, DROP, Description, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
-    delay, flow_capacity, objects, placement, times,
+    delay, flow_capacity, objects, placement, release, times,
 };
 use crate::functions::nat::fields::{NOT_PROTOCOLS, link};
 use crate::kind::{Kind, NamedValues, Word};
@@ -37,13 +37,13 @@ const FOLLOWS: Field = CHOICE.placement.field(Setting {
 objects! {
     @router "balancer":
     flows: Table = "The backend of each flow.",
-        [placement(REPLICATED), delay(), absent(DROP), flow_capacity("262_144")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("262_144")];
     affinity: Table = "The backend that a client keeps, for services with `persistent`.",
-        [placement(REPLICATED), delay(), absent(DROP), flow_capacity("65_536")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("65_536")];
     usage: Derived = "The flows of each backend, as each instance counts them in `flows`.",
         [FOLLOWS, delay()];
     health: Table = "The hosts' health votes on backends; and flows that backends refused or did not answer.",
-        [placement(REPLICATED), delay(), absent(DROP)];
+        [placement(REPLICATED), delay(), absent(DROP), release()];
 }
 
 pub(in super::super) const BALANCER: Description<BalancerSettings> = Description {

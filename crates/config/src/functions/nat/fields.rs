@@ -7,7 +7,7 @@ use asterism_functions::nat;
 use super::{Filtering, NatSettings, carrier, exempt};
 use crate::functions::described::{
     DROP, Description, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent, allocation, capacity,
-    delay, flow_capacity, objects, placement, times,
+    delay, flow_capacity, objects, placement, release, times,
 };
 use crate::kind::{Kind, Word};
 use crate::network::{Ports, Prefix};
@@ -16,11 +16,11 @@ use crate::section::{ChosenWord, Default, Field, List, Section, Setting, Values,
 objects! {
     @router "nat":
     sessions: Table = "The sessions of hosts, and their outside ports.",
-        [placement(REPLICATED), delay(), absent(DROP), flow_capacity("65_536")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("65_536")];
     ports: Pool = "The outside ports that sessions use.",
         [placement(REPLICATED), delay(), absent(WAIT), allocation()];
     mappings: Table = "The right to change each mapping that inside hosts requested.",
-        [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
 }
 
 pub(in super::super) const NAT: Description<NatSettings> = Description {
