@@ -150,6 +150,15 @@ fn instance_text(instance: &InstanceDocument) -> String {
         instance.parked,
         instance.parked_most,
     ));
+    let held = count("packets_held");
+    if held > 0 {
+        text.push_str(&format!(
+            "  {} held for other hosts now (most {}), {held} in all, {} of them released unconfirmed\n",
+            instance.held,
+            instance.held_most,
+            count("packets_released_unconfirmed"),
+        ));
+    }
     for (reason, count) in &instance.dropped {
         text.push_str(&format!("  dropped {count} {reason}\n"));
     }

@@ -47,7 +47,7 @@ const EVENT_LOG: [Metric<View>; 1] = [counter(
     |view| view.suppressed().into(),
 )];
 
-const INSTANCE: [Metric<InstanceSnapshot>; 8] = [
+const INSTANCE: [Metric<InstanceSnapshot>; 11] = [
     gauge("asterism_packets_parked", "Packets parked now.", |one| {
         one.parked.into()
     }),
@@ -57,13 +57,26 @@ const INSTANCE: [Metric<InstanceSnapshot>; 8] = [
         |one| one.parked_most.into(),
     ),
     gauge(
+        "asterism_packets_held",
+        "Packets held back now until other hosts have what they depend on.",
+        |one| one.held.into(),
+    ),
+    gauge("asterism_held_bytes", "Bytes of these packets.", |one| {
+        one.held_bytes.into()
+    }),
+    gauge(
+        "asterism_packets_held_most",
+        "The most packets held back at any time.",
+        |one| one.held_most.into(),
+    ),
+    gauge(
         "asterism_incarnations_tracked",
         "Incarnations of members that the instance distinguishes now; beyond 65,535 it stops.",
         |one| one.incarnations.into(),
     ),
     gauge(
         "asterism_frames_in_use",
-        "Frames in use: parked packets and what ports hold.",
+        "Frames in use: parked and held packets, and what ports hold.",
         |one| one.frames_in_use.into(),
     ),
     gauge(

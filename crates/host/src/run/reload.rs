@@ -121,6 +121,7 @@ pub fn changes(
         members: _,
         addresses: _,
         sites: _,
+        hold: _,
         channel: _,
     } = a;
     refuse(a.name == b.name, &["cluster", "name"], RESTART_ALL);
@@ -135,6 +136,10 @@ pub fn changes(
     refuse(same, &["cluster", "member"], RESTART_ALL);
     let same = a.port_lease == b.port_lease;
     refuse(same, &["cluster", "port_lease"], RESTART_ALL);
+    let same = a.hold.is_some() == b.hold.is_some();
+    refuse(same, &["cluster", "release"], RESTART_ALL);
+    let same = !same || a.hold == b.hold;
+    refuse(same, &["cluster", "hold"], RESTART_ALL);
     refuse(a.channel == b.channel, &["cluster", "channel"], RESTART_ALL);
     let (a, b) = (&now.host, &wanted.host);
     refuse(a.name == b.name, &["host", "name"], RESTART_ALL);

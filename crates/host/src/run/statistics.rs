@@ -108,6 +108,8 @@ counts! {
     "turns_held_by_parking" held_by_parking "Turns in which no port was read because packets were parked to the bound.";
     "turns_held_by_log" held_by_log "Turns in which no port was read because the log had no room.";
     "turns_held_by_lease" held_by_lease "Turns in which no port was read because the lease of ports ran out so long ago that others may have them.";
+    "packets_held" held "Packets held back until other hosts have what they depend on, those that followed one of their flow included.";
+    "packets_released_unconfirmed" released_unconfirmed "Held packets that left although too few hosts were known to have what they depend on.";
     "groups_applied" groups_applied "Operation groups of others that were applied.";
     "groups_bad" groups_bad "Operation groups and snapshot parts of others that did not decode: the host stops at the first.";
     "groups_written" groups_written "Operation groups that were committed.";
@@ -187,6 +189,12 @@ pub struct InstanceSnapshot {
     pub parked: u64,
     /// The most packets parked at any time.
     pub parked_most: u64,
+    /// Packets held back now.
+    pub held: u64,
+    /// Bytes of these packets.
+    pub held_bytes: u64,
+    /// The most packets held back at any time.
+    pub held_most: u64,
     /// Incarnations of members that it distinguishes.
     pub incarnations: u64,
     /// Frames in use.
@@ -230,6 +238,9 @@ impl InstanceSnapshot {
         words.extend([
             self.parked,
             self.parked_most,
+            self.held,
+            self.held_bytes,
+            self.held_most,
             self.incarnations,
             self.frames_in_use,
             self.ring_bytes,
@@ -292,6 +303,7 @@ impl InstanceSnapshot {
             .map(|_| next())
             .collect::<Option<_>>()?;
         let (parked, parked_most) = (next()?, next()?);
+        let (held, held_bytes, held_most) = (next()?, next()?, next()?);
         let (incarnations, frames_in_use) = (next()?, next()?);
         let (ring_bytes, ring_capacity, ports) = (next()?, next()?, next()?);
         let mut port = || {
@@ -349,6 +361,9 @@ impl InstanceSnapshot {
             dropped,
             parked,
             parked_most,
+            held,
+            held_bytes,
+            held_most,
             incarnations,
             frames_in_use,
             ring_bytes,
@@ -409,6 +424,9 @@ mod tests {
             dropped: (100..100 + Reason::ALL.len() as u64).collect(),
             parked: 3,
             parked_most: 4,
+            held: 13,
+            held_bytes: 14,
+            held_most: 15,
             incarnations: 12,
             frames_in_use: 5,
             ring_bytes: 6,

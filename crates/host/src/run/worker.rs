@@ -174,7 +174,10 @@ impl<F: NetworkFunction> Worker<F> {
             if now.as_micros().saturating_sub(self.flushed_us) >= FLUSH_US {
                 self.flush_ports(now);
             }
-            if is_idle && !self.instance.is_behind() && !self.instance.snapshot_under_way().1 {
+            let waits = self.instance.is_behind()
+                || self.instance.snapshot_under_way().1
+                || self.instance.held() > 0;
+            if is_idle && !waits {
                 self.rest(now);
             }
         }
@@ -198,7 +201,8 @@ impl<F: NetworkFunction> Worker<F> {
             let now = self.clock.now();
             self.instance.turn_without_reading(now);
             self.waker.ring();
-            if now >= until {
+            // Held packets leave, or their time ends.
+            if now >= until && self.instance.held() == 0 {
                 break;
             }
         }

@@ -103,6 +103,12 @@ pub struct InstanceDocument {
     pub parked: u64,
     /// The most packets parked at any time.
     pub parked_most: u64,
+    /// Packets held back now until other hosts have what they depend on.
+    pub held: u64,
+    /// Bytes of these packets.
+    pub held_bytes: u64,
+    /// The most packets held back at any time.
+    pub held_most: u64,
     /// Incarnations of members that it distinguishes now, of 65,535.
     pub incarnations: u64,
     /// Frames in use.
