@@ -342,7 +342,7 @@ impl<F: NetworkFunction> Worker<F> {
         self.instance.flush_ports(|error| {
             let event = Event::warning("port-failed")
                 .with("port", &error.port)
-                .effect(&error.kind.to_string());
+                .effect(error.kind.to_string());
             let _ = events.try_send(event);
         });
     }
