@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// Lines that wait for the thread at most; further ones are lost.
 pub const QUEUE_LINES_MAX: usize = 4_096;
@@ -47,6 +48,22 @@ pub struct Counts {
     why: AtomicI32,
     /// Lines that wait for the thread.
     waiting: AtomicUsize,
+}
+
+/// Why no lines are written.
+#[derive(Debug, Error)]
+pub enum LinesError {
+    /// The place cannot be opened, and will not be by waiting.
+    #[error("{} cannot be written: {error}", .path.display())]
+    NotOpened {
+        /// The place.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// There is no thread to be had. The place is closed again.
+    #[error("no thread to write lines: {0}")]
+    NoThread(io::Error),
 }
 
 const QUEUE_FULL: i32 = -1;
@@ -117,8 +134,8 @@ impl Sink {
     /// pipe without a reader and a socket without a listener are opened later.
     ///
     /// # Errors
-    /// It cannot be opened, and will not be by waiting; says why.
-    pub fn open(path: &Path, size_max: u64) -> Result<Sink, String> {
+    /// [`LinesError::NotOpened`].
+    pub fn open(path: &Path, size_max: u64) -> Result<Sink, LinesError> {
         let mut sink = Sink {
             path: path.to_owned(),
             size_max,
@@ -129,7 +146,10 @@ impl Sink {
         match sink.open_again() {
             Ok(()) => Ok(sink),
             Err(_) if sink.may_come() => Ok(sink),
-            Err(error) => Err(format!("{} cannot be written: {error}", path.display())),
+            Err(error) => Err(LinesError::NotOpened {
+                path: sink.path,
+                error,
+            }),
         }
     }
 
@@ -304,14 +324,14 @@ impl Writer {
     /// Starts the thread, under a name of 15 bytes at most.
     ///
     /// # Errors
-    /// There is no thread to be had.
-    pub fn start(name: &str, sink: Sink, counts: Arc<Counts>) -> Result<Writer, String> {
+    /// [`LinesError::NoThread`].
+    pub fn start(name: &str, sink: Sink, counts: Arc<Counts>) -> Result<Writer, LinesError> {
         let (messages, received) = sync_channel(QUEUE_LINES_MAX);
         let counts_of = counts.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || write_all(sink, &received, &counts_of))
-            .map_err(|error| format!("no thread to write lines: {error}"))?;
+            .map_err(LinesError::NoThread)?;
         counts.is_on.store(true, Ordering::Relaxed);
         Ok(Writer {
             messages,
@@ -497,6 +517,7 @@ mod tests {
         assert!(
             Sink::open(&absent, NO_BOUND)
                 .unwrap_err()
+                .to_string()
                 .contains("eve.json cannot be written")
         );
         assert!(Sink::open(folder.path(), NO_BOUND).is_err());

@@ -16,7 +16,8 @@ fn read(text: &str) -> Source {
 
 fn changes(now: &Source, wanted: &Source) -> Result<Vec<String>, Vec<String>> {
     let [now, wanted] = [now, wanted].map(|Source(config, text)| Written { config, text });
-    reload::changes(now, wanted, "test.toml")
+    let changes = reload::changes(now, wanted, "test.toml");
+    changes.map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
 #[test]
@@ -144,10 +145,10 @@ fn a_mistake_is_reported_where_it_is() {
         |_: &std::path::Path| Ok(("a.rules".to_owned(), "default drop\nalow tcp\n".to_owned()));
     let mut settings = config.unwrap().function.settings;
     settings.read_files(&read, &mut report);
-    let said = first_mistake(&report);
+    let said = first_mistake(&report).to_string();
     assert!(said.contains("a.rules:2: "), "{said}");
     let (_, report) = Config::read("test.toml", "\n[function.pass-through]\naccess = 3\nx = 1");
-    let said = first_mistake(&report);
+    let said = first_mistake(&report).to_string();
     assert!(
         said.contains("2 mistakes") && said.contains("test.toml:3: "),
         "{said}"

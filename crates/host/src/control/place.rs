@@ -2,13 +2,14 @@
 //! second process is refused, and the socket of a killed process is removed.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
 
 /// The folder of sockets that the configuration does not name.
 pub const FOLDER: &str = "/run/asterism";
@@ -16,6 +17,44 @@ pub const FOLDER: &str = "/run/asterism";
 /// Interval and number of checks of a place that is about to become free.
 const FREE_TRIED_EVERY: Duration = Duration::from_millis(5);
 const FREE_TRIES_MAX: u32 = 2_000;
+
+/// Why a place is not taken. What was there is as it was.
+#[derive(Debug, Error)]
+pub enum PlaceError {
+    /// The folder of sockets is missing and cannot be made.
+    #[error(
+        "{FOLDER} cannot be made: {0}; make the folder, or name another place with control in [host]"
+    )]
+    NoFolder(io::Error),
+    /// The lock's file cannot be opened.
+    #[error(
+        "{}.lock cannot be made: {error}; name a place that the host may write to with control in [host]", .path.display()
+    )]
+    NoLock {
+        /// The place.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Another process holds the place.
+    #[error(
+        "another process ({holder}) runs as this member and holds {}; stop that process first, or start this host as another member", .path.display()
+    )]
+    Held {
+        /// The place.
+        path: PathBuf,
+        /// The process, as it wrote itself into the lock's file.
+        holder: String,
+    },
+    /// The socket cannot be made.
+    #[error("the control socket {} cannot be made: {error}", .path.display())]
+    NoSocket {
+        /// The place.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
 
 /// A place that this process holds until the process ends, in whatever manner.
 #[derive(Debug)]
@@ -30,14 +69,11 @@ impl Place {
     /// Takes the place.
     ///
     /// # Errors
-    /// Another process holds the place, or the file system refuses. Nothing changed.
-    pub fn take(path: &Path) -> Result<Place, String> {
-        let name = path.display();
+    /// Another process holds the place, or the file system refuses.
+    pub fn take(path: &Path) -> Result<Place, PlaceError> {
         if path.parent() == Some(Path::new(FOLDER)) {
             let made = DirBuilder::new().mode(0o700).recursive(true).create(FOLDER);
-            made.map_err(|error| format!(
-                "the host was not started: {FOLDER} cannot be made: {error}; make the folder, or name another place with control in [host]"
-            ))?;
+            made.map_err(PlaceError::NoFolder)?;
         }
         let mut lock_name = path.as_os_str().to_owned();
         lock_name.push(".lock");
@@ -48,16 +84,17 @@ impl Place {
             .truncate(false)
             .mode(0o600)
             .open(&lock_name)
-            .map_err(|error| format!(
-                "the host was not started: {name}.lock cannot be made: {error}; name a place that the host may write to with control in [host]"
-            ))?;
+            .map_err(|error| PlaceError::NoLock {
+                path: path.to_owned(),
+                error,
+            })?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut holder = String::new();
             let _ = (&mut lock).take(32).read_to_string(&mut holder);
-            return Err(format!(
-                "the host was not started: another process ({}) runs as this member and holds {name}; stop that process first, or start this host as another member",
-                holder.trim()
-            ));
+            return Err(PlaceError::Held {
+                path: path.to_owned(),
+                holder: holder.trim().to_owned(),
+            });
         }
         let _ = lock.set_len(0);
         let _ = write!(lock, "pid {}", std::process::id());
@@ -66,8 +103,9 @@ impl Place {
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let listener = UnixListener::bind(path);
         rustix::process::umask(before);
-        let listener = listener.map_err(|error| {
-            format!("the host was not started: the control socket {name} cannot be made: {error}")
+        let listener = listener.map_err(|error| PlaceError::NoSocket {
+            path: path.to_owned(),
+            error,
         })?;
         Ok(Place {
             path: path.to_owned(),
@@ -128,7 +166,7 @@ mod tests {
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
-        let error = Place::take(&path).unwrap_err();
+        let error = Place::take(&path).unwrap_err().to_string();
         let waiting = std::thread::spawn({
             let path = path.clone();
             move || wait_until_free(&path)
@@ -150,6 +188,7 @@ mod tests {
         assert!(
             Place::take(&folder.path().join("absent/a.sock"))
                 .unwrap_err()
+                .to_string()
                 .contains("[host]")
         );
     }

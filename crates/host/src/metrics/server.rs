@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_io::clock::MonotonicClock;
+use thiserror::Error;
 
 use super::exposition;
 use crate::connections::{Open, serve_all};
@@ -26,16 +27,22 @@ const MANNER: ServingMode = ServingMode {
     pause: None,
 };
 
+/// Why metrics are not served: the address cannot be listened at, or there is no thread.
+#[derive(Debug, Error)]
+#[error(
+    "metrics cannot be served at {address}: {error}; name another address with metrics in [host]"
+)]
+pub struct MetricsError {
+    address: SocketAddr,
+    error: std::io::Error,
+}
+
 /// Starts the thread that serves. It ends with the process.
 ///
 /// # Errors
-/// The address cannot be listened at; in words.
-pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, String> {
-    let failed = |error| {
-        format!(
-            "metrics cannot be served at {address}: {error}; name another address with metrics in [host]"
-        )
-    };
+/// The address cannot be listened at, or there is no thread.
+pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, MetricsError> {
+    let failed = |error| MetricsError { address, error };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let spawned = start_serving(listener, "metrics", MANNER, move |request| {

@@ -4,6 +4,15 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use asterism_config::Settings;
+use thiserror::Error;
+
+/// Why nothing can be sent to a collector.
+#[derive(Debug, Error)]
+#[error("nothing can be sent to the collector {address}: {error}")]
+pub struct CollectorError {
+    address: SocketAddr,
+    error: std::io::Error,
+}
 
 /// Where messages go. Nothing that is sent waits.
 #[derive(Debug)]
@@ -15,7 +24,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn open(address: SocketAddr) -> Result<Self, String> {
+    pub(super) fn open(address: SocketAddr) -> Result<Self, CollectorError> {
         let any: SocketAddr = match address {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -23,9 +32,7 @@ impl Collector {
         let socket = UdpSocket::bind(any)
             .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
             .and_then(|socket| socket.connect(address).map(|()| socket))
-            .map_err(|error| {
-                format!("the host was not started: nothing can be sent to the collector {address}: {error}")
-            })?;
+            .map_err(|error| CollectorError { address, error })?;
         Ok(Self {
             socket,
             address,

@@ -1,5 +1,6 @@
 //! What a host is given by the machine around it: signals, cores, clocks, addresses.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
@@ -14,20 +15,16 @@ use super::event_log::Event;
 use super::saved::Moment;
 
 /// A flag that SIGTERM and SIGINT raise, the second of which ends the process at once, and one for SIGHUP.
-pub(super) fn signals() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), String> {
+pub(super) fn signals() -> io::Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
     let (stop, hang_up) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicBool::new(false)),
     );
-    let register = || {
-        for signal in [SIGTERM, SIGINT] {
-            signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
-            signal_hook::flag::register(signal, stop.clone())?;
-        }
-        signal_hook::flag::register(SIGHUP, hang_up.clone())
-    };
-    register()
-        .map_err(|error| format!("the host was not started: signals cannot be heard: {error}"))?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    signal_hook::flag::register(SIGHUP, hang_up.clone())?;
     Ok((stop, hang_up))
 }
 
@@ -46,7 +43,8 @@ pub(super) fn pin(core: usize, events: &SyncSender<Event>) {
     }
 }
 
-pub(super) fn udp_config(config: &Config, own: MemberId) -> Result<UdpConfig, String> {
+/// The sockets of the state channel; `None` if members would have to reach each other and have no addresses.
+pub(super) fn udp_config(config: &Config, own: MemberId) -> Option<UdpConfig> {
     let (cluster, channel) = (&config.cluster, &config.cluster.channel);
     let mut peers = Vec::new();
     // A host alone has nobody to talk to: any port will do.
@@ -60,9 +58,7 @@ pub(super) fn udp_config(config: &Config, own: MemberId) -> Result<UdpConfig, St
                 multicast: channel.multicast.is_some(),
                 near: cluster.is_near(member, own),
             }),
-            None if cluster.members.len() > 1 => {
-                return Err("the members have no addresses: add [cluster.member.NAME]".to_owned());
-            }
+            None if cluster.members.len() > 1 => return None,
             None => {}
         }
     }
@@ -72,7 +68,7 @@ pub(super) fn udp_config(config: &Config, own: MemberId) -> Result<UdpConfig, St
         hops: 1,
         loopback: false,
     });
-    Ok(UdpConfig {
+    Some(UdpConfig {
         peers,
         multicast,
         receive_buffer_bytes: channel.receive_buffer_bytes,

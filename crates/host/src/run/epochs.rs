@@ -12,6 +12,7 @@ use asterism_orchestrator::epochs::{InForce, Refusal, Standing};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation, Time};
 
+use super::error::RunError;
 use super::event_log::Event;
 use super::notify::Manager;
 use super::prepared::Prepared;
@@ -69,13 +70,10 @@ impl Watch {
         commands: &Receiver<Command>,
         manager: &Manager,
         log: &mut impl FnMut(&Event),
-    ) -> Result<Begun, String> {
-        fn failed(error: impl core::fmt::Display) -> String {
-            format!("the host was not started: {error}")
-        }
+    ) -> Result<Begun, RunError> {
         if !self.file.path().exists() {
             // A copy empties a file, and takes none away: what is not there does not come by itself.
-            EpochFile::read(self.file.path(), &self.cluster).map_err(failed)?;
+            EpochFile::read(self.file.path(), &self.cluster)?;
         }
         let mut said = String::new();
         loop {
@@ -83,9 +81,9 @@ impl Watch {
             let cluster = &self.cluster;
             let looked = self.file.query(now, |path| EpochFile::read(path, cluster));
             if let Some(file) = looked {
-                self.known = file.map_err(failed)?;
+                self.known = file?;
             }
-            match self.incarnation().map_err(failed)? {
+            match self.incarnation()? {
                 // It may be half a copy still.
                 None => {}
                 Some(StartDecision::Begins { incarnation, joins }) => {
@@ -112,16 +110,15 @@ impl Watch {
                 self.obey_waiting(command, stop, log);
             }
             if stop.load(Ordering::Acquire) {
-                return Err("stopped before an epoch named this host".to_owned());
+                return Err(RunError::Unnamed);
             }
         }
     }
 
     /// Notes that the incarnation that was begun is used: before the first datagram that other members may receive, and not earlier, so that a
     /// start that fails before leaves the incarnation to the next one.
-    pub(super) fn note_used(&self, incarnation: Incarnation) -> Result<(), String> {
+    pub(super) fn note_used(&self, incarnation: Incarnation) -> Result<(), RecordError> {
         StartDecision::note_used(self.file.path(), &self.name, incarnation)
-            .map_err(|error| format!("the host was not started: {error}"))
     }
 
     /// What the epoch that is known means to this host; nothing if none is.

@@ -4,7 +4,7 @@
 //! Each host checks all backends and has one vote for each (`votes.rs` in `balancing` counts them). A check is a
 //! TCP connection, or an HTTP request on one; nothing of what comes is kept but its first line.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +70,7 @@ impl Checking {
     pub(super) fn start(
         settings: &BalancerSettings,
         reporter: &HealthReporter,
-    ) -> Result<Checking, String> {
+    ) -> io::Result<Checking> {
         let checking = Checking {
             ends: Arc::new(AtomicBool::new(false)),
         };
@@ -87,8 +87,7 @@ impl Checking {
                 (checking.ends.clone(), reporter.clone(), settings.checks);
             std::thread::Builder::new()
                 .name(format!("checks-{thread}"))
-                .spawn(move || check_all(own, &checks, &reporter, &ends))
-                .map_err(|error| format!("backends cannot be checked: no thread: {error}"))?;
+                .spawn(move || check_all(own, &checks, &reporter, &ends))?;
         }
         Ok(checking)
     }

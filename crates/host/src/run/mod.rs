@@ -19,6 +19,7 @@ pub(crate) mod collector;
 pub mod dates;
 mod environment;
 mod epochs;
+pub mod error;
 pub mod event_log;
 pub mod flows;
 mod health;
@@ -52,8 +53,7 @@ use asterism_secure_channel::{ClusterKey, KeyRing};
 
 use crate::control::place::Place;
 
-use prepared::random;
-
+use error::RunError;
 pub use prepared::{Arguments, Prepared, control_path};
 use service::Service;
 
@@ -82,7 +82,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     // Before anything else is opened: two processes of one member would take each other's packets.
     let place = match Place::take(&control_path(&arguments.config, &config)) {
         Ok(place) => place,
-        Err(error) => return output.fail(End::File, &error),
+        Err(error) => return output.fail(End::File, &RunError::from(error)),
     };
     let prepared = Prepared {
         arguments: arguments.clone(),
@@ -98,7 +98,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     };
     match prepared.config.function.settings.with(run) {
         Ok(()) => End::Done,
-        Err((end, error)) => output.fail(end, &error),
+        Err(error) => output.fail(error.end(), &error),
     }
 }
 
@@ -110,14 +110,13 @@ pub(crate) struct Run<'a, 'o> {
 }
 
 impl WithFunction for Run<'_, '_> {
-    type Output = Result<(), (End, String)>;
+    type Output = Result<(), RunError>;
 
     fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
         let objects = &self.prepared.config.function.objects;
         let function = settings.function(objects);
-        let function = Arc::new(function.map_err(|error| (End::Configuration, error.to_string()))?);
+        let function = Arc::new(function?);
         Service::run(self.prepared, &function, self.place, self.output)
-            .map_err(|error| (End::DoesNotHold, error))
     }
 
     fn with_outside(self, settings: &Outside) -> Self::Output {
@@ -137,11 +136,11 @@ impl RunJob {
 }
 
 /// The cluster's keys; a host alone needs none and draws one.
-fn keys_of(file: &Path, config: &Config) -> Result<KeyRing, String> {
+fn keys_of(file: &Path, config: &Config) -> Result<KeyRing, RunError> {
     if let Some(key) = &config.cluster.key {
-        return key_file::read(&files::key_path(file, key)).map_err(|error| error.to_string());
+        return Ok(key_file::read(&files::key_path(file, key))?);
     }
     let mut secret = [0; 32];
-    random(&mut secret)?;
+    getrandom::fill(&mut secret)?;
     Ok(ClusterKey::from_random(1, secret).into())
 }

@@ -4,9 +4,6 @@ use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::MemberId;
 use asterism_placement::replicated::{Refused, Standing};
 
-/// Why a host does not start beside members that know its earlier incarnation.
-pub(super) const EARLIER_INCARNATION: &str = "the host was not started: other members still run that know an earlier incarnation of it, and without [cluster] epochs they let no other incarnation in; stop them too, each saves its state if [host] state names a file, then start all hosts again, the one that stopped last first";
-
 /// Whether members speak of what this incarnation of the host never said: they have not noticed that it is another.
 pub(super) fn knows_earlier_incarnation(snapshot: &ChannelSnapshot) -> bool {
     let reasons = [Refused::AcknowledgesUnsent, Refused::EchoFromFuture];

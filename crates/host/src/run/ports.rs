@@ -1,5 +1,6 @@
 //! From the configuration's ports to open ones.
 
+use std::io;
 use std::path::Path;
 
 use asterism_config::files;
@@ -10,21 +11,38 @@ use asterism_io::port::{
     PortError, SendingPort, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole, TapConfig,
     TapPort, XdpMode,
 };
+use thiserror::Error;
 
 /// Frames of each instance: what may be parked, and some bursts in every port.
 const POOL_FRAMES: usize = 4_096;
+
+/// Why an instance's ports are not opened.
+#[derive(Debug, Error)]
+pub enum PortsError {
+    /// There is no memory for the frames.
+    #[error("no memory for {POOL_FRAMES} frames of {stride} bytes: {error}")]
+    NoFrames {
+        /// Bytes of a frame.
+        stride: usize,
+        /// Why.
+        error: io::Error,
+    },
+    /// A port is not opened.
+    #[error(transparent)]
+    Port(#[from] PortError),
+}
 
 /// Opens all ports for one instance of `instances`. Paths are from the folder of the configuration `file`. `salt` makes the
 /// numbers of fanout groups this process's own.
 ///
 /// # Errors
-/// In words; nothing stays open.
+/// Frames or a port are missing; nothing stays open.
 pub fn open(
     ports: &[asterism_config::Port],
     file: &Path,
     instances: usize,
     salt: u32,
-) -> Result<(FramePool, Vec<Box<dyn Port>>), String> {
+) -> Result<(FramePool, Vec<Box<dyn Port>>), PortsError> {
     // What a port hands over in one piece must fit a frame.
     let is_bulk = ports.iter().any(|port| port.mode == PortMode::Bulk);
     let stride = if is_bulk {
@@ -32,14 +50,12 @@ pub fn open(
     } else {
         STRIDE_BYTES
     };
-    let pool = FramePool::with_stride(POOL_FRAMES, stride).map_err(|error| {
-        format!("no memory for {POOL_FRAMES} frames of {stride} bytes: {error}")
-    })?;
+    let pool = FramePool::with_stride(POOL_FRAMES, stride)
+        .map_err(|error| PortsError::NoFrames { stride, error })?;
     let mut open = Vec::new();
     for (number, port) in ports.iter().enumerate() {
         let group = (salt as u16).wrapping_mul(2).wrapping_add(number as u16);
-        let opened = open_one(port, file, (instances > 1).then_some(group));
-        let opened = opened.map_err(|error| error.to_string())?;
+        let opened = open_one(port, file, (instances > 1).then_some(group))?;
         open.push(if port.name == SPAN_PORT {
             Box::new(SendingPort::new(opened))
         } else {

@@ -54,13 +54,6 @@ impl Prepared {
     }
 }
 
-/// Randomness from the operating system.
-pub(crate) fn random(bytes: &mut [u8]) -> Result<(), String> {
-    getrandom::fill(bytes).map_err(|error| {
-        format!("the host was not started: the operating system gives no randomness: {error}")
-    })
-}
-
 /// Where a host's control socket is.
 #[must_use]
 pub fn control_path(file: &Path, config: &Config) -> PathBuf {

@@ -1,16 +1,97 @@
 //! What of a configuration can change while the host runs, and what cannot. All or nothing: one change that cannot be made
 //! keeps all others from being made.
 
+use core::fmt;
 use std::any::Any;
 use std::sync::Arc;
 
-use asterism_config::diagnostic::{Report, Severity};
+use asterism_config::diagnostic::{DiagnosticDocument, Report, Severity};
 use asterism_config::differences::{self, Difference};
-use asterism_config::functions::{FunctionSettings, Outside, OutsideFunction, WithFunction};
+use asterism_config::files::FileError;
+use asterism_config::functions::{
+    FunctionError, FunctionSettings, Outside, OutsideFunction, WithFunction,
+};
 use asterism_config::{Cluster, Config, ObjectChoice, Settings};
+use thiserror::Error;
+
+use super::error::{AlertsFileError, BackgroundError};
+use crate::lines::LinesError;
 
 /// What to do instead. A host that is restarted alone is refused by those that knew its earlier incarnation.
 const RESTART_ALL: &str = "stop all hosts, then start them with it";
+
+/// Why a host does not go on with another configuration.
+#[derive(Debug, Error)]
+pub enum ReloadError {
+    /// The file cannot be read. Nothing changed, as in all cases but the last two.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Mistakes(#[from] MistakesError),
+    /// Something of the configuration cannot change while the host runs.
+    #[error("{}", joined(.0))]
+    Unchangeable(Vec<ChangeError>),
+    /// The file of alerts cannot be opened.
+    #[error(transparent)]
+    AlertsFile(#[from] AlertsFileError),
+    /// The function cannot be made.
+    #[error(transparent)]
+    Function(#[from] FunctionError),
+    /// An instance takes no requests any more.
+    #[error("an instance has ended; start the host again")]
+    InstanceEnded,
+    /// Alerts have no thread that writes them; the rest of the configuration is in force.
+    #[error(transparent)]
+    Alerts(#[from] LinesError),
+    /// Backends cannot be checked, or digests not fetched; the rest of the configuration is in force.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
+}
+
+fn joined(errors: &[ChangeError]) -> String {
+    let errors: Vec<String> = errors.iter().map(ChangeError::to_string).collect();
+    errors.join("; ")
+}
+
+/// Why something of a configuration cannot change while the host runs; `cure` is what to do instead.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ChangeError {
+    /// A field is written otherwise.
+    #[error("{file}:{line}: {field} cannot change while the host runs: {cure}")]
+    Written {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// The field.
+        field: Difference,
+        /// What to do instead.
+        cure: &'static str,
+    },
+    /// A field is not written any more.
+    #[error(
+        "{file}: {field}, which is not written there any more, cannot change while the host runs: {cure}"
+    )]
+    Gone {
+        /// The file.
+        file: String,
+        /// The field.
+        field: Difference,
+        /// What to do instead.
+        cure: &'static str,
+    },
+    /// A setting has another meaning, and its text is the same.
+    #[error("{file}: {setting} cannot change while the host runs: {cure}")]
+    Elsewhere {
+        /// The file.
+        file: String,
+        /// The setting, with its table.
+        setting: String,
+        /// What to do instead.
+        cure: &'static str,
+    },
+}
 
 /// A configuration with the text that it was read from.
 #[derive(Clone, Copy, Debug)]
@@ -25,40 +106,46 @@ pub struct Written<'a> {
 struct Refusals<'a> {
     file: &'a str,
     differences: Vec<Difference>,
-    sentences: Vec<String>,
+    errors: Vec<ChangeError>,
 }
 
 impl Refusals<'_> {
-    /// Refuses that something changes, unless it is the same: a sentence for each field at or below `path` that is written
+    /// Refuses that something changes, unless it is the same: an error for each field at or below `path` that is written
     /// otherwise, which says where; if none is (its meaning came from elsewhere), one without a line. Fields in `but` can change.
-    fn unless(&mut self, same: bool, path: &[&str], but: &[&str], why: &str) {
+    fn unless(&mut self, same: bool, path: &[&str], but: &[&str], cure: &'static str) {
         if same {
             return;
         }
-        let file = self.file;
+        let file = || self.file.to_owned();
         let may = |one: &&Difference| {
             but.iter()
                 .any(|field| one.is_below(&[path, &[field]].concat()))
         };
         let below = self.differences.iter().filter(|one| one.is_below(path));
-        let before = self.sentences.len();
-        self.sentences
-            .extend(below.filter(|one| !may(one)).map(|one| {
-                let (place, gone) = match one.line {
-                    Some(line) => (format!("{file}:{line}"), ""),
-                    None => (file.to_owned(), ", which is not written there any more,"),
-                };
-                format!("{place}: {one}{gone} cannot change while the host runs: {why}")
-            }));
-        if self.sentences.len() == before {
-            let what = match path {
+        let before = self.errors.len();
+        self.errors.extend(below.filter(|one| !may(one)).map(|one| {
+            let (file, field) = (file(), one.clone());
+            match one.line {
+                Some(line) => ChangeError::Written {
+                    file,
+                    line,
+                    field,
+                    cure,
+                },
+                None => ChangeError::Gone { file, field, cure },
+            }
+        }));
+        if self.errors.len() == before {
+            let setting = match path {
                 [field] => format!("[{field}]"),
                 [tables @ .., field] => format!("[{}] {field}", tables.join(".")),
                 [] => String::new(),
             };
-            self.sentences.push(format!(
-                "{file}: {what} cannot change while the host runs: {why}"
-            ));
+            self.errors.push(ChangeError::Elsewhere {
+                file: file(),
+                setting,
+                cure,
+            });
         }
     }
 
@@ -98,19 +185,19 @@ impl Refusals<'_> {
 /// Compares what runs with what is wanted, in a file of this name; tells what would change, for people.
 ///
 /// # Errors
-/// A sentence for each change that needs a new start, with its line in the file.
+/// An error for each change that needs a new start, with its line in the file.
 pub fn changes(
     now: Written<'_>,
     wanted: Written<'_>,
     file: &str,
-) -> Result<Vec<String>, Vec<String>> {
+) -> Result<Vec<String>, Vec<ChangeError>> {
     let mut refusals = Refusals {
         file,
         differences: differences::between(now.text, wanted.text, &now.config.host.name),
-        sentences: Vec::new(),
+        errors: Vec::new(),
     };
     let (now, wanted) = (now.config, wanted.config);
-    let mut refuse = |same: bool, path: &[&str], why: &str| refusals.unless(same, path, &[], why);
+    let mut refuse = |same: bool, path: &[&str], cure| refusals.unless(same, path, &[], cure);
     let (a, b) = (&now.cluster, &wanted.cluster);
     // All of it, so that nothing that is new there is forgotten here.
     let Cluster {
@@ -155,8 +242,8 @@ pub fn changes(
     refuse(a.metrics == b.metrics, &["host", "metrics"], RESTART_ALL);
     refuse(now.ports == wanted.ports, &["port"], RESTART_ALL);
     refusals.of_function(now, wanted);
-    if !refusals.sentences.is_empty() {
-        return Err(refusals.sentences);
+    if !refusals.errors.is_empty() {
+        return Err(refusals.errors);
     }
     let (a, b) = (&now.function, &wanted.function);
     let of_function = a.settings.change_to(&b.settings, a.name);
@@ -176,39 +263,54 @@ pub fn changes(
         .collect())
 }
 
-/// What is wrong with a configuration that cannot be used, in a sentence: how much, and the first of it, with its line. Of a file
-/// that the configuration names, what is wrong there.
-pub fn first_mistake(report: &Report) -> String {
+/// What is wrong with a configuration that cannot be used: how much, and the first of it, with its line.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct MistakesError {
+    count: usize,
+    first: Option<Box<DiagnosticDocument>>,
+}
+
+impl fmt::Display for MistakesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count {
+            1 => f.write_str("the configuration has a mistake: ")?,
+            count => write!(f, "the configuration has {count} mistakes, the first: ")?,
+        }
+        if let Some(one) = &self.first {
+            write!(f, "{}:{}: {}", one.file, one.line, one.message)?;
+            if !one.label.is_empty() {
+                write!(f, ", {}", one.label)?;
+            }
+            if let Some(help) = one.help.first() {
+                write!(f, ": {help}")?;
+            }
+        }
+        f.write_str("; see `asterism check`")
+    }
+}
+
+/// What is wrong with a configuration. Of a file that the configuration names, what is wrong there comes first.
+pub fn first_mistake(report: &Report) -> MistakesError {
     let documents = report.documents();
     let mut errors = documents
         .iter()
         .filter(|one| one.severity == Severity::Error);
     let elsewhere = errors.clone().find(|one| one.file != report.file);
-    let first = elsewhere.or_else(|| errors.next());
-    let first = first.map_or_else(String::new, |one| {
-        let label = match one.label.as_str() {
-            "" => String::new(),
-            label => format!(", {label}"),
-        };
-        let help = one.help.first();
-        let help = help.map_or_else(String::new, |help| format!(": {help}"));
-        format!("{}:{}: {}{label}{help}", one.file, one.line, one.message)
-    });
-    let count = match report.errors() {
-        1 => "a mistake".to_owned(),
-        count => format!("{count} mistakes, the first"),
-    };
-    format!("the configuration has {count}: {first}; see `asterism check`")
+    let first = elsewhere.or_else(|| errors.next()).cloned();
+    MistakesError {
+        count: report.errors(),
+        first: first.map(Box::new),
+    }
 }
 
 /// The function that is configured, once for each instance of a running one.
 pub struct Copies<'a>(pub &'a [ObjectChoice], pub usize);
 
 impl WithFunction for Copies<'_> {
-    type Output = Result<Vec<Box<dyn Any + Send>>, String>;
+    type Output = Result<Vec<Box<dyn Any + Send>>, FunctionError>;
 
     fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
-        let function = Arc::new(settings.function(self.0).map_err(|e| e.to_string())?);
+        let function = Arc::new(settings.function(self.0)?);
         let copy = |_| Box::new(function.clone()) as Box<dyn Any + Send>;
         Ok((0..self.1).map(copy).collect())
     }

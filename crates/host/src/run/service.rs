@@ -24,6 +24,7 @@ use asterism_output::Output;
 use asterism_placement::Time;
 use serde_json::Value;
 
+use super::error::RunError;
 use super::event_log::Event;
 use super::jobs::{HostContext, HostLog, Jobs};
 use super::notices;
@@ -31,6 +32,7 @@ use super::notify::Manager;
 use super::others::others;
 use super::phase::Phase;
 use super::prepared::Prepared;
+use super::reload::ReloadError;
 use super::saved::Identity;
 use super::worker::Shared;
 use crate::control::place::Place;
@@ -82,34 +84,39 @@ enum Interrupted {
     /// Somebody wants the host to stop.
     Stop,
     /// A thread ended that must not.
-    Failed(String),
+    Failed(RunError),
+}
+
+impl From<RunError> for Interrupted {
+    fn from(error: RunError) -> Interrupted {
+        Interrupted::Failed(error)
+    }
 }
 
 impl Service<'_, '_> {
     /// Runs a host until it is asked to stop.
     ///
     /// # Errors
-    /// Why it did not start, or could not go on, in words. Its threads have ended or end with the process.
+    /// The host did not start, or could not go on. Its threads have ended or end with the process.
     pub fn run<F: NetworkFunction + Send + Sync>(
         prepared: &Prepared,
         function: &Arc<F>,
         place: Place,
         output: &mut Output<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RunError> {
         let mut service = Service::start(prepared, function, place, output)?;
         let ended = service.live();
         service.end(ended)
     }
 
     fn live(&mut self) -> Result<(), Interrupted> {
-        self.open_all().map_err(Interrupted::Failed)?;
+        self.open_all()?;
         self.manager.status("listening for other hosts");
         let cold = self.listen()?;
         let taken_up = self.take_up_state(cold)?;
         // Whatever may still keep this host from running comes before the file is moved away: the next start needs it.
-        self.jobs
-            .start_background(&self.host)
-            .map_err(Interrupted::Failed)?;
+        let begun = self.jobs.start_background(&self.host);
+        begun.map_err(RunError::from)?;
         self.settle_time()?;
         self.jobs.begin_running(&self.host);
         if let Some(path) = taken_up {
@@ -138,12 +145,9 @@ impl Service<'_, '_> {
     }
 
     /// Opens everything by which a start may fail, and then begins to speak to other hosts: from the first datagram on the incarnation is used.
-    fn open_all(&mut self) -> Result<(), String> {
+    fn open_all(&mut self) -> Result<(), RunError> {
         self.jobs.open(&self.host)?;
-        self.host
-            .channel
-            .start()
-            .map_err(|error| format!("the host was not started: {error}"))
+        Ok(self.host.channel.start()?)
     }
 
     // --- a turn of the main thread
@@ -194,10 +198,8 @@ impl Service<'_, '_> {
             if let Notice::NotInstalled { epoch, why } = &notice
                 && why.is_end()
             {
-                return Err(Interrupted::Failed(format!(
-                    "epoch {} ends this host: {why}; it stops at once, and may be started again in its next incarnation",
-                    epoch.0
-                )));
+                let (epoch, why) = (*epoch, *why);
+                return Err(RunError::EpochEnds { epoch, why }.into());
             }
         }
         Ok(())
@@ -206,9 +208,7 @@ impl Service<'_, '_> {
     /// Whether the threads run that must.
     fn check_threads(&mut self) -> Result<(), Interrupted> {
         if !self.host.channel.is_running() {
-            return Err(Interrupted::Failed(
-                "the state channel's thread failed: the host stops, and the others go on without it; please report what it said".to_owned(),
-            ));
+            return Err(RunError::ChannelFailed.into());
         }
         if self.workers.iter().any(JoinHandle::is_finished) {
             return Err(Interrupted::Failed(self.why_loop_ended()));
@@ -235,7 +235,8 @@ impl Service<'_, '_> {
             }
             CommandKind::Reload => {
                 let result = self.reload();
-                command.answer(result.map(Value::String).map_err(Refused::from));
+                let refused = |error: ReloadError| Refused::from(error.to_string());
+                command.answer(result.map(Value::String).map_err(refused));
             }
             CommandKind::Drain if self.host.view.phase() == Phase::Listening => {
                 command.answer(Err(

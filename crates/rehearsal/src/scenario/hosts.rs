@@ -187,7 +187,7 @@ impl<F: NetworkFunction> World<'_, F> {
             let why = reload::first_mistake(&report);
             return Err(self
                 .failure(step, "this configuration is refused")
-                .help(why));
+                .help(why.to_string()));
         };
         let now = Written {
             config: &self.config,
@@ -199,13 +199,14 @@ impl<F: NetworkFunction> World<'_, F> {
         };
         if let Err(refused) = reload::changes(now, then, &name) {
             let failure = self.failure(step, "hosts that run refuse this configuration");
-            return Err(refused.into_iter().fold(failure, Diagnostic::help));
+            let refused = refused.iter().map(ToString::to_string);
+            return Err(refused.fold(failure, Diagnostic::help));
         }
         let lanes = wanted.host.instances;
         // One for the hosts that begin later.
         let copies = Copies(&wanted.function.objects, self.alive.len() * lanes + 1);
         let functions = wanted.function.settings.with(copies);
-        let functions = functions.map_err(|why| self.failure(step, why))?;
+        let functions = functions.map_err(|why| self.failure(step, why.to_string()))?;
         let functions: Option<Vec<_>> = functions.into_iter().map(taken::<F>).collect();
         let Some(mut functions) = functions else {
             return Err(self.failure(step, "this is another function"));

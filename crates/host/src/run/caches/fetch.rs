@@ -3,7 +3,7 @@
 //! The state says when a digest was fetched last, so hosts need not agree on who does it: each waits longer than the one before it in
 //! the member list, and finds that it was done. Nothing of what comes is believed: size, time and every field of the header are bounded.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +71,7 @@ impl Fetching {
         settings: &CacheDigestsSettings,
         reporter: &HealthReporter,
         view: Arc<View>,
-    ) -> Result<Fetching, String> {
+    ) -> io::Result<Fetching> {
         let ends = Arc::new(AtomicBool::new(false));
         let targets = (0u16..).zip(&settings.caches);
         let targets: Vec<Target> = targets
@@ -93,8 +93,7 @@ impl Fetching {
         };
         std::thread::Builder::new()
             .name("digests".into())
-            .spawn(move || fetcher.run(targets))
-            .map_err(|error| format!("digests cannot be fetched: no thread: {error}"))?;
+            .spawn(move || fetcher.run(targets))?;
         Ok(Fetching { ends })
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, union};
+use thiserror::Error;
 
 use super::digest;
 use crate::metrics::server::{Answer, PLAIN, RequestLine, ServingMode, start_serving};
@@ -25,16 +26,22 @@ const ALL: &str = "/squid-internal-periodic/store_digest";
 const EACH: &str = "/digests/";
 const DIGEST: &str = "application/cache-digest";
 
+/// Why digests are not served: the address cannot be listened at, or there is no thread.
+#[derive(Debug, Error)]
+#[error(
+    "digests cannot be served at {address}: {error}; name another address with `serve` in [function.cache-digests]"
+)]
+pub struct ServeError {
+    address: SocketAddr,
+    error: std::io::Error,
+}
+
 /// Starts the thread that serves. It ends with the process.
 ///
 /// # Errors
-/// The address cannot be listened at; in words.
-pub(crate) fn start(address: SocketAddr, view: Arc<View>) -> Result<(), String> {
-    let failed = |error| {
-        format!(
-            "digests cannot be served at {address}: {error}; name another address with `serve` in [function.cache-digests]"
-        )
-    };
+/// The address cannot be listened at, or there is no thread.
+pub(crate) fn start(address: SocketAddr, view: Arc<View>) -> Result<(), ServeError> {
+    let failed = |error| ServeError { address, error };
     let listener = TcpListener::bind(address).map_err(failed)?;
     start_serving(listener, "serve-digests", MANNER, move |request| {
         answer(&view, request)

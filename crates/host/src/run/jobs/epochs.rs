@@ -7,7 +7,7 @@ use asterism_placement::{Epoch, Incarnation, Time};
 
 use super::job::{HostContext, HostLog, Job};
 use crate::control::request_handler::{Command, LAST_WORD, Refused, in_json};
-use crate::epochs::{EpochFile, Step};
+use crate::epochs::{EpochFile, RecordError, Step};
 use crate::run::epochs::{Watch, reported};
 
 /// How long an epoch may take to be in force until anyone who handed it is asked to ask again: the state channel takes it at its next turn.
@@ -52,7 +52,7 @@ impl Epochs {
     }
 
     /// Notes that the incarnation is used, before the first datagram that other members may receive.
-    pub(super) fn note_used(&self) -> Result<(), String> {
+    pub(super) fn note_used(&self) -> Result<(), RecordError> {
         match &self.file {
             Some((file, incarnation)) => file.note_used(*incarnation),
             None => Ok(()),

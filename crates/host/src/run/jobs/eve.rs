@@ -17,8 +17,9 @@ use asterism_placement::replicated::Standing;
 use super::job::{HostContext, HostLog, Job};
 use crate::eve::ledger::Ledger;
 use crate::eve::line::{Author, LineStats, PacketStats, Stats};
-use crate::lines::{Sink, Writer};
+use crate::lines::{LinesError, Sink, Writer};
 use crate::run::dates::Dates;
+use crate::run::error::AlertsFileError;
 use crate::run::event_log::Event;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
@@ -97,7 +98,10 @@ impl Job for Eve {
 
 impl Eve {
     /// Opens what the configuration has alerts written to, if anything.
-    pub(super) fn sink(config: &Config, host: &HostContext) -> Result<Option<Sink>, String> {
+    pub(super) fn sink(
+        config: &Config,
+        host: &HostContext,
+    ) -> Result<Option<Sink>, AlertsFileError> {
         let Some(settings) = &config.host.eve else {
             return Ok(None);
         };
@@ -106,8 +110,7 @@ impl Eve {
             _ => key_path(&host.config_file, &settings.file),
         };
         let sink = Sink::open(&path, settings.size_max);
-        sink.map(Some)
-            .map_err(|error| format!("[host.eve] file: {error}"))
+        sink.map(Some).map_err(AlertsFileError)
     }
 
     /// Begins, goes on or ends as the configuration says now, at what was opened for it.
@@ -115,7 +118,7 @@ impl Eve {
         eve: &mut Option<Eve>,
         sink: Option<Sink>,
         host: &HostContext,
-    ) -> Result<(), String> {
+    ) -> Result<(), LinesError> {
         let (Some(sink), Some(settings)) = (sink, host.config.host.eve.clone()) else {
             if let Some(eve) = eve.take() {
                 eve.writer.end();
@@ -132,7 +135,7 @@ impl Eve {
         Ok(())
     }
 
-    fn start(settings: Settings, sink: Sink, host: &HostContext) -> Result<Eve, String> {
+    fn start(settings: Settings, sink: Sink, host: &HostContext) -> Result<Eve, LinesError> {
         let names = &host.view.names;
         // Instances with tables of their own are asked each.
         let is_local = |object: &ObjectChoice| object.placement == Placement::Local;

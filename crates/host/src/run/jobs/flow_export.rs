@@ -19,7 +19,7 @@ use asterism_placement::replicated::Standing;
 use asterism_placement::{Incarnation, MemberId, Time};
 
 use super::job::{HostContext, HostLog, Job};
-use crate::run::collector::{self, Collector};
+use crate::run::collector::{self, Collector, CollectorError};
 use crate::run::dates::Dates;
 use crate::run::event_log::Event;
 use crate::run::phase::Phase;
@@ -71,7 +71,7 @@ impl Job for FlowExport {
 
 impl FlowExport {
     /// Opens what flows are exported by, if the function has flows and there is a collector.
-    pub(super) fn open(host: &HostContext) -> Result<Option<FlowExport>, String> {
+    pub(super) fn open(host: &HostContext) -> Result<Option<FlowExport>, CollectorError> {
         let Some((stage, (settings, collector))) = monitor(&host.config.function.settings) else {
             return Ok(None);
         };

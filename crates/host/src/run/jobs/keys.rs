@@ -1,14 +1,31 @@
 //! How a running host learns of other keys: it reads the key file again whenever that changes.
 
-use asterism_config::{files, key_file};
+use std::path::PathBuf;
+
+use asterism_config::files;
+use asterism_config::key_file::{self, KeyFileError};
 use asterism_engine::hash_seed;
 use asterism_placement::Time;
 use asterism_secure_channel::KeyRing;
+use thiserror::Error;
 
 use super::job::{HostContext, HostLog, Job};
 use crate::run::event_log::Event;
 use crate::run::prepared::Prepared;
 use crate::run::watched::{LOOK, Watched};
+
+/// Why the keys of the file are not taken. Those in force stay.
+#[derive(Debug, Error)]
+enum KeysError {
+    /// The keys of this file are another cluster's, or need a new start.
+    #[error(
+        "{} is not of this cluster, or of its next start: its keys name another hash seed than this host runs with", .0.display()
+    )]
+    OtherSeed(PathBuf),
+    /// The file is no key file, or cannot be read.
+    #[error(transparent)]
+    File(#[from] KeyFileError),
+}
 
 /// The key file, watched.
 #[derive(Debug)]
@@ -32,7 +49,7 @@ impl Keys {
 
     /// The keys of the file, if it changed to others and has stayed as it is from one look to the next: what is being
     /// copied is not read. A mistake in it only if that stayed.
-    fn query(&mut self, now: Time) -> Option<Result<KeyRing, String>> {
+    fn query(&mut self, now: Time) -> Option<Result<KeyRing, KeysError>> {
         if now < self.looked + LOOK {
             return None;
         }
@@ -40,12 +57,9 @@ impl Keys {
         match self.file.query(now, key_file::read)? {
             Ok(keys) if keys == self.installed => None,
             Ok(keys) if hash_seed(keys.sending()) != hash_seed(self.installed.sending()) => {
-                Some(Err(format!(
-                    "{} is not of this cluster, or of its next start: its keys name another hash seed than this host runs with",
-                    self.file.path().display()
-                )))
+                Some(Err(KeysError::OtherSeed(self.file.path().to_owned())))
             }
-            read => Some(read.map_err(|error| error.to_string())),
+            read => Some(read.map_err(KeysError::from)),
         }
     }
 
@@ -110,7 +124,8 @@ mod tests {
     fn looks(watch: &mut Keys, now: &mut Time, times: usize) -> Option<Result<KeyRing, String>> {
         (0..times).find_map(|_| {
             *now = *now + LOOK;
-            watch.query(*now)
+            let read = watch.query(*now)?;
+            Some(read.map_err(|error| error.to_string()))
         })
     }
 
@@ -130,7 +145,7 @@ mod tests {
         let two = key_file::draw(2).unwrap().with_hash_seed(seed);
         let ring = KeyRing::new(vec![one, two], 1).unwrap();
         key_file::replace(&path, &ring).unwrap();
-        assert_eq!(watch.query(now), None, "not so soon");
+        assert!(watch.query(now).is_none(), "not so soon");
         assert_eq!(
             looks(&mut watch, &mut now, 1),
             None,

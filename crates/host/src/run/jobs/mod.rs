@@ -36,8 +36,10 @@ use self::refused_members::RefusedMembers;
 use self::stations::Stations;
 use self::tombstones::TombstoneWatch;
 use super::epochs::Watch;
+use super::error::{AlertsFileError, BackgroundError, RunError};
 use super::phase::Phase;
 use super::prepared::Prepared;
+use super::reload::ReloadError;
 use crate::control::request_handler::Command;
 use crate::epochs::EpochFile;
 use crate::lines::Sink;
@@ -99,21 +101,20 @@ impl Jobs {
     ///
     /// # Errors
     /// A file, a socket or a thread is missing: the host is not started.
-    pub(super) fn open(&mut self, host: &HostContext) -> Result<(), String> {
+    pub(super) fn open(&mut self, host: &HostContext) -> Result<(), RunError> {
         self.port_log = PortLog::open(host)?;
         self.flow_export = FlowExport::open(host)?;
-        let sink = Eve::sink(&host.config, host)
-            .map_err(|error| format!("the host was not started: {error}"))?;
+        let sink = Eve::sink(&host.config, host)?;
         Eve::go_on(&mut self.eve, sink, host)?;
         background::serve(host)?;
-        self.epochs.note_used()
+        Ok(self.epochs.note_used()?)
     }
 
     /// Checks the backends that the configuration names and requests their stations, or fetches digests; no more those of before.
     ///
     /// # Errors
     /// There is no thread for it: nothing is checked or fetched.
-    pub(super) fn start_background(&mut self, host: &HostContext) -> Result<(), String> {
+    pub(super) fn start_background(&mut self, host: &HostContext) -> Result<(), BackgroundError> {
         self.background = None;
         self.stations = Stations::of(&host.config.function);
         self.background = BackgroundTask::start(host)?;
@@ -161,7 +162,7 @@ impl Jobs {
     ///
     /// # Errors
     /// A file cannot be opened.
-    pub(super) fn prepare(wanted: &Config, host: &HostContext) -> Result<Opened, String> {
+    pub(super) fn prepare(wanted: &Config, host: &HostContext) -> Result<Opened, AlertsFileError> {
         let eve = Eve::sink(wanted, host)?;
         Ok(Opened { eve })
     }
@@ -175,7 +176,7 @@ impl Jobs {
         opened: Opened,
         is_other_function: bool,
         host: &HostContext,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReloadError> {
         Eve::go_on(&mut self.eve, opened.eve, host)?;
         if is_other_function && host.view.phase() == Phase::Running {
             self.start_background(host)?;

@@ -24,8 +24,9 @@ use asterism_placement::Time;
 use serde::Serialize;
 
 use super::job::{HostContext, HostLog, Job, TELL_LAST};
-use crate::lines::{Sink, Writer};
+use crate::lines::{LinesError, Sink, Writer};
 use crate::run::collector::{self, Collector};
+use crate::run::error::StartError;
 use crate::run::event_log::Event;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
@@ -161,14 +162,14 @@ impl Job for PortLog {
 
 impl PortLog {
     /// Opens what ports are logged by, if the function is a NAT.
-    pub(super) fn open(host: &HostContext) -> Result<Option<PortLog>, String> {
+    pub(super) fn open(host: &HostContext) -> Result<Option<PortLog>, StartError> {
         let Some((stage, settings)) = nat(&host.config.function.settings) else {
             return Ok(None);
         };
         let log = &settings.carrier.log;
         let file = log.file.as_ref().map(|file| {
             let file = files::key_path(&host.config_file, file);
-            open(&file, &host.view.nat_ports)
+            open(&file, &host.view.nat_ports).map_err(StartError::PortLog)
         });
         let (file, collector) = (file.transpose()?, log.collector.map(Collector::open));
         let collector = collector.transpose()?;
@@ -390,10 +391,9 @@ fn nat(settings: &Settings) -> Option<(Option<usize>, &NatSettings)> {
 }
 
 /// What writes a file of events.
-fn open(file: &Path, counts: &PortCounts) -> Result<Writer, String> {
+fn open(file: &Path, counts: &PortCounts) -> Result<Writer, LinesError> {
     Sink::open(file, u64::MAX)
         .and_then(|sink| Writer::start("port-log", sink, counts.lines.clone()))
-        .map_err(|error| format!("the host was not started: the log of the NAT: {error}"))
 }
 
 #[cfg(test)]

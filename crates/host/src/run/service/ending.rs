@@ -7,6 +7,7 @@ use asterism_placement::Time;
 
 use super::{Interrupted, Service};
 use crate::control::request_handler::LAST_WORD;
+use crate::run::error::RunError;
 use crate::run::event_log::Event;
 use crate::run::jobs::TELL_LAST;
 use crate::run::others::others;
@@ -22,7 +23,7 @@ impl Service<'_, '_> {
     ///
     /// # Errors
     /// Why it could not go on.
-    pub(super) fn end(mut self, ended: Result<(), Interrupted>) -> Result<(), String> {
+    pub(super) fn end(mut self, ended: Result<(), Interrupted>) -> Result<(), RunError> {
         let mut failed = match ended {
             Ok(()) | Err(Interrupted::Stop) => None,
             Err(Interrupted::Failed(error)) => Some(error),
@@ -82,7 +83,7 @@ impl Service<'_, '_> {
     ///
     /// # Errors
     /// A thread ended meanwhile that must not: nothing was saved.
-    fn drain(&mut self) -> Result<(), String> {
+    fn drain(&mut self) -> Result<(), RunError> {
         self.set_phase(Phase::Draining);
         let until = self.host.clock.now() + self.host.config.host.drain_max;
         self.wait(until, |service| {
@@ -121,7 +122,7 @@ impl Service<'_, '_> {
     ///
     /// # Errors
     /// A thread ended meanwhile that must not.
-    fn wait(&mut self, until: Time, there: impl Fn(&Self) -> bool) -> Result<bool, String> {
+    fn wait(&mut self, until: Time, there: impl Fn(&Self) -> bool) -> Result<bool, RunError> {
         // What was published before the phase changed says nothing.
         let start = self.host.clock.now();
         loop {

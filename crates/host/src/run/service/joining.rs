@@ -5,8 +5,9 @@ use std::time::Duration;
 use asterism_placement::MemberId;
 
 use super::{Interrupted, LOOK_JOINING, Service};
+use crate::run::error::{RunError, StartError};
 use crate::run::event_log::Event;
-use crate::run::others::{EARLIER_INCARNATION, is_outvoted, knows_earlier_incarnation, others};
+use crate::run::others::{is_outvoted, knows_earlier_incarnation, others};
 
 /// How many times `join_wait` a host takes at most to take over what others have.
 const JOIN_FACTOR: u32 = 10;
@@ -68,7 +69,7 @@ impl Service<'_, '_> {
             });
             let over = now >= start + wait;
             if over && behind && knows_earlier_incarnation(&snapshot) {
-                return Err(Interrupted::Failed(EARLIER_INCARNATION.to_owned()));
+                return Err(RunError::from(StartError::EarlierIncarnation).into());
             }
             if !behind && (over || targets.len() + 1 >= members) {
                 let cold = targets.iter().all(|(_, head)| *head == 0);

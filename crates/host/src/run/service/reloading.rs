@@ -12,14 +12,14 @@ use crate::run::event_log::Event;
 use crate::run::flows;
 use crate::run::jobs::Jobs;
 use crate::run::phase::Phase;
-use crate::run::reload::{self, Written};
+use crate::run::reload::{self, ReloadError, Written};
 use crate::run::requests::Request;
 
 /// How long instances may take to go on with another function: they look for requests once a turn, or every few.
 const TAKEN_UP_MAX: Duration = Duration::from_secs(2);
 
 impl Service<'_, '_> {
-    pub(super) fn reload(&mut self) -> Result<String, String> {
+    pub(super) fn reload(&mut self) -> Result<String, ReloadError> {
         let is_ready = self.host.view.phase() != Phase::Listening;
         if is_ready {
             self.manager.reloading(monotonic_us());
@@ -40,11 +40,8 @@ impl Service<'_, '_> {
         result
     }
 
-    fn try_reload(&mut self) -> Result<String, String> {
-        let (wanted, report) = self
-            .prepared
-            .read_again()
-            .map_err(|error| error.to_string())?;
+    fn try_reload(&mut self) -> Result<String, ReloadError> {
+        let (wanted, report) = self.prepared.read_again()?;
         let wanted = wanted.ok_or_else(|| reload::first_mistake(&report))?;
         let now = Written {
             config: &self.host.config,
@@ -55,7 +52,7 @@ impl Service<'_, '_> {
             text: &report.text,
         };
         let changes =
-            reload::changes(now, then, &report.file).map_err(|refused| refused.join("; "))?;
+            reload::changes(now, then, &report.file).map_err(ReloadError::Unchangeable)?;
         let opened = Jobs::prepare(&wanted, &self.host)?;
         let (now, then) = (&self.host.config.function, &wanted.function);
         let is_other = now.settings.change_to(&then.settings, now.name) != Some(Vec::new());
@@ -109,15 +106,16 @@ impl Service<'_, '_> {
     }
 
     /// Has all instances go on with the function that is wanted. Each says once that it does.
-    fn replace_function(&self, wanted: &Config) -> Result<Receiver<()>, String> {
+    fn replace_function(&self, wanted: &Config) -> Result<Receiver<()>, ReloadError> {
         let copies = reload::Copies(&wanted.function.objects, self.host.requests.len());
-        let functions = wanted.function.settings.with(copies)?;
+        let functions = wanted.function.settings.with(copies);
+        let functions = functions?;
         let (taken, answers) = sync_channel(self.host.requests.len());
         for (requests, function) in self.host.requests.iter().zip(functions) {
             let taken = taken.clone();
             requests
                 .send(Request::Replace { function, taken })
-                .map_err(|_| "an instance has ended; start the host again".to_owned())?;
+                .map_err(|_| ReloadError::InstanceEnded)?;
         }
         Ok(answers)
     }

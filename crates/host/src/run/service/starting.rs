@@ -24,11 +24,12 @@ use crate::control::server;
 use crate::metrics;
 use crate::run::environment::{digest_of, pin, signals, udp_config};
 use crate::run::epochs::Watch;
+use crate::run::error::{RunError, StartError};
 use crate::run::event_log::{Event, EventLog};
 use crate::run::jobs::{HostContext, HostLog, Jobs};
 use crate::run::notify::Manager;
-use crate::run::ports;
-use crate::run::prepared::{Prepared, random};
+use crate::run::ports::{self, PortsError};
+use crate::run::prepared::Prepared;
 use crate::run::requests::Request;
 use crate::run::saved::Identity;
 use crate::run::worker::{REQUESTS_MAX, Shared, Worker};
@@ -79,16 +80,16 @@ impl Service<'_, '_> {
         function: &Arc<F>,
         place: Place,
         output: &'o mut Output<'_>,
-    ) -> Result<Service<'a, 'o>, String> {
+    ) -> Result<Service<'a, 'o>, RunError> {
         let config = &prepared.config;
         let cluster = &config.cluster;
         let member = cluster
             .member(&config.host.name)
-            .ok_or("the host is no member of the cluster")?;
-        let (stop, hang_up) = signals()?;
+            .ok_or(RunError::NoMember)?;
+        let (stop, hang_up) = signals().map_err(StartError::Signals)?;
         let clock = MonotonicClock::new();
         let mut secrets = [0; 48];
-        random(&mut secrets)?;
+        getrandom::fill(&mut secrets)?;
         let style = prepared.arguments.log;
         let mut lines = EventLog::new(output.progress(), style, &config.host.name);
         let manager = Manager::from_environment(std::process::id());
@@ -139,8 +140,7 @@ impl Service<'_, '_> {
         ));
         request_handler.open(view.clone(), event_sender.clone());
         if let Some(address) = config.host.metrics {
-            metrics::server::start(address, view.clone())
-                .map_err(|error| format!("the host was not started: {error}"))?;
+            metrics::server::start(address, view.clone())?;
         }
         let mut log = HostLog::new(lines, clock, view.clone());
         let started = Event::info("started")
@@ -190,11 +190,10 @@ impl Service<'_, '_> {
 fn open_control(
     config: &Config,
     place: &Place,
-) -> Result<(Arc<RequestHandler>, Receiver<Command>), String> {
+) -> Result<(Arc<RequestHandler>, Receiver<Command>), StartError> {
     let (sender, commands) = sync_channel(COMMANDS_MAX);
     let request_handler = Arc::new(RequestHandler::new(config.cluster.clone(), sender));
-    server::start(place, request_handler.clone())
-        .map_err(|error| format!("the host was not started: {error}"))?;
+    server::start(place, request_handler.clone()).map_err(StartError::Control)?;
     Ok((request_handler, commands))
 }
 
@@ -206,7 +205,7 @@ fn begin(
     commands: &Receiver<Command>,
     manager: &Manager,
     lines: &mut EventLog<'_>,
-) -> Result<Start, String> {
+) -> Result<Start, RunError> {
     if let Some(mut epochs) = Watch::of(prepared, clock.wall()) {
         let mut log = |event: &Event| lines.write(clock.now(), clock.wall(), event);
         let begun = epochs.begin_incarnation(clock, stop, commands, manager, &mut log)?;
@@ -220,7 +219,7 @@ fn begin(
     }
     let took_part = clock.now();
     let mut incarnation = [0; 8];
-    random(&mut incarnation)?;
+    getrandom::fill(&mut incarnation)?;
     Ok(Start {
         incarnation: Incarnation(u64::from_le_bytes(incarnation) | 1),
         joins: false,
@@ -240,13 +239,11 @@ fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
 }
 
 /// Opens each instance's frames and ports.
-fn open_ports(prepared: &Prepared) -> Result<Vec<OpenPorts>, String> {
+fn open_ports(prepared: &Prepared) -> Result<Vec<OpenPorts>, PortsError> {
     let (config, file) = (&prepared.config, &prepared.arguments.config);
     let (instances, salt) = (config.host.instances, std::process::id());
     let ports = (0..instances).map(|_| ports::open(&config.ports, file, instances, salt));
-    ports
-        .collect::<Result<_, _>>()
-        .map_err(|error| format!("the host was not started: {error}"))
+    ports.collect()
 }
 
 /// Makes the state channel and opens its sockets; it sends nothing yet. `roster` is the epoch that named this host, if one did.
@@ -256,12 +253,12 @@ fn open_channel(
     host_config: HostConfig,
     roster: Option<&Roster>,
     clock: MonotonicClock,
-) -> Result<(StateChannelThread, Vec<InstanceParts>), String> {
-    let (mut channel, parts) = host(host_config, clock.now()).map_err(|error| error.to_string())?;
+) -> Result<(StateChannelThread, Vec<InstanceParts>), RunError> {
+    let (mut channel, parts) = host(host_config, clock.now())?;
     if let Some(roster) = roster {
         channel
             .install(clock.now(), roster)
-            .map_err(|why| format!("the host was not started: {why}"))?;
+            .map_err(StartError::Epochless)?;
     }
     let run = RunConfig {
         mode: match config.host.channel_idle {
@@ -272,8 +269,8 @@ fn open_channel(
         ..RunConfig::default()
     };
     // Nothing is sent before all is open that a start may fail by.
-    let channel = transport::open(channel, &udp_config(config, member)?, run, clock)
-        .map_err(|error| format!("the host was not started: {error}"))?;
+    let udp = udp_config(config, member).ok_or(RunError::NoAddresses)?;
+    let channel = transport::open(channel, &udp, run, clock)?;
     Ok((channel, parts))
 }
 
@@ -285,7 +282,7 @@ fn start_instances<F: NetworkFunction + Send + Sync>(
     events: &SyncSender<Event>,
     waker: impl Fn() -> Waker,
     clock: MonotonicClock,
-) -> Result<Instances, String> {
+) -> Result<Instances, StartError> {
     let spins = config.host.idle == Idle::Spin;
     let mut instances = Instances::default();
     for (number, (parts, (pool, ports))) in parts.enumerate() {
@@ -306,8 +303,7 @@ fn start_instances<F: NetworkFunction + Send + Sync>(
         };
         let name = format!("instance-{number}");
         let thread = std::thread::Builder::new().name(name).spawn(body);
-        let thread =
-            thread.map_err(|error| format!("the host was not started: no thread: {error}"))?;
+        let thread = thread.map_err(StartError::InstanceThread)?;
         instances.workers.push(thread);
         instances.shared.push(share);
         instances.requests.push(sender);

@@ -6,14 +6,14 @@ use std::sync::mpsc::{RecvTimeoutError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use asterism_config::files;
-use thiserror::Error;
 
 use super::{Interrupted, Service};
 use crate::run::environment::moment;
+use crate::run::error::{RunError, StartError, StateError};
 use crate::run::event_log::Event;
 use crate::run::others::others;
-use crate::run::requests::{Request, RestoreError};
-use crate::run::saved::{self, SavedError, SavedState};
+use crate::run::requests::Request;
+use crate::run::saved::{self, SavedState};
 
 /// How much longer than the host before it in the list a host waits before it restores a saved state.
 const RESTORE_STAGGER: Duration = Duration::from_millis(250);
@@ -27,21 +27,7 @@ enum NotRestored {
     /// The host stops.
     Interrupted(Interrupted),
     /// Nothing or not all of it was taken.
-    Refused(RestoreFault),
-}
-
-/// Why a state that was opened was not restored, or not all of it.
-#[derive(Debug, Error)]
-enum RestoreFault {
-    /// Nothing of it was taken.
-    #[error("the instance takes no requests")]
-    NoRequests,
-    /// The parts that were read before were taken.
-    #[error(transparent)]
-    File(#[from] SavedError),
-    /// The instance takes no more of it.
-    #[error(transparent)]
-    Instance(#[from] RestoreError),
+    Refused(StateError),
 }
 
 impl From<Interrupted> for NotRestored {
@@ -54,7 +40,7 @@ impl Service<'_, '_> {
     /// Restores what was saved, if nobody has anything. Gives the file that is not the newest any more once packets are read.
     pub(super) fn take_up_state(&mut self, mut cold: bool) -> Result<Option<PathBuf>, Interrupted> {
         let Some(path) = self.state_path() else {
-            self.require(cold, "the configuration names no file with [host] state")?;
+            self.require(cold, StateError::NoName)?;
             return Ok(None);
         };
         if cold && path.exists() {
@@ -87,7 +73,7 @@ impl Service<'_, '_> {
             });
             match opened {
                 Ok(None) => {
-                    self.require(cold, &format!("there is no file {}", path.display()))?;
+                    self.require(cold, StateError::NoFile(path))?;
                     return Ok(None);
                 }
                 Ok(Some((state, since))) => {
@@ -109,7 +95,7 @@ impl Service<'_, '_> {
                                     .effect(&error)
                                     .cure("the rest of the state comes back as traffic does"),
                             );
-                            self.require(cold, &error.to_string())?;
+                            self.require(cold, error)?;
                         }
                     }
                 }
@@ -119,7 +105,7 @@ impl Service<'_, '_> {
                             .effect(format!("{error}; the host starts empty"))
                             .cure("move the file away, or keep it for who wrote it"),
                     );
-                    self.require(cold, &error.to_string())?;
+                    self.require(cold, error.into())?;
                     return Ok(None);
                 }
             }
@@ -134,11 +120,9 @@ impl Service<'_, '_> {
         }
     }
 
-    fn require(&self, cold: bool, why: &str) -> Result<(), Interrupted> {
+    fn require(&self, cold: bool, why: StateError) -> Result<(), Interrupted> {
         if cold && self.prepared.arguments.require_state {
-            return Err(Interrupted::Failed(format!(
-                "the host was not started: --require-state was given, and {why}"
-            )));
+            return Err(RunError::from(StartError::from(why)).into());
         }
         Ok(())
     }
@@ -156,7 +140,7 @@ impl Service<'_, '_> {
             reply,
         };
         if self.host.requests[0].try_send(request).is_err() {
-            return Err(NotRestored::Refused(RestoreFault::NoRequests));
+            return Err(NotRestored::Refused(StateError::NoRequests));
         }
         self.manager.status("restoring the saved state");
         let mut sender = Some(sender);

@@ -3,17 +3,15 @@
 use asterism_engine::StopReason;
 
 use super::Service;
+use crate::run::error::{NOT_APPLIED_CURE, RunError};
 use crate::run::event_log::Event;
 
-/// What holds for all of them.
-const CURE: &str = "run the same build of the same program with the same configuration on all hosts, then start this one again; it takes over what the others have. If they are alike, report it: this is a defect";
-
 impl Service<'_, '_> {
-    /// Why a packet loop ended by itself, in words; the log has what was not applied.
-    pub(super) fn why_loop_ended(&mut self) -> String {
+    /// Why a packet loop ended by itself; the log has what was not applied.
+    pub(super) fn why_loop_ended(&mut self) -> RunError {
         let stopped = self.shared.iter().find_map(|shared| shared.stopped.get());
         let Some(why) = stopped.copied() else {
-            return "a packet loop failed: the host stops rather than go on with half of what it wrote; please report what it said".to_owned();
+            return RunError::LoopFailed;
         };
         let place = usize::from(why.member().0).wrapping_sub(1);
         let members = &self.host.config.cluster.members;
@@ -28,10 +26,8 @@ impl Service<'_, '_> {
             &event
                 .with("why", why)
                 .effect("the host stops before it says that it has it: the others go on without it, and none takes it for equal")
-                .cure(CURE),
+                .cure(NOT_APPLIED_CURE),
         );
-        format!(
-            "what member \"{member}\" said cannot be applied: {why}; the host stops rather than differ from the others. {CURE}"
-        )
+        RunError::NotApplied { member, why }
     }
 }
