@@ -138,6 +138,27 @@ const OF_BUCKETS: [state::Mutant; 3] = [
     state::Mutant::OneRateForAll,
 ];
 
+/// Planted bugs of packets that are held back, which only seeds of functions do.
+const OF_HOLDING: (
+    [placement::Mutant; 2],
+    [state::Mutant; 3],
+    [engine::Mutant; 2],
+) = (
+    [
+        placement::Mutant::ConfirmedWhenSent,
+        placement::Mutant::ConfirmedByOneOfMany,
+    ],
+    [
+        state::Mutant::UnconfirmedReadLeaves,
+        state::Mutant::FirstChangeConfirmsAll,
+        state::Mutant::StageForgetsDependency,
+    ],
+    [
+        engine::Mutant::HeldFlowOvertaken,
+        engine::Mutant::EmissionLeavesEarly,
+    ],
+);
+
 /// Planted bugs of leases: only [inheritances](crate::inheritance) have any, so only seeds that have one are run.
 const OF_INHERITANCES: [state::Mutant; 12] = [
     state::Mutant::ReassignedUnfenced,
@@ -239,9 +260,14 @@ impl Planted {
     /// Whether seeds of network functions are to find it, and not those of clusters.
     fn is_of_functions(self) -> bool {
         match self {
-            Planted::SecureChannel(_) | Planted::Placement(_) => false,
-            Planted::State(mutant) => OF_BUCKETS.contains(&mutant),
-            Planted::Engine(mutant) => OF_FUNCTIONS.contains(&mutant),
+            Planted::SecureChannel(_) => false,
+            Planted::Placement(mutant) => OF_HOLDING.0.contains(&mutant),
+            Planted::State(mutant) => {
+                OF_BUCKETS.contains(&mutant) || OF_HOLDING.1.contains(&mutant)
+            }
+            Planted::Engine(mutant) => {
+                OF_FUNCTIONS.contains(&mutant) || OF_HOLDING.2.contains(&mutant)
+            }
             Planted::Tracking(_)
             | Planted::Translation(_)
             | Planted::Balancing(_)

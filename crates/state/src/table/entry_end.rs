@@ -1,7 +1,7 @@
 //! How entries end: the last one who used an entry says when it idled out; everybody forgets it once
 //! nobody can bring it back.
 
-use super::record::{LIVE, LIVED, OWN_TOUCH, REMOVED, USED};
+use super::record::{LIVE, LIVED, OWN_TOUCH, REMOVED, UNCONFIRMED, USED};
 use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
 use crate::context::Tick;
@@ -84,8 +84,13 @@ impl<R: Row, V: Value> Table<R, V> {
         if !self.purges.is_empty() && self.purge(number) {
             return true;
         }
-        self.sweep_unconfirmed(number);
         let flags = self.records[number as usize].header.flags;
+        if flags & (LIVE | OWN_TOUCH | UNCONFIRMED) == LIVE | OWN_TOUCH {
+            return self.end_idle(number);
+        }
+        if flags & UNCONFIRMED != 0 {
+            self.sweep_unconfirmed(number);
+        }
         if flags & (LIVE | OWN_TOUCH) == LIVE | OWN_TOUCH {
             self.end_idle(number)
         } else if flags & LIVE != 0 {

@@ -40,13 +40,11 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Takes the flag from an entry whose last change is confirmed.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub(super) fn sweep_unconfirmed(&mut self, number: u32) {
-        let flags = &mut self.records[number as usize].header.flags;
-        if *flags & UNCONFIRMED != 0
-            && self.versions[number as usize] <= self.context.confirmed_version()
-        {
-            *flags &= !UNCONFIRMED;
+        if self.versions[number as usize] <= self.context.confirmed_version() {
+            self.records[number as usize].header.flags &= !UNCONFIRMED;
         }
     }
 }

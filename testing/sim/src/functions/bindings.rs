@@ -9,7 +9,8 @@ use std::time::Duration;
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
 
-use super::hosts::{Hosts, Place};
+use super::hosts::{HELD_WITHIN, Hosts, Place};
+use super::plan::Plan;
 
 /// A packet is handled at most so long after it came: what it waits for, and a step.
 const HANDLED_WITHIN: Duration = Duration::from_millis(60);
@@ -26,6 +27,8 @@ struct Given {
 /// What flows were given.
 #[derive(Debug, Default)]
 pub(crate) struct Bindings {
+    /// Packets leave once another host has what they depend on, or within so long after they were handled.
+    held: Option<Duration>,
     of: BTreeMap<u64, Vec<Given>>,
     /// What perhaps only a dead host knew: its last words may have been on their way.
     doubtful: BTreeMap<u64, Vec<Given>>,
@@ -40,6 +43,19 @@ pub(crate) struct Bindings {
 }
 
 impl Bindings {
+    /// Of a plan that may hold packets back.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            held: plan.copies.map(|_| HELD_WITHIN),
+            ..Self::default()
+        }
+    }
+
+    /// Whether packets are held back until another host has what they depend on.
+    pub(crate) fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// A packet of a flow comes to an instance.
     pub(crate) fn arrives<F: NetworkFunction>(&mut self, flow: u64, at: Place, hosts: &Hosts<F>) {
         let given = self.of.get(&flow).map_or(&[][..], Vec::as_slice);
@@ -56,7 +72,8 @@ impl Bindings {
     /// Whether all packets of a flow that an instance may still have in hand came when it knew of the flow.
     pub(crate) fn knew(&self, flow: u64, at: Place, now: Time) -> bool {
         let came = self.unknowing.get(&(flow, at));
-        came.is_none_or(|came| now > *came + HANDLED_WITHIN)
+        let within = HANDLED_WITHIN + self.held.unwrap_or_default();
+        came.is_none_or(|came| now > *came + within)
     }
 
     /// A packet of a flow left an instance by this.
@@ -113,8 +130,12 @@ impl Bindings {
         });
     }
 
-    /// A host died; all that it wrote by `reported` somebody knows.
+    /// A host died; all that it wrote by `reported` somebody knows. Where packets are held back, of all that left somebody knows.
     pub(crate) fn died(&mut self, victim: usize, reported: Time) {
+        let reported = match self.held {
+            Some(_) => Time::MAX,
+            None => reported,
+        };
         for (flow, given) in &mut self.of {
             for one in given.iter_mut() {
                 one.shown.retain(|at| at.host != victim);

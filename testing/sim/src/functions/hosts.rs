@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
+use asterism_engine::{Cluster, HoldSettings, HostConfig, Instance, Overdue, StateChannel, host};
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_io::frame::{Burst, FramePool};
 use asterism_io::link::Network;
@@ -25,6 +25,10 @@ pub(crate) const PORTS: [PortNumber; 2] = [PortNumber(0), PortNumber(1)];
 pub(crate) const TICK_AT_ZERO: u32 = 1_020;
 /// Buffers for frames of an instance, and the bytes of each.
 const FRAMES: (usize, usize) = (128, 2_048);
+/// A packet is held back for at most so long.
+pub(crate) const HELD_WITHIN: Duration = Duration::from_millis(40);
+/// Packets that an instance holds back at most.
+const HELD_MAX: usize = 64;
 /// The next incarnation of a host has a name so much greater.
 const INCARNATIONS_APART: u64 = 1_000;
 /// Microseconds for which a packet waits for what others may have to say: as `absent` has it in configurations.
@@ -475,6 +479,14 @@ fn build<F: NetworkFunction>(
     replica.keep_alive = plan.keep_alive;
     (replica.retransmit_min, replica.retransmit_max) = plan.retransmit;
     replica.coalescing_max = plan.coalescing;
+    config.hold = plan.copies.map(|copies| HoldSettings {
+        copies,
+        packets_max: HELD_MAX,
+        bytes_max: HELD_MAX * FRAMES.1,
+        age_max: HELD_WITHIN,
+        overdue: Overdue::Drop,
+        exempt: Vec::new(),
+    });
     let name = config.member;
     let (channel, parts) = host(config, Time::ZERO).expect("a plan's configuration is good");
     let instances = parts.into_iter().enumerate().map(|(lane, part)| {
@@ -488,6 +500,11 @@ fn build<F: NetworkFunction>(
             Box::new(Tap { at, number, left }) as Box<dyn Port>
         });
         let pool = FramePool::with_stride(FRAMES.0, FRAMES.1).expect("memory for some frames");
+        let holds_output = plan.copies.is_some();
+        let settings = move |name: &str| ObjectSettings {
+            holds_output,
+            ..settings(name)
+        };
         part.start(function.clone(), settings, pool, ports.into())
     });
     (name, channel, instances.collect())

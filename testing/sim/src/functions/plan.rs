@@ -52,6 +52,10 @@ pub struct Plan {
     pub flush: Duration,
     /// For how long a congested path may keep changes back.
     pub coalescing: Duration,
+    /// Packets leave once so many other hosts have what they depend on; `None`: they leave at once. Only of functions with [talks].
+    ///
+    /// [talks]: crate::functions::Subject::has_talks
+    pub copies: Option<u32>,
 }
 
 impl Plan {
@@ -95,6 +99,14 @@ impl Plan {
             retransmit: (draws.micros(1_000, 4_000), draws.micros(30_000, 100_000)),
             flush: draws.micros(200, 2_000),
             coalescing: draws.one_of(&[Duration::ZERO, Duration::from_millis(50)]),
+            copies: copies(seed, hosts),
         }
     }
+}
+
+/// Of two seeds one holds packets back. Draws of its own, so that all else of a seed is as it would be.
+fn copies(seed: u64, hosts: usize) -> Option<u32> {
+    let draws = &mut Draws::new(seed, 45);
+    let copies = draws.within(1, (hosts as u64 - 1).min(2));
+    draws.percent(50).then_some(copies as u32)
 }
