@@ -138,7 +138,8 @@ const OF_BUCKETS: [state::Mutant; 3] = [
     state::Mutant::OneRateForAll,
 ];
 
-/// Planted bugs of packets that are held back, which only seeds of functions do.
+/// Planted bugs of packets that are held back: a death must fall into the milliseconds between the packet and the loss of its update. The
+/// tests of held packets find them, which look at every other host whenever a packet leaves (`crates/engine/tests/suite/holding.rs`).
 const OF_HOLDING: (
     [placement::Mutant; 2],
     [state::Mutant; 3],
@@ -177,17 +178,20 @@ const OF_INHERITANCES: [state::Mutant; 12] = [
 
 impl Planted {
     /// All that there are, but for those that tests of one crate find: [`IN_THE_SECURE_CHANNEL`], [`IN_THE_CORE`], [`IN_THE_STATE`],
-    /// [`OF_WAKING`] and [`OF_PARKING`].
+    /// [`OF_WAKING`], [`OF_PARKING`] and [`OF_HOLDING`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
+        let placement = placement.filter(|planted| !OF_HOLDING.0.contains(planted));
         let placement = placement.map(Planted::Placement);
         let state = state::Mutant::ALL.into_iter();
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.filter(|planted| !OF_WAKING.contains(planted));
+        let state = state.filter(|planted| !OF_HOLDING.1.contains(planted));
         let state = state.map(Planted::State);
         let engine = engine::Mutant::ALL.into_iter();
         let engine = engine.filter(|planted| !OF_PARKING.contains(planted));
+        let engine = engine.filter(|planted| !OF_HOLDING.2.contains(planted));
         let engine = engine.map(Planted::Engine);
         let tracking = tracking::Mutant::ALL.into_iter().map(Planted::Tracking);
         let translation = translation::Mutant::ALL.into_iter();
@@ -260,14 +264,9 @@ impl Planted {
     /// Whether seeds of network functions are to find it, and not those of clusters.
     fn is_of_functions(self) -> bool {
         match self {
-            Planted::SecureChannel(_) => false,
-            Planted::Placement(mutant) => OF_HOLDING.0.contains(&mutant),
-            Planted::State(mutant) => {
-                OF_BUCKETS.contains(&mutant) || OF_HOLDING.1.contains(&mutant)
-            }
-            Planted::Engine(mutant) => {
-                OF_FUNCTIONS.contains(&mutant) || OF_HOLDING.2.contains(&mutant)
-            }
+            Planted::SecureChannel(_) | Planted::Placement(_) => false,
+            Planted::State(mutant) => OF_BUCKETS.contains(&mutant),
+            Planted::Engine(mutant) => OF_FUNCTIONS.contains(&mutant),
             Planted::Tracking(_)
             | Planted::Translation(_)
             | Planted::Balancing(_)
