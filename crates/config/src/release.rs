@@ -47,7 +47,7 @@ section! {
                 default: Default::Is("\"20ms\""),
                 meaning: "The longest that a packet is held. More than a round trip to the other hosts, and less than senders wait before they send again.",
             },
-            packets_max: u64 = Setting {
+            held_max: u64 = Setting {
                 kind: Kind::Count {
                     least: 32,
                     most: 1 << 16,
@@ -55,7 +55,7 @@ section! {
                 default: Default::Is("1_024"),
                 meaning: "The most packets that an instance holds, of the buffers of its ports.",
             },
-            bytes_max: u64 = Setting {
+            held_bytes_max: u64 = Setting {
                 kind: Kind::Size {
                     least: 64 << 10,
                     most: 1 << 30,
@@ -140,8 +140,8 @@ pub(super) fn hold(values: &Values, members: usize, report: &mut Report) -> Opti
     }
     Some(HoldSettings {
         copies: copies as u32,
-        packets_max: values.get(HOLD.packets_max)? as usize,
-        bytes_max: values.get(HOLD.bytes_max)? as usize,
+        packets_max: values.get(HOLD.held_max)? as usize,
+        bytes_max: values.get(HOLD.held_bytes_max)? as usize,
         age_max: values.get(HOLD.longest)?,
         overdue: match values.get(HOLD.overdue)? {
             "release" => Overdue::Release,
