@@ -12,7 +12,7 @@ use asterism_state::mutant as state;
 use asterism_tracking::mutant as tracking;
 use asterism_translation::mutant as translation;
 
-use crate::functions::run_functions_seed;
+use crate::functions::{nth_holding_seed, run_functions_seed};
 use crate::inheritance;
 use crate::runs::run_seed;
 use crate::trace::Trace;
@@ -138,8 +138,7 @@ const OF_BUCKETS: [state::Mutant; 3] = [
     state::Mutant::OneRateForAll,
 ];
 
-/// Planted bugs of packets that are held back: a death must fall into the milliseconds between the packet and the loss of its update. The
-/// tests of held packets find them, which look at every other host whenever a packet leaves (`crates/engine/tests/suite/holding.rs`).
+/// Planted bugs of packets that are held back: seeds of functions that do so find them, whose hosts die when a held packet has left.
 const OF_HOLDING: (
     [placement::Mutant; 2],
     [state::Mutant; 3],
@@ -178,20 +177,17 @@ const OF_INHERITANCES: [state::Mutant; 12] = [
 
 impl Planted {
     /// All that there are, but for those that tests of one crate find: [`IN_THE_SECURE_CHANNEL`], [`IN_THE_CORE`], [`IN_THE_STATE`],
-    /// [`OF_WAKING`], [`OF_PARKING`] and [`OF_HOLDING`].
+    /// [`OF_WAKING`] and [`OF_PARKING`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
-        let placement = placement.filter(|planted| !OF_HOLDING.0.contains(planted));
         let placement = placement.map(Planted::Placement);
         let state = state::Mutant::ALL.into_iter();
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.filter(|planted| !OF_WAKING.contains(planted));
-        let state = state.filter(|planted| !OF_HOLDING.1.contains(planted));
         let state = state.map(Planted::State);
         let engine = engine::Mutant::ALL.into_iter();
         let engine = engine.filter(|planted| !OF_PARKING.contains(planted));
-        let engine = engine.filter(|planted| !OF_HOLDING.2.contains(planted));
         let engine = engine.map(Planted::Engine);
         let tracking = tracking::Mutant::ALL.into_iter().map(Planted::Tracking);
         let translation = translation::Mutant::ALL.into_iter();
@@ -218,7 +214,18 @@ impl Planted {
                 inheritance::nth_seed(number)
             }
             Planted::Placement(placement::Mutant::SameEpochAgain) => inheritance::nth_seed(number),
+            _ if self.is_of_holding() => nth_holding_seed(number),
             _ => number,
+        }
+    }
+
+    /// Whether only seeds that hold packets back may find it.
+    fn is_of_holding(self) -> bool {
+        match self {
+            Planted::Placement(mutant) => OF_HOLDING.0.contains(&mutant),
+            Planted::State(mutant) => OF_HOLDING.1.contains(&mutant),
+            Planted::Engine(mutant) => OF_HOLDING.2.contains(&mutant),
+            _ => false,
         }
     }
 
@@ -264,6 +271,7 @@ impl Planted {
     /// Whether seeds of network functions are to find it, and not those of clusters.
     fn is_of_functions(self) -> bool {
         match self {
+            _ if self.is_of_holding() => true,
             Planted::SecureChannel(_) | Planted::Placement(_) => false,
             Planted::State(mutant) => OF_BUCKETS.contains(&mutant),
             Planted::Engine(mutant) => OF_FUNCTIONS.contains(&mutant),

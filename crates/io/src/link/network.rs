@@ -168,6 +168,14 @@ impl Network {
         before - self.in_flight.len()
     }
 
+    /// Forgets what `host` sent and has not arrived, as a crash does with what its interface still holds; returns how many datagrams.
+    pub fn forget_departures(&mut self, host: u16) -> usize {
+        let before = self.in_flight.len();
+        self.in_flight
+            .retain(|Reverse(datagram)| datagram.from != host);
+        before - self.in_flight.len()
+    }
+
     /// How many datagrams are on their way.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()

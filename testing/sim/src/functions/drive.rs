@@ -30,6 +30,11 @@ const HEALING: Duration = Duration::from_secs(6);
 /// What is asked of one host in the roll call must have come back within so long.
 const ROLL_CALL: Duration = Duration::from_millis(30);
 
+/// A host whose death waits for a held packet to leave is looked at so often, and at most so many times.
+const RELEASE_STEP: Duration = Duration::from_micros(50);
+/// See [`RELEASE_STEP`].
+const RELEASE_STEPS: u32 = 600;
+
 /// What is around the hosts: who sends, what must come out, and what is expected of it.
 pub(crate) trait World {
     /// What the hosts run.
@@ -206,6 +211,9 @@ impl<W: World> Run<'_, W> {
         self.line(|| format!("{change:?} of m{victim}"));
         match change {
             Change::Death => {
+                if self.plan.copies.is_some() {
+                    self.await_release(victim)?;
+                }
                 // What left before it died was seen.
                 self.drain()?;
                 let reported = self.hosts.kill(victim);
@@ -224,8 +232,27 @@ impl<W: World> Run<'_, W> {
         Ok(())
     }
 
+    /// Goes on until a held packet has left a host, for a while: the worst moment for the host to die.
+    fn await_release(&mut self, victim: usize) -> Result<(), Failure> {
+        let before = self.hosts.released(victim);
+        for _ in 0..RELEASE_STEPS {
+            if self.hosts.released(victim) > before {
+                break;
+            }
+            self.step_for(RELEASE_STEP)?;
+        }
+        Ok(())
+    }
+
     /// Packets that are due come in, and time passes.
     fn step(&mut self, has_load: bool) -> Result<(), Failure> {
+        self.step_for(match has_load {
+            true => self.plan.step,
+            false => Duration::from_millis(1),
+        })
+    }
+
+    fn step_for(&mut self, step: Duration) -> Result<(), Failure> {
         let now = self.hosts.now();
         for (host, function) in self.world.reloads(now) {
             self.hosts.reload(host, &function);
@@ -247,10 +274,6 @@ impl<W: World> Run<'_, W> {
             });
         }
         self.arrivals = arrivals;
-        let step = match has_load {
-            true => self.plan.step,
-            false => Duration::from_millis(1),
-        };
         self.hosts.run(step)?;
         self.drain()?;
         self.world.looks(&self.hosts)?;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use asterism_engine::{Cluster, HoldSettings, HostConfig, Instance, Overdue, StateChannel, host};
-use asterism_function::{NetworkFunction, PortNumber};
+use asterism_function::{NetworkFunction, PortNumber, Reason};
 use asterism_io::frame::{Burst, FramePool};
 use asterism_io::link::Network;
 use asterism_io::port::{Port, PortStatistics};
@@ -300,6 +300,10 @@ impl<F: NetworkFunction> Hosts<F> {
     pub(crate) fn kill(&mut self, victim: usize) -> Time {
         self.living[victim] = false;
         self.cluster.set_paused(victim, true);
+        if self.plan.copies.is_some() {
+            // What is held back must not need its last datagrams.
+            self.cluster.network_mut().forget_departures(victim as u16);
+        }
         let reported = self.living().map(|at| self.covered(at, victim)).max();
         reported.unwrap_or(Time::ZERO)
     }
@@ -310,6 +314,16 @@ impl<F: NetworkFunction> Hosts<F> {
         let ready = |&place: &usize| members[place].channel.replicator().is_ready();
         self.routed = self.living().filter(ready).collect();
         self.dealt += 1;
+    }
+
+    /// Held packets that left a host.
+    pub(crate) fn released(&self, host: usize) -> u64 {
+        let instances = self.cluster.members()[host].instances.iter();
+        let released = instances.map(|instance| {
+            let tally = instance.tally();
+            tally.held - tally.held_now as u64 - tally.dropped(Reason::HeldTooLong)
+        });
+        released.sum()
     }
 
     /// Whether all who live are ready for packets.

@@ -24,4 +24,4 @@ mod talks;
 mod watched;
 
 pub use plan::{Death, Plan};
-pub use run::{FUNCTIONS, Subject, run_functions, run_functions_seed};
+pub use run::{FUNCTIONS, Subject, nth_holding_seed, run_functions, run_functions_seed};

@@ -104,6 +104,20 @@ impl Subject {
     }
 }
 
+/// What a seed decides of the run of its function.
+fn plan_of(seed: u64) -> Plan {
+    let mut plan = Plan::from_seed(seed);
+    plan.copies = plan.copies.filter(|_| Subject::of(seed).has_talks());
+    plan
+}
+
+/// The `number`th seed that holds packets back.
+#[must_use]
+pub fn nth_holding_seed(number: u64) -> u64 {
+    let mut seeds = (0..).filter(|&seed| plan_of(seed).copies.is_some());
+    seeds.nth(number as usize).unwrap_or_default()
+}
+
 /// Runs one seed of a function. A panic of the product is a failure like any other.
 ///
 /// # Errors
@@ -111,9 +125,7 @@ impl Subject {
 pub fn run_functions_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
     unless_it_panics(|| {
         let subject = Subject::of(seed);
-        let mut plan = Plan::from_seed(seed);
-        plan.copies = plan.copies.filter(|_| subject.has_talks());
-        let plan = &plan;
+        let plan = &plan_of(seed);
         let mut report = match subject {
             Subject::Nat => run(plan, &mut Talks::new(Translated::new(plan), plan), trace),
             Subject::Firewall => run(plan, &mut Talks::new(Walled, plan), trace),
