@@ -1,7 +1,7 @@
 //! How entries end: the last one who used an entry says when it idled out; everybody forgets it once
 //! nobody can bring it back.
 
-use super::record::{LIVE, LIVED, OWN_TOUCH, REMOVED, UNCONFIRMED, USED};
+use super::record::{CONFIRMED, LIVE, LIVED, OWN_TOUCH, REMOVED, USED};
 use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
 use crate::context::Tick;
@@ -85,10 +85,10 @@ impl<R: Row, V: Value> Table<R, V> {
             return true;
         }
         let flags = self.records[number as usize].header.flags;
-        if flags & (LIVE | OWN_TOUCH | UNCONFIRMED) == LIVE | OWN_TOUCH {
+        if flags & (CONFIRMED | OWN_TOUCH) == CONFIRMED | OWN_TOUCH {
             return self.end_idle(number);
         }
-        if flags & UNCONFIRMED != 0 {
+        if flags & (LIVE | CONFIRMED) == LIVE {
             self.sweep_unconfirmed(number);
         }
         if flags & (LIVE | OWN_TOUCH) == LIVE | OWN_TOUCH {

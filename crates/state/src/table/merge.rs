@@ -10,7 +10,7 @@
 use core::cmp::Ordering;
 
 use super::lanes::Hashes;
-use super::record::{Header, LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, Record, USED};
+use super::record::{CONFIRMED, Header, LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, Record, USED};
 use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
 use crate::context::Tick;
@@ -77,7 +77,13 @@ impl Header {
     fn join_end<R, V>(&mut self, copy: &Copied<R, V>) -> bool {
         self.expired = self.expired.max(copy.expired);
         let live = self.flags & REMOVED == 0 && self.seen > self.expired;
-        self.flags = self.flags & !LIVE | if live { LIVE | LIVED } else { 0 };
+        // A use changes nothing that a packet waits for: of an entry that lived, the flag stays as it is.
+        let is_confirmed = match self.flags & LIVE {
+            0 => CONFIRMED,
+            _ => self.flags & CONFIRMED,
+        };
+        let found = if live { LIVE | LIVED | is_confirmed } else { 0 };
+        self.flags = self.flags & !(LIVE | CONFIRMED) | found;
         live
     }
 }
@@ -145,7 +151,7 @@ impl<R: Row, V: Value> Table<R, V> {
             expired: copy.expired,
             generation_low: copy.generation as u32,
             flags: USED
-                | if live { LIVE | LIVED } else { 0 }
+                | if live { LIVE | LIVED | CONFIRMED } else { 0 }
                 | if copy.removed { REMOVED } else { 0 }
                 | if copy.own { OWN_TOUCH } else { 0 }
                 | if copy.earlier { OWN_SHARE } else { 0 },

@@ -39,7 +39,7 @@ use crate::trace::Step;
 pub use entry_end::EntryAge;
 use lanes::Hashes;
 pub use record::{At, Row, Value};
-use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record, UNCONFIRMED};
+use record::{CONFIRMED, DOMINATED, LIVE, Links, OWN_SHARE, Record};
 pub(crate) use settings::TableSettings;
 pub(crate) use totals::Total;
 
@@ -340,7 +340,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         // SAFETY: records below `used`, which is never above the region's length, hold rows and values.
         let record = unsafe { self.records.item(number) };
-        let undisputed = record.header.flags & (LIVE | DOMINATED | UNCONFIRMED) == LIVE;
+        let undisputed = record.header.flags & (CONFIRMED | DOMINATED) == CONFIRMED;
         let is_it = undisputed && same(&record.row);
         (is_it || mutant::active(Mutant::HintTrusted)).then(|| record.at(number))
     }
@@ -394,7 +394,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         Ok(found.map(|number| {
             let record = &self.records[number as usize];
-            if record.header.flags & UNCONFIRMED != 0 {
+            if record.header.flags & CONFIRMED == 0 {
                 self.read_unconfirmed(number);
             }
             record.at(number)

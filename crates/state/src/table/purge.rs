@@ -5,7 +5,7 @@
 //! and what others wrote meanwhile lies beyond. Each host removes it by itself, as its sweep passes; nothing is logged, and it does
 //! not matter when, since both sides of the comparison only ever grow.
 
-use super::record::LIVE;
+use super::record::{CONFIRMED, LIVE};
 use super::{Row, Table, Value};
 use crate::audit::{LeafSet, Leaves};
 use crate::branch::{Branch, taken};
@@ -186,7 +186,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if !goes {
             return false;
         }
-        self.records[number as usize].header.flags &= !LIVE;
+        self.records[number as usize].header.flags &= !(LIVE | CONFIRMED);
         self.live -= 1;
         self.turn(number, false);
         let after = self.records[number as usize];

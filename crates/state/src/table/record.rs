@@ -62,8 +62,8 @@ pub(crate) const DOMINATED: u16 = 32;
 pub(crate) const CHAINED: u16 = 64;
 /// The entry was found here at some time: an ended copy of an entry never held has no user to forget.
 pub(crate) const LIVED: u16 = 128;
-/// Its last change may be held by too few members; see `unconfirmed.rs`.
-pub(crate) const UNCONFIRMED: u16 = 256;
+/// The entry is found, and no packet has to wait for its last change; see `unconfirmed.rs`.
+pub(crate) const CONFIRMED: u16 = 256;
 
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -120,11 +120,11 @@ impl<R: Row, V: Value> Record<R, V> {
     #[inline(always)]
     pub(crate) fn is_found_plainly_by(&self, lane: usize) -> bool {
         let wanted = if lane == 0 {
-            LIVE | DOMINATED | UNCONFIRMED
+            CONFIRMED | DOMINATED
         } else {
-            LIVE | UNCONFIRMED
+            CONFIRMED
         };
-        self.header.flags & wanted == LIVE
+        self.header.flags & wanted == CONFIRMED
     }
 
     #[inline(always)]

@@ -1,9 +1,9 @@
 //! Entries whose last change too few members are known to hold: a packet that reads one depends on that change.
 //!
-//! An entry has a flag from such a change on, and reads of the common path do not find it. The others look here at its version
-//! (`context/unconfirmed.rs`). The sweep takes the flag away.
+//! An entry loses a flag with such a change, and reads of the common path do not find it. The others look here at its version
+//! (`context/unconfirmed.rs`). The sweep gives the flag back.
 
-use super::record::UNCONFIRMED;
+use super::record::{CONFIRMED, LIVE};
 use super::{Row, Table, Value};
 use crate::mutant::{self, Mutant};
 use crate::stamp::Stamp;
@@ -24,13 +24,13 @@ impl<R: Row, V: Value> Table<R, V> {
             return;
         };
         self.versions[number as usize] = version;
-        self.records[number as usize].header.flags |= UNCONFIRMED;
+        self.records[number as usize].header.flags &= !CONFIRMED;
         if is_own {
             self.context.depend_on(version);
         }
     }
 
-    /// A packet reads an entry that has the flag.
+    /// A packet reads an entry that lacks the flag.
     #[cold]
     #[inline(never)]
     pub(super) fn read_unconfirmed(&self, number: u32) {
@@ -39,12 +39,14 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// Takes the flag from an entry whose last change is confirmed.
+    /// Gives the flag back to an entry whose last change is confirmed.
     #[cold]
     #[inline(never)]
     pub(super) fn sweep_unconfirmed(&mut self, number: u32) {
+        let flags = &mut self.records[number as usize].header.flags;
+        debug_assert!(*flags & LIVE != 0, "an entry that ended is not found");
         if self.versions[number as usize] <= self.context.confirmed_version() {
-            self.records[number as usize].header.flags &= !UNCONFIRMED;
+            *flags |= CONFIRMED;
         }
     }
 }
