@@ -12,7 +12,7 @@ use crate::replicated::{clocks, coalescing};
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
 /// the tests of anyone who has them.
-const ELSEWHERE: [Mutant; 30] = [
+const ELSEWHERE: [Mutant; 32] = [
     Mutant::JoinsOutOfOrder,
     Mutant::OldHoldingsCount,
     Mutant::JoinedSnapshotForgotten,
@@ -43,6 +43,8 @@ const ELSEWHERE: [Mutant; 30] = [
     Mutant::RestartTakenForOld,
     Mutant::SameEpochAgain,
     Mutant::LooseNotServed,
+    Mutant::ConfirmedWhenSent,
+    Mutant::ConfirmedByOneOfMany,
 ];
 
 #[test]

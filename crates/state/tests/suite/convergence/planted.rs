@@ -6,7 +6,7 @@ use asterism_state::mutant::{self, Mutant};
 
 /// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs` and `.../token_rates.rs`, and those that tests
 /// of the packet loop find.
-const ELSEWHERE: [Mutant; 23] = [
+const ELSEWHERE: [Mutant; 26] = [
     Mutant::HintTrusted,
     Mutant::OrphansLiveOn,
     Mutant::HeldChangesForgotten,
@@ -30,6 +30,9 @@ const ELSEWHERE: [Mutant; 23] = [
     Mutant::WakesByFirstReadAlone,
     Mutant::OthersWriteWakesNobody,
     Mutant::WriteSetSplit,
+    Mutant::UnconfirmedReadLeaves,
+    Mutant::FirstChangeConfirmsAll,
+    Mutant::StageForgetsDependency,
 ];
 
 #[test]
