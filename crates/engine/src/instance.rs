@@ -64,6 +64,9 @@ pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, Trace
 /// Packets whose records the prefetch pass asks for together.
 const PREFETCHED_TOGETHER: usize = 16;
 
+/// Microseconds of a second.
+const SECOND_US: u64 = 1_000_000;
+
 /// Ports that packets pass between; those behind them only get copies.
 const SIDES: usize = 2;
 
@@ -96,6 +99,8 @@ pub struct Instance<F: NetworkFunction> {
     serving: bool,
     /// The cluster's time at zero of the host's clock, in microseconds since 1970.
     time_at_zero_us: i64,
+    /// When the cluster's second that was noted last began, by the host's clock.
+    second_since_us: u64,
     serial: u64,
     now_us: u64,
     /// Bytes of the log that must be free before a burst is read.
@@ -190,8 +195,22 @@ impl<F: NetworkFunction> Instance<F> {
         read
     }
 
+    #[inline]
     fn begin(&mut self, now: Time) {
         self.now_us = now.as_micros();
+        match self.now_us.wrapping_sub(self.second_since_us) < SECOND_US {
+            true => self.context.set_now_us(self.now_us),
+            false => self.begin_second(),
+        }
+    }
+
+    /// Another second of the cluster's time, or another cluster's time.
+    #[cold]
+    #[inline(never)]
+    fn begin_second(&mut self) {
+        let us = self.time_at_zero_us.saturating_add(self.now_us as i64);
+        let into = us.rem_euclid(SECOND_US as i64);
+        self.second_since_us = self.now_us.wrapping_sub(into as u64);
         self.context.set_now(self.now_us, self.tick());
     }
 
@@ -206,7 +225,7 @@ impl<F: NetworkFunction> Instance<F> {
     #[cold]
     fn take_over_time(&mut self, at_zero_us: i64) {
         self.time_at_zero_us = at_zero_us;
-        self.context.set_now(self.now_us, self.tick());
+        self.begin_second();
     }
 
     // --- packets
@@ -588,6 +607,7 @@ impl<F: NetworkFunction> Instance<F> {
         self.pool.release(frame);
     }
 
+    #[inline(always)]
     fn send(&mut self) {
         if !self.emissions.is_empty() {
             self.send_emissions();

@@ -303,6 +303,11 @@ impl Context {
         self.now_us.set(now_us);
         self.tick.set(tick);
     }
+    /// Sets the time within the second that was set last.
+    #[inline(always)]
+    pub fn set_now_us(&self, now_us: u64) {
+        self.now_us.set(now_us);
+    }
     /// Monotonic microseconds, read once a burst.
     #[inline(always)]
     pub fn now_us(&self) -> u64 {

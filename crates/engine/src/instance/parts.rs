@@ -160,6 +160,7 @@ impl InstanceParts {
             stopped: None,
             serving: !self.joins,
             time_at_zero_us: i64::from(self.tick_at_zero) * 1_000_000,
+            second_since_us: u64::MAX / 2,
             serial: 0,
             now_us: 0,
             burst_log_bytes: BURST_LOG_BYTES * stages.max(1),
