@@ -156,6 +156,10 @@ impl Holding {
     ) {
         self.take_followers(port, outgoing, at);
         self.push(frame, port, version, at);
+        if self.is_empty() {
+            // It was too long to be held at all: the burst is sent without another look.
+            self.sent(port.into());
+        }
     }
 
     /// Takes the packets out of a port's burst that follow held ones of their flow. Those that were looked at before stay.
