@@ -184,7 +184,8 @@ impl Cluster {
             None => "none",
         };
         let mut text = format!(
-            "epochs = {epochs}\nmulticast = {}\nhash seed = {:08x}\n",
+            "epochs = {epochs}\ncopies = {}\nmulticast = {}\nhash seed = {:08x}\n",
+            or_none(self.hold.as_ref().map(|hold| hold.copies.to_string())),
             or_none(channel.multicast.map(|group| group.to_string())),
             asterism_state::hash::word(hash_seed, 0x7E_4255) as u32,
         );
@@ -192,9 +193,6 @@ impl Cluster {
             let silent_after = sites.silent_after;
             text.push_str(&format!("relay_silent_after = {silent_after:?}\n"));
             text.push_str(&format!("site = {}\n", self.sites.join(", ")));
-        }
-        if let Some(hold) = &self.hold {
-            text.push_str(&format!("copies = {}\n", hold.copies));
         }
         // The longest comes last: what does not fit is cut.
         text.push_str(&format!("members = {}", self.members.join(", ")));

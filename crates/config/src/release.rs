@@ -108,8 +108,7 @@ section! {
 /// How packets of a cluster of so many hosts are held back. `None` if anything is wrong.
 pub(super) fn hold(values: &Values, members: usize, report: &mut Report) -> Option<HoldSettings> {
     let copies = values.get(HOLD.copies)?;
-    if copies as usize >= members && values.has(HOLD.copies) && values.place(HOLD.copies).is_some()
-    {
+    if copies as usize >= members && values.place(HOLD.copies).is_some() {
         report.add(
             Diagnostic::error(
                 format!("{members} hosts cannot make {copies} other copies"),

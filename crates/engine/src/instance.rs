@@ -5,7 +5,8 @@
 //! clock is read by the caller, once a turn.
 //!
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
-//! `held.rs` (packets that wait for other members), `recency.rs` (whether prefetching pays), `applying.rs` (what it takes from others), `sharing.rs` (what it tells them),
+//! `held.rs` (packets that wait for other members), `recency.rs` (whether prefetching pays), `applying.rs` (what it takes from
+//! others), `sharing.rs` (what it tells them),
 //! `view.rs` (looking at it from outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
 //! stages of a chain), `stopped.rs` (why it stops by itself).
 
@@ -616,7 +617,7 @@ impl<F: NetworkFunction> Instance<F> {
             self.hand_on_emitted();
         }
         if self.held() > 0 {
-            self.look_at_held();
+            return self.send_around_held();
         }
         for (port, outgoing) in self.ports.iter_mut().zip(&mut self.outgoing) {
             if !outgoing.is_empty() {

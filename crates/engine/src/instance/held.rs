@@ -112,10 +112,10 @@ impl<F: NetworkFunction> Instance<F> {
         burst_sent(&mut self.holding, number);
     }
 
-    /// Before ports' bursts are sent: packets that follow held ones are held too, and those leave that wait for nothing more.
+    /// Sends ports' bursts while packets are held: those that follow held ones are held too, and those leave that wait for nothing more.
     #[cold]
     #[inline(never)]
-    pub(super) fn look_at_held(&mut self) {
+    pub(super) fn send_around_held(&mut self) {
         for (number, outgoing) in self.outgoing.iter_mut().enumerate() {
             let at = (&mut self.pool, &mut self.tally, self.now_us);
             take_followers(&mut self.holding, number, outgoing, at);

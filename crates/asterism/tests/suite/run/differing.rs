@@ -110,6 +110,7 @@ fn every_other_setting_that_hosts_share_is_compared() {
             "239.255.74.0:7401",
             "[cluster]\nchannel = { multicast = \"239.255.74.0:7401\", interface = \"lo\" }\n",
         ),
+        ("copies", "none", "1", "[cluster]\nrelease = \"acked\"\n"),
         (
             "timers",
             "keep_alive",
