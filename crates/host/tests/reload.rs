@@ -2,7 +2,7 @@
 
 use asterism_config::diagnostic::Report;
 use asterism_config::{Config, Settings};
-use asterism_host::run::reload::{self, Written, first_mistake};
+use asterism_host::run::reload::{self, ReloadError, Written, first_mistake};
 
 /// What is read, and from what.
 #[derive(Debug)]
@@ -192,5 +192,16 @@ fn all_or_nothing_with_a_sentence_each() {
         refused[0].starts_with("test.toml:2: [cluster] name")
             && refused[2].starts_with("test.toml:7: [function.pass-through] access"),
         "{refused:?}"
+    );
+}
+
+/// The log does not say that nothing changed where something did.
+#[test]
+fn a_refused_reload_says_what_it_leaves_behind() {
+    let ended = ReloadError::InstanceEnded;
+    assert!(ended.effect().contains("the other function"));
+    assert_eq!(
+        ReloadError::Unchangeable(Vec::new()).effect(),
+        "nothing changed"
     );
 }

@@ -23,7 +23,7 @@ const RESTART_ALL: &str = "stop all hosts, then start them with it";
 /// Why a host does not go on with another configuration.
 #[derive(Debug, Error)]
 pub enum ReloadError {
-    /// The file cannot be read. Nothing changed, as in all cases but the last two.
+    /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
     /// The configuration cannot be used.
@@ -38,7 +38,7 @@ pub enum ReloadError {
     /// The function cannot be made.
     #[error(transparent)]
     Function(#[from] FunctionError),
-    /// An instance takes no requests any more.
+    /// An instance takes no requests any more; those before it have the other function.
     #[error("an instance has ended; start the host again")]
     InstanceEnded,
     /// Alerts have no thread that writes them; the rest of the configuration is in force.
@@ -47,6 +47,20 @@ pub enum ReloadError {
     /// Backends cannot be checked, or digests not fetched; the rest of the configuration is in force.
     #[error(transparent)]
     Background(#[from] BackgroundError),
+}
+
+impl ReloadError {
+    /// What the refused reload leaves behind.
+    #[must_use]
+    pub fn effect(&self) -> &'static str {
+        match self {
+            ReloadError::InstanceEnded => "instances before that one have the other function",
+            ReloadError::Alerts(_) | ReloadError::Background(_) => {
+                "the rest of the configuration is in force"
+            }
+            _ => "nothing changed",
+        }
+    }
 }
 
 fn joined(errors: &[ChangeError]) -> String {

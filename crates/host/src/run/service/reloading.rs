@@ -30,7 +30,7 @@ impl Service<'_, '_> {
             Err(error) => self.log(
                 &Event::warning("reload-refused")
                     .with("why", error)
-                    .effect("nothing changed")
+                    .effect(error.effect())
                     .cure("correct the file, or do as the reason says"),
             ),
         }
