@@ -1,4 +1,4 @@
-//! Packets' endpoints and addresses as keys.
+//! Packets' endpoints and addresses as keys. `asterism-wire` encodes them; [`Flow4Key`] is a type of this crate and is encoded here.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,17 +8,6 @@ use asterism_packet::{Endpoint, Flow4, FlowKey, MacAddress, Protocol};
 use crate::layout::manual;
 use crate::map::Key;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
-
-impl Wire for Ipv4Addr {
-    const LAYOUT: u64 = manual("Ipv4Addr", 0);
-    const BYTES_MAX: usize = 5;
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.address(self.to_bits());
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.address().map(Self::from_bits)
-    }
-}
 
 impl Key for Ipv4Addr {
     #[inline(always)]
@@ -32,17 +21,6 @@ impl Key for Ipv4Addr {
     #[inline(always)]
     fn chain(&self, state: u64) -> u64 {
         state
-    }
-}
-
-impl Wire for Ipv6Addr {
-    const LAYOUT: u64 = manual("Ipv6Addr", 0);
-    const BYTES_MAX: usize = 16;
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.raw(&self.octets());
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        <[u8; 16]>::decode(input).map(Self::from)
     }
 }
 
@@ -60,34 +38,6 @@ impl Key for Ipv6Addr {
     #[inline(always)]
     fn chain(&self, state: u64) -> u64 {
         state
-    }
-}
-
-/// Its six bytes, as in a frame.
-impl Wire for MacAddress {
-    const LAYOUT: u64 = manual("MacAddress", 0);
-    const BYTES_MAX: usize = 6;
-    #[inline]
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.raw(&self.0);
-    }
-    #[inline]
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Wire::decode(input).map(Self)
-    }
-}
-
-/// Its number.
-impl Wire for Protocol {
-    const LAYOUT: u64 = manual("Protocol", 0);
-    const BYTES_MAX: usize = 1;
-    #[inline]
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(self.0);
-    }
-    #[inline]
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u8().map(Self)
     }
 }
 
@@ -111,20 +61,6 @@ macro_rules! keys_by_content {
     };
 }
 keys_by_content!(MacAddress, Protocol);
-
-impl Wire for Endpoint {
-    const LAYOUT: u64 = manual("Endpoint", 0);
-    const BYTES_MAX: usize = 8;
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.address(self.address.to_bits());
-        out.u16(self.port);
-        out.u8(self.protocol.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        let address = Ipv4Addr::from_bits(input.address()?);
-        Ok(Self::new(address, input.u16()?, Protocol(input.u8()?)))
-    }
-}
 
 impl Key for Endpoint {
     #[inline(always)]

@@ -41,7 +41,9 @@ mod state;
 mod table;
 mod tick;
 mod trace;
-mod wire;
+
+// The encoding: files of this crate import it as `crate::wire`.
+use asterism_wire as wire;
 
 pub use accumulator::{
     Bloom, BloomAct, CountMin, CountMinAct, Counter, CounterAct, Counters, CountersAct,

@@ -10,7 +10,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mutant", &[]),
     ("state-macro", &[]),
     ("memory", &[]),
-    ("state", &["packet", "mutant", "memory", "state-macro"]),
+    ("wire", &["packet", "memory"]),
+    (
+        "state",
+        &["packet", "mutant", "memory", "wire", "state-macro"],
+    ),
     ("secure-channel", &["mutant"]),
     ("placement", &["mutant", "secure-channel"]),
     ("function", &["packet", "state", "state-macro"]),

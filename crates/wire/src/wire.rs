@@ -68,30 +68,37 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// A writer that appends to `bytes`. `addresses` must be the same list on every member (see
     /// `Settings::addresses`).
+    #[inline]
     pub fn new(bytes: &'a mut Vec<u8>, addresses: &'a [u32]) -> Self {
         Self { bytes, addresses }
     }
     /// Appends one byte.
+    #[inline]
     pub fn u8(&mut self, value: u8) {
         self.bytes.push(value);
     }
     /// Appends two bytes.
+    #[inline]
     pub fn u16(&mut self, value: u16) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
     /// Appends the low three bytes.
+    #[inline]
     pub fn u24(&mut self, value: u32) {
         self.bytes.extend_from_slice(&value.to_le_bytes()[..3]);
     }
     /// Appends four bytes.
+    #[inline]
     pub fn u32(&mut self, value: u32) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
     /// Appends eight bytes.
+    #[inline]
     pub fn u64(&mut self, value: u64) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
     /// Appends 1 to 10 bytes, seven bits in each.
+    #[inline]
     pub fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -101,15 +108,18 @@ impl<'a> Writer<'a> {
     }
     /// Appends what an operation begins with: its object's number and three flags, in a byte up to the sixteenth object, else in
     /// two.
+    #[inline]
     pub fn tag(&mut self, object: u8, flags: u8) {
         debug_assert!(flags < 8);
         self.varint(u64::from(object) << 3 | u64::from(flags));
     }
     /// Appends bytes as they are.
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
     /// Appends an IPv4 address: one byte if it is a listed one, else five.
+    #[inline]
     pub fn address(&mut self, address: u32) {
         let listed = &self.addresses[..self.addresses.len().min(255)];
         // Mostly they follow upon each other without a gap.
@@ -139,10 +149,12 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A reader of `bytes`, with the writer's list of addresses.
+    #[inline]
     pub fn new(bytes: &'a [u8], addresses: &'a [u32]) -> Self {
         Self { bytes, addresses }
     }
     /// Whether everything was read.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -153,33 +165,40 @@ impl<'a> Reader<'a> {
         self.bytes = tail;
         Ok(head)
     }
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], BadBytes> {
         let (head, tail) = self.bytes.split_first_chunk::<N>().ok_or(BadBytes)?;
         self.bytes = tail;
         Ok(*head)
     }
     /// One byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8, BadBytes> {
         Ok(self.array::<1>()?[0])
     }
     /// Two bytes.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16, BadBytes> {
         Ok(u16::from_le_bytes(self.array()?))
     }
     /// Three bytes.
+    #[inline]
     pub fn u24(&mut self) -> Result<u32, BadBytes> {
         let [low, middle, high] = self.array()?;
         Ok(u32::from_le_bytes([low, middle, high, 0]))
     }
     /// Four bytes.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, BadBytes> {
         Ok(u32::from_le_bytes(self.array()?))
     }
     /// Eight bytes.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, BadBytes> {
         Ok(u64::from_le_bytes(self.array()?))
     }
     /// A number of up to 10 bytes, seven bits in each.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, BadBytes> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -196,12 +215,14 @@ impl<'a> Reader<'a> {
         Err(BadBytes)
     }
     /// An object's number and flags as [`Writer::tag`] wrote them.
+    #[inline]
     pub fn tag(&mut self) -> Result<(u8, u8), BadBytes> {
         let tag = self.varint()?;
         let object = u8::try_from(tag >> 3).map_err(|_| BadBytes)?;
         Ok((object, (tag & 7) as u8))
     }
     /// An IPv4 address as [`Writer::address`] wrote it.
+    #[inline]
     pub fn address(&mut self) -> Result<u32, BadBytes> {
         match self.u8()? {
             255 => self.u32(),
@@ -276,7 +297,9 @@ impl Wire for bool {
 impl Wire for () {
     const LAYOUT: u64 = layout::of_parts(&[]);
     const BYTES_MAX: usize = 0;
+    #[inline]
     fn encode(&self, _: &mut Writer<'_>) {}
+    #[inline]
     fn decode(_: &mut Reader<'_>) -> Result<Self, BadBytes> {
         Ok(())
     }
@@ -345,7 +368,7 @@ mod tests {
 
     #[test]
     fn the_tag_of_every_object_comes_back_and_takes_a_byte_for_the_first_sixteen() {
-        for object in 0..crate::object::OBJECTS_MAX as u8 {
+        for object in 0..=u8::MAX {
             for flags in 0..8 {
                 let mut bytes = Vec::new();
                 Writer::new(&mut bytes, &[]).tag(object, flags);

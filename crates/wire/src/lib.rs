@@ -1,0 +1,15 @@
+//! The encoding: how keys, values and operations are written as bytes.
+//!
+//! Layer 0, below the state objects, which write and read their keys, values and operations with it. Nothing here knows an object, a
+//! stamp or a member.
+//!
+//! Read first: `wire.rs` (the trait of an encoded value, the writer and the reader), then `layout.rs` (numbers by which hosts that
+//! would misread each other refuse each other). `endpoint.rs` encodes the addresses and endpoints of packets.
+
+#![forbid(unsafe_code)]
+
+mod endpoint;
+pub mod layout;
+mod wire;
+
+pub use wire::{BadBytes, Reader, Wire, Writer};
