@@ -298,7 +298,7 @@ mod tests {
     use super::*;
     use crate::Config;
     use crate::functions::FunctionSettings;
-    use asterism_function::NetworkFunction;
+    use asterism_function::{objects_of, stage_names};
 
     const TEXT: &str = "chain = [\"watch\", \"nat\", \"count\"]\n\
         [stage.watch]\nfunction = \"port-scan\"\nmirror = true\n\
@@ -315,14 +315,14 @@ mod tests {
             panic!("no chain");
         };
         let made = chain.function(&config.function.objects).unwrap();
-        assert_eq!(made.stages(), ["watch", "nat", "count"]);
+        assert_eq!(stage_names(&made), ["watch", "nat", "count"]);
         let names: Vec<_> = config
             .function
             .objects
             .iter()
             .map(|object| object.name)
             .collect();
-        assert_eq!(made.objects(), names);
+        assert_eq!(objects_of(&made), names);
         assert!(config.function.object_settings("nat.sessions").logged);
         assert!(!config.function.object_settings("count.packets").logged);
         assert_eq!(chain.stages[2].on_failure, OnFailure::Bypass);

@@ -1,4 +1,4 @@
-//! The trait of a network function.
+//! The trait of a network function. `observable.rs` has what the control plane observes of one, `stages.rs` what only a chain has.
 
 use std::rc::Rc;
 
@@ -6,10 +6,10 @@ use asterism_packet::Packet;
 use asterism_state::{Builder, Context, Late, State};
 
 use crate::ask::Ask;
-use crate::chain::StageTally;
 use crate::emissions::Emissions;
-use crate::own::{OwnEvent, OwnMetric, OwnReason};
+use crate::observable::Observable;
 use crate::reason::Reason;
+use crate::stages::Stages;
 
 /// One of the ports that an instance reads from and writes to, by its place in the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -69,65 +69,16 @@ pub trait NetworkFunction: 'static {
         Vec::new()
     }
 
-    /// What the control plane asks of the state, in the function's own words: looks at up to `count` entries from `cursor` on,
-    /// appends to `out`, and gives where to go on, `None` at the end. `question` is the function's too. Called between bursts on
-    /// the instance's thread, a part at a time, never for a packet; may allocate. Functions that tell nothing leave it out.
-    fn report(
-        &self,
-        state: &Self::State,
-        question: u32,
-        (cursor, count): (u32, u32),
-        out: &mut Vec<u8>,
-    ) -> Option<u32> {
-        let _ = (state, question, cursor, count, out);
+    /// What the control plane can observe of it: a type that implements [`Observable`] returns `Some(self)`.
+    #[inline(always)]
+    fn observable(&self) -> Option<&dyn Observable<Self::State>> {
         None
     }
 
-    /// Reasons to drop packets that the [one list](Reason) does not have, in the order of their numbers; at most
-    /// [`OWN_REASONS_MAX`](crate::OWN_REASONS_MAX). Always the same list: numbers stand for names while the host runs.
-    fn reasons(&self) -> &[OwnReason] {
-        &[]
-    }
-
-    /// What it measures of its state, beside the entries that are counted of every object; at most
-    /// [`OWN_METRICS_MAX`](crate::OWN_METRICS_MAX), and in a chain
-    /// [`CHAIN_METRICS_MAX`](crate::CHAIN_METRICS_MAX) of all stages. Always the same list.
-    fn metrics(&self) -> &[OwnMetric] {
-        &[]
-    }
-
-    /// Appends a value for each of [`NetworkFunction::metrics`], in order. Called between bursts, some times a second, never for a
-    /// packet: it may allocate, and must not walk a table, nor read what may be late: objects have a way to ask for the control plane.
-    fn measure(&self, state: &Self::State, values: &mut Vec<u64>) {
-        let _ = (state, values);
-    }
-
-    /// Kinds of events that it tells of: each [notice](crate::notice) that its report has is of one of them. Of a chain those of all stages.
-    fn events(&self) -> &[OwnEvent] {
-        &[]
-    }
-
-    /// Names of the state's objects, in order: known before a state is built.
+    /// Its stages: only a [`Chain`](crate::chain::Chain) has any.
     #[inline(always)]
-    fn objects(&self) -> &'static [&'static str] {
-        Self::State::OBJECTS
-    }
-
-    /// Names of its stages, if it is a [`Chain`](crate::chain::Chain); empty for every other function.
-    fn stages(&self) -> &[&'static str] {
-        &[]
-    }
-
-    /// What its stages counted, in order; empty unless it is a chain.
-    fn stage_tallies(_state: &Self::State) -> impl Iterator<Item = &StageTally> {
-        core::iter::empty()
-    }
-
-    /// Where a packet is to be taken up again whose call was late just now, and how long it may be late there in
-    /// microseconds: of a chain, the stage that was late.
-    #[inline(always)]
-    fn waits_at(&self, _state: &Self::State, port: PortNumber) -> (PortNumber, u64) {
-        (port, u64::MAX)
+    fn stages(&self) -> Option<&dyn Stages<Self::State>> {
+        None
     }
 
     /// A number that differs when two hosts' settings would make their states disagree. Hosts with

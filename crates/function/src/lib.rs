@@ -4,8 +4,8 @@
 //! late; then it *acts*: it edits the packet and writes its state, which cannot wait and cannot fail. The engine batches,
 //! prefetches, parks late packets and carries the writes to other instances; the configuration places each piece of state.
 //!
-//! Layer 3a, without I/O. Read first: `function.rs`, then `ask.rs`, then `testkit.rs` for tests of a function; `chain/mod.rs`
-//! puts several functions in a row.
+//! Layer 3a, without I/O. Read first: `function.rs`, then `ask.rs`, then `testkit.rs` for tests of a function; `observable.rs`
+//! is for the control plane, and `chain/mod.rs` puts several functions in a row.
 
 mod ask;
 pub mod chain;
@@ -16,10 +16,12 @@ mod endpoint_space;
 mod function;
 mod host;
 pub mod notice;
+mod observable;
 mod own;
 mod prefix;
 mod reason;
 pub mod records;
+mod stages;
 mod stop;
 pub mod testkit;
 
@@ -44,12 +46,14 @@ pub use function::{
     CONTROL, Call, NetworkFunction, PortNumber, Verdict, call, prefetch, refuse_late_after_act,
 };
 pub use host::Host;
+pub use observable::{Observable, events_of, metrics_of, reasons_of, report_of, values_of};
 pub use own::{
     CHAIN_METRICS_MAX, MetricKind, OWN_METRICS_MAX, OWN_REASONS_MAX, OwnError, OwnEvent, OwnMetric,
     OwnReason, check_own,
 };
 pub use prefix::{IpPrefix, IpPrefixError, IpPrefixSet};
 pub use reason::Reason;
+pub use stages::{Stages, objects_of, stage_names, stage_tallies, waits_at};
 pub use stop::Stop;
 // Traits have the names of their derives, which here are those that name this crate.
 pub use traits::*;

@@ -1,7 +1,7 @@
 //! Notices: the alerts of all functions in one form, for logs. Read `own.rs` first.
 //!
 //! A function with events answers the question [`QUESTION`] of its `report` with [`Notice`]s, one for each entry of its table
-//! of alerts, however old, and names their kinds in [`NetworkFunction::events`](crate::NetworkFunction::events). Every
+//! of alerts, however old, and names their kinds in [`Observable::events`](crate::Observable::events). Every
 //! instance has the same table, so each can answer; the caller recognises new notices by those that it has already seen.
 
 use asterism_state::{BadBytes, Reader, Tick, Wire, Writer};
@@ -9,6 +9,7 @@ use asterism_state::{BadBytes, Reader, Tick, Wire, Writer};
 use crate::chain::Chain;
 use crate::host::Host;
 use crate::own::OwnEvent;
+pub use crate::own::{CATEGORY_BYTES_MAX, TEXT_BYTES_MAX};
 
 /// The question of a `report` that notices answer. The highest that a chain hands on.
 pub const QUESTION: u32 = (1 << 29) - 1;
@@ -22,12 +23,6 @@ pub fn questions(stages: usize) -> Vec<u32> {
             .collect(),
     }
 }
-
-/// Bytes of a notice's texts at most, each; longer ones are cut.
-pub const TEXT_BYTES_MAX: usize = 256;
-
-/// Bytes of the word for a notice's class at most.
-pub const CATEGORY_BYTES_MAX: usize = 64;
 
 /// What became of the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -4,14 +4,18 @@
 
 use core::fmt;
 
-use crate::notice::{CATEGORY_BYTES_MAX, TEXT_BYTES_MAX};
-
 /// Own reasons of a function at most; of a chain, of all its stages together.
 pub const OWN_REASONS_MAX: usize = 8;
 /// Own metrics of a function at most.
 pub const OWN_METRICS_MAX: usize = 32;
 /// Own metrics of all stages of a chain together at most.
 pub const CHAIN_METRICS_MAX: usize = 128;
+
+/// Bytes of a notice's texts at most, each; longer ones are cut.
+pub const TEXT_BYTES_MAX: usize = 256;
+
+/// Bytes of the word for a notice's class at most.
+pub const CATEGORY_BYTES_MAX: usize = 64;
 
 /// A reason to drop packets that is one function's own. [`Reason::own`](crate::Reason::own) gives the one of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

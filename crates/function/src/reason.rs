@@ -104,7 +104,7 @@ impl Reason {
         )
     }
 
-    /// The function's own reason of this number, by its place in [`NetworkFunction::reasons`](crate::NetworkFunction::reasons).
+    /// The function's own reason of this number, by its place in [`Observable::reasons`](crate::Observable::reasons).
     ///
     /// # Panics
     /// From [`OWN_REASONS_MAX`] on; as the value of a constant it does not compile then.

@@ -14,7 +14,9 @@ use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Stat
 use crate::chain::Place;
 use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
+use crate::observable::{metrics_of, values_of};
 use crate::reason::Reason;
+use crate::stages::waits_at;
 
 pub use allocations::{CountingAllocator, allocations};
 pub use cluster::ClusterKit;
@@ -51,9 +53,8 @@ pub struct Testkit<F: NetworkFunction> {
 /// # Panics
 /// If it has no such metric.
 pub fn measured<F: NetworkFunction>(function: &F, state: &F::State, name: &str) -> u64 {
-    let mut values = Vec::new();
-    function.measure(state, &mut values);
-    let mut metrics = function.metrics().iter();
+    let values = values_of(function, state);
+    let mut metrics = metrics_of(function).iter();
     let place = metrics.position(|metric| metric.name == name);
     values[place.unwrap_or_else(|| panic!("there is no metric {name}"))]
 }
@@ -225,7 +226,7 @@ impl<F: NetworkFunction> Testkit<F> {
                 }
                 Err(_) => {
                     refuse_late_after_act(&self.context);
-                    (port, _) = self.function.waits_at(&self.state, port);
+                    (port, _) = waits_at(&self.function, &self.state, port);
                     let (parked, wait) = self.context.park();
                     match wait {
                         Wait::Nothing => panic!("a late call says what it waits for"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asterism_config as config;
 use asterism_engine::{Cluster, HostConfig, HostError, Instance, StateChannel, host};
-use asterism_function::{NetworkFunction, PortNumber};
+use asterism_function::{NetworkFunction, PortNumber, objects_of};
 use asterism_io::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_JUMBO};
 use asterism_io::link::{LinkConditions, Network, SeededRandom};
 use asterism_io::port::{Port, PortDrop, PortStatistics};
@@ -121,8 +121,7 @@ impl<F: NetworkFunction> Fleet<F> {
             works,
             cluster: Cluster::new(members, network),
             left,
-            shared: function
-                .objects()
+            shared: objects_of(&**function)
                 .iter()
                 .map(|name| objects(name).logged)
                 .collect(),

@@ -13,8 +13,8 @@ use asterism::outside::{
     placement, section,
 };
 use asterism_function::{
-    Ask, Builder, Counters, Flow4, Late, MetricKind, NetworkFunction, OwnMetric, OwnReason,
-    PortNumber, Reason, Verdict, build, state,
+    Ask, Builder, Counters, Flow4, Late, MetricKind, NetworkFunction, Observable, OwnMetric,
+    OwnReason, PortNumber, Reason, Verdict, build, state,
 };
 use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::{Burst, FramePool};
@@ -74,6 +74,12 @@ impl NetworkFunction for Quota {
         Ok(Verdict::Forward(out))
     }
 
+    fn observable(&self) -> Option<&dyn Observable<QuotaState>> {
+        Some(self)
+    }
+}
+
+impl Observable<QuotaState> for Quota {
     fn reasons(&self) -> &[OwnReason] {
         REASONS
     }

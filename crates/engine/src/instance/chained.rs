@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use asterism_function::chain::{Place, STAGES_MAX};
-use asterism_function::{Layout, NetworkFunction, PortNumber, Reason};
+use asterism_function::{Layout, NetworkFunction, PortNumber, Reason, waits_at};
 
 use super::Instance;
 use crate::mutant::{self, Mutant};
@@ -22,7 +22,7 @@ pub(super) const WITHIN_MAX: usize = 128;
 impl<F: NetworkFunction> Instance<F> {
     /// Where a packet that is late waits, and for how long it may be late there.
     pub(super) fn waits_at(&self, port: PortNumber) -> (PortNumber, u64) {
-        let (at, late_us_max) = self.function.waits_at(&self.state, port);
+        let (at, late_us_max) = waits_at(self.function(), &self.state, port);
         if mutant::active(Mutant::ChainCalledAgainWhole) {
             return (port, late_us_max);
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use asterism_function::{Emissions, NetworkFunction};
+use asterism_function::{Emissions, NetworkFunction, stage_names};
 use asterism_state::layout::Shape;
 use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick, hash};
 
@@ -135,7 +135,7 @@ impl InstanceParts {
         let builder = Builder::new(context.clone(), settings);
         let state = builder.built(function.state(&builder));
         context.set_now(0, self.tick_at_zero);
-        let stages = function.stages().len();
+        let stages = stage_names(&*function).len();
         let within = if stages > 0 { WITHIN_MAX } else { 0 };
         context.set_port_lease(self.port_lease_us);
         let parking = Parking::new(&context, stages > 0);

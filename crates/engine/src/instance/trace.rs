@@ -1,7 +1,7 @@
 //! Packets looked at one by one: what each asked and wrote, what became of it, and what it cost. A turn of its own, so that
 //! the ordinary one does not know of it.
 
-use asterism_function::{NetworkFunction, PortNumber, Reason};
+use asterism_function::{NetworkFunction, PortNumber, Reason, stage_names};
 use asterism_placement::Time;
 use asterism_state::{StageEnd, State, Step, Written};
 
@@ -199,7 +199,7 @@ impl<F: NetworkFunction> Instance<F> {
             _ => TracedEnd::Consumed,
         };
         let objects = self.state.objects();
-        let stages = self.function.stages();
+        let stages = stage_names(self.function());
         let steps = self.context.take_steps().into_iter();
         let steps = steps.map(|step| named(step, objects, stages));
         TracedPacket {

@@ -1,7 +1,7 @@
 //! An instance looked at and steered from outside its loop.
 
 use asterism_function::chain::StageTally;
-use asterism_function::{NetworkFunction, PortNumber};
+use asterism_function::{NetworkFunction, PortNumber, stage_tallies};
 use asterism_placement::Time;
 use asterism_state::{Context, OriginName, State};
 
@@ -83,7 +83,7 @@ impl<F: NetworkFunction> Instance<F> {
     }
     /// What the stages of a chain counted, in order; nothing of any other function.
     pub fn stage_tallies(&self) -> impl Iterator<Item = &StageTally> {
-        F::stage_tallies(&self.state)
+        stage_tallies(self.function(), &self.state)
     }
     /// One digest for each object.
     pub fn digests(&self) -> Vec<u64> {

@@ -27,11 +27,14 @@ use asterism_state::{
 use crate::ask::Ask;
 use crate::emissions::Emissions;
 use crate::function::{CONTROL, NetworkFunction, PortNumber, Verdict};
+use crate::observable::Observable;
 use crate::own::{CHAIN_METRICS_MAX, OwnError, OwnEvent, OwnMetric, OwnReason, check_counts};
 use crate::reason::Reason;
+pub use crate::stages::StageTally;
+use crate::stages::Stages;
 pub use place::Place;
 use stage::Running;
-pub use stage::{OnFailure, Stage, StageTally};
+pub use stage::{OnFailure, Stage};
 
 /// Stages of a chain at most.
 pub const STAGES_MAX: usize = 8;
@@ -133,7 +136,7 @@ impl Chain {
         })
     }
 
-    /// What to ask of a chain, for its stage of this number to be asked the question: see [`NetworkFunction::report`]. `None` when
+    /// What to ask of a chain, for its stage of this number to be asked the question: see [`Observable::report`]. `None` when
     /// there can be no such stage, or the question is 2²⁹ or more.
     #[must_use]
     pub fn question(stage: usize, question: u32) -> Option<u32> {
@@ -405,7 +408,29 @@ impl NetworkFunction for Chain {
         all
     }
 
-    /// Of the stage that [`Chain::question`] names, what it tells itself.
+    fn observable(&self) -> Option<&dyn Observable<ChainState>> {
+        Some(self)
+    }
+
+    #[inline(always)]
+    fn stages(&self) -> Option<&dyn Stages<ChainState>> {
+        Some(self)
+    }
+
+    /// Of the stages' names, order and own numbers: stages that stand elsewhere would disagree on what packets they see.
+    fn schema(&self) -> u64 {
+        self.stages.iter().fold(0x5EED_C4A1, |sum, stage| {
+            let name = stage.name().bytes();
+            let sum = name.fold(sum, |sum, byte| {
+                asterism_state::hash::word(sum ^ u64::from(byte), 0xC4A1)
+            });
+            asterism_state::hash::word(sum ^ stage.schema(), 0xC4A2)
+        })
+    }
+}
+
+impl Observable<ChainState> for Chain {
+    /// Of the stage that [`Chain::question`] names, what it reports itself.
     fn report(
         &self,
         state: &ChainState,
@@ -425,41 +450,32 @@ impl NetworkFunction for Chain {
         &self.metrics
     }
 
-    fn events(&self) -> &[OwnEvent] {
-        &self.events
-    }
-
     fn measure(&self, state: &ChainState, values: &mut Vec<u64>) {
         for stage in &state.stages {
             stage.measure(values);
         }
     }
 
-    fn objects(&self) -> &'static [&'static str] {
-        self.objects
+    fn events(&self) -> &[OwnEvent] {
+        &self.events
     }
+}
 
-    fn stages(&self) -> &[&'static str] {
+impl Stages<ChainState> for Chain {
+    fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    fn stage_tallies(state: &ChainState) -> impl Iterator<Item = &StageTally> {
-        state.tallies()
+    fn tally<'s>(&self, state: &'s ChainState, stage: usize) -> Option<&'s StageTally> {
+        Some(&state.stages.get(stage)?.tally)
     }
 
-    fn waits_at(&self, state: &ChainState, _: PortNumber) -> (PortNumber, u64) {
+    fn waits_at(&self, state: &ChainState) -> (PortNumber, u64) {
         let at = state.late_at.get();
         (at.port(), self.stages[at.stage()].wait_us())
     }
 
-    /// Of the stages' names, order and own numbers: stages that stand elsewhere would disagree on what packets they see.
-    fn schema(&self) -> u64 {
-        self.stages.iter().fold(0x5EED_C4A1, |sum, stage| {
-            let name = stage.name().bytes();
-            let sum = name.fold(sum, |sum, byte| {
-                asterism_state::hash::word(sum ^ u64::from(byte), 0xC4A1)
-            });
-            asterism_state::hash::word(sum ^ stage.schema(), 0xC4A2)
-        })
+    fn objects(&self) -> &'static [&'static str] {
+        self.objects
     }
 }

@@ -12,8 +12,10 @@ use super::place::Place;
 use super::{names, stage_step};
 use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call};
+use crate::observable::{events_of, metrics_of, reasons_of, report_of, values_of};
 use crate::own::{OWN_REASONS_MAX, OwnEvent, OwnMetric, OwnReason};
 use crate::reason::Reason;
+use crate::stages::{StageTally, objects_of};
 
 /// What becomes of a packet when a stage fails: when it is late for longer than its bound, or says a reason that
 /// [is a failure](Reason::is_failure).
@@ -126,48 +128,6 @@ impl Stage {
             running.wait_us = self.wait_us;
             running.mirrors = self.mirrors;
         }
-    }
-}
-
-/// What a stage counted since its instance was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StageTally {
-    /// Calls that ended with a verdict: what was asked had been answered, and what was to be written was.
-    pub acted: u64,
-    /// Calls that were late.
-    pub late: u64,
-    /// Packets that went on although the stage had failed for them.
-    pub bypassed: u64,
-    /// Copies that the stage got, if it gets copies; of one that sends copies, those that it sent.
-    pub mirrored: u64,
-    /// Copies, of either kind, for which there was no room.
-    pub mirror_lost: u64,
-    dropped: [u64; Reason::ALL.len()],
-}
-
-impl Default for StageTally {
-    fn default() -> Self {
-        Self {
-            acted: 0,
-            late: 0,
-            bypassed: 0,
-            mirrored: 0,
-            mirror_lost: 0,
-            dropped: [0; Reason::ALL.len()],
-        }
-    }
-}
-
-impl StageTally {
-    /// Calls of the stage: those that ended with a verdict and those that were late.
-    #[must_use]
-    pub fn asked(&self) -> u64 {
-        self.acted + self.late
-    }
-    /// Packets that ended here, or went on because the stage is bypassed, for a reason.
-    #[must_use]
-    pub fn dropped(&self, reason: Reason) -> u64 {
-        self.dropped[reason as usize]
     }
 }
 
@@ -369,7 +329,7 @@ impl<F: NetworkFunction + Send + Sync> AnyFunction for Kind<F> {
         &self.0
     }
     fn objects(&self) -> &'static [&'static str] {
-        self.0.objects()
+        objects_of(&*self.0)
     }
     fn addresses(&self) -> Vec<Ipv4Addr> {
         self.0.addresses()
@@ -378,10 +338,10 @@ impl<F: NetworkFunction + Send + Sync> AnyFunction for Kind<F> {
         self.0.schema()
     }
     fn own(&self) -> (Vec<OwnReason>, Vec<OwnMetric>) {
-        (self.0.reasons().to_vec(), self.0.metrics().to_vec())
+        (reasons_of(&*self.0).to_vec(), metrics_of(&*self.0).to_vec())
     }
     fn events(&self) -> &[OwnEvent] {
-        self.0.events()
+        events_of(&*self.0)
     }
 }
 
@@ -456,12 +416,12 @@ impl<F: NetworkFunction> AnyRunning for Called<F> {
         &self.state
     }
     fn report(&self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32> {
-        self.function.report(&self.state, question, range, out)
+        report_of(&*self.function, &self.state, question, range, out)
     }
     fn measure(&self, values: &mut Vec<u64>) {
-        let until = values.len() + self.function.metrics().len();
-        self.function.measure(&self.state, values);
-        values.resize(until, 0);
+        let mut own = values_of(&*self.function, &self.state);
+        own.resize(metrics_of(&*self.function).len(), 0);
+        values.append(&mut own);
     }
     fn object(&self, number: u8) -> Option<&dyn Object> {
         self.state.object(number)

@@ -4,8 +4,8 @@
 use asterism_function::notice::{End, Notice, QUESTION};
 use asterism_function::testkit::{Contract, Reached, Step};
 use asterism_function::{
-    Ask, Builder, Endpoint, EndpointSpace, Late, Map, NetworkFunction, OwnEvent, Pool, PortNumber,
-    Protocol, Reason, Tick, Value, Verdict, Wire, build, state,
+    Ask, Builder, Endpoint, EndpointSpace, Late, Map, NetworkFunction, Observable, OwnEvent, Pool,
+    PortNumber, Protocol, Reason, Tick, Value, Verdict, Wire, build, state,
 };
 use core::net::Ipv4Addr;
 use std::cell::Cell;
@@ -91,10 +91,12 @@ impl NetworkFunction for Gate {
         Ok(Verdict::Forward(PortNumber(1)))
     }
 
-    fn events(&self) -> &[OwnEvent] {
-        &[SEEN]
+    fn observable(&self) -> Option<&dyn Observable<GateState>> {
+        Some(self)
     }
+}
 
+impl Observable<GateState> for Gate {
     fn report(
         &self,
         state: &GateState,
@@ -126,6 +128,10 @@ impl NetworkFunction for Gate {
         });
         self.reported.set(next.is_none());
         next
+    }
+
+    fn events(&self) -> &[OwnEvent] {
+        &[SEEN]
     }
 }
 

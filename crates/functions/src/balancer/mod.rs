@@ -22,8 +22,8 @@ use asterism_forwarding::{
     Segment, Side, forwards, next_hop,
 };
 use asterism_function::{
-    Ask, Builder, Endpoint, Flow4, Late, NetworkFunction, OwnMetric, Protocol, Reason, TcpFlags,
-    Vector, Verdict, state,
+    Ask, Builder, Endpoint, Flow4, Late, NetworkFunction, Observable, OwnMetric, Protocol, Reason,
+    TcpFlags, Vector, Verdict, state,
 };
 
 pub use asterism_balancing::{
@@ -231,6 +231,23 @@ impl NetworkFunction for Balancer {
         }
     }
 
+    #[inline(always)]
+    fn packet(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
+        if ask.port() == self.router.outside.interface.port {
+            self.plain(ask, Side::Outside)
+        } else if ask.port() == self.router.inside.interface.port {
+            self.plain(ask, Side::Inside)
+        } else {
+            self.uncommon(ask)
+        }
+    }
+
+    fn observable(&self) -> Option<&dyn Observable<BalancerState>> {
+        Some(self)
+    }
+}
+
+impl Observable<BalancerState> for Balancer {
     /// Of [`BACKENDS_QUESTION`], [`BackendRecord`]s.
     fn report(
         &self,
@@ -251,16 +268,5 @@ impl NetworkFunction for Balancer {
 
     fn measure(&self, state: &BalancerState, values: &mut Vec<u64>) {
         self.measure_all(state, values);
-    }
-
-    #[inline(always)]
-    fn packet(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
-        if ask.port() == self.router.outside.interface.port {
-            self.plain(ask, Side::Outside)
-        } else if ask.port() == self.router.inside.interface.port {
-            self.plain(ask, Side::Inside)
-        } else {
-            self.uncommon(ask)
-        }
     }
 }

@@ -25,8 +25,8 @@ pub mod store_log;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Counters, Fragment, Late, Map, NetworkFunction, PortNumber, Protocol, Vector,
-    Verdict, state,
+    Ask, Builder, Counters, Fragment, Late, Map, NetworkFunction, Observable, PortNumber, Protocol,
+    Vector, Verdict, state,
 };
 
 pub use config::{Cache, CacheDigestsConfig, REPORTED_BITS_PER_ENTRY, Source};
@@ -205,6 +205,20 @@ impl NetworkFunction for CacheDigests {
         }
     }
 
+    fn observable(&self) -> Option<&dyn Observable<CacheDigestsState>> {
+        Some(self)
+    }
+
+    fn schema(&self) -> u64 {
+        let caches = self.config.caches.iter();
+        caches.fold(u64::from(self.config.keep_s), |schema, cache| {
+            let filter = cache.filter().map_or(0, |filter| u64::from(filter.bits()));
+            hash::words(cache.address.to_bits().into(), filter, schema)
+        })
+    }
+}
+
+impl Observable<CacheDigestsState> for CacheDigests {
     /// Of 0, the directory ([`read_directory`]); of a cache's number plus one, its digest ([`read_mask`]).
     fn report(
         &self,
@@ -214,14 +228,6 @@ impl NetworkFunction for CacheDigests {
         out: &mut Vec<u8>,
     ) -> Option<u32> {
         self.tell(state, question, range, out)
-    }
-
-    fn schema(&self) -> u64 {
-        let caches = self.config.caches.iter();
-        caches.fold(u64::from(self.config.keep_s), |schema, cache| {
-            let filter = cache.filter().map_or(0, |filter| u64::from(filter.bits()));
-            hash::words(cache.address.to_bits().into(), filter, schema)
-        })
     }
 }
 

@@ -20,8 +20,8 @@ use asterism_forwarding::{ERRORS_IDLE, ERRORS_MAX, Errors};
 use asterism_function::notice;
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, CONTROL, Counter, Counters, Late, Map, NetworkFunction, OwnEvent, OwnMetric,
-    Reason, Tick, Verdict, state,
+    Ask, Builder, CONTROL, Counter, Counters, Late, Map, NetworkFunction, Observable, OwnEvent,
+    OwnMetric, Reason, Tick, Verdict, state,
 };
 use asterism_tracking::{
     ByHost, ByLink, Flows, Fragments, Limits, Tracker, flows, fragments, half_open, tracks,
@@ -187,6 +187,31 @@ impl NetworkFunction for Firewall {
             .follow(ask, link, |ask, opening| self.open(ask, opening))
     }
 
+    fn observable(&self) -> Option<&dyn Observable<FirewallState>> {
+        Some(self)
+    }
+
+    /// Rules are left out, and what of a connection must be seen: hosts may have different ones for as long as a change takes.
+    fn schema(&self) -> u64 {
+        let config = &self.config;
+        let mut bytes = Vec::new();
+        let counts = [
+            config.flows_max,
+            config.fragments_max,
+            config.blocked_max,
+            config.events_max,
+            config.sources_max,
+            config.destinations_max,
+        ];
+        for number in config.idle.classes().iter().chain(&counts) {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.push(config.per_vlan.into());
+        hash::bytes(&bytes, 0x4649_5245_5741_4C02)
+    }
+}
+
+impl Observable<FirewallState> for Firewall {
     /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](notice::Notice::read_all) reads it; how often
     /// each rule decided, as [`RuleHits`]; which flows are known, as [`KnownFlow`]; who is blocked, as [`BlockedRecord`](asterism_blocking::blocked::BlockedRecord).
     fn report(
@@ -215,10 +240,6 @@ impl NetworkFunction for Firewall {
         })
     }
 
-    fn events(&self) -> &[OwnEvent] {
-        &EVENTS
-    }
-
     fn metrics(&self) -> &[OwnMetric] {
         &metrics::METRICS
     }
@@ -227,22 +248,7 @@ impl NetworkFunction for Firewall {
         state.measure(values);
     }
 
-    /// Rules are left out, and what of a connection must be seen: hosts may have different ones for as long as a change takes.
-    fn schema(&self) -> u64 {
-        let config = &self.config;
-        let mut bytes = Vec::new();
-        let counts = [
-            config.flows_max,
-            config.fragments_max,
-            config.blocked_max,
-            config.events_max,
-            config.sources_max,
-            config.destinations_max,
-        ];
-        for number in config.idle.classes().iter().chain(&counts) {
-            bytes.extend(number.to_be_bytes());
-        }
-        bytes.push(config.per_vlan.into());
-        hash::bytes(&bytes, 0x4649_5245_5741_4C02)
+    fn events(&self) -> &[OwnEvent] {
+        &EVENTS
     }
 }

@@ -9,8 +9,8 @@ mod tenant;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Counter, Host, Key, Late, NetworkFunction, OwnMetric, PortNumber, Rates, Reason,
-    Spending, TokenBucket, TokenRate, TokenRates, Tokens, Verdict, Wire, state,
+    Ask, Builder, Counter, Host, Key, Late, NetworkFunction, Observable, OwnMetric, PortNumber,
+    Rates, Reason, Spending, TokenBucket, TokenRate, TokenRates, Tokens, Verdict, Wire, state,
 };
 
 use crate::monitor::Flow;
@@ -320,12 +320,8 @@ impl NetworkFunction for Limiter {
         Ok(Verdict::Forward(out))
     }
 
-    fn metrics(&self) -> &[OwnMetric] {
-        &metrics::METRICS
-    }
-
-    fn measure(&self, state: &LimiterState, values: &mut Vec<u64>) {
-        state.measure(values);
+    fn observable(&self) -> Option<&dyn Observable<LimiterState>> {
+        Some(self)
     }
 
     fn schema(&self) -> u64 {
@@ -352,5 +348,15 @@ impl NetworkFunction for Limiter {
             let of = hash::words(rate.tokens_per_second, rate.burst_tokens, 0);
             hash::words(of, u64::from(*tenant), sum)
         })
+    }
+}
+
+impl Observable<LimiterState> for Limiter {
+    fn metrics(&self) -> &[OwnMetric] {
+        &metrics::METRICS
+    }
+
+    fn measure(&self, state: &LimiterState, values: &mut Vec<u64>) {
+        state.measure(values);
     }
 }

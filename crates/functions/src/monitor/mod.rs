@@ -22,8 +22,8 @@ mod sizes;
 use asterism_function::notice;
 use asterism_function::{
     Ask, Builder, CountMin, Counter, Counters, Graph, Host, Key, Late, Map, NetworkFunction,
-    OwnEvent, OwnMetric, PortNumber, Single, Tick, TopK, Verdict, Window, WindowedCounters, Wire,
-    Writer, state,
+    Observable, OwnEvent, OwnMetric, PortNumber, Single, Tick, TopK, Verdict, Window,
+    WindowedCounters, Wire, Writer, state,
 };
 
 use crate::mutant::{self, Mutant};
@@ -286,6 +286,16 @@ impl NetworkFunction for Monitor {
         Ok(Verdict::Forward(out))
     }
 
+    fn observable(&self) -> Option<&dyn Observable<MonitorState>> {
+        Some(self)
+    }
+
+    fn schema(&self) -> u64 {
+        u64::from(self.config.interval_s) << 32 | u64::from(self.config.cells)
+    }
+}
+
+impl Observable<MonitorState> for Monitor {
     /// Of an interval by its number, [`FlowRecord`]s; alarms as [`Notice::read_all`](notice::Notice::read_all) reads them;
     /// what [`TrafficQuery`] names.
     fn report(
@@ -309,10 +319,6 @@ impl NetworkFunction for Monitor {
         state.flows_at(tick, range, |record| record.encode(&mut out))
     }
 
-    fn events(&self) -> &[OwnEvent] {
-        &EVENTS
-    }
-
     fn metrics(&self) -> &[OwnMetric] {
         &metrics::METRICS
     }
@@ -321,8 +327,8 @@ impl NetworkFunction for Monitor {
         state.measure(values);
     }
 
-    fn schema(&self) -> u64 {
-        u64::from(self.config.interval_s) << 32 | u64::from(self.config.cells)
+    fn events(&self) -> &[OwnEvent] {
+        &EVENTS
     }
 }
 

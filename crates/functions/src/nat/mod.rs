@@ -17,8 +17,8 @@ use asterism_forwarding::{
     Errors, Fragments, Link, Neighbours, PacketClass, Progress, Report, Segment, forwards, tables,
 };
 use asterism_function::{
-    Ask, Builder, End, Endpoint, Flow4, Late, Map, NetworkFunction, Pool, Reason, Table, TcpFlags,
-    Verdict, state,
+    Ask, Builder, End, Endpoint, Flow4, Late, Map, NetworkFunction, Observable, Pool, Reason,
+    Table, TcpFlags, Verdict, state,
 };
 use asterism_translation::{ForwardingPath, Refused, Translator, translates};
 
@@ -366,6 +366,16 @@ impl NetworkFunction for Nat {
         self.translator.addresses()
     }
 
+    fn observable(&self) -> Option<&dyn Observable<NatState>> {
+        Some(self)
+    }
+
+    fn schema(&self) -> u64 {
+        self.translator.schema()
+    }
+}
+
+impl Observable<NatState> for Nat {
     /// To [`NEWS_QUESTION`] [`NatUse`], then the events since the last report, which are reported once. [`NatReportPart::read_all`] reads them.
     fn report(
         &self,
@@ -375,9 +385,5 @@ impl NetworkFunction for Nat {
         out: &mut Vec<u8>,
     ) -> Option<u32> {
         Translator::report(state, question, range, out)
-    }
-
-    fn schema(&self) -> u64 {
-        self.translator.schema()
     }
 }

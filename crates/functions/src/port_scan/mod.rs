@@ -18,8 +18,8 @@ use asterism_detection::{Floods, Observation, Scans, Sources, Traffic, flood, vo
 use asterism_function::notice;
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, CONTROL, Counter, Counters, Late, Map, NetworkFunction, OwnEvent, OwnMetric,
-    PortNumber, Reason, Tick, Verdict, WindowedCountMin, state,
+    Ask, Builder, CONTROL, Counter, Counters, Late, Map, NetworkFunction, Observable, OwnEvent,
+    OwnMetric, PortNumber, Reason, Tick, Verdict, WindowedCountMin, state,
 };
 
 pub use alert::{Alert, EVENTS, Subject};
@@ -288,6 +288,23 @@ impl NetworkFunction for PortScan {
         }
     }
 
+    fn observable(&self) -> Option<&dyn Observable<PortScanState>> {
+        Some(self)
+    }
+
+    fn schema(&self) -> u64 {
+        let volume_s = self
+            .config
+            .volume
+            .map_or(u64::from(u32::MAX) + 1, |volume| volume.window_s.into());
+        let flood = self.floods.as_ref().map_or(0, Floods::schema);
+        // Histories are of these sources. The last number stands for how alerts are written.
+        let sources = u64::from(self.config.ipv6_prefix) << 32 | u64::from(self.config.window_s);
+        hash::words(hash::words(sources, volume_s, 1), flood, 2)
+    }
+}
+
+impl Observable<PortScanState> for PortScan {
     /// Alerts, then ports that are blocked for their volume, then floods, as [`Notice::read_all`](notice::Notice::read_all) reads them;
     /// or who is blocked, as [`BlockedRecord`](asterism_blocking::blocked::BlockedRecord).
     fn report(
@@ -304,10 +321,6 @@ impl NetworkFunction for PortScan {
         }
     }
 
-    fn events(&self) -> &[OwnEvent] {
-        &EVENTS
-    }
-
     fn metrics(&self) -> &[OwnMetric] {
         &metrics::METRICS
     }
@@ -316,15 +329,8 @@ impl NetworkFunction for PortScan {
         state.measure(values);
     }
 
-    fn schema(&self) -> u64 {
-        let volume_s = self
-            .config
-            .volume
-            .map_or(u64::from(u32::MAX) + 1, |volume| volume.window_s.into());
-        let flood = self.floods.as_ref().map_or(0, Floods::schema);
-        // Histories are of these sources. The last number stands for how alerts are written.
-        let sources = u64::from(self.config.ipv6_prefix) << 32 | u64::from(self.config.window_s);
-        hash::words(hash::words(sources, volume_s, 1), flood, 2)
+    fn events(&self) -> &[OwnEvent] {
+        &EVENTS
     }
 }
 

@@ -24,8 +24,8 @@ mod record;
 
 use asterism_function::notice::{self, End, Notice, Outcome};
 use asterism_function::{
-    Ask, Builder, CONTROL, Counter, Fragment, Host, Key, Late, Map, NetworkFunction, OwnEvent,
-    OwnMetric, PortNumber, Reason, Single, TcpFlags, Verdict, objects::hash, state,
+    Ask, Builder, CONTROL, Counter, Fragment, Host, Key, Late, Map, NetworkFunction, Observable,
+    OwnEvent, OwnMetric, PortNumber, Reason, Single, TcpFlags, Verdict, objects::hash, state,
 };
 
 pub use alert::{Alert, Block, Subject};
@@ -358,6 +358,17 @@ impl NetworkFunction for Signatures {
         self.conclude(ask, stream, record::Changes::default(), found)
     }
 
+    fn observable(&self) -> Option<&dyn Observable<SignatureState>> {
+        Some(self)
+    }
+
+    /// Which pieces are recorded. The list is none of it: pieces of another one are not read.
+    fn schema(&self) -> u64 {
+        hash::word(self.config.min_piece.into(), 0x51_68)
+    }
+}
+
+impl Observable<SignatureState> for Signatures {
     /// Alerts, as [`Notice::read_all`] reads them; or who is blocked, as
     /// [`BlockedRecord`](asterism_blocking::blocked::BlockedRecord).
     fn report(
@@ -379,10 +390,6 @@ impl NetworkFunction for Signatures {
         state.alerts.for_each_from(range, each)
     }
 
-    fn events(&self) -> &[OwnEvent] {
-        &EVENTS
-    }
-
     fn metrics(&self) -> &[OwnMetric] {
         &metrics::METRICS
     }
@@ -392,9 +399,8 @@ impl NetworkFunction for Signatures {
         values.extend([self.config.signatures.len() as u64, self.list.into()]);
     }
 
-    /// Which pieces are recorded. The list is none of it: pieces of another one are not read.
-    fn schema(&self) -> u64 {
-        hash::word(self.config.min_piece.into(), 0x51_68)
+    fn events(&self) -> &[OwnEvent] {
+        &EVENTS
     }
 }
 

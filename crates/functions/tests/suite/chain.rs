@@ -8,8 +8,8 @@ use asterism_function::chain::{Chain, OnFailure, Stage};
 use asterism_function::records::read_records;
 use asterism_function::testkit::{START_TICK, Testkit, late_everywhere, measured};
 use asterism_function::{
-    CONTROL, Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags,
-    Verdict, build,
+    CONTROL, Endpoint, MacAddress, Observable, PortNumber, Protocol, Reason, TcpFlags, Verdict,
+    build, objects_of,
 };
 use asterism_functions::firewall::{Firewall, FirewallConfig, FirewallState, read_rules};
 use asterism_functions::monitor::{FlowRecord, Monitor, MonitorConfig};
@@ -196,7 +196,7 @@ fn a_chain_fares_alike_when_every_read_of_every_stage_is_late() {
 fn objects_of_two_stages_of_one_kind_are_two() {
     let stages = ["one", "two"].map(|name| Stage::new(name, Arc::new(count())));
     let chain = Chain::new(stages.into()).unwrap();
-    assert_eq!(chain.objects(), ["one.packets", "two.packets"]);
+    assert_eq!(objects_of(&chain), ["one.packets", "two.packets"]);
     let mut kit = Testkit::new(chain);
     let to = Endpoint::new([10, 0, 0, 2].into(), 2, Protocol::TCP);
     let from = Endpoint::new([10, 0, 0, 1].into(), 1, Protocol::TCP);

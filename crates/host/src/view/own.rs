@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use asterism_function::{NetworkFunction, OwnMetric, OwnReason, Reason};
+use asterism_function::{NetworkFunction, OwnMetric, OwnReason, Reason, metrics_of, reasons_of};
 
 /// The names that a function defines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +18,8 @@ impl Own {
     #[must_use]
     pub fn of<F: NetworkFunction>(function: &F) -> Own {
         Own {
-            reasons: function.reasons().to_vec(),
-            metrics: function.metrics().to_vec(),
+            reasons: reasons_of(function).to_vec(),
+            metrics: metrics_of(function).to_vec(),
         }
     }
 

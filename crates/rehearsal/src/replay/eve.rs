@@ -5,8 +5,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use asterism_function::NetworkFunction;
 use asterism_function::notice::{Notice, questions};
+use asterism_function::{NetworkFunction, report_of};
 use asterism_host::eve::ledger::Ledger;
 use asterism_host::eve::line::Author;
 use asterism_placement::Time;
@@ -69,7 +69,7 @@ impl Lines {
                 while let Some(from) = cursor {
                     part.clear();
                     let (function, state) = (instance.function(), instance.state());
-                    cursor = function.report(state, question, (from, PART), &mut part);
+                    cursor = report_of(function, state, question, (from, PART), &mut part);
                     let (ledger, author) = (&mut self.ledger, &self.author);
                     let (out, written) = (&mut self.out, &mut self.written);
                     let failure = &mut self.failure;

@@ -19,7 +19,7 @@ use asterism_config::functions::{FunctionSettings, Outside, OutsideFunction, Wit
 use asterism_config::wiring;
 use asterism_config::{self as config, files};
 use asterism_config::{Cluster, Config, Purpose};
-use asterism_function::{FlowKey, NetworkFunction, Packet};
+use asterism_function::{FlowKey, NetworkFunction, Packet, stage_names};
 use asterism_host::eve::line::Author;
 use asterism_io::link::LinkConditions;
 use asterism_io::port::{CaptureError, CaptureReader, CaptureWriter, CapturedPacket};
@@ -263,8 +263,7 @@ pub fn run<F: NetworkFunction>(
         host: "replay".to_owned(),
         cluster: plan.cluster.name.clone(),
         members: plan.cluster.members.clone(),
-        stages: function
-            .stages()
+        stages: stage_names(&**function)
             .iter()
             .map(|&name| name.to_owned())
             .collect(),

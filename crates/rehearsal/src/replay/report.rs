@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use asterism_config::value::show_count;
-use asterism_function::NetworkFunction;
+use asterism_function::{NetworkFunction, reasons_of};
 use asterism_output::Schema;
 use asterism_output::Table;
 use asterism_placement::Time;
@@ -118,7 +118,7 @@ impl ReplayReport {
                 host.late += tally.late;
                 host.parked_most = host.parked_most.max(tally.parked_most);
                 for (reason, count) in tally.drops() {
-                    let label = reason.label_among(instance.function().reasons());
+                    let label = reason.label_among(reasons_of(instance.function()));
                     let label = label.unwrap_or_else(|| reason.label());
                     *host.dropped.entry(label).or_default() += count;
                 }

@@ -10,9 +10,11 @@ use asterism_config::diagnostic::Diagnostic;
 use asterism_config::files;
 use asterism_config::{Config, Purpose};
 use asterism_engine::Instance;
-use asterism_function::NetworkFunction;
 use asterism_function::notice::{Notice, questions};
 use asterism_function::records::read_records;
+use asterism_function::{
+    NetworkFunction, metrics_of, objects_of, report_of, stage_names, values_of,
+};
 use asterism_functions::balancer::{CONTROL, CheckResult};
 use asterism_functions::firewall::{FLOWS_QUESTION, KnownFlow};
 use asterism_host::eve::line::Author;
@@ -246,7 +248,7 @@ impl<F: NetworkFunction> World<'_, F> {
             let mut part = Vec::new();
             let question = asked.question(FLOWS_QUESTION);
             let (function, state) = (instance.function(), instance.state());
-            cursor = function.report(state, question, (from, PART), &mut part);
+            cursor = report_of(function, state, question, (from, PART), &mut part);
             read_records(&part, |known: KnownFlow| {
                 flows::collect(&flows::DENIED, &known, &mut meant);
             });
@@ -314,9 +316,8 @@ impl<F: NetworkFunction> World<'_, F> {
     ) -> Result<(), Diagnostic> {
         self.all_say(step, until, host, |instance| {
             let function = instance.function();
-            let mut values = Vec::new();
-            function.measure(instance.state(), &mut values);
-            let place = function.metrics().iter().position(|one| one.name == name);
+            let values = values_of(function, instance.state());
+            let place = metrics_of(function).iter().position(|one| one.name == name);
             match place.and_then(|place| values.get(place).copied()) {
                 Some(value) if count.holds(value) => Ok(()),
                 Some(value) => Err(ExpectationError::Metric {
@@ -403,7 +404,7 @@ fn entries<F: NetworkFunction>(
     object: &str,
     key: &str,
 ) -> Vec<(String, String)> {
-    let names = instance.function().objects();
+    let names = objects_of(instance.function());
     let Some(object) = names.iter().position(|name| *name == object) else {
         return Vec::new();
     };
@@ -422,8 +423,7 @@ fn entries<F: NetworkFunction>(
 /// All alerts that an instance knows, as lines of JSON.
 fn alerts<F: NetworkFunction>(instance: &Instance<F>, author: &Author) -> Vec<String> {
     let function = instance.function();
-    let stages: Vec<_> = function
-        .stages()
+    let stages: Vec<_> = stage_names(function)
         .iter()
         .map(|name| (*name).to_owned())
         .collect();
@@ -436,7 +436,13 @@ fn alerts<F: NetworkFunction>(instance: &Instance<F>, author: &Author) -> Vec<St
         let mut cursor = Some(0);
         while let Some(from) = cursor {
             part.clear();
-            cursor = function.report(instance.state(), question, (from, PART), &mut part);
+            cursor = report_of(
+                function,
+                instance.state(),
+                question,
+                (from, PART),
+                &mut part,
+            );
             let _ = Notice::read_all(&part, |notice| {
                 lines.extend(author.alert(&notice, stage, 0));
             });

@@ -31,7 +31,9 @@ use asterism_config::functions::{
     Check, FunctionSettings, Functions, Outside, OutsideFunction, WithFunction,
 };
 use asterism_config::{Config, Purpose, Settings};
-use asterism_function::{Endpoint, NetworkFunction, Protocol, Reason};
+use asterism_function::{
+    Endpoint, NetworkFunction, Protocol, Reason, metrics_of, objects_of, reasons_of,
+};
 use asterism_io::link::LinkConditions;
 use asterism_output::End;
 use asterism_output::Output;
@@ -294,16 +296,15 @@ impl Tested<'_> {
 
 /// What steps can name.
 fn vocabulary<F: NetworkFunction>(config: &Config, function: &F) -> Vocabulary {
-    let own = function.reasons();
+    let own = reasons_of(function);
     let reasons = Reason::ALL
         .iter()
         .filter_map(|reason| reason.label_among(own));
     Vocabulary {
         hosts: config.cluster.members.clone(),
-        objects: function.objects().to_vec(),
+        objects: objects_of(function).to_vec(),
         reasons: reasons.collect(),
-        metrics: function
-            .metrics()
+        metrics: metrics_of(function)
             .iter()
             .map(|metric| metric.name)
             .collect(),

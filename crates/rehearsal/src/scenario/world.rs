@@ -12,7 +12,7 @@ use asterism_config::Config;
 use asterism_config::diagnostic::Diagnostic;
 use asterism_config::functions::Functions;
 use asterism_config::wiring::{INSIDE, OUTSIDE};
-use asterism_function::{FlowKey, MacAddress, NetworkFunction, Packet, PortNumber};
+use asterism_function::{FlowKey, MacAddress, NetworkFunction, Packet, PortNumber, reasons_of};
 use asterism_host::epochs::EpochFile;
 use asterism_host::stations;
 use asterism_packet::{ArpOperation, build};
@@ -433,7 +433,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
         for (host, member) in self.fleet.cluster().members().iter().enumerate() {
             for instance in &member.instances {
                 for (reason, count) in instance.tally().drops() {
-                    let label = reason.label_among(instance.function().reasons());
+                    let label = reason.label_among(reasons_of(instance.function()));
                     let label = label.unwrap_or_else(|| reason.label());
                     *drops.entry((host, label)).or_default() += count;
                 }

@@ -1,7 +1,7 @@
 //! Events for a NAT's log: the block of ports, or the single port, that a subscriber held, with begin and end.
 //!
 //! A ring of fixed size lies between the packet loop, which records events, and the control plane, which takes them a few
-//! times a second ([`NetworkFunction::report`](asterism_function::NetworkFunction::report)). Destinations are never recorded
+//! times a second ([`Observable::report`](asterism_function::Observable::report)). Destinations are never recorded
 //! (RFC 6888 REQ-12).
 
 use core::net::Ipv4Addr;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use asterism_function::build::Segment;
-use asterism_function::{Endpoint, NetworkFunction, Protocol, TcpFlags};
+use asterism_function::{Endpoint, Observable, Protocol, TcpFlags};
 use asterism_functions::nat::{
     AddressPool, IdleTimes, NEWS_QUESTION, Nat, NatConfig, NatEvent, NatEventKind, NatReportPart,
     NatUse, PortBlocks, PortQuarantine, Prefix, SubscriberLimits,

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use asterism_engine::{Cluster, HoldSettings, HostConfig, Instance, Overdue, StateChannel, host};
-use asterism_function::{NetworkFunction, PortNumber, Reason};
+use asterism_function::{NetworkFunction, PortNumber, Reason, objects_of, stage_names};
 use asterism_io::frame::{Burst, FramePool};
 use asterism_io::link::Network;
 use asterism_io::port::{Port, PortStatistics};
@@ -394,7 +394,7 @@ impl<F: NetworkFunction> Hosts<F> {
         let mut first: Option<(Place, Vec<u64>)> = None;
         for (at, instance) in self.instances() {
             let mut digests = instance.digests();
-            for (digest, name) in digests.iter_mut().zip(self.function.objects()) {
+            for (digest, name) in digests.iter_mut().zip(objects_of(&*self.function)) {
                 // Nobody else is informed of it.
                 if !settings(name).logged {
                     *digest = 0;
@@ -404,9 +404,7 @@ impl<F: NetworkFunction> Hosts<F> {
                 first = Some((at, digests));
                 continue;
             };
-            let names = self
-                .function
-                .objects()
+            let names = objects_of(&*self.function)
                 .iter()
                 .zip(digests.iter().zip(reference));
             let differing: Vec<_> = names
@@ -429,7 +427,7 @@ impl<F: NetworkFunction> Hosts<F> {
                     "no false alarm",
                     format!(
                         "m{place}.{lane} says that {} differs in {at:?}, leaves {leaves:x}",
-                        self.function.objects()[usize::from(at.object)]
+                        objects_of(&*self.function)[usize::from(at.object)]
                     ),
                 ));
             }
@@ -484,9 +482,9 @@ fn build<F: NetworkFunction>(
     config.joins = incarnation >= INCARNATIONS_APART;
     config.tick_at_zero = TICK_AT_ZERO;
     config.flush_us = plan.flush.as_micros() as u64;
-    config.audited_objects = function.objects().len();
+    config.audited_objects = objects_of(&**function).len();
     // A burst is read only where each stage has room for what it writes.
-    let stages = function.stages().len().max(1);
+    let stages = stage_names(&**function).len().max(1);
     config.up_ring_bytes = (128 << 10) * stages.next_power_of_two();
     config.down_ring_bytes = 128 << 10;
     let replica = &mut config.replica;

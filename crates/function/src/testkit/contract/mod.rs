@@ -14,8 +14,10 @@ use asterism_state::{State, hash};
 use super::allocations::allocations;
 use super::{Outcome, Testkit, compare_late};
 use crate::function::{NetworkFunction, PortNumber, Verdict};
+use crate::observable::{reasons_of, report_of};
 use crate::own::OwnEvent;
 use crate::reason::Reason;
+use crate::stages::objects_of;
 
 /// One packet of a test: seconds that pass before it, the port, and the packet.
 pub type Step = (u32, PortNumber, Vec<u8>);
@@ -29,7 +31,7 @@ pub struct Contract<F: NetworkFunction> {
     pub steps: fn() -> Vec<Step>,
     /// Every reason under which it drops packets.
     pub reasons: &'static [(Reason, Reached)],
-    /// Every kind of events that it tells of: all of [`NetworkFunction::events`].
+    /// Every kind of events that it tells of: all of [`Observable::events`](crate::Observable::events).
     pub events: &'static [(OwnEvent, Reached)],
     /// Objects that are not empty after a day of silence, each with why. All others are.
     pub keeps: &'static [(&'static str, &'static str)],
@@ -73,7 +75,7 @@ impl<F: NetworkFunction> Contract<F> {
                 seen.insert(reason);
             }
         }
-        let own = kit.function().reasons();
+        let own = reasons_of(kit.function());
         let name = |reason: &Reason| reason.label_among(own).unwrap_or_else(|| reason.label());
         let mut faults = Vec::new();
         for reason in &seen {
@@ -150,7 +152,7 @@ impl<F: NetworkFunction> Contract<F> {
                 let mut out = Vec::new();
                 while let Some(at) = cursor {
                     out.clear();
-                    cursor = function.report(state, question, (at, 16), &mut out);
+                    cursor = report_of(function, state, question, (at, 16), &mut out);
                     calls += 1;
                     assert!(
                         calls < REPORT_CALLS_MAX,
@@ -192,8 +194,7 @@ impl<F: NetworkFunction> Contract<F> {
         for _ in 0..SILENCE_STEPS {
             kit.advance(SILENCE_STEP_S);
             // The host goes on looking: what rests goes back at a look, without packets.
-            kit.function()
-                .report(kit.state(), 0, (0, 16), &mut Vec::new());
+            report_of(kit.function(), kit.state(), 0, (0, 16), &mut Vec::new());
         }
         let entries = kit.entries();
         let objects = kit.state().objects();
@@ -217,7 +218,7 @@ impl<F: NetworkFunction> Contract<F> {
     fn left(&self, entries: &[(usize, usize)]) -> Vec<String> {
         let function = (self.make)();
         let keeps = |name| self.keeps.iter().any(|(keeps, _)| *keeps == name);
-        let each = function.objects().iter().zip(entries);
+        let each = objects_of(&function).iter().zip(entries);
         let left = each.filter(|(name, (found, held))| found + held > 0 && !keeps(**name));
         left.map(|(name, (found, held))| {
             format!("{name} keeps entries, {found} found and {held} held: end them, or say why")

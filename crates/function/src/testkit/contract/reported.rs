@@ -8,7 +8,9 @@ use super::shared::{MEMBERS, Spread};
 use super::{Contract, Reached, must_be_empty};
 use crate::function::NetworkFunction;
 use crate::notice::{Notice, questions};
+use crate::observable::{events_of, metrics_of, reasons_of, report_of, values_of};
 use crate::own::{check_own, is_words};
+use crate::stages::{objects_of, stage_names};
 use crate::testkit::Testkit;
 
 /// Notices that are asked for at a time.
@@ -21,7 +23,7 @@ impl<F: NetworkFunction> Contract<F> {
     /// Where the contract is not met; so do all clauses.
     pub fn names(&self) {
         let function = (self.make)();
-        let objects = function.objects();
+        let objects = objects_of(&function);
         for (place, name) in objects.iter().enumerate() {
             // Of a chain: stage.object.
             let (stage, object) = name.rsplit_once('.').unwrap_or(("stage", name));
@@ -34,9 +36,13 @@ impl<F: NetworkFunction> Contract<F> {
                 "two objects are called {name:?}"
             );
         }
-        if function.stages().is_empty() {
-            check_own(function.reasons(), function.metrics(), function.events())
-                .unwrap_or_else(|error| panic!("{error}"));
+        if stage_names(&function).is_empty() {
+            check_own(
+                reasons_of(&function),
+                metrics_of(&function),
+                events_of(&function),
+            )
+            .unwrap_or_else(|error| panic!("{error}"));
         }
         let kit = self.after_steps(Testkit::new(function));
         assert_eq!(
@@ -44,11 +50,9 @@ impl<F: NetworkFunction> Contract<F> {
             objects,
             "the state has the objects that the function names"
         );
-        let mut values = Vec::new();
-        kit.function().measure(kit.state(), &mut values);
         assert_eq!(
-            values.len(),
-            kit.function().metrics().len(),
+            values_of(kit.function(), kit.state()).len(),
+            metrics_of(kit.function()).len(),
             "each metric has one value"
         );
     }
@@ -61,12 +65,14 @@ impl<F: NetworkFunction> Contract<F> {
         let function = (self.make)();
         // Of a chain: stage.name.
         let last = |name: &'static str| name.rsplit_once('.').map_or(name, |(_, name)| name);
-        let objects = function.objects().iter().map(|name| ("object", last(name)));
-        let reasons = function.reasons().iter();
+        let objects = objects_of(&function)
+            .iter()
+            .map(|name| ("object", last(name)));
+        let reasons = reasons_of(&function).iter();
         let reasons = reasons.map(|reason| ("reason", last(reason.label)));
-        let metrics = function.metrics().iter();
+        let metrics = metrics_of(&function).iter();
         let metrics = metrics.map(|metric| ("metric", last(metric.name)));
-        let events = function.events().iter();
+        let events = events_of(&function).iter();
         let events = events.filter(|event| event.id != 0);
         let events = events.map(|event| ("event", event.text));
         let all = objects.chain(reasons).chain(metrics).chain(events);
@@ -87,7 +93,7 @@ impl<F: NetworkFunction> Contract<F> {
         let _ = self.all_outcomes(&mut kit);
         let reported = reported(kit.function(), kit.state());
         let mut faults = Vec::new();
-        let known = kit.function().events();
+        let known = events_of(kit.function());
         for event in known {
             if !self.events.iter().any(|(listed, _)| listed == event) {
                 faults.push(format!("{:?} is not listed", event.text));
@@ -145,11 +151,17 @@ impl<F: NetworkFunction> Contract<F> {
 /// All notices of an instance, of a chain those of each stage.
 fn reported<F: NetworkFunction>(function: &F, state: &F::State) -> Vec<Notice> {
     let mut reported = Vec::new();
-    for question in questions(function.stages().len()) {
+    for question in questions(stage_names(function).len()) {
         let mut cursor = Some(0);
         while let Some(from) = cursor {
             let mut bytes = Vec::new();
-            cursor = function.report(state, question, (from, NOTICES_PER_PART), &mut bytes);
+            cursor = report_of(
+                function,
+                state,
+                question,
+                (from, NOTICES_PER_PART),
+                &mut bytes,
+            );
             assert!(
                 Notice::read_all(&bytes, |notice| reported.push(notice)),
                 "what is distinguished from {from} on are not notices"

@@ -4,6 +4,7 @@ use asterism_state::{ObjectSettings, State};
 
 use super::{Contract, SILENCE_STEP_S, SILENCE_STEPS, Step, must_be_empty};
 use crate::function::NetworkFunction;
+use crate::observable::report_of;
 use crate::testkit::{ClusterKit, Outcome, SEED, Testkit};
 
 /// Instances of the clusters.
@@ -99,7 +100,7 @@ impl<F: NetworkFunction> Contract<F> {
             cluster.idle_out();
             for member in 1..usize::from(MEMBERS) {
                 let function = cluster.function();
-                function.report(cluster.state(member), 0, (0, 16), &mut Vec::new());
+                report_of(function, cluster.state(member), 0, (0, 16), &mut Vec::new());
             }
         }
         cluster.agree();

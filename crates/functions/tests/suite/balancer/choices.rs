@@ -2,7 +2,7 @@
 
 use asterism_function::records::read_records;
 use asterism_function::testkit::{START_TICK, late_everywhere};
-use asterism_function::{Endpoint, NetworkFunction, Protocol, Reason, Verdict};
+use asterism_function::{Endpoint, Observable, Protocol, Reason, Verdict};
 use asterism_functions::balancer::{BACKENDS_QUESTION, BackendRecord, Balancer, Choice, Service};
 
 use crate::balancer::network::*;

@@ -1,6 +1,6 @@
 //! Three instances: what one learns, all answer.
 
-use asterism_function::NetworkFunction;
+use asterism_function::Observable;
 use asterism_function::testkit::ClusterKit;
 use asterism_functions::cache_digests::{CONTROL, CacheDigests, read_mask};
 

@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 
 use asterism_function::testkit::Testkit;
-use asterism_function::{NetworkFunction, Packet, PortNumber, build};
+use asterism_function::{Observable, Packet, PortNumber, build};
 use asterism_functions::cache_digests::icp::{read_answer, write_query};
 use asterism_functions::cache_digests::squid::{self, Header, StoreKey};
 use asterism_functions::cache_digests::{

@@ -4,7 +4,7 @@ use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_function::notice::End;
 use asterism_function::records::read_records;
 use asterism_function::testkit::{ClusterKit, Testkit};
-use asterism_function::{NetworkFunction, Reason, Tick, Verdict};
+use asterism_function::{Observable, Reason, Tick, Verdict};
 use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
 
 use crate::firewall::packets::*;

@@ -2,7 +2,7 @@
 
 use asterism_function::records::read_records;
 use asterism_function::testkit::{Testkit, late_everywhere};
-use asterism_function::{NetworkFunction, PortNumber, Reason, TcpFlags, Verdict, build};
+use asterism_function::{Observable, PortNumber, Reason, TcpFlags, Verdict, build};
 use asterism_functions::firewall::{Firewall, FirewallConfig, HITS_QUESTION, RuleHits, read_rules};
 
 use crate::firewall::packets::*;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use asterism_function::records::read_records;
 use asterism_function::testkit::{ClusterKit, Testkit, late_everywhere};
-use asterism_function::{CONTROL, NetworkFunction, Reason, Verdict};
+use asterism_function::{CONTROL, Observable, Reason, Verdict};
 use asterism_functions::firewall::{
     ENDED_AT_ONCE_MAX, FLOWS_QUESTION, Firewall, FirewallConfig, FirewallState, Flow, KnownFlow,
     end_frame, read_rules,

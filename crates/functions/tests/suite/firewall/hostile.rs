@@ -2,7 +2,7 @@
 
 use asterism_function::notice::{End, Notice, Outcome, QUESTION};
 use asterism_function::testkit::Testkit;
-use asterism_function::{NetworkFunction, Reason, Verdict};
+use asterism_function::{Observable, Reason, Verdict};
 use asterism_functions::firewall::{Firewall, FirewallConfig};
 
 use crate::firewall::packets::*;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use asterism_function::records::{Record, read_records};
 use asterism_function::testkit::measured;
-use asterism_function::{HeavyKeys, NetworkFunction, PortNumber, Verdict};
+use asterism_function::{HeavyKeys, Observable, PortNumber, Verdict};
 use asterism_functions::monitor::{
     AlarmRecord, Before, CellRecord, Degree, Exporter, ExporterElection, Flow, FlowRecord, GRACE_S,
     HeavyRecord, LinkRecord, Monitor, MonitorConfig, NodeRecord, ProtocolCount, Span, Summary,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use asterism_blocking::blocked::BLOCKED_QUESTION;
 use asterism_function::testkit::{ClusterKit, Outcome, late_everywhere};
-use asterism_function::{Endpoint, NetworkFunction, Reason, Verdict, notice};
+use asterism_function::{Endpoint, Observable, Reason, Verdict, notice};
 use asterism_functions::nat::{
     AddressPool, Forward, NEWS_QUESTION, Nat, NatConfig, NatEvent, NatEventKind, NatReportPart,
     NatState, NatUse, PortBlocks, PortQuarantine, Prefix,

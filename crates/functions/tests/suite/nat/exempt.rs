@@ -2,8 +2,8 @@
 
 use asterism_function::testkit::{ClusterKit, Outcome};
 use asterism_function::{
-    Endpoint, Flow4, IcmpKind, NetworkFunction, Packet, PortNumber, Protocol, Reason, TcpFlags,
-    Verdict, checksum,
+    Endpoint, Flow4, IcmpKind, Observable, Packet, PortNumber, Protocol, Reason, TcpFlags, Verdict,
+    checksum,
 };
 use asterism_functions::nat::{NEWS_QUESTION, Nat, NatExemption, NatReportPart, Prefix};
 

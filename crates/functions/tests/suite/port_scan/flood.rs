@@ -2,8 +2,10 @@
 
 use asterism_function::notice::{Notice, Outcome, QUESTION};
 use asterism_function::testkit::{ClusterKit, Testkit};
-use asterism_function::{NetworkFunction, PortNumber, TcpFlags, Verdict};
-use asterism_functions::port_scan::{Flood, FloodPolicy, PortScan, PortScanConfig, Service};
+use asterism_function::{Observable, PortNumber, TcpFlags, Verdict};
+use asterism_functions::port_scan::{
+    Flood, FloodPolicy, PortScan, PortScanConfig, PortScanState, Service,
+};
 
 use crate::port_scan::capture::{detect, read, traces};
 use crate::port_scan::ip::alone;
@@ -87,7 +89,7 @@ fn handshake(client: (u16, u16), server: (u16, u16)) -> [Vec<u8>; 3] {
 }
 
 /// The notices that one instance tells.
-fn notices(state: &<PortScan as NetworkFunction>::State) -> Vec<Notice> {
+fn notices(state: &PortScanState) -> Vec<Notice> {
     let function = PortScan::new(detect());
     let (mut bytes, mut notices) = (Vec::new(), Vec::new());
     let mut cursor = Some(0);

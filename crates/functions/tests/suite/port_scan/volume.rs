@@ -4,7 +4,7 @@ use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_function::notice::{End, Notice, QUESTION};
 use asterism_function::records::read_records;
 use asterism_function::testkit::Testkit;
-use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
+use asterism_function::{Observable, PortNumber, Reason, Verdict};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, VolumePolicy};
 
 use crate::port_scan::capture::detect;

@@ -4,7 +4,7 @@ use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_function::objects::{ObjectSettings, hash};
 use asterism_function::records::read_records;
 use asterism_function::testkit::{Testkit, late_everywhere, measured};
-use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
+use asterism_function::{Observable, PortNumber, Reason, Verdict};
 use asterism_functions::signature::{
     Carrier, Fragments, Response, SIGNATURES_MAX, SignatureConfig, SignatureFault, Signatures,
     Subject,

@@ -4,7 +4,7 @@
 use asterism_function::notice::{self, Notice};
 use asterism_function::objects::hash;
 use asterism_function::testkit::{Testkit, measured};
-use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
+use asterism_function::{NetworkFunction, Observable, PortNumber, Reason, Verdict};
 use asterism_functions::signature::{
     Carrier, Response, Signature, SignatureConfig, Signatures, Subject,
 };

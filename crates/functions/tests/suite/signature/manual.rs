@@ -6,7 +6,7 @@ use asterism_function::notice::End;
 use asterism_function::objects::hash;
 use asterism_function::records::read_records;
 use asterism_function::testkit::{ClusterKit, Testkit, late_everywhere};
-use asterism_function::{CONTROL, NetworkFunction, PortNumber, Reason, Tick, Verdict};
+use asterism_function::{CONTROL, Observable, PortNumber, Reason, Tick, Verdict};
 use asterism_functions::signature::{Response, SignatureConfig, Signatures};
 
 use crate::signature::cluster::PASSES;

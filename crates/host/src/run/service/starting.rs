@@ -9,7 +9,7 @@ use std::time::Duration;
 use asterism_config::{Config, Idle};
 use asterism_engine::transport::{self, RunConfig, RunMode, StateChannelThread, Waker};
 use asterism_engine::{HostConfig, InstanceParts, host, shape_of};
-use asterism_function::NetworkFunction;
+use asterism_function::{NetworkFunction, objects_of, stage_names};
 use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::FramePool;
 use asterism_io::port::Port;
@@ -108,7 +108,7 @@ impl Service<'_, '_> {
             instances: config.host.instances as u16,
             tick_at_zero: clock.wall_at_zero().clamp(TICK_MIN, TICK_MAX),
             flush_us: FLUSH_US,
-            audited_objects: function.objects().len(),
+            audited_objects: objects_of(&**function).len(),
             joins: start.joins,
             // Before the first epoch there is none.
             epoch: Epoch(u32::from(start.epoch.is_none())),
@@ -131,7 +131,11 @@ impl Service<'_, '_> {
         let instances = start_instances(config, function, parts, &event_sender, waker, clock)?;
         let view = Arc::new(View::new(
             config,
-            (function.objects(), function.stages(), Own::of(&**function)),
+            (
+                objects_of(&**function),
+                stage_names(&**function),
+                Own::of(&**function),
+            ),
             clock,
             (start.incarnation, shape.whole),
             instances.shared.clone(),

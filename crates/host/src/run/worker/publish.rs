@@ -1,6 +1,6 @@
 //! What a packet loop shows of itself, now and then.
 
-use asterism_function::{NetworkFunction, Reason};
+use asterism_function::{NetworkFunction, Reason, metrics_of, values_of};
 use asterism_io::port::LinkState;
 use asterism_placement::Time;
 
@@ -30,9 +30,8 @@ impl<F: NetworkFunction> Worker<F> {
         }
         let (ring_bytes, ring_capacity) = self.instance.log_use();
         let function = self.instance.function();
-        let mut own = Vec::new();
-        function.measure(self.instance.state(), &mut own);
-        own.resize(function.metrics().len(), 0);
+        let mut own = values_of(function, self.instance.state());
+        own.resize(metrics_of(function).len(), 0);
         let tally = self.instance.tally();
         let snapshot = InstanceSnapshot {
             at: now,

@@ -10,7 +10,7 @@ mod frames;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use asterism_function::NetworkFunction;
+use asterism_function::Observable;
 use asterism_functions::cache_digests::{
     BLOCK_BYTES, CONTROL, CacheDigests, Counted, FRAME_BLOCKS_MAX, read_directory, read_mask,
 };
