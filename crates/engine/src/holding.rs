@@ -183,9 +183,19 @@ impl Holding {
             );
             for frame in followers.drain() {
                 self.push(frame, port, 0, at);
+                self.begin_again(at.now_us);
             }
         }
         self.clear(port, outgoing.len());
+    }
+
+    /// In a planted bug all held packets are as young as this one.
+    fn begin_again(&mut self, now_us: u64) {
+        if mutant::active(Mutant::FollowersProlongHolding) {
+            self.queue
+                .iter_mut()
+                .for_each(|held| held.since_us = now_us);
+        }
     }
 
     /// So many packets of a port's burst were looked at.
@@ -259,7 +269,11 @@ impl Holding {
                 self.filter.remove(digest);
             }
             self.report(at.tally);
-            match (why, self.settings.overdue) {
+            let overdue = match mutant::active(Mutant::OverdueLeavesAnyway) {
+                true => Overdue::Release,
+                false => self.settings.overdue,
+            };
+            match (why, overdue) {
                 (Leaves::Confirmed, _) => return Some((first.port, first.frame)),
                 (Leaves::Overdue, Overdue::Release) => {
                     at.tally.released_unconfirmed += 1;

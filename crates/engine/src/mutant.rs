@@ -45,4 +45,10 @@ asterism_mutant::planted! {
     HeldFlowOvertaken,
     /// What a function emits because of a held packet leaves at once (an answer that promises what no other host has).
     EmissionLeavesEarly,
+    /// A packet that nobody confirmed leaves at its age limit, although the operator has such packets dropped (a connection that the
+    /// host forwarded is unknown to all others when the host dies).
+    OverdueLeavesAnyway,
+    /// Each later packet of a flow begins the age of the held packets again (packets of a flow that keeps sending are held for ever,
+    /// and fill the host).
+    FollowersProlongHolding,
 }

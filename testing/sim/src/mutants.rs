@@ -144,9 +144,9 @@ const OF_HOLDING: (placement::Mutant, state::Mutant) = (
     state::Mutant::FirstChangeConfirmsAll,
 );
 
-/// Those that need two deaths, a chain, or the order of single packets: the tests of held packets find them
-/// (`crates/engine/tests/suite/holding.rs`).
-const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 2]) = (
+/// Those that need two deaths, a chain, the age of a packet, or the order of single packets: the tests of held packets find
+/// them (`crates/engine/tests/suite/holding.rs`).
+const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 4]) = (
     placement::Mutant::ConfirmedByOneOfMany,
     [
         state::Mutant::UnconfirmedReadLeaves,
@@ -155,6 +155,8 @@ const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 2]
     [
         engine::Mutant::HeldFlowOvertaken,
         engine::Mutant::EmissionLeavesEarly,
+        engine::Mutant::OverdueLeavesAnyway,
+        engine::Mutant::FollowersProlongHolding,
     ],
 );
 

@@ -299,8 +299,8 @@ fn exempt_flows_leave_at_once() {
     assert!(!all.contains(&(0, 1, 2, 2)), "{all:?}");
 }
 
-#[test]
-fn a_packet_that_nobody_confirms_is_dropped_or_leaves_as_the_operator_says() {
+/// A packet that nobody confirms is dropped at its age limit, if the operator says so.
+fn overdue_packets_are_dropped() {
     let mut hosts = Hosts::new(Opener, (2, 1), &HOLD);
     hosts.cut(true);
     hosts.inject(0, &packet(1, 1, 53, true));
@@ -311,7 +311,11 @@ fn a_packet_that_nobody_confirms_is_dropped_or_leaves_as_the_operator_says() {
     hosts.run(300_000);
     hosts.inject(0, &packet(1, 2, 53, true));
     assert_eq!(hosts.run(1_000), [(0, 1, 1, 2)], "it is confirmed by now");
+}
 
+#[test]
+fn a_packet_that_nobody_confirms_is_dropped_or_leaves_as_the_operator_says() {
+    overdue_packets_are_dropped();
     let overdue = Overdue::Release;
     let mut hosts = Hosts::new(Opener, (2, 1), &HoldSettings { overdue, ..HOLD });
     hosts.cut(true);
@@ -320,6 +324,25 @@ fn a_packet_that_nobody_confirms_is_dropped_or_leaves_as_the_operator_says() {
     assert_eq!(hosts.run(20_000), [(0, 0, 1, 1), (0, 1, 1, 1)]);
     let tally = hosts.cluster.members()[0].instances[0].tally();
     assert_eq!(tally.released_unconfirmed, 2);
+}
+
+/// A flow that keeps sending is held no longer than another one.
+fn followers_prolong_nothing() {
+    let mut hosts = Hosts::new(Opener, (2, 1), &HOLD);
+    hosts.cut(true);
+    hosts.inject(0, &packet(1, 1, 53, true));
+    for number in 0..8 {
+        assert_eq!(hosts.run(12_000), []);
+        hosts.inject(0, &packet(1, READS_NOTHING + number, 53, true));
+    }
+    let left = hosts.run(12_000);
+    assert_eq!(hosts.dropped(0, Reason::HeldTooLong), 2, "after 108 ms");
+    assert_eq!(left.len(), 8, "those behind it wait for nothing more");
+}
+
+#[test]
+fn packets_behind_a_held_one_do_not_prolong_its_wait() {
+    followers_prolong_nothing();
 }
 
 #[test]
@@ -409,7 +432,7 @@ fn planted_bugs_of_held_output_are_found() {
     use asterism_state::mutant as state;
 
     type Bug = (&'static str, fn(), fn());
-    let all: [Bug; 7] = [
+    let all: [Bug; 9] = [
         (
             "an unconfirmed read leaves",
             || state::select(Some(state::Mutant::UnconfirmedReadLeaves)),
@@ -444,6 +467,16 @@ fn planted_bugs_of_held_output_are_found() {
             "what a function emits leaves early",
             || engine::select(Some(engine::Mutant::EmissionLeavesEarly)),
             || whatever_left_others_have(3, 1),
+        ),
+        (
+            "an overdue packet leaves although such packets are dropped",
+            || engine::select(Some(engine::Mutant::OverdueLeavesAnyway)),
+            overdue_packets_are_dropped,
+        ),
+        (
+            "later packets of a flow prolong the wait of held ones",
+            || engine::select(Some(engine::Mutant::FollowersProlongHolding)),
+            followers_prolong_nothing,
         ),
     ];
     for (what, plant, test) in all {
