@@ -37,6 +37,10 @@ pub(super) const WORKLOADS: &[Workload] = &[
         name: "chain.five",
         prepare: || of_pass_throughs(5),
     },
+    Workload {
+        name: "chain.four",
+        prepare: of_four,
+    },
 ];
 
 /// Sessions, as many as the NAT's instructions are counted with.
@@ -167,18 +171,22 @@ fn pass_through(access: Access) -> PassThrough {
     PassThrough { access }
 }
 
-fn chain_of_four(context: &Context) -> Result<Outcome, Failure> {
-    let flows = Flows::of_both(SESSIONS, context.seed);
-    let seed = context.seed;
+/// The chain of four.
+fn four() -> Chain {
     let stages = vec![
         Stage::new("port-scan", Arc::new(port_scan())),
         Stage::new("nat", Arc::new(nat(SESSIONS, 1))),
         Stage::new("write", Arc::new(pass_through(Access::Write))),
         Stage::new("read", Arc::new(pass_through(Access::Read))),
     ];
-    let chain = Chain::new(stages).expect("a sound chain");
+    Chain::new(stages).expect("a sound chain")
+}
+
+fn chain_of_four(context: &Context) -> Result<Outcome, Failure> {
+    let flows = Flows::of_both(SESSIONS, context.seed);
+    let seed = context.seed;
     context.say("opening sessions");
-    let mut chain = Bench::new(chain, of_chain, &flows, seed)?;
+    let mut chain = Bench::new(four(), of_chain, &flows, seed)?;
     let mut scan = Bench::new(port_scan(), as_inside, &flows, seed)?;
     let mut translate = Bench::new(nat(SESSIONS, 1), of_nat, &flows, seed)?;
     let mut write = Bench::new(pass_through(Access::Write), as_inside, &flows, seed)?;
@@ -221,11 +229,21 @@ fn of_pass_throughs(count: usize) -> Work {
     let stages = names[..count].iter();
     let stages = stages.map(|name| Stage::new(name, Arc::new(pass_through(Access::None))));
     let chain = Chain::new(stages.collect()).expect("a sound chain");
+    counted(chain, as_inside)
+}
+
+fn of_four() -> Work {
+    counted(four(), of_chain)
+}
+
+/// Known sessions through a chain, for counting its instructions.
+fn counted(chain: Chain, outside: Outside<ChainState>) -> Work {
     let flows = Flows::of_both(SESSIONS, 1);
-    let mut bench = Bench::new(chain, as_inside, &flows, 1).expect("sessions open");
+    let mut bench = Bench::new(chain, outside, &flows, 1).expect("sessions open");
     bench.refill();
     Box::new(move |packets| {
         let handled = bench.packets(packets as usize);
         assert!(handled >= packets as usize, "the recorded packets ran out");
+        assert_eq!(bench.instance.tally().dropped_total(), 0);
     })
 }
