@@ -3,7 +3,8 @@
 //! A function has a [`Translator`] among its settings, which is a [`Router`](asterism_forwarding::Router) too, and six
 //! objects in its state ([`Translates`], by the macro [`translates!`], beside the router's). [`Translator::way`] gives the
 //! forwarding decision for a packet from inside; [`Translator::outward`] and [`Translator::inward`] reserve what its
-//! translation needs, and their results are written once the packet is sure to leave. Beside them: ICMP errors about
+//! translation needs, and their results are written once the packet is sure to leave. [`Translator::outbound`] and
+//! [`Translator::inbound`] do all of this for a function without further rules. Beside them: ICMP errors about
 //! translated packets ([`Translator::error_from_outside`], [`Translator::error_from_inside`]), exempt destinations
 //! ([`Translator::exempt`]), and packets for the translator itself ([`Translator::own`]), such as requests for mappings.
 //! Quotas of subscribers, blocks of ports and their log come with the outside ports; see [`NatConfig`].
@@ -98,7 +99,7 @@
 //! assert_eq!(mail.verdict, Verdict::Drop(Reason::Filtered));
 //! ```
 //!
-//! Layer 3c, above `forwarding`. IPv4 only. Read first: `session.rs`, then `translator.rs` and `paths.rs`. `bindings.rs` has
+//! Layer 3c, above `forwarding`. IPv4 only. Read first: `session.rs`, then `translator.rs`, `paths.rs` and `flows.rs`. `bindings.rs` has
 //! the rules of RFC 4787. For carriers: `limits.rs` (settings), `subscribers.rs` (ports within quotas, blocks and pools) and
 //! `accounting/` (owners of ports). `pcp/` has mappings that hosts request.
 
@@ -107,6 +108,7 @@ mod bindings;
 mod config;
 mod error;
 mod exempt;
+mod flows;
 mod limits;
 pub mod mutant;
 mod paths;

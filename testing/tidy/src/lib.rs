@@ -1,7 +1,7 @@
 //! Tests of the tree itself, as TigerBeetle's: layers, bans, lengths of files, dependencies, documents and the code in them.
 //!
 //! This file only finds files for the tests. `book.rs` makes the chapter of the book that is in no file. `tests/tree` lints the sources, `tests/documents` the pages;
-//! `tests/tutorial.rs`, `tests/objects` and `tests/readme.rs` are the code that the pages show, compiled and run.
+//! `tests/tutorial.rs`, `tests/tutorial_nat.rs`, `tests/objects` and `tests/readme.rs` are the code that the pages show, compiled and run.
 
 pub mod book;
 pub mod circles;

@@ -14,13 +14,13 @@ use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
 use asterism_forwarding::{
-    Errors, Fragments, Link, Neighbours, PacketClass, Progress, Report, Segment, forwards, tables,
+    Errors, Fragments, Link, Neighbours, PacketClass, Progress, Segment, forwards, tables,
 };
 use asterism_function::{
     Ask, Builder, End, Endpoint, Flow4, Late, Map, NetworkFunction, Observable, Pool, Reason,
     Table, TcpFlags, Verdict, state,
 };
-use asterism_translation::{ForwardingPath, Refused, Translator, translates};
+use asterism_translation::{Translator, translates};
 
 pub use asterism_forwarding::{
     ConfigFault, Connection, Direction, Ends, ErrorsSent, FragmentKey, Fragmented, IdleTimes,
@@ -273,50 +273,14 @@ impl Nat {
         flow: Flow4,
         is_first: bool,
     ) -> Result<Verdict, Late> {
-        let translator = &self.translator;
-        let (inside, remote) = (flow.source(), flow.destination());
-        // What is read below comes while the packet is judged, where it was not asked for ahead.
-        translator.prefetch_first(&ask, inside);
-        let (report, reason) = match translator.way(inside, remote) {
-            ForwardingPath::Own => return translator.own(ask),
-            ForwardingPath::Inside => return translator.between_insides(ask),
-            ForwardingPath::Refused(reason) => return Ok(Verdict::Drop(reason)),
-            ForwardingPath::Unrouted => (Report::NetworkUnreachable, Reason::NoRoute),
-            way @ (ForwardingPath::Out | ForwardingPath::Hairpin) => {
-                let hairpins = way == ForwardingPath::Hairpin;
-                match translator.outward(&ask, (inside, remote), hairpins, is_first) {
-                    Ok(outward) => {
-                        let egress = outward.egress();
-                        return translator
-                            .router
-                            .forward(ask, egress, |act| outward.write(act));
-                    }
-                    Err(stop) => match stop.refused()? {
-                        Refused::Silently(reason) => return Ok(Verdict::Drop(reason)),
-                        Refused::Reported(reason) => (Report::Prohibited, reason),
-                    },
-                }
-            }
-        };
-        translator.router.report(ask, report, reason)
+        self.translator.outbound(ask, flow, is_first)
     }
 
     /// A packet from outside, all cases. Of ICMP replies the source port is zero.
     #[cold]
     #[inline(never)]
     fn entering(&self, ask: Ask<'_, NatState>, flow: Flow4) -> Result<Verdict, Late> {
-        let router = &self.translator.router;
-        let (remote, outside) = (flow.source(), flow.destination());
-        if !router.answers_for(outside.address) {
-            return match router.is_interface(outside.address) {
-                true => self.translator.own(ask),
-                false => Ok(Verdict::Drop(Reason::NotForUs)),
-            };
-        }
-        match self.translator.inward(&ask, remote, outside) {
-            Ok(inward) => router.forward(ask, inward.egress(), |act| inward.write(act)),
-            Err(stop) => stop.dropped(),
-        }
+        self.translator.inbound(ask, flow)
     }
 }
 

@@ -57,6 +57,22 @@ fn the_code_of_the_tutorial_is_compiled_and_run() {
     ));
 }
 
+#[test]
+fn the_nat_of_the_tutorial_is_compiled_run_and_short() {
+    let page = "docs/src/tutorial-nat.md";
+    must_be_empty(&faults(page, "testing/tidy/tests/tutorial_nat.rs"));
+    let text = read(page);
+    let (nat, _) = text.split_once("## Both directions").expect("a heading");
+    let shown = blocks(nat, "rust");
+    let lines = shown.iter().flat_map(|(_, lines)| lines);
+    let code = lines.map(|line| line.trim());
+    let code = code.filter(|line| !line.is_empty() && !line.starts_with("//"));
+    assert!(
+        (50..=60).contains(&code.count()),
+        "the page promises 60 lines"
+    );
+}
+
 /// Each page of a state object shows the file of its name.
 #[test]
 fn the_code_of_the_pages_of_objects_is_compiled_and_run() {
