@@ -4,9 +4,10 @@
 //! function emitted because of it. It leaves once its *version* is confirmed (`asterism_state`, `context/unconfirmed.rs`). So the
 //! death of any so many hosts loses no connection of which the outside has seen a packet (Pico Replication, section 3).
 //!
-//! Held packets leave in the order in which they came here. A later packet of a flow waits behind the held ones of that flow, whatever it
-//! depends on itself: ports' bursts are looked at for such followers before they are sent. Nothing here grows: packets and bytes have
-//! bounds, and so has the time that a packet is held.
+//! Held packets leave in the order of their versions, and those of one version in the order in which they came here. A later packet of
+//! a flow waits behind the held ones of that flow, whatever it depends on itself, and for no packet of another flow: it takes the
+//! version of the one before it. Ports' bursts are looked at for such followers before they are sent. Nothing here grows: packets and
+//! bytes have bounds, and so has the time that a packet is held.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -72,10 +73,11 @@ struct Held {
     frame: Frame,
     port: u16,
     bytes: usize,
-    /// It leaves when this version is confirmed; 0: when those before it have left.
+    /// It leaves when this version is confirmed: the greater of its own and of the one before it of its flow.
     version: u64,
     /// Of its flow, if it is one that packets wait behind.
     digest: Option<u64>,
+    /// When it came, or the one behind it did that was here first.
     since_us: u64,
 }
 
@@ -90,6 +92,7 @@ enum Leaves {
 pub(crate) struct Holding {
     settings: HoldSettings,
     age_max_us: u64,
+    /// By version, and by age.
     queue: VecDeque<Held>,
     bytes: usize,
     filter: FlowFilter,
@@ -172,12 +175,12 @@ impl Holding {
             && !mutant::active(Mutant::HeldFlowOvertaken)
         {
             let mut number = 0;
-            let (filter, pool) = (&self.filter, &mut *at.pool);
+            let pool = &mut *at.pool;
             let mut followers = Burst::new();
             outgoing.extract(
                 |frame| {
                     number += 1;
-                    number > cleared && follows(filter, pool, frame)
+                    number > cleared && self.follows(pool, frame)
                 },
                 |frame| _ = followers.push(frame),
             );
@@ -222,21 +225,56 @@ impl Holding {
             return at.pool.release(frame);
         }
         let digest = digest(at.pool, &frame);
+        let before = digest.and_then(|digest| self.version_of(digest));
+        let version = version.max(before.unwrap_or(0));
         if let Some(digest) = digest {
             self.filter.add(digest);
         }
         self.bytes += bytes;
-        self.queue.push_back(Held {
+        let place = self.place_of(version);
+        let since_us = match self.queue.get(place) {
+            Some(next) => next.since_us,
+            None => at.now_us,
+        };
+        let held = Held {
             frame,
             port,
             bytes,
             version,
             digest,
-            since_us: at.now_us,
-        });
+            since_us,
+        };
+        self.queue.insert(place, held);
         at.tally.held += 1;
         at.tally.held_most = at.tally.held_most.max(self.queue.len());
         self.report(at.tally);
+    }
+
+    /// The version that the last held packet of a flow waits for. Looks at every held packet, where the filter says that there may be one.
+    #[inline]
+    fn version_of(&self, digest: u64) -> Option<u64> {
+        if !self.filter.has(digest) {
+            return None;
+        }
+        let mut held = self.queue.iter().rev();
+        let last = held.find(|held| held.digest == Some(digest))?;
+        match mutant::active(Mutant::FollowersWaitForAll) {
+            true => self.queue.back().map(|held| held.version),
+            false => Some(last.version),
+        }
+    }
+
+    /// Where a packet waits that waits for this version: behind all that wait for no greater one.
+    fn place_of(&self, version: u64) -> usize {
+        let greater = self.queue.iter().rev();
+        let greater = greater.take_while(|held| held.version > version);
+        self.queue.len() - greater.count()
+    }
+
+    /// Whether a packet of this flow is held.
+    #[inline]
+    fn follows(&self, pool: &mut FramePool, frame: &Frame) -> bool {
+        digest(pool, frame).is_some_and(|digest| self.version_of(digest).is_some())
     }
 
     fn report(&self, tally: &mut Tally) {
@@ -302,8 +340,4 @@ fn digest(pool: &mut FramePool, frame: &Frame) -> Option<u64> {
     }
     let layout = Layout::parse_unverified(bytes).ok()?;
     Some(FlowKey::of(&Packet::with_layout(bytes, layout)).digest())
-}
-
-fn follows(filter: &FlowFilter, pool: &mut FramePool, frame: &Frame) -> bool {
-    digest(pool, frame).is_some_and(|digest| filter.has(digest))
 }

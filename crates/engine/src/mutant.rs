@@ -51,4 +51,7 @@ asterism_mutant::planted! {
     /// Each later packet of a flow begins the age of the held packets again (packets of a flow that keeps sending are held for ever,
     /// and fill the host).
     FollowersProlongHolding,
+    /// A later packet of a flow waits for all packets that are held (a flow that keeps sending is late for ever while others are opened,
+    /// and fills the host).
+    FollowersWaitForAll,
 }

@@ -146,7 +146,7 @@ const OF_HOLDING: (placement::Mutant, state::Mutant) = (
 
 /// Those that need two deaths, a chain, the age of a packet, or the order of single packets: the tests of held packets find
 /// them (`crates/engine/tests/suite/holding.rs`).
-const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 4]) = (
+const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 5]) = (
     placement::Mutant::ConfirmedByOneOfMany,
     [
         state::Mutant::UnconfirmedReadLeaves,
@@ -157,6 +157,7 @@ const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 4]
         engine::Mutant::EmissionLeavesEarly,
         engine::Mutant::OverdueLeavesAnyway,
         engine::Mutant::FollowersProlongHolding,
+        engine::Mutant::FollowersWaitForAll,
     ],
 );
 

@@ -280,6 +280,26 @@ fn followers_wait() {
     assert_eq!(all, [1, 201, 2, 202].map(|number| (0, 1, 1, number)));
 }
 
+/// A later packet of a flow leaves with its flow, although another flow's packet was held before it.
+fn flows_wait_for_themselves() {
+    let mut hosts = Hosts::new(Opener, (2, 1), &HOLD);
+    hosts.inject(0, &packet(1, 1, 53, true));
+    assert_eq!(hosts.run(150), []);
+    hosts.inject(0, &packet(2, 1, 53, true));
+    hosts.inject(0, &packet(1, READS_NOTHING + 1, 53, true));
+    let mut left = hosts.run(150);
+    left.retain(|left| left.1 == 1);
+    assert_eq!(left, [(0, 1, 1, 1), (0, 1, 1, READS_NOTHING + 1)]);
+    let mut left = hosts.run(300);
+    left.retain(|left| left.1 == 1);
+    assert_eq!(left, [(0, 1, 2, 1)]);
+}
+
+#[test]
+fn a_flow_waits_for_no_packet_of_another_one() {
+    flows_wait_for_themselves();
+}
+
 #[test]
 fn what_was_handed_on_before_a_held_packet_leaves_before_it() {
     followers_wait();
@@ -337,7 +357,11 @@ fn followers_prolong_nothing() {
     }
     let left = hosts.run(12_000);
     assert_eq!(hosts.dropped(0, Reason::HeldTooLong), 2, "after 108 ms");
-    assert_eq!(left.len(), 8, "those behind it wait for nothing more");
+    assert_eq!(left, [], "those behind it wait for what it waited for");
+    hosts.cut(false);
+    hosts.run(100_000);
+    let tally = hosts.cluster.members()[0].instances[0].tally();
+    assert_eq!(tally.held_now, 0);
 }
 
 #[test]
@@ -432,7 +456,7 @@ fn planted_bugs_of_held_output_are_found() {
     use asterism_state::mutant as state;
 
     type Bug = (&'static str, fn(), fn());
-    let all: [Bug; 9] = [
+    let all: [Bug; 10] = [
         (
             "an unconfirmed read leaves",
             || state::select(Some(state::Mutant::UnconfirmedReadLeaves)),
@@ -477,6 +501,11 @@ fn planted_bugs_of_held_output_are_found() {
             "later packets of a flow prolong the wait of held ones",
             || engine::select(Some(engine::Mutant::FollowersProlongHolding)),
             followers_prolong_nothing,
+        ),
+        (
+            "later packets of a flow wait for other flows",
+            || engine::select(Some(engine::Mutant::FollowersWaitForAll)),
+            flows_wait_for_themselves,
         ),
     ];
     for (what, plant, test) in all {
