@@ -18,6 +18,7 @@ mod firewall;
 mod firewall_flood;
 mod floor;
 mod functions_cost;
+mod hold_kill;
 mod host_process;
 mod idps_leaked;
 mod idps_scans;
@@ -77,6 +78,7 @@ const MEASURES: &[&[Measure]] = &[
     firewall::MEASURES,
     firewall_flood::MEASURES,
     floor::MEASURES,
+    hold_kill::MEASURES,
     idps_leaked::MEASURES,
     idps_scans::MEASURES,
     join_cold::MEASURES,

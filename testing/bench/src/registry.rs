@@ -6,6 +6,7 @@
 mod constellation;
 mod floor;
 mod foundation;
+mod held;
 mod middleboxes;
 mod orchestrator;
 mod paper;
@@ -84,6 +85,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         foundation::CORE,
         foundation::NETWORKS,
         constellation::ROWS,
+        held::ROWS,
         middleboxes::ROWS,
         orchestrator::ROWS,
         paper::ROWS,
@@ -240,6 +242,7 @@ mod tests {
         soak.operations join.pause paper.figure-7 join.cold-100k join.cold-1m replication.straggler
         replication.coalescing replication.repair peers.haproxy peers.conntrackd nat.latency-added
         idps.leaked audit.alarm lab.kill
+        hold.kill hold.throughput hold.latency placement.instructions
         functions.lines functions.cost functions.chain firewall.agreement balancer.disruption
         idps.scans monitor.error limiter.exact limiter.approximate digests.squid chain.order
         lab.up lab.failover lab.scale lab.launch lab.hotspot lab.headless steering.conformance
