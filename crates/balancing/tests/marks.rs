@@ -221,7 +221,7 @@ fn a_client_keeps_its_backend_until_that_dies_and_then_the_next() {
     for number in 1..20 {
         assert_eq!(opened(&mut kit, client(number)), Some(first));
     }
-    assert_eq!(kit.state().affinity.len(), 1);
+    assert_eq!(kit.state().affinity.len_now(), 1);
     tell(&mut kit, backend(first), true);
     let second = opened(&mut kit, client(20)).unwrap();
     assert_ne!(second, first);
@@ -232,7 +232,7 @@ fn a_client_keeps_its_backend_until_that_dies_and_then_the_next() {
 #[test]
 fn what_hosts_say_is_written_when_it_is_news() {
     let mut kit = marks(service(BACKENDS_MAX as u8));
-    let votes = |kit: &Testkit<Classes>| kit.state().health.len();
+    let votes = |kit: &Testkit<Classes>| kit.state().health.len_now();
     assert_eq!(tell(&mut kit, end(1, 99, 8_080), true), Verdict::Consumed);
     assert_eq!(votes(&kit), 0, "nobody checks that");
     let damaged = kit.packet(CONTROL, &[0; 60]).verdict;

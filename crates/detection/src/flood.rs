@@ -297,7 +297,7 @@ impl Floods {
 
     /// What a packet that says nothing of probes completes, if a service is looked at: any packet of a connection does.
     pub fn acknowledged<S: SeesFloods>(&self, ask: &Ask<'_, S>) -> Result<Option<Step>, Late> {
-        if ask.flood_tables().handshakes.is_empty() {
+        if ask.flood_tables().handshakes.is_empty()? {
             return Ok(None);
         }
         let packet = ask.packet();
@@ -321,7 +321,7 @@ impl Floods {
         [one, other]: [(Host, u16); 2],
     ) -> Result<Option<Step>, Late> {
         let handshakes = ask.flood_tables().handshakes;
-        if handshakes.is_empty() {
+        if handshakes.is_empty()? {
             return Ok(None);
         }
         let Some((level, cell)) = self.place(ask, one, other) else {

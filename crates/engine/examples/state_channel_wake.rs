@@ -150,7 +150,7 @@ fn measure(mode: RunMode, sleep_max: Duration, rings: bool) {
         if rings {
             waker.ring();
         }
-        while reader.state().seen.len() <= usize::from(number) {
+        while reader.state().seen.len_now() <= usize::from(number) {
             turn(&mut other, &mut reader, &mut transport, clock);
             writer.turn(clock.now());
         }

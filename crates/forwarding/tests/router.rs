@@ -283,7 +283,7 @@ fn what_has_a_station_or_no_route_is_not_asked_for_ahead() {
         assert_eq!(outcome.verdict, Verdict::Consumed, "{address}");
         assert_eq!(outcome.emitted, [], "{address}");
     }
-    assert_eq!(kit.state().neighbours.len(), 0);
+    assert_eq!(kit.state().neighbours.len_now(), 0);
     // A damaged frame is a counted drop, and a frame of the outside world is no request.
     let frame = StationRequest {
         side: Side::Outside,
@@ -315,7 +315,7 @@ fn a_full_table_of_neighbours_refuses_requests_and_counts_them() {
         }
     }
     // All but the configured host, which needs no entry.
-    assert_eq!(kit.state().neighbours.len() + refused, 248);
+    assert_eq!(kit.state().neighbours.len_now() + refused, 248);
     assert!(refused > 0);
 }
 

@@ -433,13 +433,13 @@ impl<R: Row, V: Value> Inspect for Table<R, V> {
         self.tally().counts()
     }
     fn entries(&self) -> usize {
-        self.len()
+        self.len_now()
     }
     fn entries_held(&self) -> usize {
         self.held()
     }
     fn entries_ended(&self) -> usize {
-        self.held() - self.len()
+        self.held() - self.len_now()
     }
 }
 

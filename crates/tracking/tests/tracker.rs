@@ -266,7 +266,7 @@ fn half_open_connections_are_bounded_by_source_destination_and_link() {
     passes(&mut kit, OUTSIDE, &answer(2, refusal));
     assert_eq!(half_open(&kit), 4);
     assert_eq!(
-        kit.state().flows.len(),
+        kit.state().flows.len_now(),
         6,
         "what was refused is not a flow any more"
     );

@@ -24,7 +24,7 @@ pub(crate) struct Backlog {
 impl Backlog {
     /// The elements, in their order.
     pub(crate) fn elements(&self) -> Vec<i64> {
-        let mut elements = Vec::with_capacity(self.elements.len());
+        let mut elements = Vec::with_capacity(self.elements.len_now());
         self.elements
             .for_each(|row, ()| elements.push(row.0.cast_signed()));
         elements.sort_unstable();

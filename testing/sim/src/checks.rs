@@ -510,10 +510,10 @@ fn contents(oracle: &Oracle, at: (usize, usize), instance: &Instance<Exercise>) 
             format!("{:?} commands of {}", state.commands.get(), oracle.commands),
         );
     }
-    if state.tokens.len() as u64 != oracle.tokens {
+    if state.tokens.len_now() as u64 != oracle.tokens {
         return fault(
             "no effect twice or never",
-            format!("{} tokens of {}", state.tokens.len(), oracle.tokens),
+            format!("{} tokens of {}", state.tokens.len_now(), oracle.tokens),
         );
     }
     let mut tallies = BTreeMap::new();

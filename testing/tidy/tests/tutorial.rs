@@ -123,7 +123,7 @@ fn only_replies_come_in() {
         gate.packet(OUTSIDE, &reply).verdict,
         Verdict::Drop(Reason::NoBinding)
     );
-    assert!(gate.state().begun.is_empty());
+    assert!(gate.state().begun.is_empty_now());
 }
 
 #[test]

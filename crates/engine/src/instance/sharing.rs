@@ -478,7 +478,7 @@ mod tests {
         while instance.state.entries.held() > 0 {
             let ends = |instance: &Instance<Nothing>| {
                 let entries = &instance.state.entries;
-                (entries.len() + entries.held()) as u32
+                (entries.len_now() + entries.held()) as u32
             };
             let before = ends(&instance);
             instance.turn(now);

@@ -202,7 +202,7 @@ fn a_difference_is_reported_and_a_repair_ends_it() {
         load(&mut cluster, Duration::from_secs(1));
         assert_eq!(differing(&cluster), [0; 3]);
         assert_eq!(reported(&mut cluster, 1), [true]);
-        assert_eq!(cluster.members()[2].instances[0].state().seen.len(), 41);
+        assert_eq!(cluster.members()[2].instances[0].state().seen.len_now(), 41);
     }
 }
 
@@ -235,7 +235,7 @@ fn what_only_one_host_has_is_removed_by_a_repair_from_another() {
         let entries = |cluster: &Cluster<Counting>| {
             let members = cluster.members().iter();
             let instances = members.flat_map(|member| &member.instances);
-            let lengths = instances.map(|instance| instance.state().seen.len());
+            let lengths = instances.map(|instance| instance.state().seen.len_now());
             lengths.collect::<Vec<_>>()
         };
 

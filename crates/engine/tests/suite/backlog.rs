@@ -133,7 +133,7 @@ fn what_siblings_write_waits_in_their_rings_while_an_instance_stands_still() {
     assert_eq!(cluster.members()[0].channel.backlog_bytes(), 0);
     let members = cluster.members().iter();
     for instance in members.flat_map(|member| &member.instances) {
-        assert_eq!(instance.state().seen.len(), usize::from(SOURCES));
+        assert_eq!(instance.state().seen.len_now(), usize::from(SOURCES));
     }
 }
 

@@ -175,7 +175,7 @@ fn exercise(mut cluster: Cluster<FlowCounter>, lanes: u16, packets: u64) {
     for member in cluster.members() {
         for instance in &member.instances {
             assert_eq!(instance.state().packets.get().unwrap(), packets);
-            assert_eq!(instance.state().last.len(), 50);
+            assert_eq!(instance.state().last.len_now(), 50);
             // Anyone who hashes otherwise than the others looks for what they reported in other places.
             for source in 0..50 {
                 let said = instance.state().sketched.get(&endpoint(source)).unwrap();

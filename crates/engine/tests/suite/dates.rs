@@ -140,11 +140,11 @@ fn sessions(cluster: &Cluster<Sessions>, places: &[usize]) -> usize {
         assert_eq!(instance.digests(), all[0].digests(), "replicas are equal");
         assert!(instance.tick().abs_diff(all[0].tick()) <= 1, "one time");
         assert_eq!(
-            instance.state().sessions.len(),
-            all[0].state().sessions.len()
+            instance.state().sessions.len_now(),
+            all[0].state().sessions.len_now()
         );
     }
-    all[0].state().sessions.len()
+    all[0].state().sessions.len_now()
 }
 
 /// Three hosts with these dates, of which the first has sessions that all know.

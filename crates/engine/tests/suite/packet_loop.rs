@@ -211,7 +211,7 @@ fn flows_keep_their_order_while_others_overtake() {
     }
     assert_eq!(bench.instance.frames_in_use(), 0);
     assert_eq!(
-        bench.instance.state().seen.len(),
+        bench.instance.state().seen.len_now(),
         4,
         "each source was inserted once"
     );
@@ -241,7 +241,7 @@ fn prefetching_changes_nothing_but_time() {
             .map(|&reason| tally.dropped(reason))
             .collect();
         assert_eq!(bench.instance.frames_in_use(), 0);
-        (all, drops, bench.instance.state().seen.len())
+        (all, drops, bench.instance.state().seen.len_now())
     };
     for settings in [ObjectSettings::LOCAL, LATE] {
         let plain = run(false, settings);
@@ -654,7 +654,7 @@ fn a_table_that_idles_out_at_once_never_overfills_the_log() {
     // Past the idle time of 300 s and the quarter by which uses may be announced late: all end in one sweep.
     cluster.run_until(cluster.now() + Duration::from_secs(1));
     assert_eq!(
-        cluster.members()[1].instances[0].state().seen.len(),
+        cluster.members()[1].instances[0].state().seen.len_now(),
         SOURCES as usize
     );
     cluster
@@ -663,6 +663,6 @@ fn a_table_that_idles_out_at_once_never_overfills_the_log() {
         .for_each(|member| member.skew += Duration::from_secs(380));
     cluster.run_until(cluster.now() + Duration::from_secs(4));
     for member in cluster.members() {
-        assert_eq!(member.instances[0].state().seen.len(), 0);
+        assert_eq!(member.instances[0].state().seen.len_now(), 0);
     }
 }

@@ -151,7 +151,7 @@ fn first_packets_are_prefetched_and_others_are_not() {
     }));
     let first = prefetched(&bench);
     assert!((360..=480).contains(&first), "{first} of 400 and some");
-    assert_eq!(bench.instance.state().seen.len(), 5_400);
+    assert_eq!(bench.instance.state().seen.len_now(), 5_400);
 }
 
 #[test]

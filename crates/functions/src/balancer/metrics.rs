@@ -95,7 +95,7 @@ impl Balancer {
         let backends = self.watched.len() as u64;
         let drained = self.watched.iter().filter(|one| one.drained).count();
         values.extend([
-            state.flows.len() as u64,
+            state.flows.len_now() as u64,
             backends,
             backends - dead,
             by_checks,

@@ -68,10 +68,10 @@ impl FirewallState {
     /// Appends a value for each of [`METRICS`].
     pub(super) fn measure(&self, values: &mut Vec<u64>) {
         values.extend([
-            self.flows.len() as u64,
+            self.flows.len_now() as u64,
             self.tracked().half_open.map_or(0, |counts| counts.total()),
-            self.blocked.len() as u64,
-            self.events.len() as u64,
+            self.blocked.len_now() as u64,
+            self.events.len_now() as u64,
         ]);
         values.extend([ALLOWED, DROPPED, BLOCKED, ANSWERED].map(|number| self.hits.total(&number)));
         values.extend([

@@ -88,7 +88,7 @@ impl FirewallState {
     /// What was noted within the last minute, the oldest first. For the control plane.
     #[must_use]
     pub fn events(&self) -> Vec<(Subject, Event)> {
-        let mut events = Vec::with_capacity(self.events.len());
+        let mut events = Vec::with_capacity(self.events.len_now());
         self.events
             .for_each(|row, event| events.push((row.0, *event)));
         events.sort_by_key(|(subject, event)| (event.first, *subject));
@@ -130,18 +130,22 @@ impl Firewall {
     /// Whether everything from the packet's source is dropped. Costs a comparison while nobody is blocked.
     #[inline(always)]
     fn is_blocked(ask: &Ask<'_, FirewallState>) -> Result<bool, Late> {
-        if ask.blocked.is_empty() {
-            return Ok(false);
+        match ask.blocked.is_empty() {
+            Ok(true) => Ok(false),
+            is_empty => Self::is_source_blocked(ask, is_empty),
         }
-        Self::is_source_blocked(ask)
     }
 
     #[inline(never)]
-    fn is_source_blocked(ask: &Ask<'_, FirewallState>) -> Result<bool, Late> {
+    fn is_source_blocked(
+        ask: &Ask<'_, FirewallState>,
+        is_empty: Result<bool, Late>,
+    ) -> Result<bool, Late> {
         let Some((source, _)) = Host::ends(ask.packet()) else {
-            return Ok(false);
+            return is_empty.map(|_| false);
         };
-        let block = ask.blocked.get(&source)?;
+        // Both at once: where answers are late, one wait serves both.
+        let (_, block) = ask.all((is_empty, ask.blocked.get(&source)))?;
         Ok(block.is_some_and(|block| ask.now() < block.value.until))
     }
 }

@@ -113,7 +113,7 @@ impl MonitorState {
     /// All alarms, the oldest first. For the control plane: walks the table and allocates.
     #[must_use]
     pub fn raised(&self) -> Vec<(Suspect, Alarm)> {
-        let mut raised = Vec::with_capacity(self.alarms.len());
+        let mut raised = Vec::with_capacity(self.alarms.len_now());
         self.alarms
             .for_each(|row, alarm| raised.push((row.0, *alarm)));
         raised.sort_by_key(|(suspect, alarm)| (alarm.first, *suspect));

@@ -31,10 +31,10 @@ impl PortScanState {
     /// Appends a value for each of [`METRICS`].
     pub(super) fn measure(&self, values: &mut Vec<u64>) {
         values.extend([
-            self.histories.len() as u64,
+            self.histories.len_now() as u64,
             self.alerts.begun(),
-            self.blocked.len() as u64,
-            self.watched.len() as u64,
+            self.blocked.len_now() as u64,
+            self.watched.len_now() as u64,
             self.unrecorded.total(),
         ]);
     }

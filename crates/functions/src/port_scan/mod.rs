@@ -65,7 +65,7 @@ impl PortScanState {
     /// control plane: walks the table and allocates.
     #[must_use]
     pub fn alerts(&self) -> Vec<(Subject, Alert)> {
-        let mut alerts = Vec::with_capacity(self.alerts.len());
+        let mut alerts = Vec::with_capacity(self.alerts.len_now());
         self.alerts
             .for_each(|row, alert| alerts.push((row.0, *alert)));
         alerts.sort_by_key(|(subject, alert)| (alert.first, *subject));
@@ -75,7 +75,7 @@ impl PortScanState {
     /// Floods of the last minute or so, the oldest first. For the control plane.
     #[must_use]
     pub fn floods(&self) -> Vec<(Service, Flood)> {
-        let mut floods = Vec::with_capacity(self.floods.len());
+        let mut floods = Vec::with_capacity(self.floods.len_now());
         self.floods
             .for_each(|row, flood| floods.push((row.0, *flood)));
         floods.sort_by_key(|(service, flood)| (flood.first, *service));
@@ -147,8 +147,9 @@ impl PortScan {
         source: Host,
         observation: Option<Observation>,
     ) -> Result<Verdict, Late> {
-        if self.config.volume.is_some() | !ask.handshakes.is_empty() {
-            return self.handle_measured(ask, source, observation);
+        let is_empty = ask.handshakes.is_empty();
+        if self.config.volume.is_some() | (is_empty != Ok(true)) {
+            return self.handle_measured(ask, (source, observation), is_empty);
         }
         let is_blocked = self.is_blocked(&ask, &source);
         let Some(observation) = observation else {
@@ -172,18 +173,19 @@ impl PortScan {
     fn handle_measured(
         &self,
         ask: Ask<'_, PortScanState>,
-        source: Host,
-        observation: Option<Observation>,
+        (source, observation): (Host, Option<Observation>),
+        is_empty: Result<bool, Late>,
     ) -> Result<Verdict, Late> {
         let teaches = match &observation {
             Some(observation) => self.scans.teaches(&ask, &ask.histories, observation),
             None => Ok(false),
         };
-        let (is_blocked, teaches, traffic) = ask.all((
+        let answers = ask.all((
             self.is_blocked(&ask, &source),
             teaches,
             Traffic::of(self.config.volume.as_ref(), &ask),
-        ))?;
+        ));
+        let (_, (is_blocked, teaches, traffic)) = ask.all((is_empty, answers))?;
         if is_blocked {
             return Ok(Verdict::Drop(Reason::Blocked));
         }

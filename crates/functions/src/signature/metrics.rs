@@ -35,7 +35,7 @@ pub(super) const METRICS: [OwnMetric; 7] = [
 impl SignatureState {
     /// Appends a value for each of [`METRICS`] but the last two, which are not of the state.
     pub(super) fn measure(&self, values: &mut Vec<u64>) {
-        let blocked = self.blocked.len() + self.manual.len();
+        let blocked = self.blocked.len_now() + self.manual.len_now();
         values.extend([self.alerts.begun(), blocked as u64]);
         let counters = [&self.short, &self.fragments, &self.unrecorded];
         values.extend(counters.map(|counter| counter.total()));

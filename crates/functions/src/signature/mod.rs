@@ -75,7 +75,7 @@ impl SignatureState {
     /// control plane: walks the table and allocates.
     #[must_use]
     pub fn alerts(&self) -> Vec<(Subject, Alert)> {
-        let mut alerts = Vec::with_capacity(self.alerts.len());
+        let mut alerts = Vec::with_capacity(self.alerts.len_now());
         self.alerts
             .for_each(|row, alert| alerts.push((row.0, *alert)));
         alerts.sort_by_key(|(subject, alert)| (alert.first, *subject));
@@ -193,10 +193,10 @@ impl Signatures {
         ask: &Ask<'_, SignatureState>,
         stream: Option<&Stream>,
     ) -> Result<Option<Reason>, Late> {
-        if !ask.manual.is_empty() {
-            return self.refused_manual(ask, stream);
+        match ask.manual.is_empty() {
+            Ok(true) => self.refused_for_signature(ask, stream),
+            is_empty => self.refused_manual(ask, stream, is_empty),
         }
-        self.refused_for_signature(ask, stream)
     }
 
     /// While anybody is blocked manually: why the packet is refused, manually or not.
@@ -205,13 +205,15 @@ impl Signatures {
         &self,
         ask: &Ask<'_, SignatureState>,
         stream: Option<&Stream>,
+        is_empty: Result<bool, Late>,
     ) -> Result<Option<Reason>, Late> {
         let block = match Host::ends(ask.packet()) {
             Some((source, _)) => ask.manual.get(&source),
             None => Ok(None),
         };
         let found = self.refused_for_signature(ask, stream);
-        let (block, found) = ask.all((block, found))?;
+        // All at once: where answers are late, one wait serves all.
+        let (_, block, found) = ask.all((is_empty, block, found))?;
         let is_blocked = block.is_some_and(|block| ask.now() < block.value.until);
         Ok(if is_blocked {
             Some(Reason::Blocked)
@@ -227,7 +229,8 @@ impl Signatures {
         ask: &Ask<'_, SignatureState>,
         stream: Option<&Stream>,
     ) -> Result<Option<Reason>, Late> {
-        if ask.blocked.is_empty() {
+        let is_empty = ask.blocked.is_empty();
+        if is_empty == Ok(true) {
             return Ok(None);
         }
         let (target, reason) = match (self.config.response, stream) {
@@ -240,11 +243,11 @@ impl Signatures {
             }
             (Response::BlockSource { .. }, None) => match Host::ends(ask.packet()) {
                 Some((source, _)) => (Target::Source(source), Reason::Blocked),
-                None => return Ok(None),
+                None => return is_empty.map(|_| None),
             },
-            _ => return Ok(None),
+            _ => return is_empty.map(|_| None),
         };
-        let block = ask.blocked.get(&target)?;
+        let (_, block) = ask.all((is_empty, ask.blocked.get(&target)))?;
         Ok(block
             .is_some_and(|block| ask.now() < block.value.until)
             .then_some(reason))

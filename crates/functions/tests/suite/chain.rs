@@ -300,9 +300,9 @@ fn a_stage_is_reported_which_to_block_by_its_number() {
     let blocked = |kit: &Testkit<Chain>| {
         let state = kit.state();
         [
-            state.stage::<PortScanState>(1).unwrap().blocked.len(),
-            state.stage::<SignatureState>(2).unwrap().manual.len(),
-            state.stage::<FirewallState>(4).unwrap().blocked.len(),
+            state.stage::<PortScanState>(1).unwrap().blocked.len_now(),
+            state.stage::<SignatureState>(2).unwrap().manual.len_now(),
+            state.stage::<FirewallState>(4).unwrap().blocked.len_now(),
         ]
     };
     let mut steps = Vec::new();

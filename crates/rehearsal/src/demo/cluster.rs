@@ -433,7 +433,7 @@ impl<'a> Run<'a> {
                         name: name.clone(),
                         packets: instance.tally().received,
                         opened: *opened,
-                        known: instance.state().sessions.len() as u64,
+                        known: instance.state().sessions.len_now() as u64,
                         parked: instance.tally().parked as u64,
                     }
                 })
@@ -479,7 +479,7 @@ impl<'a> Run<'a> {
                     name: name.clone(),
                     packets: instance.tally().received,
                     flows_opened: *opened,
-                    sessions_known: instance.state().sessions.len() as u64,
+                    sessions_known: instance.state().sessions.len_now() as u64,
                     late_replies_dropped: instance.tally().dropped(Reason::NoBinding),
                     parked_most: instance.tally().parked_most as u64,
                     digest: format!("{digest:016x}"),

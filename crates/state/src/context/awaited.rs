@@ -17,6 +17,8 @@ const CHAINS: usize = 4_096;
 const NOTHING: u16 = u16::MAX;
 /// In place of a lane: a read of the object that has no key of its own.
 const WHOLE: u8 = u8::MAX;
+/// In place of a lane: a read of whether the object has entries.
+const EMPTINESS: u8 = u8::MAX - 1;
 /// What is read by no key of any object: whatever changes.
 const ANYTHING: u64 = 0;
 
@@ -215,6 +217,10 @@ impl Context {
     pub(crate) fn note_read_of(&self, object: u8) {
         self.note_read(object, WHOLE, 0);
     }
+    /// A read of whether an object has entries.
+    pub(crate) fn note_read_of_emptiness(&self, object: u8) {
+        self.note_read(object, EMPTINESS, 0);
+    }
     fn note_key(&self, key: u64) {
         let mut noted = self.awaited.noted.borrow_mut();
         let count = noted.count;
@@ -279,6 +285,10 @@ impl Context {
     /// What a read by this key answers has changed.
     pub(crate) fn changed(&self, object: u8, lane: u8, hash: u64) {
         self.awaited.changed(key_of(object, lane, hash));
+    }
+    /// An object has its first entry, or lost its last one.
+    pub(crate) fn changed_emptiness(&self, object: u8) {
+        self.changed(object, EMPTINESS, 0);
     }
     /// Something of an object has changed.
     #[inline]

@@ -418,7 +418,7 @@ impl<N: Key> Inspect for Graph<N> {
         self.sightings.held()
     }
     fn entries_ended(&self) -> usize {
-        self.sightings.held() - self.sightings.len()
+        self.sightings.held() - self.sightings.len_now()
     }
 }
 

@@ -304,6 +304,10 @@ impl<R: Row, V: Value> Table<R, V> {
         for (lane, &hash) in hashes.iter().enumerate().take(R::LANES) {
             self.context.changed(self.object, lane as u8, hash);
         }
+        if self.live <= 1 {
+            // The table was empty before this write, or is empty now.
+            self.context.changed_emptiness(self.object);
+        }
         self.context.changed_some(self.object);
     }
 

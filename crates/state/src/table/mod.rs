@@ -51,6 +51,8 @@ pub const LANES_MAX: usize = 4;
 /// the entry that follows in the meantime. And a host that restarts finds room again for what it wrote before and others
 /// have changed since, which nobody counts as its own any more. Reserved address space costs nothing until it is touched.
 const SLACK: u32 = 3;
+/// In place of a hash: a read of the table that has no key.
+const NO_KEY: u64 = 0;
 
 /// New records between two looks at how far a table's memory is used: less than half of a huge page of records.
 const REACHED_TOGETHER: u32 = 1 << 12;
@@ -435,13 +437,22 @@ impl<R: Row, V: Value> Table<R, V> {
         }))
     }
 
-    /// How many entries can be found.
-    pub fn len(&self) -> usize {
-        self.live as usize
+    /// Whether no entry can be found: a read of the table, late where reads of its entries are late by settings. Does not wait
+    /// for entries that other hosts wrote and this host does not know yet. Costs two comparisons.
+    #[inline(always)]
+    pub fn is_empty(&self) -> Result<bool, Late> {
+        if !self.context.answers_plainly() {
+            self.ask_emptiness()?;
+        }
+        Ok(self.live == 0)
     }
-    /// Whether no entry can be found.
-    pub fn is_empty(&self) -> bool {
+    /// Whether no entry can be found here, for the control plane: never late.
+    pub fn is_empty_now(&self) -> bool {
         self.live == 0
+    }
+    /// How many entries can be found here, for the control plane: never late.
+    pub fn len_now(&self) -> usize {
+        self.live as usize
     }
     /// How many entries there are with those that ended but are not forgotten yet.
     pub fn held(&self) -> usize {
@@ -501,6 +512,21 @@ impl<R: Row, V: Value> Table<R, V> {
             lane: lane as u8,
             found: true,
         });
+        Ok(())
+    }
+
+    /// [`Table::ahead`] for a read without a key. The prefetch pass goes on by the answer that is here, since entries are what
+    /// it prefetches.
+    #[cold]
+    fn ask_emptiness(&self) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            return Ok(());
+        }
+        self.context.note_read_of_emptiness(self.object);
+        let late_us = u64::from(self.settings.late_us);
+        if late_us != 0 && !self.context.fetched(self.object, NO_KEY, late_us) {
+            return Err(Late::new());
+        }
         Ok(())
     }
 

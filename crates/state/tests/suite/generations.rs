@@ -162,7 +162,7 @@ fn uses_of_one_second_may_both_say_that_it_idled_out() {
     other.hear(names[0], &written[0]);
     for host in [&mut one, &mut other] {
         host.sweep(IDLE + IDLE / 4 + 2);
-        assert_eq!((host.state.bits.len(), host.ended.get()), (0, 1));
+        assert_eq!((host.state.bits.len_now(), host.ended.get()), (0, 1));
     }
     // It is one end of one entry all the same, and ends once at each.
     let written = [one.written(), other.written()];

@@ -112,7 +112,7 @@ impl Host {
     fn live_after(&mut self, seconds: u32) -> usize {
         self.context.set_now(0, 100 + seconds);
         self.state.object_mut(0).expect("an object").sweep(100);
-        self.state.words.len()
+        self.state.words.len_now()
     }
 }
 
@@ -127,7 +127,7 @@ fn what_a_host_wrote_in_an_earlier_incarnation_counts_against_its_share() {
 
     let mut after = host(name(1, 2));
     after.join_snapshot(&other);
-    assert_eq!(after.state.words.len(), 4);
+    assert_eq!(after.state.words.len_now(), 4);
     assert!(
         !after.put(4),
         "the earlier incarnation has used up the share"
@@ -135,7 +135,7 @@ fn what_a_host_wrote_in_an_earlier_incarnation_counts_against_its_share() {
     // What the other member wrote counts against its own.
     assert!((10..14).all(|key| other.put(key)));
     after.hear(&mut other);
-    assert_eq!(after.state.words.len(), 8);
+    assert_eq!(after.state.words.len_now(), 8);
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_snapshot_names_who_used_an_ended_entry_last() {
         gone.hear(&mut early);
         writer.does(1, key, Deed::Writes(77));
         early.hear(&mut writer);
-        assert_eq!(early.state.words.len(), 4, "the writing stands");
+        assert_eq!(early.state.words.len_now(), 4, "the writing stands");
         early.join_snapshot(&gone);
         writer.join_snapshot(&early);
         let living = [name(0, 1), name(1, 2)];

@@ -155,6 +155,46 @@ fn applied(groups: &Written) -> Member {
     reader
 }
 
+#[test]
+fn whether_a_table_is_empty_is_late_as_its_entries_are() {
+    let late = ObjectSettings {
+        late_us: 10,
+        ..ObjectSettings::LOCAL
+    };
+    let here = member(0, late);
+    here.context.begin(1);
+    assert!(here.state.words.is_empty().is_err());
+    assert!(here.state.words.is_empty_now());
+    let (call, _) = here.context.park();
+    here.context.set_now(20, 100);
+    here.context.resume(call);
+    assert_eq!(here.state.words.is_empty(), Ok(true));
+    // What a packet is likely to read is found by the answer that is here.
+    here.context.prefetch();
+    assert_eq!(here.state.bits.is_empty(), Ok(true));
+}
+
+/// A packet that waits is called again when the table that it found empty has its first entry, and not for each one after that.
+#[test]
+fn the_first_entry_wakes_who_found_the_table_empty() {
+    let mut here = member(0, ObjectSettings::LOCAL);
+    here.context.await_for(4, 8);
+    here.context.begin(1);
+    here.context.note_reads(true);
+    assert_eq!(here.state.words.is_empty(), Ok(true));
+    here.context.await_noted(3);
+    here.context.note_reads(false);
+    here.write(0, 1, 1);
+    assert_eq!(here.context.next_woken(), Some(3));
+
+    here.context.note_reads(true);
+    assert_eq!(here.state.words.is_empty(), Ok(false));
+    here.context.await_noted(5);
+    here.context.note_reads(false);
+    here.write(0, 2, 1);
+    assert_eq!(here.context.next_woken(), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -458,7 +498,7 @@ fn a_large_group_finds_its_living_member_among_many_ended_ones() {
         let some = groups.members.any_of(0, &(1 << 40)).expect("local");
         let some = some.expect("a living one is found, however many ended before it");
         groups.act().members.remove(&some);
-        assert_eq!(groups.members.len(), left);
+        assert_eq!(groups.members.len_now(), left);
         context.take_groups(|_, _| {});
     }
     assert_eq!(groups.members.any_of(0, &(1 << 40)), Ok(None));
@@ -495,7 +535,7 @@ fn what_fills_a_vacancy_is_found_by_both_keys_and_reported_as_what_is_inserted()
         });
         assert_eq!(reported[0], reported[1]);
     }
-    assert_eq!(filled.state.pairs.len(), 16);
+    assert_eq!(filled.state.pairs.len_now(), 16);
 }
 
 /// A part of a snapshot may be on its way for so long that its receiver has applied a removal of what is in it, and forgotten
@@ -564,7 +604,7 @@ fn room_is_at_the_entry_or_in_a_new_one_or_nowhere() {
         written += 1;
     }
     assert_eq!(written, 64 / u32::from(MEMBERS), "its share of the table");
-    assert_eq!(one.state.words.len() as u32, written);
+    assert_eq!(one.state.words.len_now() as u32, written);
     assert_eq!(put(&mut one, 3, 99), (Some(3), true), "it is there");
     assert_eq!(put(&mut one, 3, 100), (Some(99), true));
     assert_eq!(put(&mut one, written, 5), (None, false));

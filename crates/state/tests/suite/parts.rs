@@ -80,7 +80,7 @@ fn sparse() -> (Rc<Context>, Sparse) {
     groups(&mut state, &context);
     context.set_stable(Origins::OWN, u64::MAX);
     state.object_mut(1).expect("an object").sweep_share(1);
-    assert_eq!((state.words.len(), state.words.held()), (2, 2));
+    assert_eq!((state.words.len_now(), state.words.held()), (2, 2));
     (context, state)
 }
 

@@ -157,8 +157,8 @@ fn what_idled_out_while_away_stays_away() {
     for (away, live) in [(0, 2), (1, 2), (2, 1), (8, 1), (9, 0), (u32::MAX, 0)] {
         let mut restored = host(0, 2, 5_000);
         restored.restore(&saved(), &Since { saved: 1_000, away });
-        assert_eq!(restored.state.short.len(), live, "after {away} s");
-        assert_eq!(restored.state.lasting.len(), 3, "some never idle out");
+        assert_eq!(restored.state.short.len_now(), live, "after {away} s");
+        assert_eq!(restored.state.lasting.len_now(), 3, "some never idle out");
     }
 }
 

@@ -223,7 +223,7 @@ fn allocations(context: &Context) -> Result<Outcome, Failure> {
     })?;
     let virtual_seconds = (hosts.now.as_micros() - began.as_micros()) as f64 / 1e6;
     let opened = 2.0 * virtual_seconds * NEW_FLOWS_PER_SECOND as f64;
-    let live = hosts.members[0].instance.state().sessions.len();
+    let live = hosts.members[0].instance.state().sessions.len_now();
     let groups: u64 = hosts
         .members
         .iter()

@@ -448,13 +448,13 @@ impl Subjected {
                     )));
                 }
                 opened += others.iter().map(|other| other.opened).sum::<usize>();
-                instance.state().sessions.len()
+                instance.state().sessions.len_now()
             }
             Subject::Cluster { hosts, others } => {
                 hosts.settle()?;
                 hosts.check()?;
                 opened += others.iter().map(|(other, _)| other.opened).sum::<usize>();
-                hosts.members[0].instance.state().sessions.len()
+                hosts.members[0].instance.state().sessions.len_now()
             }
         };
         if known == opened {

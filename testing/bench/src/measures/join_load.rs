@@ -298,7 +298,11 @@ impl Bench {
         let mut turns = self.turns;
         (turns.places_most, turns.parts) =
             (tally.snapshot_places_most, tally.snapshot_parts_written);
-        let held = self.hosts.members[NEWCOMER].instance.state().entries.len();
+        let held = self.hosts.members[NEWCOMER]
+            .instance
+            .state()
+            .entries
+            .len_now();
         if held < entries as usize || turns.parts == 0 || turns.walk.0 < turns.join.0 {
             return Err(Failure::Unsound(format!(
                 "{held} of {entries} entries came by {} parts of a snapshot",

@@ -226,8 +226,8 @@ fn measure(seed: u64, pairs: usize, found: &mut Found) -> Result<SetUp, Failure>
     hosts.settle()?;
     hosts.check()?;
     let opened: usize = members.iter().map(|member| member.source.opened).sum();
-    let known = hosts.members[0].instance.state().sessions.len();
-    let known_alone = alone.instance.state().sessions.len();
+    let known = hosts.members[0].instance.state().sessions.len_now();
+    let known_alone = alone.instance.state().sessions.len_now();
     if known != opened || known_alone != opened {
         return Err(Failure::Unsound(format!(
             "{opened} flows were opened, {known} are known in the cluster and {known_alone} alone"

@@ -102,7 +102,7 @@ const NAT: Kind<Nat> = Kind {
     sizes: &SIZES,
     frames: as_drawn,
     fault: |state, _, flows| {
-        let known = state.sessions.len();
+        let known = state.sessions.len_now();
         (known != flows).then(|| format!("{flows} flows were opened and {known} are known"))
     },
 };

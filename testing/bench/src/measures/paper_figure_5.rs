@@ -181,7 +181,7 @@ impl Cluster {
             .map(|one| one.instance.tally().received)
             .sum();
         let opened: usize = self.fed.iter().map(|fed| fed.source.opened).sum();
-        let known = members[0].instance.state().sessions.len();
+        let known = members[0].instance.state().sessions.len_now();
         if taken != self.packets || known != opened {
             return Err(Failure::Unsound(format!(
                 "of {} packets {taken} were taken; {opened} flows were opened and {known} are known",

@@ -452,7 +452,7 @@ impl Ours {
         let frames = &self.frames[part as usize * FLOWS as usize..all];
         let ns = self
             .pair
-            .round(frames, pace, |state| match state.sessions.len() {
+            .round(frames, pace, |state| match state.sessions.len_now() {
                 known if known == all => Ok(()),
                 known => Err(format!(
                     "{known} of {all} flows are known at the other host"

@@ -234,7 +234,7 @@ impl NewFlows {
         }
         let members = self.hosts.members.iter().map(|member| &member.instance);
         for instance in members.chain([&self.alone]) {
-            let held = instance.state().sessions.len();
+            let held = instance.state().sessions.len_now();
             if held != self.opened {
                 return Err(Failure::Unsound(format!(
                     "{} flows were opened, {held} are there",

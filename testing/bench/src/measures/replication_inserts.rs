@@ -200,8 +200,8 @@ impl Bench {
         self.hosts.check()?;
         for host in &mut self.hosts.members {
             let state = host.instance.state();
-            if state.entries.len() != self.inserted {
-                let held = state.entries.len();
+            if state.entries.len_now() != self.inserted {
+                let held = state.entries.len_now();
                 return Err(Failure::Unsound(format!(
                     "{} were inserted, {held} are there",
                     self.inserted

@@ -343,7 +343,7 @@ impl World for Asked {
     fn judge(&mut self, hosts: &Hosts<Nat>) -> Result<(), Failure> {
         for (at, instance) in hosts.instances() {
             // Beside them stands when the first request came.
-            let known = instance.state().mappings.len() - 1;
+            let known = instance.state().mappings.len_now() - 1;
             if known != usize::from(WISHES) {
                 return Err(Failure::new(
                     "mappings are known at every host",

@@ -45,5 +45,5 @@ fn a_host_has_a_port_and_a_port_a_host() {
     );
     let other = Verdict::Drop(Reason::Filtered);
     assert_eq!(verdicts, [PASSES, other, other, PASSES, PASSES]);
-    assert_eq!(kit.state().owners.len(), 2);
+    assert_eq!(kit.state().owners.len_now(), 2);
 }

@@ -31,5 +31,5 @@ fn packet(ask: Ask<'_, Talks>) -> Result<Verdict, Late> {
 #[test]
 fn a_talk_is_known_once() {
     let (kit, _) = play(state, packet, &[(1, 80), (1, 80), (1, 443), (2, 80)]);
-    assert_eq!(kit.state().asked.len(), 3);
+    assert_eq!(kit.state().asked.len_now(), 3);
 }

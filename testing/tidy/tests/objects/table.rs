@@ -99,7 +99,7 @@ fn rows_keep_their_laws_and_are_found_by_all_keys() {
     asterism_function::laws::row(row(1, 80, 0), row(2, 80, 1), 7);
     let (kit, _) = play(state, packet, &[(1, 80), (1, 81), (2, 80), (2, 81)]);
     let owners = &kit.state().owners;
-    assert_eq!(owners.len(), 2);
+    assert_eq!(owners.len_now(), 2);
     assert_eq!(owners.by_right(&81).unwrap().unwrap().row.host, host(2));
     assert!(owners.any_of(0, &0).unwrap().is_some() && owners.any_of(0, &1).unwrap().is_none());
 }

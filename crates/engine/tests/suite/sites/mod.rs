@@ -177,7 +177,10 @@ fn write(cluster: &mut Cluster<Senders>, member: usize, first: u32, count: u32) 
 }
 
 fn senders(cluster: &Cluster<Senders>, member: usize) -> usize {
-    cluster.members()[member].instances[0].state().senders.len()
+    cluster.members()[member].instances[0]
+        .state()
+        .senders
+        .len_now()
 }
 
 fn tally<T>(
@@ -458,7 +461,7 @@ fn senders_after(cluster: &mut Cluster<Senders>, member: usize, now: Time) -> us
     let one = &mut cluster.members_mut()[member];
     one.channel.turn(now);
     one.instances[0].turn(now);
-    one.instances[0].state().senders.len()
+    one.instances[0].state().senders.len_now()
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn drive(
                 let state = instance.state();
                 let _ = answer.send(Held {
                     packets: state.packets.get().unwrap(),
-                    entries: state.seen.len(),
+                    entries: state.seen.len_now(),
                     digests: instance.digests(),
                 });
             }

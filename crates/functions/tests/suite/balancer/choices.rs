@@ -108,7 +108,7 @@ fn a_death_moves_only_its_own_flows_and_only_new_connections() {
         }
     }
     assert!(own > 100, "{own}");
-    assert_eq!(kit.state().flows.len(), FLOWS as usize);
+    assert_eq!(kit.state().flows.len_now(), FLOWS as usize);
     // New flows avoid it as long as it counts as dead.
     for number in FLOWS..2 * FLOWS {
         assert_ne!(opened(&mut kit, client(number), asked()), 4);
@@ -135,7 +135,7 @@ fn without_a_living_backend_the_client_is_reported() {
     assert_eq!(*port, CLIENTS);
     // Destination unreachable: host unreachable.
     assert_eq!(error[34..36], [3, 1]);
-    assert_eq!(kit.state().flows.len(), 0);
+    assert_eq!(kit.state().flows.len_now(), 0);
     // HealthVotes grow old: without news the backends are tried again.
     kit.advance(31);
     opened(&mut kit, client(1), asked());
@@ -179,7 +179,7 @@ fn least_connections_by_weight_and_back_when_they_end() {
     // Connections that were never complete end after a minute, a quarter and a second.
     kit.advance(78);
     assert_eq!(usage(&kit), [0, 0, 0]);
-    assert_eq!(kit.state().flows.len(), 0);
+    assert_eq!(kit.state().flows.len_now(), 0);
     // The same ends again count once.
     let got = opened(&mut kit, client(1), asked());
     for flags in [SYN, RST, SYN] {
@@ -208,9 +208,9 @@ fn a_client_keeps_its_backend_for_a_time() {
     kit.advance(1);
     tell(&mut kit, 0, endpoint_of(first), false);
     assert_eq!(opened(&mut kit, client(101), asked()), second);
-    assert_eq!(kit.state().affinity.len(), 2);
+    assert_eq!(kit.state().affinity.len_now(), 2);
     kit.advance(400);
-    assert_eq!(kit.state().affinity.len(), 0);
+    assert_eq!(kit.state().affinity.len_now(), 0);
 }
 
 #[test]

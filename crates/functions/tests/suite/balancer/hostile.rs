@@ -105,7 +105,7 @@ fn clients_cannot_be_ours_and_segments_out_of_nowhere_open_nothing() {
     }
     let outcome = send(&mut kit, BACKENDS, endpoint_of(0), client(1), SYN_ACK);
     assert_eq!(outcome.verdict, Verdict::Drop(Reason::NoBinding));
-    assert_eq!(kit.state().flows.len(), 0);
+    assert_eq!(kit.state().flows.len_now(), 0);
 }
 
 #[test]
@@ -120,10 +120,10 @@ fn nobody_outside_can_vote() {
         let outcome = kit.packet(port, &finding.frame());
         assert!(matches!(outcome.verdict, Verdict::Drop(_)));
     }
-    assert_eq!(kit.state().health.len(), 0);
+    assert_eq!(kit.state().health.len_now(), 0);
     // Nor can a result of a backend that is not checked any more fill the table.
     kit.packet(CONTROL, &finding.frame());
-    assert_eq!(kit.state().health.len(), 0);
+    assert_eq!(kit.state().health.len_now(), 0);
 }
 
 proptest! {
@@ -155,5 +155,5 @@ fn a_flood_of_new_flows_ends_at_the_table() {
             outcome.verdict == Verdict::Drop(Reason::TableFull)
         })
         .count();
-    assert_eq!((full, kit.state().flows.len()), (30, 50));
+    assert_eq!((full, kit.state().flows.len_now()), (30, 50));
 }

@@ -100,7 +100,7 @@ fn syns_that_no_backend_answers_take_none_away() {
             }
         }
         kit.advance(2);
-        assert_eq!(kit.state().health.len(), 0, "nothing was noted");
+        assert_eq!(kit.state().health.len_now(), 0, "nothing was noted");
         assert!((0..3).all(|backend| !is_avoided(&mut kit, backend, LATER)));
     }
 }
@@ -227,14 +227,14 @@ fn one_client_does_not_make_a_backend_dead_and_resets_of_open_connections_say_no
     for one in clients_of(&mut kit, 1, 12) {
         send(&mut kit, BACKENDS, endpoint_of(1), one, SYN_ACK);
     }
-    assert_eq!(kit.state().health.len(), 0);
+    assert_eq!(kit.state().health.len_now(), 0);
     // Where flows are not to say anything, they do not.
     let mut kit = crate::balancer::network::kit(vec![service(3)]);
     for one in clients_of(&mut kit, 1, 12) {
         send(&mut kit, BACKENDS, endpoint_of(1), one, RST_ACK);
     }
     assert!(!is_avoided(&mut kit, 1, LATER));
-    assert_eq!(kit.state().health.len(), 0);
+    assert_eq!(kit.state().health.len_now(), 0);
 }
 
 /// SYNs by one instance, refusals by the second, and the third avoids the backend.

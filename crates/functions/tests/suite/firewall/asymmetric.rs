@@ -31,7 +31,7 @@ fn a_client_alone_has_its_connection() {
         let data = tcp(CLIENT, SERVER, ACK, (sent, ack), 1_000);
         passes(&mut kit, INSIDE, &data);
         if step == 0 {
-            let half_open = kit.state().flows.len();
+            let half_open = kit.state().flows.len_now();
             assert_eq!(half_open, 1);
         }
     }
@@ -43,7 +43,7 @@ fn a_client_alone_has_its_connection() {
     passes(&mut kit, INSIDE, &fin);
     // It has finished, as far as anybody sees: forgotten after two minutes, not two hours.
     kit.advance(200);
-    assert_eq!(kit.state().flows.len(), 0);
+    assert_eq!(kit.state().flows.len_now(), 0);
 }
 
 /// The server's half, of which the first segment is its answer: the rules decide by who sends it.

@@ -71,7 +71,7 @@ fn ipv6_is_judged_as_ipv4_is() {
     }
     let unknown = to_ipv6(&tcp(SERVER, (6, 9), SYN, (1, 0), 0));
     drops(&mut kit, OUTSIDE, &unknown, Reason::Denied);
-    assert_eq!(kit.state().flows.len(), 3);
+    assert_eq!(kit.state().flows.len_now(), 3);
 }
 
 #[test]
@@ -237,10 +237,10 @@ fn idle_flows_are_forgotten_after_the_time_of_their_kind() {
     passes(&mut kit, INSIDE, &udp((5, 10), SERVER));
     passes(&mut kit, OUTSIDE, &udp(SERVER, (5, 10)));
     passes(&mut kit, INSIDE, &echo(8, 5, SERVER.0));
-    assert_eq!(kit.state().flows.len(), 5);
+    assert_eq!(kit.state().flows.len_now(), 5);
     for (seconds, left) in [(50, 3), (50, 2), (400, 1), (10_000, 0)] {
         kit.advance(seconds);
-        assert_eq!(kit.state().flows.len(), left, "after {seconds} s more");
+        assert_eq!(kit.state().flows.len_now(), left, "after {seconds} s more");
     }
     drops(&mut kit, OUTSIDE, &udp(SERVER, (5, 10)), Reason::Denied);
 }

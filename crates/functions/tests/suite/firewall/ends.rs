@@ -100,14 +100,14 @@ fn flows_that_rules_deny_are_reported_and_end() {
         let denied = flows.filter(|known| known.is_denied);
         denied.map(|known| known.flow).collect::<Vec<_>>()
     };
-    assert_eq!(kit.state().flows.len(), 2);
+    assert_eq!(kit.state().flows.len_now(), 2);
     let reported = denied(&kit);
     assert_eq!(reported.len(), 1);
     assert_eq!(
         kit.packet(CONTROL, &end_frame(&reported)).verdict,
         Verdict::Consumed
     );
-    assert_eq!(kit.state().flows.len(), 1);
+    assert_eq!(kit.state().flows.len_now(), 1);
     let ack = tcp(CLIENT, SERVER, ACK, (1_101, 9_001), 10);
     drops(&mut kit, INSIDE, &ack, Reason::NoConnection);
     // What nobody knows is ended already.
@@ -149,7 +149,7 @@ fn flows_that_are_ended_at_one_instance_are_ended_at_all() {
     }
     cluster.exchange();
     for member in 0..3 {
-        assert_eq!(cluster.state(member).flows.len(), 0, "at {member}");
+        assert_eq!(cluster.state(member).flows.len_now(), 0, "at {member}");
     }
 }
 
@@ -180,7 +180,7 @@ fn orders_that_are_none_end_nothing() {
         kit.packet(CONTROL, &end_frame(&flows)).verdict,
         Verdict::Consumed
     );
-    assert_eq!(kit.state().flows.len(), 10 - ENDED_AT_ONCE_MAX);
+    assert_eq!(kit.state().flows.len_now(), 10 - ENDED_AT_ONCE_MAX);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
         refused += u32::from(verdict.verdict == Verdict::Drop(Reason::HalfOpenLimit));
     }
     assert_eq!(refused, 20_000 - PER_SOURCE);
-    assert_eq!(kit.state().flows.len() as u32, 1 + PER_SOURCE);
+    assert_eq!(kit.state().flows.len_now() as u32, 1 + PER_SOURCE);
     let noted = reported(&kit);
     assert_eq!(noted.len(), 1, "once a minute: {noted:?}");
     assert_eq!((noted[0].id, noted[0].outcome), (42, Outcome::Dropped));
@@ -46,7 +46,7 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
             bound = Some(held(&kit));
         }
     }
-    assert_eq!(kit.state().flows.len() as u32, 1 + TOTAL);
+    assert_eq!(kit.state().flows.len_now() as u32, 1 + TOTAL);
     let noted = reported(&kit);
     assert_eq!(noted.len(), 2, "one more, of all together: {noted:?}");
     let all = noted.iter().find(|notice| notice.id == 43).unwrap();
@@ -66,7 +66,7 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
     passes(&mut kit, INSIDE, &tcp((6, 1), server, SYN, (1, 0), 0));
     kit.advance(100);
     passes(&mut kit, OUTSIDE, &honest);
-    assert_eq!(kit.state().flows.len(), 2);
+    assert_eq!(kit.state().flows.len_now(), 2);
 }
 
 /// What it tells of what it noted.

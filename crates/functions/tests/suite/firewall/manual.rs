@@ -205,7 +205,7 @@ fn a_full_table_takes_no_manual_block_and_what_is_not_blocked_is_not_lifted() {
     assert_eq!(reported(&mut kit, of(2)).verdict, full);
     let lifted = reported(&mut kit, Order::Unblock(host(2).into()));
     assert_eq!(lifted.verdict, Verdict::Consumed);
-    assert_eq!(kit.state().blocked.len(), 1);
+    assert_eq!(kit.state().blocked.len_now(), 1);
     assert_eq!(kit.state().blocks_without_room.get(), Ok(0), "of rules");
 }
 
@@ -226,7 +226,7 @@ fn frames_that_lie_block_nobody() {
     assert_eq!(kit.packet(CONTROL, &syn(23)).verdict, refused);
     let unknown = kit.packet(PortNumber(2), &orders[0]).verdict;
     assert_eq!(unknown, Verdict::Drop(Reason::NotForUs));
-    assert_eq!(kit.state().blocked.len(), 0);
+    assert_eq!(kit.state().blocked.len_now(), 0);
     let mut taken = 0;
     for draw in 0..20_000u64 {
         let number = |place: u64, below: usize| hash::words(draw, place, 3) as usize % below;

@@ -52,7 +52,7 @@ fn each_vlan_has_its_own_connection_between_the_same_ends() {
             passes(&mut kit, port, &tagged(&frame, ids));
         }
     }
-    assert_eq!(kit.state().flows.len(), VLANS.len());
+    assert_eq!(kit.state().flows.len_now(), VLANS.len());
     // The numbers of one VLAN on another.
     let (a, b) = numbers(2);
     let data = tcp(CLIENT, SERVER, ACK, (a + 701, b + 901), 9);

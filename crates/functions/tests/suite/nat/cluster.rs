@@ -46,7 +46,7 @@ impl Pair {
     }
 
     fn sessions(&self, member: usize) -> usize {
-        self.0.state(member).sessions.len()
+        self.0.state(member).sessions.len_now()
     }
 }
 
@@ -189,7 +189,7 @@ fn what_is_learnt_late_spends_no_burst() {
     // When time has made up for all of it, who first hears of it then may open as many as the others.
     cluster.advance(u32::from(BURST));
     cluster.take_snapshot(0, 3);
-    assert_eq!(cluster.state(3).sessions.len(), usize::from(BURST));
+    assert_eq!(cluster.state(3).sessions.len_now(), usize::from(BURST));
     for port in 0..BURST {
         let opened = opens(&mut cluster, 3, 7_000 + port);
         assert_eq!(opened, Verdict::Forward(OUTSIDE), "{port}");

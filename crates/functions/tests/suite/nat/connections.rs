@@ -42,7 +42,7 @@ fn remembered_after(segments: &[(bool, TcpFlags)], seconds: u32) -> bool {
     let mut kit = kit();
     talk(&mut kit, segments);
     kit.advance(seconds);
-    !kit.state().sessions.is_empty()
+    !kit.state().sessions.is_empty_now()
 }
 
 const HANDSHAKE: [(bool, TcpFlags); 3] = [(true, SYN), (false, SYN_ACK), (true, ACK)];

@@ -141,7 +141,7 @@ proptest! {
             refused += u32::from(!matches!(out.verdict, Verdict::Forward(_)));
         }
         prop_assert_eq!(refused, 30);
-        prop_assert_eq!(kit.state().sessions.len(), 50);
+        prop_assert_eq!(kit.state().sessions.len_now(), 50);
         prop_assert_eq!(kit.state().ports.usage().in_use, 50, "ports of refused flows returned");
     }
 }

@@ -45,11 +45,11 @@ fn req_1_queries_come_back_and_last_a_minute() {
         (back.source, back.destination()),
         (REMOTE.into(), query(HOST, 7_700))
     );
-    assert_eq!(kit.state().sessions.len(), 2);
+    assert_eq!(kit.state().sessions.len_now(), 2);
     kit.advance(60);
-    assert_eq!(kit.state().sessions.len(), 2);
+    assert_eq!(kit.state().sessions.len_now(), 2);
     kit.advance(17);
-    assert_eq!(kit.state().sessions.len(), 0);
+    assert_eq!(kit.state().sessions.len_now(), 0);
     let late = kit.packet(OUTSIDE, &answer);
     assert_eq!(late.verdict, Verdict::Drop(Reason::NoBinding));
 }
@@ -283,7 +283,7 @@ fn a_packet_at_the_end_of_its_incarnation_is_reported_to_its_sender_as_it_was() 
     };
     let out = send(&mut kit, INSIDE, inside, remote, dying);
     assert_eq!(out.verdict, Verdict::Drop(Reason::TtlExceeded));
-    assert!(kit.state().sessions.is_empty());
+    assert!(kit.state().sessions.is_empty_now());
     assert_eq!(
         kit.state().ports.usage().in_use,
         0,
@@ -402,5 +402,5 @@ fn its_own_addresses_answer_echo_requests_and_nothing_else() {
         flagged(TcpFlags::SYN),
     );
     assert_eq!(knock.verdict, Verdict::Drop(Reason::NotForUs));
-    assert!(kit.state().sessions.is_empty());
+    assert!(kit.state().sessions.is_empty_now());
 }

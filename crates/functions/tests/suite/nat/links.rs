@@ -53,7 +53,11 @@ fn arp_is_answered_for_all_our_addresses_and_no_other() {
         let out = kit.packet(port, &arp(NEIGHBOUR, target));
         assert!(out.emitted.is_empty());
     }
-    assert_eq!(kit.state().neighbours.len(), 2, "who asks for us is learnt");
+    assert_eq!(
+        kit.state().neighbours.len_now(),
+        2,
+        "who asks for us is learnt"
+    );
 }
 
 #[test]
@@ -118,7 +122,7 @@ fn unasked_arp_teaches_nothing() {
     ] {
         kit.packet(INSIDE, &arp(sender, INSIDE_ADDRESS.octets()));
     }
-    assert!(kit.state().neighbours.is_empty());
+    assert!(kit.state().neighbours.is_empty_now());
 }
 
 /// The fragments of a UDP datagram, the transport checksum over all of it in the first.
@@ -244,7 +248,7 @@ fn inside_links_are_routed_without_translation() {
     let out = send(&mut kit, INSIDE, one, two, Wish::default());
     let flow = left_by(&out, INSIDE);
     assert_eq!((flow.source(), flow.destination()), (one, two));
-    assert!(kit.state().sessions.is_empty());
+    assert!(kit.state().sessions.is_empty_now());
 
     // What answers a host whose packets came straight, and what says that they did not arrive. That the port is also
     // seen outside changes nothing.

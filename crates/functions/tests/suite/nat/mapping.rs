@@ -23,7 +23,7 @@ fn req_1_a_binding_is_the_same_for_all_remote_endpoints() {
     for remote in [udp(REMOTE, 444), udp(OTHER, 443), udp([8, 8, 8, 8], 53)] {
         assert_eq!(bind(&mut kit, inside, remote), first);
     }
-    assert_eq!(kit.state().sessions.len(), 4);
+    assert_eq!(kit.state().sessions.len_now(), 4);
     assert_eq!(kit.state().ports.usage().in_use, 1, "one port for all");
 }
 
@@ -93,9 +93,9 @@ fn req_5_a_binding_ends_after_its_idle_time_and_its_port_returns() {
     left_by(&back, INSIDE);
     // At most an idle time, the quarter by which uses are announced late, and a tick.
     kit.advance(300);
-    assert_eq!(kit.state().sessions.len(), 1);
+    assert_eq!(kit.state().sessions.len_now(), 1);
     kit.advance(100);
-    assert_eq!(kit.state().sessions.len(), 0);
+    assert_eq!(kit.state().sessions.len_now(), 0);
     assert_eq!(kit.state().ports.usage().in_use, 0);
     let late = send(
         &mut kit,
@@ -120,7 +120,7 @@ fn req_6_packets_from_inside_refresh_and_strangers_do_not() {
         kit.advance(200);
         send(&mut kit, OUTSIDE, udp(OTHER, 443), outside, Wish::default());
     }
-    assert_eq!(kit.state().sessions.len(), 0);
+    assert_eq!(kit.state().sessions.len_now(), 0);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn req_8_filtering_lets_in_which_it_says() {
         for port in 1..20 {
             bind(&mut kit, inside, udp([198, 51, 99, 1], port));
         }
-        let sessions = kit.state().sessions.len();
+        let sessions = kit.state().sessions.len_now();
         let mut enters = |remote| {
             let back = send(&mut kit, OUTSIDE, remote, outside, Wish::default());
             match back.verdict {
@@ -157,7 +157,7 @@ fn req_8_filtering_lets_in_which_it_says() {
         assert_eq!(enters(udp(REMOTE, 444)), other_port, "{filtering:?}");
         assert_eq!(enters(udp(OTHER, 443)), other_address, "{filtering:?}");
         assert_eq!(
-            kit.state().sessions.len(),
+            kit.state().sessions.len_now(),
             sessions,
             "strangers leave no trace"
         );
@@ -206,7 +206,7 @@ fn forwards_are_reached_from_everywhere_and_answer_from_where_they_were_asked() 
     let asked = send(&mut kit, OUTSIDE, client, public, flagged(SYN));
     assert_eq!(left_by(&asked, INSIDE).destination(), server);
     assert!(
-        kit.state().sessions.is_empty(),
+        kit.state().sessions.is_empty_now(),
         "a SYN from outside leaves no trace"
     );
     let answer = send(&mut kit, INSIDE, server, client, flagged(SYN | ACK));
@@ -245,7 +245,10 @@ fn what_a_binding_lets_in_and_its_host_refuses_is_refused_outside() {
         let refused = send(&mut kit, INSIDE, server, client, flagged(refusal));
         let flow = left_by(&refused, OUTSIDE);
         assert_eq!((flow.source(), flow.destination()), (public, client));
-        assert!(kit.state().sessions.is_empty(), "neither leaves a trace");
+        assert!(
+            kit.state().sessions.is_empty_now(),
+            "neither leaves a trace"
+        );
     }
     // Of a neighbour inside, who has a session (hairpin): it ends.
     let neighbour = tcp([10, 0, 0, 5], 40_000);
@@ -254,7 +257,7 @@ fn what_a_binding_lets_in_and_its_host_refuses_is_refused_outside() {
     let refused = send(&mut kit, INSIDE, server, seen, flagged(RST_ACK));
     let flow = left_by(&refused, INSIDE);
     assert_eq!((flow.source(), flow.destination()), (public, neighbour));
-    assert_eq!(kit.state().sessions.len(), 1);
+    assert_eq!(kit.state().sessions.len_now(), 1);
     kit.state()
         .sessions
         .for_each(|_, connection| assert!(connection.ended()));
@@ -268,7 +271,7 @@ fn what_a_binding_lets_in_and_its_host_refuses_is_refused_outside() {
         kit.advance(200);
         bind(&mut kit, inside, tcp(OTHER, 443));
     }
-    assert_eq!(kit.state().sessions.len(), 1, "one is idle");
+    assert_eq!(kit.state().sessions.len_now(), 1, "one is idle");
     let before = digests(&kit);
     for (remote, flags) in [(client, SYN), (idle, ACK)] {
         for refusal in refusals {

@@ -207,7 +207,7 @@ fn who_asked_for_a_mapping_may_refuse() {
     let refused = send(&mut kit, INSIDE, inside, client, flagged(RST_ACK));
     let flow = left_by(&refused, OUTSIDE);
     assert_eq!((flow.source(), flow.destination()), (outside, client));
-    assert_eq!(kit.state().sessions.len(), 1, "the mapping alone");
+    assert_eq!(kit.state().sessions.len_now(), 1, "the mapping alone");
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn packets_from_nobody_neither_shorten_nor_prolong_a_mapping() {
         let out = send(&mut kit, INSIDE, from, to, Wish::default());
         assert_eq!(out.verdict, Verdict::Drop(Reason::NoRoute));
     }
-    assert_eq!(kit.state().sessions.len(), 0, "nobody prolonged it");
+    assert_eq!(kit.state().sessions.len_now(), 0, "nobody prolonged it");
 }
 
 #[test]
@@ -409,7 +409,10 @@ fn with_blocks_no_wish_is_looked_at() {
         ..wish
     };
     assert_eq!(ask(&mut kit, insists).code, CANNOT_PROVIDE);
-    assert!(kit.state().sessions.is_empty(), "a refusal takes nothing");
+    assert!(
+        kit.state().sessions.is_empty_now(),
+        "a refusal takes nothing"
+    );
     let port = mapped(&mut kit, wish).port;
     assert_ne!(port, 20_000);
     assert_eq!(ask(&mut kit, insists).code, CANNOT_PROVIDE);
@@ -443,7 +446,7 @@ fn what_the_operator_forwards_is_reported_and_not_changed() {
         ..MAP
     };
     assert_eq!(ask(&mut kit, insists).code, CANNOT_PROVIDE);
-    assert_eq!(kit.state().sessions.len(), 0);
+    assert_eq!(kit.state().sessions.len_now(), 0);
 }
 
 #[test]
@@ -486,7 +489,7 @@ fn quotas_and_full_tables_refuse() {
     assert!((1..=64).contains(&made), "{made}");
     assert!(codes[made..].iter().all(|code| *code == NO_RESOURCES));
     assert_eq!(
-        kit.state().sessions.len(),
+        kit.state().sessions.len_now(),
         made,
         "none was made for nothing"
     );
@@ -571,7 +574,11 @@ fn every_mistake_is_answered_by_its_code() {
         let of_error = answer[4..8] != [0; 4];
         assert!(of_error, "how long it is so is reported");
     }
-    assert_eq!(kit.state().sessions.len(), 1, "by the one that succeeded");
+    assert_eq!(
+        kit.state().sessions.len_now(),
+        1,
+        "by the one that succeeded"
+    );
 }
 
 #[test]
@@ -621,7 +628,7 @@ fn any_bytes_are_answered_or_not_and_nothing_else() {
             assert_eq!(answer.len() % 4, 0);
         }
     }
-    assert!(kit.state().sessions.len() <= 64);
+    assert!(kit.state().sessions.len_now() <= 64);
 }
 
 /// Made at one instance, used and prolonged at another, after the first has died.

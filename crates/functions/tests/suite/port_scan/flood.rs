@@ -381,7 +381,7 @@ fn services_beyond_the_bound_are_counted_and_pass() {
         }
         kit.advance(1);
     }
-    assert_eq!(kit.state().handshakes.len(), 4);
+    assert_eq!(kit.state().handshakes.len_now(), 4);
     assert!(
         kit.state()
             .unrecorded

@@ -106,7 +106,7 @@ fn a_flood_from_forged_sources_fills_the_table_and_is_counted() {
             "it fails open"
         );
     }
-    assert_eq!(kit.state().histories.len(), 1_000);
+    assert_eq!(kit.state().histories.len_now(), 1_000);
     let unrecorded = measured(kit.function(), kit.state(), "unrecorded_total");
     assert_eq!(unrecorded, 4_000, "and anyone who collects metrics sees it");
     assert_eq!(kit.state().alerts(), []);

@@ -164,7 +164,7 @@ fn frames_that_lie_block_nobody() {
     }
     let refused = Verdict::Drop(Reason::UnsupportedProtocol);
     assert_eq!(kit.packet(CONTROL, &orders[2]).verdict, refused);
-    assert_eq!(kit.state().blocked.len(), 0);
+    assert_eq!(kit.state().blocked.len_now(), 0);
     let (mut taken, mut full) = (0, 0);
     for draw in 0..20_000u64 {
         let number = |place: u64, below: usize| hash::words(draw, place, 3) as usize % below;

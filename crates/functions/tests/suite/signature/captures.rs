@@ -202,7 +202,7 @@ fn deal(frames: &[Vec<u8>], config: &SignatureConfig, lag: usize) -> PlaceAssign
             .map(|(name, _)| name.clone())
             .collect(),
         segments,
-        places: cluster.state(0).pieces.len(),
+        places: cluster.state(0).pieces.len_now(),
     }
 }
 

@@ -78,7 +78,7 @@ fn a_flood_of_pieces_of_one_stream_is_one_entry_that_says_so() {
     }
     let found = cluster.agreed();
     assert_eq!(ids(&found), [0], "one alert: cut into more than is kept");
-    assert_eq!(cluster.state(0).pieces.len(), 1);
+    assert_eq!(cluster.state(0).pieces.len_now(), 1);
 }
 
 #[test]
@@ -108,11 +108,11 @@ fn a_flood_of_streams_fills_the_table_and_is_counted() {
         let segment = tcp((9, 1_000 + number), SERVER, 20_000, b"....EVIL-");
         assert_eq!(kit.packet(IN, &segment).verdict, PASSES, "it fails open");
     }
-    assert_eq!(kit.state().pieces.len(), 1_000);
+    assert_eq!(kit.state().pieces.len_now(), 1_000);
     let unrecorded = measured(kit.function(), kit.state(), "unrecorded_total");
     assert_eq!(unrecorded, 2_000, "and anyone who collects metrics sees it");
     kit.advance(100);
-    assert_eq!(kit.state().pieces.len(), 0, "pieces idle out");
+    assert_eq!(kit.state().pieces.len_now(), 0, "pieces idle out");
     kit.packet(IN, &tcp(CLIENT, SERVER, 1_000, b"....EVIL-"));
     kit.packet(IN, &tcp(CLIENT, SERVER, 1_009, b"stuf7+X..."));
     assert_eq!(kit.state().alerts().len(), 1, "it recovers");

@@ -114,7 +114,11 @@ fn a_list_is_taken_up_in_the_middle_of_streams() {
     ];
     assert_eq!(texts, reported);
     kit.advance(100);
-    assert_eq!(kit.state().pieces.len(), 0, "what no list reads idles out");
+    assert_eq!(
+        kit.state().pieces.len_now(),
+        0,
+        "what no list reads idles out"
+    );
 }
 
 /// Three hosts whose lists change at random between the segments of many streams.

@@ -182,7 +182,7 @@ fn frames_that_lie_block_nobody() {
     for order in &orders {
         assert_eq!(kit.packet(IN, order).verdict, PASSES, "as any other frame");
     }
-    assert_eq!(kit.state().manual.len(), 0);
+    assert_eq!(kit.state().manual.len_now(), 0);
     let refused = Verdict::Drop(Reason::UnsupportedProtocol);
     let (mut taken, mut full) = (0, 0);
     for draw in 0..20_000u64 {

@@ -220,7 +220,7 @@ pub fn partitioned_members_fill_their_shares() {
             .collect();
         let mut entries = None;
         for (at, tables) in all.iter_mut().enumerate() {
-            assert!(!tables.keys.is_empty(), "everybody has some room");
+            assert!(!tables.keys.is_empty_now(), "everybody has some room");
             for (from, groups) in written.iter().enumerate().filter(|&(from, _)| from != at) {
                 // Lanes of one host write one stream; here each has numbers of its own.
                 let name = OriginName {
@@ -236,7 +236,7 @@ pub fn partitioned_members_fill_their_shares() {
             assert_eq!(tables.keys.tally().refused_full, 0, "{hosts} × {lanes}");
             assert_eq!(tables.values.tally().refused_full, 0);
             assert_eq!(tables.counted.refused_full(), 0);
-            let held = (tables.keys.len(), tables.values.len());
+            let held = (tables.keys.len_now(), tables.values.len_now());
             assert_eq!(*entries.get_or_insert(held), held);
         }
     }

@@ -129,7 +129,7 @@ fn equal(cluster: &Cluster) {
         assert_eq!(state.keyed.refused_full(), 0);
         assert_eq!(state.recent.refused_full(), 0);
         assert_eq!(state.limits.tally().refused_full, 0);
-        assert!(state.winners.len() <= CAPACITY as usize);
+        assert!(state.winners.len_now() <= CAPACITY as usize);
     }
 }
 

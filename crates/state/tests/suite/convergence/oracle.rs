@@ -222,7 +222,7 @@ pub fn check(cluster: &Cluster) {
                 state
                     .$table
                     .for_each(|row, value| assert!(held.insert($row(*row), *value).is_none()));
-                assert_eq!(held.len(), state.$table.len());
+                assert_eq!(held.len(), state.$table.len_now());
                 held
             }};
         }

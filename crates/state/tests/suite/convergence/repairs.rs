@@ -115,7 +115,7 @@ pub(crate) fn a_repair_removes_what_only_others_have_and_nothing_that_came_since
             let object = right.state.object_mut(0).expect("an object");
             cursor = object.write_again(leaves, from, 64).0;
             // Others write meanwhile, here and there, before and behind the cursor.
-            let next = 2_000 + right.state.sources.len() as u32;
+            let next = 2_000 + right.state.sources.len_now() as u32;
             odd.block(next);
             right.apply(odd.name, &odd.written());
         }
@@ -123,13 +123,13 @@ pub(crate) fn a_repair_removes_what_only_others_have_and_nothing_that_came_since
         assert!(object.remove_elsewhere(leaves, &through));
         odd.apply(right.name, &right.written());
         // More than there are free places for.
-        let next = 5_000 + right.state.sources.len() as u32;
+        let next = 5_000 + right.state.sources.len_now() as u32;
         (next..next + 200).for_each(|source| odd.block(source));
         right.apply(odd.name, &odd.written());
         odd.state.object_mut(0).expect("an object").sweep_share(1);
     }
     assert_eq!(right.state.digests(), odd.state.digests());
-    let came = right.state.sources.len() - 500;
+    let came = right.state.sources.len_now() - 500;
     assert!(came > 410, "{came}");
     assert_eq!(odd.state.sources.tally().removed_by_repair, 100);
 }

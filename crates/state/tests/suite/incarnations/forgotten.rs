@@ -350,7 +350,7 @@ fn an_old_snapshot_brings_nothing_back_of_who_was_forgotten() {
         let joined = one.state.apply_snapshot(&one.context, part);
         joined.expect("good bytes");
     }
-    assert_eq!((one.state.words.held(), one.state.kept.len()), (0, 1));
+    assert_eq!((one.state.words.held(), one.state.kept.len_now()), (0, 1));
 }
 
 /// A repair removes what only another host has, also if the host that it is made from has forgotten who wrote it.
@@ -376,7 +376,7 @@ fn a_repair_removes_what_the_forgotten_wrote() {
     let repair = groups(&mut one.state, &one.context);
     two.hear(one.own(), &repair);
     two.sweep();
-    assert_eq!(two.state.kept.len(), 0);
+    assert_eq!(two.state.kept.len_now(), 0);
 }
 
 /// One that the epoch names, one whose end is not closed, and those that came after it, keep their slots.
