@@ -19,6 +19,8 @@ mod firewall_flood;
 mod floor;
 mod functions_cost;
 mod hold_kill;
+mod hold_latency;
+mod hold_throughput;
 mod host_process;
 mod idps_leaked;
 mod idps_scans;
@@ -79,6 +81,8 @@ const MEASURES: &[&[Measure]] = &[
     firewall_flood::MEASURES,
     floor::MEASURES,
     hold_kill::MEASURES,
+    hold_latency::MEASURES,
+    hold_throughput::MEASURES,
     idps_leaked::MEASURES,
     idps_scans::MEASURES,
     join_cold::MEASURES,
