@@ -52,6 +52,7 @@ mod pass_through;
 mod peers_conntrackd;
 mod peers_haproxy;
 mod peers_redis;
+mod placement_instructions;
 mod ports;
 mod relay;
 mod replication;
@@ -110,6 +111,7 @@ const MEASURES: &[&[Measure]] = &[
     peers_conntrackd::MEASURES,
     peers_haproxy::MEASURES,
     peers_redis::MEASURES,
+    placement_instructions::MEASURES,
     ports::MEASURES,
     replication::MEASURES,
     replication_coalescing::MEASURES,
