@@ -23,7 +23,6 @@ mod forgetting;
 #[doc(hidden)]
 mod graph;
 mod incarnations;
-mod keys;
 pub mod laws;
 pub mod layout;
 mod leases;
@@ -58,6 +57,7 @@ pub use asterism_memory::{hash, region as memory};
 pub use asterism_state_macro::{
     KeyBelow as Key, ValueBelow as Value, WireBelow as Wire, state_below as state,
 };
+pub use asterism_wire::{Flow4Key, flow_digest};
 pub use block_assignment::{BlockAssignment, PARTITIONS, PlaceAssignment};
 pub use builder::Builder;
 pub use context::{
@@ -68,7 +68,6 @@ pub use context::{
 pub use counts::{ObjectCount, ObjectCounts};
 pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
-pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Entry, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
     Absence, Audit, IDLE_CLASSES, Inspect, OBJECTS_MAX, Object, ObjectSettings, Part, PerPacket,

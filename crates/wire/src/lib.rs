@@ -4,12 +4,17 @@
 //! stamp or a member.
 //!
 //! Read first: `wire.rs` (the trait of an encoded value, the writer and the reader), then `layout.rs` (numbers by which hosts that
-//! would misread each other refuse each other). `endpoint.rs` encodes the addresses and endpoints of packets.
+//! would misread each other refuse each other) and `key.rs` (keys). `endpoint.rs` encodes the addresses and endpoints of packets,
+//! `packet_keys.rs` hashes them.
 
 #![forbid(unsafe_code)]
 
 mod endpoint;
+mod key;
 pub mod layout;
+mod packet_keys;
 mod wire;
 
+pub use key::Key;
+pub use packet_keys::{Flow4Key, flow_digest};
 pub use wire::{BadBytes, Reader, Wire, Writer};

@@ -3,10 +3,11 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
+use asterism_sketches::Grid;
+
 use asterism_memory::region::Region;
 
 use super::announced::Announced;
-use super::grid::Grid;
 use super::late;
 use super::writer_counters::{hash_place, read_place};
 use crate::answer::Late;

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::grid::Grid;
+use asterism_sketches::Grid;
+
 use super::sketch::Sketch;
 use super::writer_counters::Totals;
 use crate::answer::Late;

@@ -3,7 +3,8 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
-use super::grid::Grid;
+use asterism_sketches::Grid;
+
 use super::writer_counters::{Totals, WriterCounters, hash_place, write_place};
 use super::{late, read_saved};
 use crate::answer::Late;

@@ -11,8 +11,6 @@ use asterism_memory::region::{Region, Slot};
 use asterism_memory::zeroed;
 
 use super::announced::{self, Announced, writer};
-use super::ranking::{Heavy, HeavyKeys, HeavyPlace};
-use super::summary::{Counted, Summary};
 use super::writer_counters::{hash_place, read_place};
 use super::{
     CELLS_MAX, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, is_of_later_incarnation,
@@ -27,6 +25,7 @@ use crate::object::{
 };
 use crate::stamp::{NamedOrigins, Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
+use asterism_sketches::{Counted, Heavy, HeavyKeys, HeavyPlace, Summary};
 
 /// The keys for which most was added, over all instances, in memory that does not grow with keys: heavy hitters, as by bytes.
 ///

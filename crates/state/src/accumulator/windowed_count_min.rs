@@ -3,7 +3,8 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
-use super::grid::Grid;
+use asterism_sketches::Grid;
+
 use super::timed::{ADVANCE, TimedWriterCounters};
 use super::window::{Ring, Window, WindowTally, read_bucket};
 use super::writer_counters::{hash_place, read_place};

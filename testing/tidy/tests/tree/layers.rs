@@ -11,9 +11,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("state-macro", &[]),
     ("memory", &[]),
     ("wire", &["packet", "memory"]),
+    ("sketches", &["memory", "wire"]),
     (
         "state",
-        &["packet", "mutant", "memory", "wire", "state-macro"],
+        &[
+            "packet",
+            "mutant",
+            "memory",
+            "wire",
+            "sketches",
+            "state-macro",
+        ],
     ),
     ("secure-channel", &["mutant"]),
     ("placement", &["mutant", "secure-channel"]),

@@ -3,10 +3,10 @@
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::summary::Counted;
-use crate::map::Key;
+use crate::summary::Counted;
+use asterism_wire::Key;
 
-/// A place of one instance among its heaviest keys, as [`TopK::for_each_place`](super::TopK::for_each_place) tells it.
+/// A place of one instance among its heaviest keys, as `TopK::for_each_place` tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeavyPlace<K> {
     /// Whose place it is: a number that stands for an instance.

@@ -8,16 +8,17 @@ use asterism_memory::index::Index;
 use asterism_memory::region::{Region, Slot};
 use asterism_memory::zeroed;
 
-use crate::map::Key;
+use asterism_wire::Key;
 
 /// What a summary says of a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Counted<K> {
+pub struct Counted<K> {
     /// What was added for the key, or more.
-    pub(super) count: u64,
+    pub count: u64,
     /// How much more, at most: what was counted for others before the key took their place.
-    pub(super) error: u64,
-    pub(super) key: K,
+    pub error: u64,
+    /// The key.
+    pub key: K,
 }
 
 zeroed! {
@@ -34,7 +35,7 @@ zeroed! {
 
 /// The heaviest keys.
 #[derive(Debug)]
-pub(super) struct Summary<K: Key> {
+pub struct Summary<K: Key> {
     seed: u64,
     index: Index,
     places: Region<Place<K>>,
@@ -47,7 +48,8 @@ pub(super) struct Summary<K: Key> {
 }
 
 impl<K: Key> Summary<K> {
-    pub(super) fn new(seed: u64, places: u32) -> Self {
+    /// A summary with so many places; `seed` is that of the keys' hashes.
+    pub fn new(seed: u64, places: u32) -> Self {
         Self {
             seed,
             index: Index::new(places as usize),
@@ -61,7 +63,7 @@ impl<K: Key> Summary<K> {
 
     /// Takes a place of the summary that this one goes on with; false if something is there. Of a key that has two, which was moved
     /// while its writer ended, the heavier one counts.
-    pub(super) fn put(&mut self, place: u32, held: Counted<K>) -> bool {
+    pub fn put(&mut self, place: u32, held: Counted<K>) -> bool {
         let Counted { count, error, key } = held;
         let free = self.places.get(place as usize);
         if free.is_none_or(|free| free.key.get().is_some()) {
@@ -81,25 +83,27 @@ impl<K: Key> Summary<K> {
         true
     }
 
-    pub(super) fn used(&self) -> u32 {
+    /// Places in use.
+    pub fn used(&self) -> u32 {
         self.used
     }
 
     /// All that was added.
-    pub(super) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.total
     }
 
     /// What a key without a place can have at most.
     #[cfg(test)]
-    pub(super) fn least(&self) -> u64 {
+    pub fn least(&self) -> u64 {
         if (self.used as usize) < self.places.len() {
             return 0;
         }
         self.heap.first().map_or(0, |&place| self.count(place))
     }
 
-    pub(super) fn get(&self, place: u32) -> Option<Counted<K>> {
+    /// What is counted at a place, if it is in use.
+    pub fn get(&self, place: u32) -> Option<Counted<K>> {
         let Place {
             count, error, key, ..
         } = self.places.get(place as usize)?;
@@ -112,33 +116,37 @@ impl<K: Key> Summary<K> {
 
     /// A key's place.
     #[inline(always)]
-    pub(super) fn find(&self, key: &K, hash: u64) -> Option<u32> {
+    pub fn find(&self, key: &K, hash: u64) -> Option<u32> {
         self.index.find(hash, |place| {
             self.places[place as usize].key.is(key).then_some(place)
         })
     }
 
     #[inline(always)]
-    pub(super) fn count(&self, place: u32) -> u64 {
+    /// The count at a place in use.
+    pub fn count(&self, place: u32) -> u64 {
         self.places[place as usize].count
     }
 
-    pub(super) fn index(&self) -> &Index {
+    /// The index of places by their keys.
+    pub fn index(&self) -> &Index {
         &self.index
     }
 
-    pub(super) fn prefetch(&self, place: u32) {
+    /// Asks for the cache line of a place.
+    pub fn prefetch(&self, place: u32) {
         self.places.prefetch(place as usize);
     }
 
-    pub(super) fn bytes_in_use(&self) -> usize {
+    /// Bytes of memory in use.
+    pub fn bytes_in_use(&self) -> usize {
         self.index.bytes_in_use() + self.used as usize * (size_of::<Place<K>>() + size_of::<u32>())
     }
 
     /// Adds for a key, of which `error` may be others'. Tells the place that changed if it was not marked as such, and marks it.
     /// Counts stop at 2⁶⁴ - 1.
     #[inline]
-    pub(super) fn add(&mut self, key: &K, weight: u64, error: u64) -> Option<u32> {
+    pub fn add(&mut self, key: &K, weight: u64, error: u64) -> Option<u32> {
         let hash = key.hash(self.seed);
         let place = match self.find(key, hash) {
             Some(place) => place,
@@ -155,12 +163,12 @@ impl<K: Key> Summary<K> {
     }
 
     /// Marks a place as changed; whether it was not.
-    pub(super) fn mark(&mut self, place: u32) -> bool {
+    pub fn mark(&mut self, place: u32) -> bool {
         !core::mem::replace(&mut self.places[place as usize].changed, true)
     }
 
     /// From here on a change of the place is reported by [`Summary::add`] again.
-    pub(super) fn unmark(&mut self, place: u32) {
+    pub fn unmark(&mut self, place: u32) {
         self.places[place as usize].changed = false;
     }
 

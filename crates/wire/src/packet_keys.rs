@@ -1,12 +1,12 @@
-//! Packets' endpoints and addresses as keys. `asterism-wire` encodes them; [`Flow4Key`] is a type of this crate and is encoded here.
+//! Packets' addresses, endpoints and flows as keys.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use asterism_memory::hash::Packed;
 use asterism_packet::{Endpoint, Flow4, FlowKey, MacAddress, Protocol};
 
+use crate::key::Key;
 use crate::layout::manual;
-use crate::map::Key;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
 impl Key for Ipv4Addr {

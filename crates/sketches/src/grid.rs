@@ -9,7 +9,7 @@ const ROW: u64 = 0x5EC7_0000_0000_0001;
 
 /// Rows of equal width; a key has one place in each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Grid {
+pub struct Grid {
     rows: u32,
     width: u32,
 }
@@ -17,7 +17,7 @@ pub(super) struct Grid {
 impl Grid {
     /// Of sums that exceed the true one by more than `error` × all that was added with a probability of at most `doubt`
     /// (Cormode and Muthukrishnan 2005): e/error places in each of ln(1/doubt) rows.
-    pub(super) fn for_sums(error: f64, doubt: f64) -> Self {
+    pub fn for_sums(error: f64, doubt: f64) -> Self {
         assert!(
             error > 0.0 && error < 1.0 && doubt > 0.0 && doubt < 1.0,
             "a sketch's error and doubt lie between 0 and 1"
@@ -30,7 +30,7 @@ impl Grid {
 
     /// Of membership of `keys` keys, where others are found with a probability of `mistaken`: log₂(1/mistaken) rows, each as wide
     /// as half of its places stay free.
-    pub(super) fn for_keys(keys: u32, mistaken: f64) -> Self {
+    pub fn for_keys(keys: u32, mistaken: f64) -> Self {
         assert!(
             mistaken > 0.0 && mistaken < 1.0,
             "a filter's share of mistakes lies between 0 and 1"
@@ -50,17 +50,24 @@ impl Grid {
         Self { rows, width }
     }
 
-    pub(super) fn len(self) -> u32 {
+    /// Places in all rows.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "there is always a place")]
+    pub fn len(self) -> u32 {
         self.rows * self.width
     }
 
-    pub(super) fn width(self) -> u32 {
+    /// Places in a row.
+    #[inline]
+    #[must_use]
+    pub fn width(self) -> u32 {
         self.width
     }
 
     /// The places of a key, by its hash.
     #[inline(always)]
-    pub(super) fn places(self, hash: u64) -> impl Iterator<Item = u32> {
+    pub fn places(self, hash: u64) -> impl Iterator<Item = u32> {
         (0..self.rows).map(move |row| {
             let in_row = (hash::word(hash, ROW + u64::from(row)) >> 32) * u64::from(self.width);
             row * self.width + (in_row >> 32) as u32
@@ -68,7 +75,7 @@ impl Grid {
     }
 
     /// Differs, but for one in 65,536, between sketches in which a key has other places: other sizes, another seed.
-    pub(super) fn mark(self, seed: u64) -> u16 {
+    pub fn mark(self, seed: u64) -> u16 {
         hash::words(self.rows.into(), self.width.into(), seed) as u16
     }
 }
