@@ -183,6 +183,13 @@ impl Row for Flow {
         }
     }
 
+    fn lane_key(&self, lane: usize, out: &mut Writer<'_>) {
+        match lane {
+            0 => self.left().encode(out),
+            _ => self.right().encode(out),
+        }
+    }
+
     #[inline(always)]
     fn lane_equal(&self, lane: usize, other: &Self) -> bool {
         if lane == 0 {

@@ -323,8 +323,18 @@ mod tests {
             .map(|object| object.name)
             .collect();
         assert_eq!(objects_of(&made), names);
-        assert!(config.function.object_settings("nat.sessions").logged);
-        assert!(!config.function.object_settings("count.packets").logged);
+        assert!(
+            config
+                .function
+                .object_settings("nat.sessions")
+                .is_replicated()
+        );
+        assert!(
+            !config
+                .function
+                .object_settings("count.packets")
+                .is_replicated()
+        );
         assert_eq!(chain.stages[2].on_failure, OnFailure::Bypass);
         assert_eq!(chain.stages[2].wait, Duration::from_millis(5));
         assert!(chain.stages[0].mirror && !chain.stages[1].mirror);

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use asterism_state::{Absence, ObjectSettings};
+use asterism_state::{Absence, Home, ObjectSettings};
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
@@ -60,7 +60,10 @@ impl ObjectChoice {
         let microseconds =
             |duration: Duration| u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
         ObjectSettings {
-            logged: self.placement == Placement::Replicated,
+            home: match self.placement {
+                Placement::Local | Placement::Late(_) => Home::Local,
+                Placement::Replicated => Home::Replicated,
+            },
             late_us: match self.placement {
                 Placement::Late(delay) => microseconds(delay),
                 _ => 0,

@@ -82,6 +82,8 @@ impl Until {
             },
             Wait::Absent { member, until_us } => Self::Absent { member, until_us },
             Wait::Written { until_us } => Self::Written { until_us },
+            // No object of an instance lives in a store.
+            Wait::Answers | Wait::TooMuch => Self::Fetched { at_us: now_us },
             // A function that returns `Err` without a late read is called again at once.
             Wait::Nothing => Self::Fetched { at_us: now_us },
         }

@@ -107,7 +107,9 @@ impl<'a, S: State> Ask<'a, S> {
     /// pass it on with `?`.
     #[inline(always)]
     pub fn act(self) -> Result<Act<'a, S>, Late> {
-        self.context.act()?;
+        if !self.context.acts_plainly() {
+            act_uncommonly(self.state, self.context)?;
+        }
         Ok(Act {
             packet: self.packet,
             state: self.state.act(),
@@ -125,6 +127,16 @@ impl<'a, S: State> Ask<'a, S> {
             emissions: self.emissions,
         }
     }
+}
+
+/// Acting in the prefetch pass, or with answers of stores: then what is written is recorded.
+#[cold]
+fn act_uncommonly<S: State>(state: &mut S, context: &Context) -> Result<(), Late> {
+    context.act_uncommonly()?;
+    if context.is_staged() {
+        state.for_each_object(|object| object.begin_recording());
+    }
+    Ok(())
 }
 
 /// The second half: the packet to edit, and the state's writes as fields of it

@@ -145,6 +145,14 @@ impl Emissions {
         self.used = 0;
     }
 
+    /// Hands out every frame after the first `kept`, and forgets those.
+    pub fn take_after(&mut self, kept: usize, mut send: impl FnMut(PortNumber, &[u8])) {
+        for &(port, start, length) in self.frames.iter().skip(kept) {
+            send(port, &self.bytes[start..start + length]);
+        }
+        self.truncate(kept);
+    }
+
     /// Frames that were refused for lack of room since the last time.
     pub fn take_refused(&mut self) -> u64 {
         core::mem::take(&mut self.refused)

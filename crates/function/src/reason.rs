@@ -84,6 +84,8 @@ reasons! {
     SubscriberQuota "subscriber-quota" "The subscriber's quota of outside ports or port blocks is used up; the subscriber was informed by ICMP where allowed.";
     HeldTooLong "held-too-long" "The packet waited for other members to have what it depends on for as long as it may.";
     HeldOverflow "held-overflow" "Too many packets waited for other members to have what they depend on; the newest was dropped.";
+    StoreTooMuch "store-too-much" "The packet asked a store for more than a packet may, or was answered with more than it may be.";
+    StoreAnswer "store-answer" "A store answered with what is no answer.";
     Own0 "own-0" "The function's own reason 0.";
     Own1 "own-1" "The function's own reason 1.";
     Own2 "own-2" "The function's own reason 2.";

@@ -4,24 +4,29 @@ mod allocations;
 mod cluster;
 mod contract;
 mod fuzz;
+mod store;
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_packet::{Layout, Malformed, Packet};
-use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, State, Wait};
+use asterism_state::{
+    Answered, Builder, Call as Pinned, Context, Identity, ObjectSettings, Query, Sequencer, State,
+    Transaction, Wait,
+};
 
 use crate::chain::Place;
 use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
 use crate::observable::{metrics_of, values_of};
 use crate::reason::Reason;
-use crate::stages::waits_at;
+use crate::stages::{objects_of, waits_at};
 
 pub use allocations::{CountingAllocator, allocations};
 pub use cluster::ClusterKit;
 pub use contract::{Contract, Reached, Step};
 pub use fuzz::fuzz_apply;
+pub use store::{FromStore, HostileStore};
 
 /// What became of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,6 +51,9 @@ pub struct Testkit<F: NetworkFunction> {
     serial: u64,
     now_us: u64,
     allocations: u64,
+    /// Where objects live that do not live here.
+    store: Option<HostileStore<F>>,
+    transaction: Transaction,
 }
 
 /// What a function measures under a name.
@@ -78,18 +86,33 @@ impl<F: NetworkFunction> Testkit<F> {
         })
     }
 
+    /// The function with those of its objects that `lives_there` names in a store, as far as they can live in one: a store that answers
+    /// late, out of order, twice or never, and refuses to commit now and then.
+    pub fn hostile(build: impl Fn() -> F, lives_there: impl Fn(&str) -> bool) -> Self {
+        let store = HostileStore::new(&build(), lives_there);
+        let names = objects_of(&build());
+        let there = names
+            .iter()
+            .zip(0..)
+            .filter(|(_, object)| store.has(*object));
+        let there: Vec<&str> = there.map(|(name, _)| *name).collect();
+        let mut kit = Self::with_settings(build(), move |name| match there.contains(&name) {
+            true => ObjectSettings::REMOTE,
+            false => ObjectSettings::LOCAL,
+        });
+        kit.context.expect_requests(1);
+        kit.store = Some(store);
+        kit.set_now();
+        kit
+    }
+
     /// The function with settings of the test's choice, by object name.
     pub fn with_settings(function: F, settings: impl Fn(&str) -> ObjectSettings + 'static) -> Self {
-        let addresses = function
-            .addresses()
-            .iter()
-            .map(|address| address.to_bits())
-            .collect();
         let context = Rc::new(Context::new(
             Identity::alone(),
             Sequencer::Own(Cell::new(0)),
             SEED,
-            addresses,
+            addresses(&function),
         ));
         let builder = Builder::new(context.clone(), settings);
         let state = builder.built(function.state(&builder));
@@ -101,6 +124,8 @@ impl<F: NetworkFunction> Testkit<F> {
             serial: 0,
             now_us: 0,
             allocations: 0,
+            store: None,
+            transaction: Transaction::default(),
         };
         kit.context.set_now(0, START_TICK);
         kit
@@ -128,15 +153,42 @@ impl<F: NetworkFunction> Testkit<F> {
         self.now_us += u64::from(seconds) * 1_000_000;
         self.context
             .set_now(self.now_us, self.context.tick() + seconds);
-        for object in 0..self.state.objects().len() as u8 {
+        self.set_now();
+        let stored = self.store.as_mut().map(HostileStore::state_mut);
+        for state in core::iter::once(&mut self.state).chain(stored) {
             // Once to end entries, once to forget them.
-            for _ in 0..2 {
-                self.state
-                    .object_mut(object)
-                    .expect("an object")
-                    .sweep_share(1);
-            }
+            state.for_each_object(|object| {
+                object.sweep_share(1);
+                object.sweep_share(1);
+            });
         }
+    }
+
+    /// Tells the time to the store.
+    fn set_now(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.set_now(self.now_us, self.context.tick());
+        }
+    }
+
+    /// The state that an object lives in.
+    fn home_of(&self, object: u8) -> &F::State {
+        let store = self.store.as_ref();
+        let there = store.filter(|store| store.has(object));
+        there.map_or(&self.state, HostileStore::state)
+    }
+
+    /// One digest for each object, wherever it lives.
+    fn digests(&self) -> Vec<u64> {
+        let objects = 0..self.state.objects().len() as u8;
+        objects
+            .filter_map(|object| self.home_of(object).digest(object))
+            .collect()
+    }
+
+    /// How often the store refused to commit.
+    pub fn refusals(&self) -> u64 {
+        self.store.as_ref().map_or(0, HostileStore::refusals)
     }
 
     /// Handles one packet that came in by `port`.
@@ -186,7 +238,10 @@ impl<F: NetworkFunction> Testkit<F> {
 
     /// Entries found and held, object by object; of a pool, the items in use.
     pub fn entries(&self) -> Vec<(usize, usize)> {
-        entries(&self.state)
+        let objects = 0..self.state.objects().len() as u8;
+        let each = objects.filter_map(|object| self.home_of(object).object(object));
+        each.map(|object| (object.entries(), object.entries_held()))
+            .collect()
     }
 
     /// How often calls of the function took memory from the heap, or had some grown; 0 where
@@ -197,10 +252,16 @@ impl<F: NetworkFunction> Testkit<F> {
 
     fn handle(&mut self, port: PortNumber, bytes: &mut [u8], layout: Layout) -> (Verdict, u32) {
         let arrived_us = self.now_us;
+        let original = bytes.to_vec();
         self.context.arrive(arrived_us);
         self.context.begin(self.serial);
         let mut port = port;
-        for calls in 1..=CALLS_MAX {
+        let calls_max = match self.store {
+            Some(_) => CALLS_OF_STORE_MAX,
+            None => CALLS_MAX,
+        };
+        for calls in 1..=calls_max {
+            let emitted = self.emissions.len();
             let given = Call {
                 state: &mut self.state,
                 context: &self.context,
@@ -214,11 +275,13 @@ impl<F: NetworkFunction> Testkit<F> {
                 // Of a chain that turned it round: it goes on.
                 Ok(Verdict::Forward(to)) if Place::of(to).is_some() => port = to,
                 Ok(verdict) => {
-                    let state = &self.state;
-                    self.context.end(|object, number| {
-                        state.give_back(object, number);
-                    });
-                    self.state.settle();
+                    if let Some(refused) = self.end() {
+                        bytes.copy_from_slice(&original);
+                        self.emissions.truncate(emitted);
+                        self.await_answers(refused.requests());
+                        self.go_on(refused);
+                        continue;
+                    }
                     // The next packet arrives when the test says so, however long this one waited.
                     self.now_us = arrived_us;
                     self.context.set_now(arrived_us, self.context.tick());
@@ -227,24 +290,96 @@ impl<F: NetworkFunction> Testkit<F> {
                 Err(_) => {
                     refuse_late_after_act(&self.context);
                     (port, _) = waits_at(&self.function, &self.state, port);
+                    self.state.withdraw();
                     let (parked, wait) = self.context.park();
                     match wait {
                         Wait::Nothing => panic!("a late call says what it waits for"),
                         // Time goes on while a packet is parked; what is pinned to it must not.
                         Wait::Fetch { delay_us } => self.now_us += delay_us.max(1),
+                        Wait::Answers => self.await_answers(parked.requests()),
+                        Wait::TooMuch => panic!("one packet asks a store for more than it may"),
                         Wait::Absent { until_us, .. } | Wait::Written { until_us } => {
                             self.now_us = self.now_us.max(until_us);
                         }
                     }
-                    self.context.set_now(self.now_us, self.context.tick());
-                    self.context.resume(parked);
+                    self.go_on(parked);
                 }
             }
         }
         panic!(
-            "the function was late {CALLS_MAX} times for one packet: does it ask for something new each time?"
+            "the function was late {calls_max} times for one packet: does it ask for something new each time?"
         );
     }
+}
+
+impl<F: NetworkFunction> Testkit<F> {
+    /// Ends a packet that was handled, if the store commits what its call read and wrote; else gives back what is pinned to the packet, which is to
+    /// be called again.
+    fn end(&mut self) -> Option<Pinned> {
+        let Self {
+            state,
+            context,
+            store,
+            transaction,
+            ..
+        } = self;
+        let Some(store) = store.as_mut().filter(|_| context.is_staged()) else {
+            context.end(|object, number| state.give_back(object, number));
+            state.settle();
+            return None;
+        };
+        state.for_each_object(|object| object.end_recording());
+        context.seal(transaction);
+        state.withdraw();
+        let (mut call, _) = context.park();
+        if !store.commit(transaction) {
+            context.refuse(&mut call);
+            return Some(call);
+        }
+        let here = |object| !store.has(object);
+        let made = state.commit(context, transaction.writes(), here);
+        made.expect("recorded writes are writes");
+        context.abandon(call, |object, number| state.give_back(object, number));
+        state.settle();
+        None
+    }
+
+    /// Waits until the store has answered all that a packet asked for.
+    fn await_answers(&mut self, requests: u16) {
+        let store = self.store.as_mut().expect("objects live in a store");
+        loop {
+            let now_us = self.now_us;
+            let ask = |ticket, query: Query<'_>| store.ask(ticket, &query, now_us);
+            self.context.take_requests(ask);
+            let Some((due_us, FromStore::Answer(ticket, answer))) = store.next_event() else {
+                // All that is under way was lost.
+                self.now_us += LOST_US;
+                self.context.ask_again(requests);
+                continue;
+            };
+            self.now_us = self.now_us.max(due_us);
+            if self.context.take_answer(ticket, &answer) == Answered::Complete(requests) {
+                return;
+            }
+        }
+    }
+
+    /// Calls for a packet go on.
+    fn go_on(&mut self, call: Pinned) {
+        self.context.set_now(self.now_us, self.context.tick());
+        self.context.resume(call);
+        let installed = self.state.install(&self.context);
+        installed.expect("the store answers what it is asked");
+    }
+}
+
+/// Microseconds after which an answer is taken for lost.
+const LOST_US: u64 = 1_000;
+
+/// Addresses of a function as the wire has them.
+fn addresses(function: &impl NetworkFunction) -> Vec<u32> {
+    let addresses = function.addresses();
+    addresses.iter().map(|address| address.to_bits()).collect()
 }
 
 fn entries(state: &impl State) -> Vec<(usize, usize)> {
@@ -259,6 +394,8 @@ fn entries(state: &impl State) -> Vec<(usize, usize)> {
 /// Calls for one packet after which a test gives up: a function that needs more rounds asks one thing at a
 /// time where [`Ask::all`](crate::Ask::all) would do, or something new each time.
 const CALLS_MAX: u32 = 8;
+/// The same where a store refuses calls too, and is asked for room as well.
+const CALLS_OF_STORE_MAX: u32 = 3 * CALLS_MAX;
 
 /// Runs the same packets over local state and over state of which each read is late once, and demands the
 /// same verdicts, packets, emissions and state.
@@ -278,13 +415,44 @@ pub fn late_everywhere<F: NetworkFunction>(
     );
 }
 
+/// Runs the same packets over local state and over state that lives, object by object, here or in a store that answers late, out of order,
+/// twice or never, and refuses to commit now and then; and demands the same verdicts, packets, emissions and state. How many packets' transactions were
+/// refused.
+///
+/// # Panics
+/// At the first difference.
+pub fn hostile_everywhere<F: NetworkFunction>(
+    build: impl Fn() -> F,
+    steps: &[(u32, PortNumber, Vec<u8>)],
+) -> u64 {
+    let names = objects_of(&build());
+    let place = |name: &str| names.iter().position(|object| *object == name).unwrap_or(0);
+    let mixes: [&dyn Fn(&str) -> bool; 3] = [&|_| true, &|name| place(name) % 2 == 0, &|name| {
+        place(name) % 2 == 1
+    }];
+    let mut refusals = 0;
+    for lives_there in mixes {
+        let mut hostile = Testkit::hostile(&build, lives_there);
+        compare(Testkit::new(build()), &mut hostile, steps);
+        refusals += hostile.refusals();
+    }
+    refusals
+}
+
 /// [`late_everywhere`], which tells whether a read was late.
 fn compare_late<F: NetworkFunction>(
     build: impl Fn() -> F,
     steps: &[(u32, PortNumber, Vec<u8>)],
 ) -> bool {
-    let mut prompt = Testkit::new(build());
-    let mut late = Testkit::late(build());
+    compare(Testkit::new(build()), &mut Testkit::late(build()), steps)
+}
+
+/// Whether a packet was called again.
+fn compare<F: NetworkFunction>(
+    mut prompt: Testkit<F>,
+    late: &mut Testkit<F>,
+    steps: &[(u32, PortNumber, Vec<u8>)],
+) -> bool {
     let mut retried = false;
     for (place, (seconds, port, packet)) in steps.iter().enumerate() {
         prompt.advance(*seconds);
@@ -298,8 +466,8 @@ fn compare_late<F: NetworkFunction>(
             "packet {place} fares differently when reads are late"
         );
         assert_eq!(
-            prompt.state.digests(),
-            late.state.digests(),
+            prompt.digests(),
+            late.digests(),
             "packet {place} leaves another state"
         );
         // What digests leave out: items of pools, entries that ended.

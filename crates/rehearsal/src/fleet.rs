@@ -123,7 +123,7 @@ impl<F: NetworkFunction> Fleet<F> {
             left,
             shared: objects_of(&**function)
                 .iter()
-                .map(|name| objects(name).logged)
+                .map(|name| objects(name).is_replicated())
                 .collect(),
             lag: LagMeter::new(hosts),
             lag_due: Time::ZERO,

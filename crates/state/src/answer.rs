@@ -36,6 +36,10 @@ pub enum Wait {
         /// Microseconds from the call.
         delay_us: u64,
     },
+    /// Reads that a store is asked for: until all their answers have come.
+    Answers,
+    /// Nothing: it asks a store for more than a packet may, or its answers are longer than they may be. It is to be dropped.
+    TooMuch,
     /// An entry that another member may have written already: until that member's stream covers the
     /// packet's arrival (all other members' if `None`), or an entry that the call read is written, but no longer than `until_us`.
     Absent {

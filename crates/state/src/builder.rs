@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::context::{Context, Tick, WriteSet, WriteSetTooLong};
 use crate::layout::{Shape, manual};
-use crate::object::{IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
+use crate::object::{Home, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
 use crate::pool::{Pool, Space};
 use crate::state::State;
 use crate::table::{Row, Table, TableSettings, Value};
@@ -162,6 +162,9 @@ impl Builder {
         let name = format!("{}{name}", self.within);
         let settings = (self.settings)(&name);
         self.names.borrow_mut().push(name);
+        if settings.is_remote() {
+            self.context.expect_in_store(number);
+        }
         if settings.late_us != 0 {
             self.context.expect_late_objects();
         }
@@ -209,7 +212,8 @@ impl Builder {
         self.context.expect_idle(idle);
         let made = [settings.capacity_or(capacity).into(), idle.into()];
         self.note(&settings, &[manual("graph", 1), N::LAYOUT], &made);
-        let settings = table_settings(&settings, capacity, &[idle]);
+        let mut settings = table_settings(&settings, capacity, &[idle]);
+        (settings.is_remote, settings.records) = (false, false);
         crate::Graph::new(self.context.clone(), object, settings)
     }
 
@@ -304,7 +308,7 @@ impl Builder {
     /// shared itself, as of what [`Table::on_turn`] tells. It is not reported, compared or saved.
     pub fn own_vector(&self, name: &str, length: u32) -> crate::Vector {
         let (object, mut settings) = self.object(name);
-        (settings.logged, settings.audited) = (false, false);
+        (settings.home, settings.audited) = (Home::Local, false);
         self.note(&settings, &[manual("own vector", 0)], &[length.into()]);
         crate::Vector::new(self.context.clone(), object, settings, length)
     }
@@ -388,9 +392,11 @@ fn table_settings(settings: &ObjectSettings, capacity: u32, idle: &[Tick]) -> Ta
     }
     let capacity = settings.capacity_or(capacity);
     TableSettings {
-        logged: settings.logged,
-        audited: settings.logged && settings.audited,
-        holds_output: settings.logged && settings.holds_output,
+        logged: settings.is_replicated(),
+        is_remote: settings.is_remote(),
+        records: true,
+        audited: settings.is_replicated() && settings.audited,
+        holds_output: settings.is_replicated() && settings.holds_output,
         late_us: settings.late_us,
         absence: settings.absence,
         capacity,

@@ -7,6 +7,7 @@ mod accumulated;
 mod awaited;
 mod chained;
 mod late;
+mod requests;
 mod unconfirmed;
 mod write_set;
 
@@ -26,6 +27,11 @@ pub use crate::tick::Tick;
 use crate::trace::Step;
 use crate::wire::Writer;
 pub use awaited::AWAITED_READS_MAX;
+pub(crate) use requests::stable_hash;
+pub use requests::{
+    ANSWER_BYTES_MAX, Answered, LANE_ANY, LANE_ROOM, Query, REQUESTS_PER_PACKET_MAX, Ticket,
+    Transaction,
+};
 pub(crate) use write_set::WriteSet;
 pub use write_set::{WRITES_PER_PACKET, WriteSetTooLong};
 
@@ -119,6 +125,8 @@ pub struct Call {
     late_since_us: u64,
     /// The version that its calls depended on.
     dependency: u64,
+    /// The number of what it asked stores for; 0: nothing.
+    requests: u16,
 }
 
 impl Call {
@@ -132,6 +140,16 @@ impl Call {
     /// The version that the packet depends on.
     pub fn dependency(&self) -> u64 {
         self.dependency
+    }
+    /// The number by which its requests are known; 0: it has none.
+    pub fn requests(&self) -> u16 {
+        self.requests
+    }
+    /// What was spent is only granted again.
+    fn unspend(&mut self) {
+        self.grants
+            .iter_mut()
+            .for_each(|granted| granted.spent = false);
     }
     fn return_grants(&self, mut give_back: impl FnMut(u8, u32)) {
         let held = self.grants[..self.grants_held.into()].iter();
@@ -193,6 +211,7 @@ pub struct Context {
     /// What parked packets wait for.
     awaited: awaited::Awaited,
     writing: write_set::Writing,
+    requests: requests::Requests,
     unconfirmed: unconfirmed::Unconfirmed,
     prefetch_hints: PrefetchHints,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
@@ -249,6 +268,7 @@ impl Context {
             chained: chained::Chained::default(),
             awaited: awaited::Awaited::default(),
             writing: write_set::Writing::default(),
+            requests: requests::Requests::default(),
             unconfirmed: unconfirmed::Unconfirmed::default(),
             prefetch_hints: PrefetchHints::default(),
             attention: Cell::new(false),
@@ -349,18 +369,24 @@ impl Context {
     #[inline(always)]
     pub fn act(&self) -> Result<(), Late> {
         if !self.answers_plainly() {
-            return self.act_after_late_read();
+            return self.act_uncommonly();
         }
         Ok(())
+    }
+    /// Whether a call may begin to write without more ado; else [`Context::act_uncommonly`] says.
+    #[inline(always)]
+    pub fn acts_plainly(&self) -> bool {
+        self.answers_plainly()
     }
     /// [`Context::act`] of a call whose reads are known to have answered.
     #[inline(always)]
     pub fn act_nearby(&self, _: Nearby) {
         debug_assert!(self.answers_plainly());
     }
-    /// Acting in the prefetch pass, or although a read was late.
+    /// Ends the asking of a packet in the prefetch pass, which must write nothing (`Err`), although a read was late, or with answers of
+    /// stores.
     #[cold]
-    fn act_after_late_read(&self) -> Result<(), Late> {
+    pub fn act_uncommonly(&self) -> Result<(), Late> {
         if self.is_prefetching() {
             return Err(Late::new());
         }
@@ -385,6 +411,7 @@ impl Context {
         self.resumed.set(self.resumed.get().wrapping_add(1));
         self.attention.set(true);
         self.depend_on(call.dependency);
+        self.begin_staged(call.requests);
         *self.call.borrow_mut() = call;
     }
     /// Ends a call that was late: the packet's pinned part, to keep while it is parked, and what it
@@ -413,11 +440,18 @@ impl Context {
         self.attention.set(self.depends());
         self.forget_late();
         self.group_open.set(false);
-        core::mem::take(&mut *self.call.borrow_mut()).return_grants(give_back);
+        let call = core::mem::take(&mut *self.call.borrow_mut());
+        if call.requests != 0 {
+            self.forget_requests(call.requests);
+        }
+        call.return_grants(give_back);
     }
     /// Ends a packet that was parked and is not taken up again: its unspent grants go to `give_back`, as by [`Context::end`]. What is
     /// handled meanwhile keeps its time and its draws.
     pub fn abandon(&self, call: Call, give_back: impl FnMut(u8, u32)) {
+        if call.requests != 0 {
+            self.forget_requests(call.requests);
+        }
         call.return_grants(give_back);
     }
     /// When the packet being handled arrived.

@@ -61,8 +61,9 @@ pub use asterism_wire::{Flow4Key, flow_digest};
 pub use block_assignment::{BlockAssignment, PARTITIONS, PlaceAssignment};
 pub use builder::Builder;
 pub use context::{
-    AWAITED_READS_MAX, Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity,
-    MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Sequencer, Tick, WRITES_PER_PACKET,
+    ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context, GRANTS_PER_PACKET_MAX,
+    GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX,
+    Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick, Ticket, Transaction, WRITES_PER_PACKET,
     WriteSetTooLong,
 };
 pub use counts::{ObjectCount, ObjectCounts};
@@ -70,8 +71,8 @@ pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
 pub use map::{BiMap, Entry, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Audit, IDLE_CLASSES, Inspect, OBJECTS_MAX, Object, ObjectSettings, Part, PerPacket,
-    Replicate, Since, Snapshot, Sweep, Writable,
+    Absence, Audit, Fetch, Home, IDLE_CLASSES, Inspect, OBJECTS_MAX, Object, ObjectSettings,
+    Operations, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};

@@ -46,6 +46,9 @@ impl<K: Key> Row for Single<K> {
     fn lane_hash(&self, _: usize, seed: u64) -> u64 {
         self.0.hash(seed)
     }
+    fn lane_key(&self, _: usize, out: &mut Writer<'_>) {
+        self.0.encode(out);
+    }
     #[inline(always)]
     fn lane_equal(&self, _: usize, other: &Self) -> bool {
         self.0 == other.0
@@ -86,6 +89,13 @@ impl<L: Key, R: Key> Row for Pair<L, R> {
             self.0.hash(seed)
         } else {
             self.1.hash(seed)
+        }
+    }
+    fn lane_key(&self, lane: usize, out: &mut Writer<'_>) {
+        if lane == 0 {
+            self.0.encode(out);
+        } else {
+            self.1.encode(out);
         }
     }
     #[inline(always)]
@@ -150,7 +160,9 @@ impl<K: Key, V: Value> Table<Single<K>, V> {
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<Option<At<Single<K>, V>>, Late> {
         let key = *key;
-        self.find(0, || key.hash(self.seed()), move |row| row.0 == key)
+        let hash = || key.hash(self.seed());
+        let name = |out: &mut Writer<'_>| key.encode(out);
+        self.find(0, (hash, name), move |row| row.0 == key)
     }
 
     /// Whether there is an entry of `key`.
@@ -209,7 +221,9 @@ impl<R: Paired, V: Value> Table<R, V> {
     #[inline(always)]
     pub fn by_left(&self, key: &R::Left) -> Result<Option<At<R, V>>, Late> {
         let key = *key;
-        self.find(0, || key.hash(self.seed()), move |row| row.left() == key)
+        let hash = || key.hash(self.seed());
+        let name = |out: &mut Writer<'_>| key.encode(out);
+        self.find(0, (hash, name), move |row| row.left() == key)
     }
 
     /// [`Table::by_left`] without what is rare: `None` also where it would have to look further, so that nothing is
@@ -232,7 +246,9 @@ impl<R: Paired, V: Value> Table<R, V> {
     #[inline(always)]
     pub fn by_right(&self, key: &R::Right) -> Result<Option<At<R, V>>, Late> {
         let key = *key;
-        self.find(1, || key.hash(self.seed()), move |row| row.right() == key)
+        let hash = || key.hash(self.seed());
+        let name = |out: &mut Writer<'_>| key.encode(out);
+        self.find(1, (hash, name), move |row| row.right() == key)
     }
 }
 
@@ -258,7 +274,8 @@ impl<R: Grouped, V: Value> Table<R, V> {
     ) -> Result<Option<At<R, V>>, Late> {
         let lane = R::UNIQUE + group;
         let hash = key.hash(self.seed());
-        self.group_member(lane, hash, |row| row.group(group) == *key, wanted)
+        let name = |out: &mut Writer<'_>| key.encode(out);
+        self.group_member(lane, (hash, name), |row| row.group(group) == *key, wanted)
     }
 }
 

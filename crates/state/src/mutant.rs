@@ -146,6 +146,14 @@ asterism_mutant::planted! {
     UnconfirmedReadLeaves,
     /// The first confirmation confirms all changes (a packet leaves whose state no other host has).
     FirstChangeConfirmsAll,
+    /// An answer is taken by the packet that has the place of the one that asked (an answer given to another request).
+    AnswerOfAnother,
+    /// A store commits what was decided by answers that are outdated (a lost update: two packets take the same last place).
+    ReadsUnchecked,
+    /// What a refused call added to a counter stays (a packet that is called again counts twice).
+    RefusedCallCounted,
+    /// A grant that a refused call spent stays spent (a port that nobody uses and nobody gets).
+    RefusedGrantSpent,
     /// What a packet depends on is forgotten where a stage of a chain ends (the state of an earlier stage is lost with its host).
     StageForgetsDependency,
 }

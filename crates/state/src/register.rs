@@ -7,7 +7,8 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Origins, Stamp};
 use crate::stamp_wire::{read_stamp, skip_stamp, write_stamp};
@@ -100,6 +101,12 @@ impl<V: Value> RegisterAct<'_, V> {
     /// Writes the value (joins it, for values that do).
     pub fn set(&mut self, value: V) {
         let register = &mut *self.0;
+        if register.context.is_staged() {
+            register
+                .context
+                .record(register.object, 0, |out| value.encode(out));
+            return;
+        }
         let mut joined = value;
         if V::JOINS {
             joined = register.value;
@@ -127,7 +134,7 @@ impl<V: Value> Register<V> {
 
     /// The value may be another one by this write.
     fn note_change(&mut self, stamp: Stamp) {
-        if self.settings.holds_output && self.settings.logged {
+        if self.settings.holds_output && self.settings.is_replicated() {
             self.version = self.context.version_of(stamp).unwrap_or(self.version);
         }
     }
@@ -136,11 +143,11 @@ impl<V: Value> Register<V> {
     fn write(&mut self, value: V, generation: u64) {
         let stamp = self
             .context
-            .stamp(self.settings.logged, Self::OPERATION_BYTES);
+            .stamp(self.settings.is_replicated(), Self::OPERATION_BYTES);
         self.merge(value, generation, stamp);
         self.note_change(stamp);
         self.context.depend_on(self.version);
-        if self.settings.logged {
+        if self.settings.is_replicated() {
             self.context.log(|out| {
                 out.tag(self.object, 0);
                 out.varint(generation);
@@ -185,7 +192,7 @@ impl<V: Value> Audit for Register<V> {
             // What was once there does not come back: generations and joined values only grow.
             leaf.changes = leaf.digest as u32;
         }
-        self.settings.logged && self.settings.audited
+        self.settings.is_replicated() && self.settings.audited
     }
     fn write_again(&mut self, leaves: &LeafSet, _: u32, _: u32) -> (Option<u32>, u32) {
         if !leaves.contains(0) || self.stamp.sequence == 0 {
@@ -241,6 +248,20 @@ impl<V: Value> Snapshot for Register<V> {
 impl<V: Value> Inspect for Register<V> {
     fn entries(&self) -> usize {
         1
+    }
+}
+
+impl<V: Value> Fetch for Register<V> {
+    fn stays_because(&self) -> Option<&'static str> {
+        Some("a packet may write it that reads nothing of a store")
+    }
+}
+
+impl<V: Value> Operations for Register<V> {
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let value = V::decode(input)?;
+        RegisterAct(self).set(value);
+        Ok(())
     }
 }
 

@@ -30,7 +30,7 @@ impl Shape {
         made: &[u64],
     ) {
         self.layout = hash::word(hash::bytes(name.as_bytes(), of_parts(layout)), self.layout);
-        let made = match settings.logged {
+        let made = match settings.is_replicated() {
             true => hash::word(1, of_parts(made)),
             false => 0,
         };

@@ -8,8 +8,9 @@ use core::ops::Range;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
 
-use crate::context::Context;
-use crate::object::{Object, Part, Since};
+use crate::context::{Context, Query, Transaction, stable_hash};
+use crate::mutant::{self, Mutant};
+use crate::object::{OBJECTS_MAX, Object, Part, Since};
 use crate::stamp::{OriginName, Stamp};
 use crate::wire::{BadBytes, Reader};
 
@@ -164,6 +165,72 @@ pub trait State: Sized + 'static {
         Ok(taken)
     }
 
+    /// Appends what is answered to a read of an object that lives here, for an instance that asks: see
+    /// [`Fetch::extract`](crate::Fetch::extract). Nothing if there is no such object.
+    fn extract(&self, query: &Query<'_>, answer: &mut Vec<u8>) {
+        if let Some(object) = self.object(query.object) {
+            object.extract(query, answer);
+        }
+    }
+    /// Has what stores answered for the call that the context has resumed in the objects.
+    ///
+    /// # Errors
+    /// Some of it is no answer: the packet is to be dropped, after [`State::withdraw`].
+    fn install(&mut self, context: &Context) -> Result<(), BadBytes> {
+        let mut result = Ok(());
+        context.each_answer(|query, answer| {
+            let object = self.object_mut(query.object).ok_or(BadBytes);
+            result = result.and(object.and_then(|object| object.install(query.lane, answer)));
+        });
+        result
+    }
+    /// Has nothing in the objects any more that stores answered. After every call of [`State::install`].
+    fn withdraw(&mut self) {
+        self.for_each_object(|object| object.withdraw());
+    }
+    /// Whether what a transaction read is as it was answered, and there is room for what it adds.
+    fn still_holds(&self, transaction: &Transaction) -> bool {
+        let mut answer = Vec::new();
+        let is_read_so = transaction.reads().all(|(query, answered)| {
+            answer.clear();
+            self.extract(&query, &mut answer);
+            stable_hash(&answer) == answered || mutant::active(Mutant::ReadsUnchecked)
+        });
+        is_read_so && self.is_room_for(transaction.writes()).unwrap_or(false)
+    }
+    /// Whether all objects have room for what these writes add.
+    fn is_room_for(&self, writes: &[u8]) -> Result<bool, BadBytes> {
+        let mut added = [0; OBJECTS_MAX];
+        each_write(writes, |(number, kind), _| {
+            let object = self.object(number).ok_or(BadBytes)?;
+            added[usize::from(number) % OBJECTS_MAX] += u32::from(object.adds(kind));
+            Ok(())
+        })?;
+        let mut objects = (0..self.objects().len() as u8).zip(added);
+        Ok(objects.all(|(number, count)| {
+            let object = self.object(number);
+            count == 0 || object.is_some_and(|object| object.is_room_for(count))
+        }))
+    }
+    /// Makes the writes of a transaction to objects that are `here`, by number; the store has those of others.
+    ///
+    /// # Errors
+    /// Some of them are no writes: those before are made.
+    fn commit(
+        &mut self,
+        context: &Context,
+        writes: &[u8],
+        here: impl Fn(u8) -> bool,
+    ) -> Result<(), BadBytes> {
+        each_write(writes, |(number, kind), write| {
+            if !here(number) {
+                return Ok(());
+            }
+            let object = self.object_mut(number).ok_or(BadBytes)?;
+            object.commit(kind, &mut Reader::new(write, context.addresses()))
+        })
+    }
+
     /// One digest for each object.
     fn digests(&self) -> Vec<u64> {
         (0..self.objects().len() as u8)
@@ -174,6 +241,20 @@ pub trait State: Sized + 'static {
     fn digest(&self, object: u8) -> Option<u64> {
         self.object(object).map(|object| object.digest())
     }
+}
+
+/// Reads recorded writes: for each its object and kind, and what the object recorded.
+fn each_write(
+    writes: &[u8],
+    mut each: impl FnMut((u8, u8), &[u8]) -> Result<(), BadBytes>,
+) -> Result<(), BadBytes> {
+    let mut input = Reader::new(writes, &[]);
+    while !input.is_empty() {
+        let tag = input.tag()?;
+        let length = input.u16()?;
+        each(tag, input.raw(length.into())?)?;
+    }
+    Ok(())
 }
 
 /// Something to do with an object, whatever its type.

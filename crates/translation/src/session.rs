@@ -207,6 +207,14 @@ impl Row for Session {
         }
     }
 
+    fn lane_key(&self, lane: usize, out: &mut Writer<'_>) {
+        match lane {
+            0 => self.left().encode(out),
+            1 => self.right().encode(out),
+            lane => self.group(lane - Self::UNIQUE).encode(out),
+        }
+    }
+
     #[inline(always)]
     fn lane_equal(&self, lane: usize, other: &Self) -> bool {
         match lane {

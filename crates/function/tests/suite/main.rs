@@ -3,4 +3,5 @@
 mod cluster_kit;
 mod contract;
 mod derives;
+mod store;
 mod testkit;

@@ -17,7 +17,7 @@ use asterism_functions::nat::Nat;
 use asterism_functions::port_scan::PortScan;
 use asterism_io::link::LinkConditions;
 use asterism_placement::Time;
-use asterism_state::ObjectSettings;
+use asterism_state::{Home, ObjectSettings};
 
 use super::report::{Absent, HostRow, IdpsRow, RunRow, Sum};
 use super::traffic::{Conversation, SCANNER, ScanPacket};
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
             let chosen = function.object_settings(name);
             match (replication, name) {
                 (false, _) => ObjectSettings {
-                    logged: false,
+                    home: Home::Local,
                     ..chosen
                 },
                 (true, "ports") => ObjectSettings {

@@ -15,7 +15,8 @@ use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -123,7 +124,7 @@ impl<K: Key> Bloom<K> {
     /// The word is to be reported.
     fn mark(&mut self, word: u32) {
         let (of, flag) = split(word);
-        if self.settings.logged && self.is_changed[of as usize] & flag == 0 {
+        if self.settings.is_replicated() && self.is_changed[of as usize] & flag == 0 {
             self.is_changed[of as usize] |= flag;
             self.changed.push(word);
         }
@@ -247,7 +248,7 @@ impl<K: Key> Audit for Bloom<K> {
 
 impl<K: Key> Snapshot for Bloom<K> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
-        if !self.settings.logged {
+        if !self.settings.is_replicated() {
             return None;
         }
         let mark = self.grid.mark(self.context.seed());
@@ -293,6 +294,14 @@ impl<K: Key> Snapshot for Bloom<K> {
 impl<K: Key> Inspect for Bloom<K> {
     fn entries(&self) -> usize {
         self.grid.len() as usize
+    }
+}
+
+impl<K: Key> Fetch for Bloom<K> {}
+
+impl<K: Key> Operations for Bloom<K> {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

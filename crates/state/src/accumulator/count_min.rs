@@ -11,7 +11,8 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
@@ -122,6 +123,14 @@ impl<K: Key> Snapshot for CountMin<K> {
 impl<K: Key> Inspect for CountMin<K> {
     fn entries(&self) -> usize {
         self.sketch.len() as usize
+    }
+}
+
+impl<K: Key> Fetch for CountMin<K> {}
+
+impl<K: Key> Operations for CountMin<K> {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

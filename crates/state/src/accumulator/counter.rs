@@ -10,8 +10,10 @@ use super::{
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::mutant::{self, Mutant};
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -37,6 +39,8 @@ pub struct Counter {
     flushed: Stamp,
     /// It is to be reported though it did not change.
     again: bool,
+    /// Of a call that is recorded: `own` when it began to write.
+    before_call: Option<u64>,
 }
 
 impl Counter {
@@ -54,6 +58,7 @@ impl Counter {
             before: (0, NEVER),
             flushed: NEVER,
             again: false,
+            before_call: None,
         }
     }
 
@@ -173,7 +178,7 @@ impl Replicate for Counter {
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         let changed = self.own != self.reported || self.again;
-        if !changed || !self.settings.logged || self.context.accumulators_held() {
+        if !changed || !self.settings.is_replicated() || self.context.accumulators_held() {
             return true;
         }
         if *bytes < OPERATION_BYTES_MAX {
@@ -224,7 +229,7 @@ impl Audit for Counter {
             // A newer total of a writer replaces an older one for good: what was once there does not come back.
             leaf.changes = leaf.digest as u32;
         }
-        self.settings.logged && self.settings.audited
+        self.settings.is_replicated() && self.settings.audited
     }
     fn announced(&self) -> u64 {
         self.announcements()
@@ -271,6 +276,30 @@ impl Snapshot for Counter {
 impl Inspect for Counter {
     fn entries(&self) -> usize {
         1
+    }
+}
+
+impl Fetch for Counter {}
+
+impl Operations for Counter {
+    fn begin_recording(&mut self) {
+        self.before_call = Some(self.own);
+    }
+    fn end_recording(&mut self) {
+        let Some(before) = self.before_call.take() else {
+            return;
+        };
+        let added = self.own.wrapping_sub(before);
+        if added != 0 {
+            self.context.record(self.object, 0, |out| out.varint(added));
+        }
+        if !mutant::active(Mutant::RefusedCallCounted) {
+            self.own = before;
+        }
+    }
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.own = self.own.wrapping_add(input.varint()?);
+        Ok(())
     }
 }
 

@@ -15,7 +15,8 @@ use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::reservations::Reservations;
 use crate::shown::Shown;
@@ -56,7 +57,7 @@ impl<K: Key> Counters<K> {
     pub(crate) fn new(context: Rc<Context>, object: u8, settings: ObjectSettings) -> Self {
         let capacity = settings.capacity;
         let (_, shares) = context.identity().share();
-        let (own_max, room) = if settings.logged {
+        let (own_max, room) = if settings.is_replicated() {
             let own_max = capacity.div_ceil(shares);
             let leased = own_max.checked_mul(shares);
             let room = leased.and_then(|leased| leased.checked_mul(SLACK));
@@ -335,6 +336,14 @@ impl<K: Key> Inspect for Counters<K> {
     }
     fn entries(&self) -> usize {
         self.used as usize
+    }
+}
+
+impl<K: Key> Fetch for Counters<K> {}
+
+impl<K: Key> Operations for Counters<K> {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

@@ -12,7 +12,8 @@ use crate::context::Context;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
@@ -124,6 +125,14 @@ impl<K: Key> Snapshot for CountingBloom<K> {
 impl<K: Key> Inspect for CountingBloom<K> {
     fn entries(&self) -> usize {
         self.0.len() as usize
+    }
+}
+
+impl<K: Key> Fetch for CountingBloom<K> {}
+
+impl<K: Key> Operations for CountingBloom<K> {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

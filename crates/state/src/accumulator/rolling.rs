@@ -36,7 +36,7 @@ impl Rolling {
         let slots = ring.slots();
         let parts = (LEAVES as u32 / slots).max(1);
         let leaves = (slots * parts).max(LEAVES as u32) as usize;
-        (settings.logged && settings.audited).then(|| Self {
+        (settings.is_replicated() && settings.audited).then(|| Self {
             leaves: vec![Leaf::default(); leaves].into(),
             parts,
             slots,

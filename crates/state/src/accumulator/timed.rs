@@ -79,7 +79,7 @@ impl TimedWriterCounters {
         Self {
             context,
             object,
-            logged: settings.logged,
+            logged: settings.is_replicated(),
             announced: Rolling::new(settings, &ring, room),
             ring,
             writer_counters: Region::new(room as usize),

@@ -20,7 +20,8 @@ use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::shown::{Filled, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
@@ -106,13 +107,13 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         settings: ObjectSettings,
         (rates, spending): (R, Spending),
     ) -> Self {
-        let instances = if settings.logged {
+        let instances = if settings.is_replicated() {
             context.identity().share().1
         } else {
             1
         };
         let (shares, is_reported) = match spending {
-            Spending::Approximate => (1, settings.logged),
+            Spending::Approximate => (1, settings.is_replicated()),
             Spending::Escrow => (instances, false),
         };
         let keys = Keyed::new(context.clone(), &settings, is_reported);
@@ -141,7 +142,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
                 turn: 0,
                 of: [None; GRANTS_PER_PACKET_MAX],
             }),
-            begins_empty: settings.logged && spending == Spending::Escrow,
+            begins_empty: settings.is_replicated() && spending == Spending::Escrow,
             began_us: Cell::new(None),
             refused: Cell::new(0),
             written_off: 0,
@@ -545,6 +546,14 @@ impl<K: Key, R: Rates<K> + 'static> Inspect for TokenBucket<K, R> {
     }
     fn entries(&self) -> usize {
         self.keys.count() as usize
+    }
+}
+
+impl<K: Key, R: Rates<K> + 'static> Fetch for TokenBucket<K, R> {}
+
+impl<K: Key, R: Rates<K> + 'static> Operations for TokenBucket<K, R> {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

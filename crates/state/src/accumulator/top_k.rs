@@ -21,7 +21,8 @@ use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -176,7 +177,7 @@ impl<K: Key> TopK<K> {
 
     fn mark(&mut self, changed: Option<u32>) {
         if let Some(place) = changed
-            && self.settings.logged
+            && self.settings.is_replicated()
         {
             self.changed.push(place);
         }
@@ -566,7 +567,7 @@ impl<K: Key> Audit for TopK<K> {
 impl<K: Key> Snapshot for TopK<K> {
     /// Of a place that is reported again, the greater count is the newer.
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
-        if !self.settings.logged {
+        if !self.settings.is_replicated() {
             return None;
         }
         let places = self.places();
@@ -622,6 +623,14 @@ impl<K: Key> Inspect for TopK<K> {
     }
     fn entries(&self) -> usize {
         self.own.used() as usize
+    }
+}
+
+impl<K: Key> Fetch for TopK<K> {}
+
+impl<K: Key> Operations for TopK<K> {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

@@ -9,7 +9,8 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
@@ -225,6 +226,14 @@ impl Inspect for Vector {
     }
     fn entries(&self) -> usize {
         self.len() as usize
+    }
+}
+
+impl Fetch for Vector {}
+
+impl Operations for Vector {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

@@ -15,7 +15,8 @@ use crate::context::Context;
 use crate::counts::ObjectCounts;
 use crate::map::Key;
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -254,6 +255,14 @@ impl<K: Key> Inspect for WindowedCountMin<K> {
     }
     fn entries(&self) -> usize {
         self.grid.len() as usize
+    }
+}
+
+impl<K: Key> Fetch for WindowedCountMin<K> {}
+
+impl<K: Key> Operations for WindowedCountMin<K> {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

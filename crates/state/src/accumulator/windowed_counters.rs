@@ -15,7 +15,8 @@ use crate::context::{Context, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::object::{
-    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
+    Sweep, Writable,
 };
 use crate::shown::{Recent, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
@@ -39,7 +40,7 @@ impl<K: Key> WindowedCounters<K> {
         settings: ObjectSettings,
         window: Window,
     ) -> Self {
-        let keys = Keyed::new(context.clone(), &settings, settings.logged);
+        let keys = Keyed::new(context.clone(), &settings, settings.is_replicated());
         let size = (keys.room(), Ring::new(window));
         let writer_counters = TimedWriterCounters::new(context.clone(), object, &settings, size);
         Self {
@@ -334,6 +335,14 @@ impl<K: Key> Inspect for WindowedCounters<K> {
     }
     fn entries(&self) -> usize {
         self.keys.count() as usize
+    }
+}
+
+impl<K: Key> Fetch for WindowedCounters<K> {}
+
+impl<K: Key> Operations for WindowedCounters<K> {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

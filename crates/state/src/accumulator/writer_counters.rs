@@ -107,7 +107,7 @@ impl<T: Copy> WriterCounters<T> {
         settings: &ObjectSettings,
         (room, totals): (u32, Totals),
     ) -> Self {
-        let logged = settings.logged;
+        let logged = settings.is_replicated();
         assert!(
             !logged || room <= CELLS_MAX,
             "a shared accumulator has at most {CELLS_MAX} writer_counters"

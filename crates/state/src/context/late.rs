@@ -5,12 +5,13 @@ use crate::answer::{Late, Wait};
 
 impl Context {
     /// A read of this call was late.
-    fn note_late(&self) {
+    pub(super) fn note_late(&self) {
         self.attention.set(true);
         self.asking.set(self.asking.get() | LATE);
     }
     pub(super) fn forget_late(&self) {
-        self.asking.set(self.asking.get() & !LATE);
+        self.asking
+            .set(self.asking.get() & !(LATE | super::requests::STAGED));
         self.acted.set(false);
     }
     /// Whether a read of `hash` was fetched already; else it is noted as missed.
@@ -30,11 +31,13 @@ impl Context {
             call.misses_held += 1;
         }
         self.note_late();
-        let wait = match call.wait {
-            Wait::Fetch { delay_us: earlier } => earlier.max(delay_us),
-            _ => delay_us,
+        call.wait = match call.wait {
+            Wait::Fetch { delay_us: earlier } => Wait::Fetch {
+                delay_us: earlier.max(delay_us),
+            },
+            Wait::Answers | Wait::TooMuch => call.wait,
+            _ => Wait::Fetch { delay_us },
         };
-        call.wait = Wait::Fetch { delay_us: wait };
         false
     }
 
@@ -58,7 +61,10 @@ impl Context {
             return Ok(());
         }
         self.note_late();
-        self.call.borrow_mut().wait = wait(until_us);
+        let known = &mut self.call.borrow_mut().wait;
+        if !matches!(known, Wait::Answers | Wait::TooMuch) {
+            *known = wait(until_us);
+        }
         Err(Late::new())
     }
 

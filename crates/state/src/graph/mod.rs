@@ -20,7 +20,9 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::counts::ObjectCounts;
 use crate::map::Key;
-use crate::object::{Audit, Inspect, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable};
+use crate::object::{
+    Audit, Fetch, Inspect, Operations, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+};
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::table::{At, Row, Table, TableSettings, TableTally, Vacancy};
@@ -419,6 +421,14 @@ impl<N: Key> Inspect for Graph<N> {
     }
     fn entries_ended(&self) -> usize {
         self.sightings.held() - self.sightings.len_now()
+    }
+}
+
+impl<N: Key> Fetch for Graph<N> {}
+
+impl<N: Key> Operations for Graph<N> {
+    fn can_record(&self) -> bool {
+        false
     }
 }
 

@@ -122,6 +122,14 @@ impl<N: Key> Row for Sighting<N> {
             _ => own_hash(&self.source, &self.destination, self.witness, seed),
         }
     }
+    fn lane_key(&self, lane: usize, out: &mut Writer<'_>) {
+        match lane {
+            SOURCE => self.source.encode(out),
+            DESTINATION => self.destination.encode(out),
+            EDGE => (self.source, self.destination).encode(out),
+            _ => self.encode(out),
+        }
+    }
     #[inline(always)]
     fn lane_equal(&self, lane: usize, other: &Self) -> bool {
         match lane {

@@ -1,12 +1,13 @@
 //! What every state object can do.
 //!
-//! The engine knows an object as [`Object`], whatever its type. That is six traits, one for each subject; all can be called through
+//! The engine knows an object as [`Object`], whatever its type. That is eight traits, one for each subject; all can be called through
 //! `dyn Object`, which is how the engine flushes, sweeps, compares, saves and shows. For each packet and each operation it calls them
 //! with the type known ([`State`](crate::State)). Only [`Writable`] needs the type: a network function's writes differ from object to
 //! object.
 //!
-//! `settings.rs` has the operator's choices for an object, `part.rs` the bounds of snapshots.
+//! `settings.rs` has the operator's choices for an object, `fetch.rs` objects that live in a store, `part.rs` the bounds of snapshots.
 
+mod fetch;
 mod part;
 mod settings;
 
@@ -20,13 +21,20 @@ use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader};
 
+pub use fetch::{Fetch, Operations};
 pub use part::{Part, Since};
-pub use settings::{Absence, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
+pub use settings::{Absence, Home, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
 
 /// A state object, whatever its type: what the engine does with it. Network functions do not see this.
-pub trait Object: Replicate + Sweep + Audit + Snapshot + Inspect + PerPacket {}
+pub trait Object:
+    Replicate + Fetch + Operations + Sweep + Audit + Snapshot + Inspect + PerPacket
+{
+}
 
-impl<O: Replicate + Sweep + Audit + Snapshot + Inspect + PerPacket> Object for O {}
+impl<O: Replicate + Fetch + Operations + Sweep + Audit + Snapshot + Inspect + PerPacket> Object
+    for O
+{
+}
 
 /// An object that network functions write to.
 pub trait Writable: Object {

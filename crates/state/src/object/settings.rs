@@ -18,12 +18,24 @@ pub enum Absence {
     },
 }
 
-/// What the operator chose for one object. Where the object lives is said by the two flags: `logged`
-/// objects' operations are handed to a placement that shares them.
+/// Where an object lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Home {
+    /// In this instance alone.
+    #[default]
+    Local,
+    /// In every instance: a replica each. Its operations are logged for the others.
+    Replicated,
+    /// In a store that instances ask. A read is a request to it, and the writes of a packet are committed there or refused; see
+    /// `context/requests.rs`.
+    Remote,
+}
+
+/// What the operator chose for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectSettings {
-    /// Operations are logged for other instances.
-    pub logged: bool,
+    /// Where it lives.
+    pub home: Home,
     /// Reads are late by this much (microseconds); 0: never. The test placement.
     pub late_us: u32,
     /// What an absent entry means.
@@ -40,7 +52,7 @@ pub struct ObjectSettings {
 impl ObjectSettings {
     /// This instance only.
     pub const LOCAL: Self = Self {
-        logged: false,
+        home: Home::Local,
         late_us: 0,
         absence: Absence::Answer,
         capacity: 0,
@@ -49,13 +61,30 @@ impl ObjectSettings {
     };
     /// A replica in every instance.
     pub const REPLICATED: Self = Self {
-        logged: true,
+        home: Home::Replicated,
         late_us: 0,
         absence: Absence::Answer,
         capacity: 0,
         audited: true,
         holds_output: false,
     };
+
+    /// In a store.
+    pub const REMOTE: Self = Self {
+        home: Home::Remote,
+        ..Self::LOCAL
+    };
+
+    /// Whether operations are logged for other instances.
+    #[inline]
+    pub fn is_replicated(&self) -> bool {
+        self.home == Home::Replicated
+    }
+    /// Whether reads are requests to a store.
+    #[inline]
+    pub(crate) fn is_remote(&self) -> bool {
+        self.home == Home::Remote
+    }
 
     /// What the operator says of the capacity, or else what the function asks for.
     pub(crate) fn capacity_or(&self, asked: u32) -> u32 {

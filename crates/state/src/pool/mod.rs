@@ -23,8 +23,8 @@ use crate::counts::{ObjectCount, ObjectCounts};
 use crate::leases::{Note, Notes};
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Absence, Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep,
-    Writable,
+    Absence, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
+    Snapshot, Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -130,7 +130,7 @@ impl<S: Space> Pool<S> {
         settings: ObjectSettings,
         space: S,
     ) -> Self {
-        let share = if settings.logged {
+        let share = if settings.is_replicated() {
             context.expect_leases();
             context.identity().share()
         } else {
@@ -262,7 +262,7 @@ impl<S: Space> Pool<S> {
     /// (0: they never end by themselves). The ports of a dead member then rest for the longest of these, and not for the longest of
     /// any table of the function. Say it of all tables whose entries have items, in one call.
     pub fn held_for(&self, idle: &[Tick]) {
-        let is_leased = self.shared.settings.logged;
+        let is_leased = self.shared.settings.is_replicated();
         if is_leased && !self.shared.declared.replace(true) {
             self.shared.context.expect_holders(idle);
         }
@@ -310,7 +310,7 @@ impl<S: Space> Shared<S> {
     /// Whether blocks were judged since the epoch deals them. A process that has just begun has all of its place's until then, and
     /// others may still grant from those.
     fn knows_its_own(&self) -> bool {
-        if !self.settings.logged || mutant::active(Mutant::GrantsUnjudged) {
+        if !self.settings.is_replicated() || mutant::active(Mutant::GrantsUnjudged) {
             return true;
         }
         let leases = self.context.leasing.leases.borrow();
@@ -339,7 +339,7 @@ impl<S: Space> Shared<S> {
 
     /// What this instance may do with a block.
     fn judge(&self, range: u32, block: u32, open: &[u16]) -> Standing {
-        if !self.settings.logged {
+        if !self.settings.is_replicated() {
             return Standing::Own;
         }
         let is_share = self.is_in_share(range, block);
@@ -402,7 +402,7 @@ impl<S: Space> Shared<S> {
     }
 
     fn take(&self, range: u32, wish: u32) -> Option<u32> {
-        let logged = self.settings.logged;
+        let logged = self.settings.is_replicated();
         if logged && !(self.context.may_lease() && self.knows_its_own()) {
             taken(Branch::GrantWithoutLease);
             return None;
@@ -531,7 +531,14 @@ impl<S: Space> PoolAct<'_, S> {
     pub fn take(&mut self, grant: Grant<S::Item>) -> S::Item {
         let shared = &self.0.shared;
         shared.context.spend(grant.ticket);
-        shared.settle(grant.number);
+        if shared.context.is_staged() {
+            let number = grant.number;
+            shared
+                .context
+                .record(shared.object, 0, |out| out.varint(number.into()));
+        } else {
+            shared.settle(grant.number);
+        }
         grant.item
     }
 }
@@ -554,13 +561,13 @@ impl<S: Space> Replicate for Pool<S> {
 
 impl<S: Space> Sweep for Pool<S> {
     fn sweep(&mut self, _: u32) -> u32 {
-        if self.shared.settings.logged {
+        if self.shared.settings.is_replicated() {
             self.shared.refresh();
         }
         0
     }
     fn sweep_length(&self) -> u32 {
-        u32::from(self.shared.settings.logged)
+        u32::from(self.shared.settings.is_replicated())
     }
     fn origins_named(&self, _: u32, _: u32, _: &mut NamedOrigins) -> Option<u32> {
         // Records of who has an epoch in force bear names, not slots.
@@ -614,6 +621,20 @@ impl<S: Space> Inspect for Pool<S> {
     }
     fn entries(&self) -> usize {
         self.shared.ranges.borrow().in_use() as usize
+    }
+}
+
+impl<S: Space> Fetch for Pool<S> {
+    fn stays_because(&self) -> Option<&'static str> {
+        Some("instances grant its items from blocks of their own")
+    }
+}
+
+impl<S: Space> Operations for Pool<S> {
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let number = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        self.shared.settle(number);
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::mutant::{self, Mutant};
 const TAIL: u32 = 1 << 31;
 
 /// Rows of a group that are looked at for one with a property.
-const MEMBERS_SEEN_MAX: usize = 64;
+pub(super) const MEMBERS_SEEN_MAX: usize = 64;
 
 /// A row's hash in each of its lanes.
 pub(super) type Hashes = [u64; LANES_MAX];

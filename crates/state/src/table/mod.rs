@@ -8,7 +8,9 @@
 
 mod audited;
 mod entry_end;
+mod fetched;
 mod lanes;
+mod late;
 mod merge;
 mod operations;
 mod purge;
@@ -31,10 +33,9 @@ use crate::audit::Leaves;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::mutant::{self, Mutant};
-use crate::object::Absence;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
-use crate::trace::Step;
+use crate::wire::Writer;
 
 pub use entry_end::EntryAge;
 use lanes::Hashes;
@@ -51,9 +52,6 @@ pub const LANES_MAX: usize = 4;
 /// the entry that follows in the meantime. And a host that restarts finds room again for what it wrote before and others
 /// have changed since, which nobody counts as its own any more. Reserved address space costs nothing until it is touched.
 const SLACK: u32 = 3;
-/// In place of a hash: a read of the table that has no key.
-const NO_KEY: u64 = 0;
-
 /// New records between two looks at how far a table's memory is used: less than half of a huge page of records.
 const REACHED_TOGETHER: u32 = 1 << 12;
 
@@ -107,6 +105,7 @@ pub struct Table<R: Row, V: Value> {
     used: u32,
     /// Chain of free records below `used`, plus one; 0 is none.
     free: u32,
+    /// Entries that can be found; 1 where they are in a store, so that they are asked for there.
     live: u32,
     held: u32,
     /// Entries that count against this instance's share of the capacity, and the share.
@@ -118,6 +117,8 @@ pub struct Table<R: Row, V: Value> {
     /// New entries start above this generation, so that they beat any forgotten entry of the same row that
     /// somebody else still holds.
     generation_floor: u64,
+    /// Of entries in a store: there are some.
+    has_any: bool,
     /// Some entry had a generation beyond 32 bits.
     has_wide_generations: bool,
     sweep_next: u32,
@@ -207,13 +208,14 @@ impl<R: Row, V: Value> Table<R, V> {
             lanes: [lane(0), lane(1), lane(2), lane(3)],
             used: 0,
             free: 0,
-            live: 0,
+            live: u32::from(settings.is_remote),
             held: 0,
             own: 0,
             own_max,
             reserved: Reservations::default(),
             room,
             generation_floor: 0,
+            has_any: false,
             has_wide_generations: false,
             sweep_next: 0,
             on_forget: None,
@@ -280,7 +282,7 @@ impl<R: Row, V: Value> Table<R, V> {
     pub(crate) fn find(
         &self,
         lane: usize,
-        hash: impl Fn() -> u64,
+        (hash, key): (impl Fn() -> u64, impl Fn(&mut Writer<'_>)),
         same: impl Fn(&R) -> bool,
     ) -> Result<Option<At<R, V>>, Late> {
         if !self.context.answers_plainly() {
@@ -295,10 +297,14 @@ impl<R: Row, V: Value> Table<R, V> {
             }
             if record.is_found_by(lane) {
                 self.read_unconfirmed(number);
+                if self.settings.is_remote {
+                    // It is here by another key, and lost one of its keys to an entry that is not.
+                    self.answered(lane, hash(), key)?;
+                }
                 return Ok(Some(record.at(number)));
             }
         }
-        self.absent()?;
+        self.absent(lane, hash, key)?;
         Ok(None)
     }
 
@@ -383,12 +389,16 @@ impl<R: Row, V: Value> Table<R, V> {
     pub(crate) fn group_member(
         &self,
         lane: usize,
-        hash: u64,
+        (hash, key): (u64, impl Fn(&mut Writer<'_>)),
         same: impl Fn(&R) -> bool,
         wanted: impl Fn(&R) -> bool,
     ) -> Result<Option<At<R, V>>, Late> {
         if !self.context.answers_plainly() {
             self.ahead(lane, hash)?;
+        }
+        if self.settings.is_remote {
+            // Others of the group may be here already, by reads of their own keys.
+            self.answered(lane, hash, key)?;
         }
         let found = self.any_in_group(lane, hash, same, wanted);
         if found.is_none() {
@@ -409,8 +419,11 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Permission to add an entry; `None` when this instance's share of the capacity is used up.
-    /// Never late.
+    /// Late only where the entries are in a store.
     pub fn vacancy(&self) -> Result<Option<Vacancy>, Late> {
+        if self.settings.is_remote {
+            self.room_answered()?;
+        }
         let limits = [
             (self.own, self.own_max),
             (self.held, self.settings.capacity),
@@ -424,7 +437,7 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// [`Table::vacancy`] for a row that is known already: what adding it reads first comes while the function decides on the rest.
-    /// Costs its hashes, which [`TableAct::fill`](crate::TableAct::fill) need not make again. Never late.
+    /// Costs its hashes, which [`TableAct::fill`](crate::TableAct::fill) need not make again. Late as a vacancy is.
     pub fn vacancy_for(&self, row: R) -> Result<Option<VacancyFor<R>>, Late> {
         Ok(self.vacancy()?.map(|vacancy| {
             let hashes = self.hashes(&row);
@@ -437,22 +450,30 @@ impl<R: Row, V: Value> Table<R, V> {
         }))
     }
 
-    /// Whether no entry can be found: a read of the table, late where reads of its entries are late by settings. Does not wait
-    /// for entries that other hosts wrote and this host does not know yet. Costs two comparisons.
+    /// Whether no entry can be found: a read of the table, late where reads of its entries are late by settings or asked of a store. Does
+    /// not wait for entries that other hosts wrote and this host does not know yet. Costs two comparisons.
     #[inline(always)]
     pub fn is_empty(&self) -> Result<bool, Late> {
         if !self.context.answers_plainly() {
             self.ask_emptiness()?;
         }
-        Ok(self.live == 0)
+        match self.live {
+            0 => Ok(true),
+            // Of entries that are elsewhere this says nothing.
+            _ if self.settings.is_remote => self.is_empty_there(),
+            _ => Ok(false),
+        }
     }
     /// Whether no entry can be found here, for the control plane: never late.
     pub fn is_empty_now(&self) -> bool {
-        self.live == 0
+        self.len_now() == 0
     }
-    /// How many entries can be found here, for the control plane: never late.
+    /// How many entries can be found here, for the control plane: never late. Of those in a store none is here.
     pub fn len_now(&self) -> usize {
-        self.live as usize
+        match self.settings.is_remote {
+            true => 0,
+            false => self.live as usize,
+        }
     }
     /// How many entries there are with those that ended but are not forgotten yet.
     pub fn held(&self) -> usize {
@@ -492,51 +513,6 @@ impl<R: Row, V: Value> Table<R, V> {
     pub fn is_shadowed(&self, row: &R) -> bool {
         self.identity(row)
             .is_some_and(|number| self.records[number as usize].header.flags & DOMINATED != 0)
-    }
-
-    #[cold]
-    fn ahead(&self, lane: usize, hash: u64) -> Result<(), Late> {
-        if self.context.is_prefetching() {
-            return Err(self.prefetch_probe(lane, hash));
-        }
-        self.context.note_read(self.object, lane as u8, hash);
-        if self.settings.late_us != 0
-            && !self
-                .context
-                .fetched(self.object, hash, u64::from(self.settings.late_us))
-        {
-            return Err(Late::new());
-        }
-        self.context.trace(Step::Ask {
-            object: self.object,
-            lane: lane as u8,
-            found: true,
-        });
-        Ok(())
-    }
-
-    /// [`Table::ahead`] for a read without a key. The prefetch pass goes on by the answer that is here, since entries are what
-    /// it prefetches.
-    #[cold]
-    fn ask_emptiness(&self) -> Result<(), Late> {
-        if self.context.is_prefetching() {
-            return Ok(());
-        }
-        self.context.note_read_of_emptiness(self.object);
-        let late_us = u64::from(self.settings.late_us);
-        if late_us != 0 && !self.context.fetched(self.object, NO_KEY, late_us) {
-            return Err(Late::new());
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn absent(&self) -> Result<(), Late> {
-        self.context.trace_absent();
-        match self.settings.absence {
-            Absence::Answer => Ok(()),
-            Absence::Wait { us } => self.context.absent(None, u64::from(us)),
-        }
     }
 
     /// Brings the records closer at which prefetched probes are likely to end: see [`PrefetchHints::each_record`].

@@ -8,7 +8,7 @@ use asterism_memory::region::Zeroed;
 use super::LANES_MAX;
 use crate::context::Tick;
 use crate::stamp::{Origin, Stamp};
-use crate::wire::Wire;
+use crate::wire::{Wire, Writer};
 
 /// What an entry is found by. Rows are plain data; equal rows are the same entry.
 ///
@@ -21,6 +21,8 @@ pub trait Row: Copy + Eq + Debug + Wire + 'static {
     const LANES: usize;
     /// The hash of the key in a lane.
     fn lane_hash(&self, lane: usize, seed: u64) -> u64;
+    /// Writes the key in a lane, as it is written where it is asked for.
+    fn lane_key(&self, lane: usize, out: &mut Writer<'_>);
     /// Whether two rows have the same key in a lane.
     fn lane_equal(&self, lane: usize, other: &Self) -> bool;
     /// Which of two different rows that share a unique key is better. A total order, the same everywhere.

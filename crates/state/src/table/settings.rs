@@ -7,6 +7,10 @@ use crate::object::{Absence, IDLE_CLASSES};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableSettings {
     pub(crate) logged: bool,
+    /// Its entries are in a store; here are those alone that were answered for the call under way.
+    pub(crate) is_remote: bool,
+    /// A call with answers of stores records what it writes; not of a table that is a part of another object.
+    pub(crate) records: bool,
     pub(crate) audited: bool,
     pub(crate) holds_output: bool,
     pub(crate) late_us: u32,

@@ -70,7 +70,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         let folded = self.fold_living(lane, hash, same, fold);
         if folded.is_none() {
-            self.absent()?;
+            self.absent_here()?;
         }
         Ok(folded)
     }

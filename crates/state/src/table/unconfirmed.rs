@@ -34,7 +34,7 @@ impl<R: Row, V: Value> Table<R, V> {
     #[cold]
     #[inline(never)]
     pub(super) fn read_unconfirmed(&self, number: u32) {
-        if !mutant::active(Mutant::UnconfirmedReadLeaves) {
+        if self.settings.holds_output && !mutant::active(Mutant::UnconfirmedReadLeaves) {
             self.context.depend_on(self.versions[number as usize]);
         }
     }

@@ -1,5 +1,6 @@
 //! Writes of this instance: each makes a copy of the entry as it is to be, joins it here, and logs it for the others.
 
+use super::fetched::{RECORDED_CHANGE, RECORDED_REMOVAL, RECORDED_TOUCH, RECORDED_WRITE};
 use super::lanes::Hashes;
 use super::merge::{Copied, NOBODY, Whereabouts};
 use super::operations::{OPERATION_EXPIRED, OPERATION_REMOVED};
@@ -16,6 +17,9 @@ impl<R: Row, V: Value> Table<R, V> {
     #[cold]
     #[inline(never)]
     pub(super) fn write(&mut self, row: R, value: V) {
+        if self.records_writes() {
+            return self.record(RECORDED_WRITE, row, value);
+        }
         let hashes = self.hashes(&row);
         self.prefetch(&hashes);
         self.write_under(&hashes, row, value);
@@ -25,6 +29,9 @@ impl<R: Row, V: Value> Table<R, V> {
     #[cold]
     #[inline(never)]
     pub(super) fn write_under(&mut self, hashes: &Hashes, row: R, value: V) {
+        if self.records_writes() {
+            return self.record(RECORDED_WRITE, row, value);
+        }
         let tick = self.context.tick();
         let known = self.identity_under(hashes[0], &row);
         let above = match known {
@@ -63,6 +70,9 @@ impl<R: Row, V: Value> Table<R, V> {
         if record.header.flags & LIVE == 0 || self.idle(&record.value) == 0 || !due {
             return;
         }
+        if self.records_writes() {
+            return self.record(RECORDED_TOUCH, record.row, record.value);
+        }
         taken(Branch::UseAnnounced);
         let seen = self
             .context
@@ -84,6 +94,9 @@ impl<R: Row, V: Value> Table<R, V> {
         let record = self.records[number as usize];
         if record.header.flags & LIVE == 0 {
             return;
+        }
+        if self.records_writes() {
+            return self.record(RECORDED_CHANGE, record.row, value);
         }
         let due = self.context.tick() >= record.header.touch_due;
         let mut joined = record.value;
@@ -112,6 +125,9 @@ impl<R: Row, V: Value> Table<R, V> {
         let record = self.records[number as usize];
         if record.header.flags & LIVE == 0 {
             return;
+        }
+        if self.records_writes() {
+            return self.record(RECORDED_REMOVAL, record.row, record.value);
         }
         let mut copy = self.copy_of(
             number,

@@ -465,6 +465,12 @@ fn a_large_group_finds_its_living_member_among_many_ended_ones() {
         fn lane_hash(&self, lane: usize, seed: u64) -> u64 {
             asterism_state::hash::word(if lane == 0 { self.0.into() } else { 1 << 40 }, seed)
         }
+        fn lane_key(&self, lane: usize, out: &mut Writer<'_>) {
+            match lane {
+                0 => self.encode(out),
+                _ => self.group(0).encode(out),
+            }
+        }
         fn lane_equal(&self, lane: usize, other: &Self) -> bool {
             lane == 1 || self == other
         }

@@ -396,7 +396,7 @@ impl<F: NetworkFunction> Hosts<F> {
             let mut digests = instance.digests();
             for (digest, name) in digests.iter_mut().zip(objects_of(&*self.function)) {
                 // Nobody else is informed of it.
-                if !settings(name).logged {
+                if !settings(name).is_replicated() {
                     *digest = 0;
                 }
             }

@@ -21,9 +21,9 @@ use asterism_secure_channel::{
     KEYS_MAX, OVERHEAD_BYTES, Refusal, UNKNOWN_KEY_REPORT_INTERVAL_MS, WINDOW_COUNTERS,
 };
 use asterism_state::{
-    AWAITED_READS_MAX, BLOCK_ITEMS, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX as WRITE_SET_BYTES_MAX,
-    LANES_MAX, MISSES_PER_PACKET_MAX, OBJECTS_MAX, OPERATION_BYTES_MAX, ObjectCount,
-    WRITES_PER_PACKET,
+    ANSWER_BYTES_MAX, AWAITED_READS_MAX, BLOCK_ITEMS, GRANTS_PER_PACKET_MAX,
+    GROUP_BYTES_MAX as WRITE_SET_BYTES_MAX, LANES_MAX, MISSES_PER_PACKET_MAX, OBJECTS_MAX,
+    OPERATION_BYTES_MAX, ObjectCount, REQUESTS_PER_PACKET_MAX, WRITES_PER_PACKET,
 };
 use asterism_tidy::{must_be_empty, read, root};
 
@@ -210,6 +210,16 @@ fn bounds() -> String {
             "late reads of one packet",
             MISSES_PER_PACKET_MAX.to_string(),
             "further reads are answered at once",
+        ),
+        (
+            "requests of one packet to a store",
+            REQUESTS_PER_PACKET_MAX.to_string(),
+            "the packet is dropped: `store-too-much`",
+        ),
+        (
+            "bytes of a store's answers to one packet",
+            ANSWER_BYTES_MAX.to_string(),
+            "the packet is dropped: `store-too-much`",
         ),
         (
             "bytes of one operation",

@@ -1,3 +1,5 @@
+use asterism_function::Writer;
+
 use super::*;
 
 /// A host that has a port of ours, and the link behind which it is.
@@ -19,6 +21,14 @@ impl Row for Owner {
             0 => Key::hash(&self.host, seed),
             1 => Key::hash(&self.port, seed),
             _ => Key::hash(&self.link, seed),
+        }
+    }
+
+    fn lane_key(&self, lane: usize, out: &mut Writer<'_>) {
+        match lane {
+            0 => self.host.encode(out),
+            1 => self.port.encode(out),
+            _ => self.link.encode(out),
         }
     }
 

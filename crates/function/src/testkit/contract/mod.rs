@@ -12,7 +12,7 @@ use asterism_packet::{Layout, checksum};
 use asterism_state::{State, hash};
 
 use super::allocations::allocations;
-use super::{Outcome, Testkit, compare_late};
+use super::{Outcome, Testkit, compare_late, hostile_everywhere};
 use crate::function::{NetworkFunction, PortNumber, Verdict};
 use crate::observable::{reasons_of, report_of};
 use crate::own::OwnEvent;
@@ -183,6 +183,18 @@ impl<F: NetworkFunction> Contract<F> {
             retried || !reads,
             "no read was ever late: the steps show nothing"
         );
+    }
+
+    /// A store: packets end as they do where all state is local, and leave the same state, wherever each object lives. Nothing is demanded of
+    /// a chain, whose objects no instance keeps in a store: each of its stages would have a transaction of its own.
+    ///
+    /// # Panics
+    /// See [`Contract::names`].
+    pub fn in_a_store(&self) {
+        let steps = [(self.steps)(), self.damaged()].concat();
+        if (self.make)().stages().is_none() {
+            hostile_everywhere(self.make, &steps);
+        }
     }
 
     /// Silence: when no packet comes for a day, what was held for flows is given back. A host that is drained ends so.
@@ -367,6 +379,10 @@ macro_rules! contract {
                 #[test]
                 fn is_the_same_when_answers_are_late() {
                     ($contract).late_answers();
+                }
+                #[test]
+                fn is_the_same_when_a_store_is_hostile() {
+                    ($contract).in_a_store();
                 }
                 #[test]
                 fn is_blind_to_where_its_state_lives() {

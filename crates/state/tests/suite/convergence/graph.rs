@@ -25,6 +25,9 @@ impl Row for Sighting {
     fn lane_hash(&self, _: usize, _: u64) -> u64 {
         0
     }
+    fn lane_key(&self, _: usize, out: &mut Writer<'_>) {
+        self.encode(out);
+    }
     fn lane_equal(&self, _: usize, other: &Self) -> bool {
         self == other
     }

@@ -113,6 +113,9 @@ macro_rules! ordered {
             fn lane_hash(&self, lane: usize, seed: u64) -> u64 {
                 self.0.lane_hash(lane, seed)
             }
+            fn lane_key(&self, lane: usize, out: &mut asterism_state::Writer<'_>) {
+                self.0.lane_key(lane, out);
+            }
             fn lane_equal(&self, lane: usize, other: &Self) -> bool {
                 self.0.lane_equal(lane, &other.0)
             }

@@ -6,7 +6,11 @@ use asterism_state::mutant::{self, Mutant};
 
 /// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs` and `.../token_rates.rs`, and those that tests
 /// of the packet loop find.
-const ELSEWHERE: [Mutant; 26] = [
+const ELSEWHERE: [Mutant; 30] = [
+    Mutant::AnswerOfAnother,
+    Mutant::ReadsUnchecked,
+    Mutant::RefusedCallCounted,
+    Mutant::RefusedGrantSpent,
     Mutant::HintTrusted,
     Mutant::OrphansLiveOn,
     Mutant::HeldChangesForgotten,

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use asterism_state::{
     BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Grouped,
     Key, Map, ObjectSettings, Paired, Pool, Register, Row, Set, Space, Spending, Table,
-    TokenBucket, TokenRate, TopK, Value, Vector, WindowedCountMin, WindowedCounters, Wire, state,
+    TokenBucket, TokenRate, TopK, Value, Vector, WindowedCountMin, WindowedCounters, Wire, Writer,
+    state,
 };
 use core::cmp::Ordering;
 
@@ -68,6 +69,13 @@ impl Row for Session {
             0 => self.left().hash(seed),
             1 => self.right().hash(seed),
             _ => self.group(lane - 2).hash(seed),
+        }
+    }
+    fn lane_key(&self, lane: usize, out: &mut Writer<'_>) {
+        match lane {
+            0 => self.left().encode(out),
+            1 => self.right().encode(out),
+            _ => self.group(lane - 2).encode(out),
         }
     }
     fn lane_equal(&self, lane: usize, other: &Self) -> bool {

@@ -1,0 +1,468 @@
+//! Reads that a store answers, and writes that it may refuse: what the call under way knows of objects that live elsewhere.
+//!
+//! An object that lives in a store has no entries here, but those that were answered for the call under way. A read that finds none is
+//! a *request*: the key's bytes and a [`Ticket`]. The packet is parked, its answers come in any order, and when all are here the engine
+//! installs them in the objects ([`State::install`](crate::State::install)) and calls the function again. So what a call reads is pinned: it is
+//! what was answered, whatever others write meanwhile.
+//!
+//! A call with answers is *staged*: what it writes is recorded and not made. Its reads and its writes are one transaction
+//! ([`Context::seal`]), which the store commits whole, or refuses if what was read is not so any more. Then the call is made again.
+
+use core::cell::{Cell, RefCell};
+use core::ops::Range;
+
+use super::{Call, Context};
+use crate::answer::{Late, Wait};
+use crate::mutant::{self, Mutant};
+use crate::wire::Writer;
+
+/// Requests of one packet. With more it is not handled: [`Wait::TooMuch`].
+pub const REQUESTS_PER_PACKET_MAX: usize = 16;
+/// Bytes of the answers to one packet's requests. With more it is not handled.
+pub const ANSWER_BYTES_MAX: usize = 16 << 10;
+/// Reads of this call are answered by a store, and its writes are recorded: a bit of [`Context::asking`].
+pub(super) const STAGED: u8 = 64;
+/// In place of a lane: how many entries may be added.
+pub const LANE_ROOM: u8 = u8::MAX;
+/// In place of a lane: whether there is any entry.
+pub const LANE_ANY: u8 = u8::MAX - 1;
+
+/// The number of a request, which its answer comes with. Those of requests that nobody waits for any more name nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    fn new(generation: u32, slot: u16, place: usize) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(slot) << 8 | place as u64)
+    }
+    fn parts(self) -> (u32, u16, usize) {
+        let place = (self.0 & 0xff) as usize;
+        ((self.0 >> 32) as u32, (self.0 >> 8) as u16, place)
+    }
+}
+
+/// What is read of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query<'a> {
+    /// Number of the object.
+    pub object: u8,
+    /// The lane of the key, or [`LANE_ROOM`] or [`LANE_ANY`].
+    pub lane: u8,
+    /// The key's hash with the cluster's seed.
+    pub hash: u64,
+    /// The key's bytes; none where the lane has no keys.
+    pub key: &'a [u8],
+}
+
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// Nobody waits for it: it was answered before, or its packet is gone.
+    Unasked,
+    /// Its packet waits for others yet.
+    Waits,
+    /// It was the last one that its packet waited for, which this number names: [`Call::requests`](super::Call::requests).
+    Complete(u16),
+}
+
+/// How far a request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// It was not taken yet.
+    #[default]
+    New,
+    /// Its answer has not come.
+    Sent,
+    /// Its answer, by its place.
+    Answered(u32, u32),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Request {
+    object: u8,
+    lane: u8,
+    hash: u64,
+    key: (u32, u32),
+    stage: Stage,
+}
+
+fn range((from, to): (u32, u32)) -> Range<usize> {
+    from as usize..to as usize
+}
+
+/// The requests of one packet.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Of a packet; else it is free.
+    is_taken: bool,
+    /// Differs from one packet to the next.
+    generation: u32,
+    requests: [Request; REQUESTS_PER_PACKET_MAX],
+    count: usize,
+    unanswered: usize,
+    keys: Vec<u8>,
+    answers: Vec<u8>,
+    /// Its requests, or their answers, were too many.
+    is_too_much: bool,
+}
+
+impl Slot {
+    fn reset(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        (self.count, self.unanswered) = (0, 0);
+        self.keys.clear();
+        self.answers.clear();
+        self.is_too_much = false;
+    }
+    fn query(&self, request: &Request) -> Query<'_> {
+        let Request {
+            object, lane, hash, ..
+        } = *request;
+        Query {
+            object,
+            lane,
+            hash,
+            key: self.keys.get(range(request.key)).unwrap_or_default(),
+        }
+    }
+    fn requests(&self) -> &[Request] {
+        &self.requests[..self.count]
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// The objects that are to live in a store, a bit for each.
+    in_store: Cell<u64>,
+    slots: RefCell<Slots>,
+    /// Some request was not taken yet.
+    any_new: Cell<bool>,
+    /// Writes of the call under way that are to be committed.
+    recorded: RefCell<Vec<u8>>,
+}
+
+/// The slots of all packets, by their numbers: a packet's is one more than the place of its slot.
+#[derive(Debug, Default)]
+struct Slots {
+    all: Vec<Slot>,
+    free: Vec<u16>,
+    /// Those with requests that were not taken.
+    new: Vec<u16>,
+}
+
+impl Slots {
+    fn get(&self, number: u16) -> Option<&Slot> {
+        self.all.get(usize::from(number).checked_sub(1)?)
+    }
+    fn get_mut(&mut self, number: u16) -> Option<&mut Slot> {
+        self.all.get_mut(usize::from(number).checked_sub(1)?)
+    }
+    fn take(&mut self) -> u16 {
+        let Some(number) = self.free.pop() else {
+            return 0;
+        };
+        if let Some(slot) = self.get_mut(number) {
+            slot.reset();
+            slot.is_taken = true;
+        }
+        number
+    }
+    fn note_new(&mut self, number: u16) {
+        if !self.new.contains(&number) {
+            self.new.push(number);
+        }
+    }
+}
+
+/// What one call read in stores, and all that it wrote: committed whole, or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// For each read its object, lane, hash, key's length, key, and the hash of what was answered.
+    reads: Vec<u8>,
+    /// For each write a tag, its length in two bytes, and what its object recorded.
+    writes: Vec<u8>,
+}
+
+impl Transaction {
+    fn clear(&mut self) {
+        self.reads.clear();
+        self.writes.clear();
+    }
+
+    /// Whether there is nothing to commit, and no more than one read, which is as it was at its time.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.reads().nth(1).is_none()
+    }
+
+    /// What was read, and the hash of what was answered: see [`State::still_holds`](crate::State::still_holds).
+    pub fn reads(&self) -> impl Iterator<Item = (Query<'_>, u64)> {
+        let mut rest = self.reads.as_slice();
+        core::iter::from_fn(move || {
+            let (head, after) = rest.split_at_checked(READ_HEAD_BYTES)?;
+            let word = |from: usize| {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(&head[from..from + 8]);
+                u64::from_le_bytes(bytes)
+            };
+            let (key, after) = after.split_at_checked(word(18) as usize)?;
+            rest = after;
+            let query = Query {
+                object: head[0],
+                lane: head[1],
+                hash: word(2),
+                key,
+            };
+            Some((query, word(10)))
+        })
+    }
+
+    /// What was written: see [`State::commit`](crate::State::commit).
+    pub fn writes(&self) -> &[u8] {
+        &self.writes
+    }
+
+    fn add_read(&mut self, query: Query<'_>, answer: u64) {
+        let Query {
+            object,
+            lane,
+            hash,
+            key,
+        } = query;
+        self.reads.extend([object, lane]);
+        for word in [hash, answer, key.len() as u64] {
+            self.reads.extend(word.to_le_bytes());
+        }
+        self.reads.extend(key);
+    }
+}
+
+/// Object, lane, and three words: hash, answer, length of the key.
+const READ_HEAD_BYTES: usize = 26;
+
+impl Context {
+    /// An object is to live in a store.
+    pub(crate) fn expect_in_store(&self, object: u8) {
+        let in_store = &self.requests.in_store;
+        in_store.set(in_store.get() | 1 << object);
+    }
+    /// The objects that are to live in a store, a bit for each by its number.
+    pub fn in_store(&self) -> u64 {
+        self.requests.in_store.get()
+    }
+
+    /// Takes memory for so many packets with requests at a time. Without it no object can live in a store.
+    pub fn expect_requests(&self, packets: u16) {
+        let mut slots = self.requests.slots.borrow_mut();
+        slots.all.resize_with(usize::from(packets), Slot::default);
+        slots.free = (1..=packets).rev().collect();
+        slots.new.reserve(usize::from(packets));
+    }
+
+    /// Whether the store answered a read for this call; else it is asked, and the packet is late.
+    #[cold]
+    pub(crate) fn answered(
+        &self,
+        (object, lane, hash): (u8, u8, u64),
+        key: impl FnOnce(&mut Writer<'_>),
+    ) -> Result<(), Late> {
+        if self.is_prefetching() {
+            return Err(Late::new());
+        }
+        let mut slots = self.requests.slots.borrow_mut();
+        let mut call = self.call.borrow_mut();
+        if call.requests == 0 {
+            call.requests = slots.take();
+        }
+        let same = |known: &Request| (known.object, known.lane, known.hash) == (object, lane, hash);
+        let mut wait = Wait::TooMuch;
+        if let Some(slot) = slots.get_mut(call.requests) {
+            let known = slot.requests().iter().copied().find(same);
+            match known.map(|known| known.stage) {
+                Some(Stage::Answered(..)) if !slot.is_too_much => return Ok(()),
+                Some(_) => {}
+                None if slot.count == REQUESTS_PER_PACKET_MAX => slot.is_too_much = true,
+                None => {
+                    let from = slot.keys.len() as u32;
+                    key(&mut Writer::new(&mut slot.keys, &self.addresses));
+                    slot.requests[slot.count] = Request {
+                        object,
+                        lane,
+                        hash,
+                        key: (from, slot.keys.len() as u32),
+                        stage: Stage::New,
+                    };
+                    (slot.count, slot.unanswered) = (slot.count + 1, slot.unanswered + 1);
+                }
+            }
+            if !slot.is_too_much {
+                wait = Wait::Answers;
+                slots.note_new(call.requests);
+                self.requests.any_new.set(true);
+            }
+        }
+        call.wait = wait;
+        drop(call);
+        self.note_late();
+        Err(Late::new())
+    }
+
+    /// Whether requests wait to be taken.
+    #[inline]
+    pub fn has_requests(&self) -> bool {
+        self.requests.any_new.get()
+    }
+    /// Hands out the requests that were made since the last time, of packets that are parked or under way.
+    pub fn take_requests(&self, mut each: impl FnMut(Ticket, Query<'_>)) {
+        if !self.requests.any_new.take() {
+            return;
+        }
+        let mut slots = self.requests.slots.borrow_mut();
+        let Slots { all, new, .. } = &mut *slots;
+        for number in new.drain(..) {
+            let Some(slot) = all.get_mut(usize::from(number) - 1) else {
+                continue;
+            };
+            for place in 0..slot.count {
+                if slot.requests[place].stage == Stage::New {
+                    slot.requests[place].stage = Stage::Sent;
+                    let ticket = Ticket::new(slot.generation, number, place);
+                    each(ticket, slot.query(&slot.requests[place]));
+                }
+            }
+        }
+    }
+    /// Has the requests of a packet that are not answered asked again, under their tickets: an answer was lost.
+    pub fn ask_again(&self, requests: u16) {
+        let mut slots = self.requests.slots.borrow_mut();
+        let Some(slot) = slots.get_mut(requests) else {
+            return;
+        };
+        let count = slot.count;
+        for request in &mut slot.requests[..count] {
+            if request.stage == Stage::Sent {
+                request.stage = Stage::New;
+            }
+        }
+        slots.note_new(requests);
+        self.requests.any_new.set(true);
+    }
+    /// An answer came. One that comes twice, or for a packet that is gone, changes nothing.
+    pub fn take_answer(&self, ticket: Ticket, answer: &[u8]) -> Answered {
+        let (generation, number, place) = ticket.parts();
+        let mut slots = self.requests.slots.borrow_mut();
+        let Some(slot) = slots.get_mut(number) else {
+            return Answered::Unasked;
+        };
+        let is_asked = slot.is_taken
+            && slot.generation == generation
+            && place < slot.count
+            && !matches!(slot.requests[place].stage, Stage::Answered(..));
+        if !is_asked && !mutant::active(Mutant::AnswerOfAnother) {
+            return Answered::Unasked;
+        }
+        let from = slot.answers.len();
+        slot.is_too_much |= from + answer.len() > ANSWER_BYTES_MAX;
+        if !slot.is_too_much {
+            slot.answers.extend_from_slice(answer);
+        }
+        slot.requests[place].stage = Stage::Answered(from as u32, slot.answers.len() as u32);
+        slot.unanswered -= 1;
+        match slot.unanswered {
+            0 => Answered::Complete(number),
+            _ => Answered::Waits,
+        }
+    }
+
+    /// A packet that was late is called again, with what was answered if anything was asked.
+    pub(super) fn begin_staged(&self, requests: u16) {
+        let staged = if requests != 0 { STAGED } else { 0 };
+        self.asking.set(self.asking.get() & !STAGED | staged);
+    }
+    /// Whether writes of the call under way are recorded and not made: it reads what lives in stores, and is to be sealed and committed.
+    #[inline]
+    pub fn is_staged(&self) -> bool {
+        self.asking.get() & STAGED != 0
+    }
+    /// The number of what the call under way asked stores for; 0: nothing.
+    pub fn requests(&self) -> u16 {
+        self.call.borrow().requests
+    }
+    /// Hands out what was answered for the call under way.
+    pub(crate) fn each_answer(&self, mut each: impl FnMut(Query<'_>, &[u8])) {
+        let slots = self.requests.slots.borrow();
+        let Some(slot) = slots.get(self.call.borrow().requests) else {
+            return;
+        };
+        for request in slot.requests() {
+            if let Stage::Answered(from, to) = request.stage {
+                let answer = slot.answers.get(range((from, to)));
+                each(slot.query(request), answer.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Records a write of the call under way, to be committed: its object, flags of the object's own, and what `write` writes.
+    #[cold]
+    pub(crate) fn record(&self, object: u8, flags: u8, write: impl FnOnce(&mut Writer<'_>)) {
+        debug_assert!(
+            self.is_staged(),
+            "what is in a store is read before it is written"
+        );
+        self.count_write();
+        let mut recorded = self.requests.recorded.borrow_mut();
+        Writer::new(&mut recorded, &self.addresses).tag(object, flags);
+        let at = recorded.len();
+        recorded.extend([0; 2]);
+        write(&mut Writer::new(&mut recorded, &self.addresses));
+        let length = (recorded.len() - at - 2) as u16;
+        recorded[at..at + 2].copy_from_slice(&length.to_le_bytes());
+    }
+    /// The transaction of the call that just ended: what it read of stores, and all that it recorded.
+    pub fn seal(&self, transaction: &mut Transaction) {
+        transaction.clear();
+        core::mem::swap(
+            &mut transaction.writes,
+            &mut *self.requests.recorded.borrow_mut(),
+        );
+        self.each_answer(|query, answer| transaction.add_read(query, stable_hash(answer)));
+    }
+    /// The transaction of a call was refused. Its grants are unspent again, and all that was answered is asked again; the packet is to be
+    /// parked until the answers are here.
+    pub fn refuse(&self, call: &mut Call) {
+        if !mutant::active(Mutant::RefusedGrantSpent) {
+            call.unspend();
+        }
+        call.wait = Wait::Answers;
+        let mut slots = self.requests.slots.borrow_mut();
+        if let Some(slot) = slots.get_mut(call.requests) {
+            slot.generation = slot.generation.wrapping_add(1);
+            slot.answers.clear();
+            slot.unanswered = slot.count;
+            let count = slot.count;
+            for request in &mut slot.requests[..count] {
+                request.stage = Stage::New;
+            }
+            slots.note_new(call.requests);
+            self.requests.any_new.set(true);
+        }
+    }
+    /// A call ended for good: nobody waits for answers to it.
+    pub(super) fn forget_requests(&self, requests: u16) {
+        let mut slots = self.requests.slots.borrow_mut();
+        if let Some(slot) = slots.get_mut(requests) {
+            slot.is_taken = false;
+            slot.reset();
+            slots.free.push(requests);
+        }
+    }
+}
+
+/// The hash of the part of an answer that must be the same when the transaction is committed. An answer is that part's length (two
+/// bytes), the part, and what may change meanwhile.
+pub(crate) fn stable_hash(answer: &[u8]) -> u64 {
+    let length = answer
+        .first_chunk()
+        .map_or(0, |&length| u16::from_le_bytes(length));
+    let stable = answer.get(2..2 + usize::from(length)).unwrap_or(answer);
+    asterism_memory::hash::bytes(stable, 0)
+}

@@ -1,0 +1,55 @@
+//! Objects that live in a store, and writes that are made when they are committed.
+//!
+//! The same two traits serve both sides. An instance installs what the store answered for one call, and records what the call
+//! writes. The store extracts what is read and makes what was recorded. See `context/requests.rs`.
+
+use crate::context::Query;
+use crate::wire::{BadBytes, Reader};
+
+/// Reads by keys, of an object that lives in a store.
+pub trait Fetch {
+    /// Why it cannot live in a store: the end of a sentence that begins with its name and "cannot live in a store, since". `None`: it can.
+    fn stays_because(&self) -> Option<&'static str> {
+        Some("what it answers is a sum over all that was added, not an entry")
+    }
+    /// Appends the answer to a read: two bytes with the length of the part that must be the same when the call is committed, that part, and
+    /// what may have changed by then.
+    fn extract(&self, _query: &Query<'_>, _out: &mut Vec<u8>) {}
+    /// Has what was answered here, for the call under way.
+    ///
+    /// # Errors
+    /// It is no answer of this object. What was installed before stays until [`Fetch::withdraw`].
+    fn install(&mut self, _lane: u8, _answer: &[u8]) -> Result<(), BadBytes> {
+        Err(BadBytes)
+    }
+    /// Has nothing here any more that was answered.
+    fn withdraw(&mut self) {}
+}
+
+/// Writes that a call records, and that are made when its transaction is committed.
+pub trait Operations {
+    /// Whether what a call adds can be recorded. Else it is made at once, and made again if the call is: then no object of the function
+    /// may live where writes are refused.
+    fn can_record(&self) -> bool {
+        true
+    }
+    /// The call under way begins to write: what follows is recorded by [`Operations::end_recording`].
+    fn begin_recording(&mut self) {}
+    /// Records what the call wrote, if it did not while it wrote, and has it undone here.
+    fn end_recording(&mut self) {}
+    /// Whether a recorded write of this kind needs room.
+    fn adds(&self, _kind: u8) -> bool {
+        false
+    }
+    /// Whether there is room for so many writes that need it.
+    fn is_room_for(&self, _writes: u32) -> bool {
+        true
+    }
+    /// Makes a write that was recorded, as this instance's.
+    ///
+    /// # Errors
+    /// It is no write of this object.
+    fn commit(&mut self, _kind: u8, _input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        Err(BadBytes)
+    }
+}

@@ -1,0 +1,217 @@
+//! Entries that live in a store: what is read there of a table, what of it is here for one call, and writes that are committed.
+//!
+//! The store's side is a table too, with all the entries. It answers a read with the live entries under a key
+//! ([`Fetch::extract`]), and makes the writes that a call recorded ([`Operations::commit`]) as its own.
+
+use super::lanes::MEMBERS_SEEN_MAX;
+use super::record::{CONFIRMED, DOMINATED, Header, LIVE, LIVED, Record, USED};
+use super::{Row, Table, Value};
+use crate::answer::Late;
+use crate::context::{LANE_ANY, LANE_ROOM, Query};
+use crate::object::{Fetch, Operations};
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// Kinds of recorded writes.
+pub(super) const RECORDED_WRITE: u8 = 0;
+pub(super) const RECORDED_CHANGE: u8 = 1;
+pub(super) const RECORDED_TOUCH: u8 = 2;
+pub(super) const RECORDED_REMOVAL: u8 = 3;
+
+impl<R: Row, V: Value> Table<R, V> {
+    /// Whether a write is recorded, to be committed, and not made.
+    #[inline]
+    pub(super) fn records_writes(&self) -> bool {
+        self.settings.records && (self.settings.is_remote || self.context.is_staged())
+    }
+
+    pub(super) fn record(&self, kind: u8, row: R, value: V) {
+        self.context.record(self.object, kind, |out| {
+            row.encode(out);
+            value.encode(out);
+        });
+    }
+
+    /// Whether the store answered a read by a key for this call.
+    #[cold]
+    pub(super) fn answered(
+        &self,
+        lane: usize,
+        hash: u64,
+        key: impl Fn(&mut Writer<'_>),
+    ) -> Result<(), Late> {
+        self.context.answered((self.object, lane as u8, hash), key)
+    }
+
+    /// Whether the store said how many entries may be added.
+    #[cold]
+    pub(super) fn room_answered(&self) -> Result<(), Late> {
+        self.context.answered((self.object, LANE_ROOM, 0), |_| {})
+    }
+
+    /// Whether the store has no entry.
+    #[cold]
+    pub(super) fn is_empty_there(&self) -> Result<bool, Late> {
+        self.context.answered((self.object, LANE_ANY, 0), |_| {})?;
+        Ok(!self.has_any)
+    }
+
+    /// Entries that may be added.
+    fn room_left(&self) -> u32 {
+        let own = self.own_max.saturating_sub(self.own);
+        own.min(self.settings.capacity.saturating_sub(self.held))
+    }
+
+    /// The live records under a key, or those of them that are looked at for one of a group, in the order in which they are to be
+    /// installed: a row that is added stands behind the first one.
+    fn under(&self, query: &Query<'_>) -> Vec<u32> {
+        let lane = usize::from(query.lane);
+        if lane >= R::LANES {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        let mut next = self.lanes[lane].find(query.hash, |number| {
+            let mut bytes = Vec::new();
+            let row = &self.records[number as usize].row;
+            row.lane_key(lane, &mut Writer::new(&mut bytes, self.context.addresses()));
+            (bytes == query.key).then_some(number)
+        });
+        while let Some(number) = next
+            && found.len() < MEMBERS_SEEN_MAX
+        {
+            if self.records[number as usize].header.flags & LIVE != 0 {
+                found.push(number);
+            }
+            next = self.links[number as usize].next[lane].checked_sub(1);
+        }
+        let first = found.len().min(1);
+        found[first..].reverse();
+        found
+    }
+
+    /// Puts an entry here for the call under way.
+    fn install_entry(&mut self, row: R, value: V, is_shadowed: bool, touch_due: u32) {
+        let known = self.identity(&row);
+        let number = known.or_else(|| {
+            let header = Header {
+                touch_due,
+                flags: USED | LIVE | LIVED | CONFIRMED,
+                ..Header::default()
+            };
+            self.allocate(Record { header, row, value })
+        });
+        let Some(number) = number else {
+            // More entries than the table may have: the store has as many at most.
+            return;
+        };
+        if known.is_some() {
+            self.unlink(number);
+        }
+        self.link(number, row, &self.hashes(&row));
+        if is_shadowed {
+            let flags = &mut self.records[number as usize].header.flags;
+            *flags = *flags & !CONFIRMED | DOMINATED;
+        }
+    }
+}
+
+impl<R: Row, V: Value> Fetch for Table<R, V> {
+    fn stays_because(&self) -> Option<&'static str> {
+        let is_followed =
+            self.on_forget.is_some() || self.on_adopt.is_some() || self.on_turn.is_some();
+        is_followed.then_some("other objects follow the end and the arrival of its entries")
+    }
+
+    fn extract(&self, query: &Query<'_>, out: &mut Vec<u8>) {
+        match query.lane {
+            LANE_ROOM => {
+                out.extend([0; 2]);
+                out.extend(self.room_left().to_le_bytes());
+            }
+            LANE_ANY => out.extend([1, 0, u8::from(self.live > 0)]),
+            _ => {
+                let found = self.under(query);
+                let start = out.len();
+                out.extend([0; 2]);
+                let mut writer = Writer::new(out, self.context.addresses());
+                for &number in &found {
+                    let record = &self.records[number as usize];
+                    record.row.encode(&mut writer);
+                    record.value.encode(&mut writer);
+                    writer.u8(u8::from(record.header.flags & DOMINATED != 0));
+                }
+                let stable = (out.len() - start - 2) as u16;
+                out[start..start + 2].copy_from_slice(&stable.to_le_bytes());
+                for &number in &found {
+                    out.extend(self.records[number as usize].header.touch_due.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn install(&mut self, lane: u8, answer: &[u8]) -> Result<(), BadBytes> {
+        let (length, rest) = answer.split_first_chunk().ok_or(BadBytes)?;
+        let stable = usize::from(u16::from_le_bytes(*length));
+        let (stable, rest) = rest.split_at_checked(stable).ok_or(BadBytes)?;
+        match lane {
+            LANE_ROOM => {
+                let left = rest.first_chunk().ok_or(BadBytes)?;
+                (self.own, self.own_max) = (0, u32::from_le_bytes(*left));
+            }
+            LANE_ANY => self.has_any = *stable.first().ok_or(BadBytes)? != 0,
+            _ => {
+                let context = self.context.clone();
+                let mut input = Reader::new(stable, context.addresses());
+                let mut dues = rest.chunks_exact(4);
+                while !input.is_empty() {
+                    let (row, value) = (R::decode(&mut input)?, V::decode(&mut input)?);
+                    let is_shadowed = input.u8()? != 0;
+                    let due = dues
+                        .next()
+                        .and_then(|due| due.first_chunk())
+                        .ok_or(BadBytes)?;
+                    self.install_entry(row, value, is_shadowed, u32::from_le_bytes(*due));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn withdraw(&mut self) {
+        if !self.settings.is_remote {
+            return;
+        }
+        for number in 0..self.used {
+            if self.records[number as usize].header.flags & USED != 0 {
+                self.unlink(number);
+                self.records[number as usize].header.flags = 0;
+            }
+        }
+        (self.used, self.free, self.held, self.own) = (0, 0, 0, 0);
+        (self.own_max, self.has_any) = (0, false);
+    }
+}
+
+impl<R: Row, V: Value> Operations for Table<R, V> {
+    fn is_room_for(&self, writes: u32) -> bool {
+        writes <= self.room_left()
+    }
+
+    fn adds(&self, kind: u8) -> bool {
+        kind == RECORDED_WRITE
+    }
+
+    fn commit(&mut self, kind: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let (row, value) = (R::decode(input)?, V::decode(input)?);
+        let known = self.identity(&row);
+        match (kind, known) {
+            (RECORDED_WRITE, _) => self.write(row, value),
+            (RECORDED_CHANGE, Some(number)) => self.change(number, value),
+            (RECORDED_TOUCH, Some(number)) => self.refresh(number),
+            (RECORDED_REMOVAL, Some(number)) => self.remove_entry(number),
+            // It ended since.
+            (RECORDED_CHANGE | RECORDED_TOUCH | RECORDED_REMOVAL, None) => {}
+            _ => return Err(BadBytes),
+        }
+        Ok(())
+    }
+}
