@@ -242,6 +242,7 @@ pub fn host(
             joins: config.joins,
             port_lease_us: config.port_lease.as_micros() as u64,
             hold: config.hold.clone(),
+            store: None,
         });
     }
     let objects = config.audited_objects.min(OBJECTS_MAX);

@@ -5,7 +5,7 @@
 //! clock is read by the caller, once a turn.
 //!
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
-//! `held.rs` (packets that wait for other members), `recency.rs` (whether prefetching pays), `applying.rs` (what it takes from
+//! `held.rs` (packets that wait for other members), `stored.rs` (packets whose objects live in a store), `recency.rs` (whether prefetching pays), `applying.rs` (what it takes from
 //! others), `sharing.rs` (what it tells them),
 //! `view.rs` (looking at it from outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
 //! stages of a chain), `stopped.rs` (why it stops by itself).
@@ -21,6 +21,7 @@ mod reports;
 mod saved;
 mod sharing;
 mod stopped;
+mod stored;
 mod trace;
 mod view;
 #[cfg(test)]
@@ -36,11 +37,10 @@ use asterism_function::{
     Call, EMITTED_FRAMES_MANY, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber,
     Reason, Verdict, call, prefetch,
 };
-use asterism_placement::{MemberId, Time};
-use asterism_state::{BURST_MAX, Context, OriginName, State, Tick};
+use asterism_placement::Time;
+use asterism_state::{BURST_MAX, Context, State};
 
 use crate::branch::{Branch, taken};
-use crate::exchange::origin;
 use crate::holding::Holding;
 use crate::mutant::{self, Mutant};
 use crate::parking::Parking;
@@ -60,7 +60,9 @@ pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
 use sharing::SnapshotScan;
 pub use sharing::{SNAPSHOT_PARTS_PER_TURN, SNAPSHOT_PLACES_PER_TURN};
 pub use stopped::StopReason;
+use stored::Stored;
 pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
+pub use view::origin_of;
 
 /// Packets whose records the prefetch pass asks for together.
 const PREFETCHED_TOGETHER: usize = 16;
@@ -93,6 +95,8 @@ pub struct Instance<F: NetworkFunction> {
     parking: Parking,
     /// Packets held back until other members have what they depend on, if the host does so.
     holding: Option<Box<Holding>>,
+    /// The store in which objects live, if some do.
+    stored: Option<Box<Stored>>,
     exchange: Option<Exchange>,
     /// Why it does nothing any more, once it was handed what it cannot apply.
     stopped: Option<StopReason>,
@@ -177,6 +181,7 @@ impl<F: NetworkFunction> Instance<F> {
             return 0;
         }
         if !self.parking.is_empty() {
+            self.hear_store();
             self.retry();
         }
         let read = match self.serving {
@@ -188,6 +193,9 @@ impl<F: NetworkFunction> Instance<F> {
             }
             false => 0,
         };
+        if !self.parking.is_empty() {
+            self.ask_store();
+        }
         // Before the packets leave: a reply to one of them must not overtake what it is known by.
         self.publish();
         self.send();
@@ -213,13 +221,6 @@ impl<F: NetworkFunction> Instance<F> {
         let into = us.rem_euclid(SECOND_US as i64);
         self.second_since_us = self.now_us.wrapping_sub(into as u64);
         self.context.set_now(self.now_us, self.tick());
-    }
-
-    /// Seconds of the cluster's time, as of the last turn.
-    #[must_use]
-    pub fn tick(&self) -> Tick {
-        let us = self.time_at_zero_us.saturating_add(self.now_us as i64);
-        (us / 1_000_000).clamp(0, i64::from(Tick::MAX)) as Tick
     }
 
     /// The cluster's time is another one: this host takes over that of the others, or goes forward to it.
@@ -531,7 +532,12 @@ impl<F: NetworkFunction> Instance<F> {
     #[inline(never)]
     fn conclude(&mut self, result: Result<Verdict, Late>, slot: &mut Frame, port: PortNumber) {
         let version = self.context.dependency();
-        if self.context.needs_attention() && result.is_ok() {
+        if self.context.needs_attention()
+            && let Ok(verdict) = result
+        {
+            if self.context.is_staged() {
+                return self.commit_in_store(verdict, slot, port);
+            }
             self.settle();
         }
         match result {
@@ -686,9 +692,4 @@ impl<F: NetworkFunction> Instance<F> {
             }
         });
     }
-}
-
-/// The state layer's name of a member's incarnation, for looking up what it wrote.
-pub fn origin_of(member: MemberId, incarnation: asterism_placement::Incarnation) -> OriginName {
-    origin(member, incarnation)
 }

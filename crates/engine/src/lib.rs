@@ -11,6 +11,7 @@ mod host;
 mod instance;
 pub mod mutant;
 mod parking;
+mod store;
 mod tally;
 pub mod transport;
 
@@ -26,4 +27,5 @@ pub use instance::{
 pub use parking::{
     PARKED_ABSENT_MAX, PARKED_BEHIND_MAX, PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX,
 };
+pub use store::{Attempt, Store, StoreEvent};
 pub use tally::Tally;

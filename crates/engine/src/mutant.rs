@@ -43,6 +43,10 @@ asterism_mutant::planted! {
     RepairMarkedLate,
     /// A packet overtakes held packets of its flow (a client's second segment arrives before its first).
     HeldFlowOvertaken,
+    /// What a call emitted that the store refused leaves (an answer to what did not happen).
+    RefusedEmissionLeaves,
+    /// A refused packet keeps what its call edited (a packet that is translated twice).
+    HeaderNotRestored,
     /// What a function emits because of a held packet leaves at once (an answer that promises what no other host has).
     EmissionLeavesEarly,
     /// A packet that nobody confirmed leaves at its age limit, although the operator has such packets dropped (a connection that the

@@ -1,6 +1,6 @@
 //! Packets whose answers are late: kept in order for each flow, bounded, each with a deadline, and each found by what it waits for.
 //!
-//! A packet waits for one of four things, and nothing else touches it meanwhile. Reads under way, and every deadline, are in one
+//! A packet waits for one of five things, and nothing else touches it meanwhile. Reads under way, and every deadline, are in one
 //! heap of times. Entries that its call read are awaited in the context, which says what was written. What a member wrote before
 //! the packet arrived is awaited in a list for that member, in order of arrival. A packet behind another of its flow waits for that one to
 //! leave. What has come of it makes a packet *ready*, and ready packets are called in their order.
@@ -19,6 +19,7 @@ use asterism_state::{Call, Context, Wait};
 
 use crate::flow_filter::FlowFilter;
 use crate::mutant::{self, Mutant};
+use crate::store::LATE_US;
 use asterism_io::frame::{BURST, Frame, FramePool};
 use lists::{Link, List, NOTHING};
 use timers::Timers;
@@ -37,7 +38,7 @@ pub const PARKED_FLOW_MAX: usize = 64;
 pub const PARKED_US_MAX: u64 = 2_000_000;
 
 /// Places for packets: those of bursts that were read before the bound was reached, and of what stages emitted meanwhile, find one.
-const PLACES: usize = PARKED_MAX + 256;
+pub(crate) const PLACES: usize = PARKED_MAX + 256;
 
 /// The lists that a packet may be in: its flow's, that of all which wait for entries, and that of a member.
 const OF_FLOW: usize = 0;
@@ -70,22 +71,27 @@ pub(crate) enum Until {
     Written { until_us: u64 },
     /// An entry that it read, or all that a member (`None`: every other one) wrote before it arrived, or this time.
     Absent { member: Option<u16>, until_us: u64 },
+    /// The answers of a store to its requests, of this number.
+    Answers { requests: u16 },
+    /// The store's decision on what its call read and wrote.
+    Decided { requests: u16 },
     /// A packet of the same flow before it: it was not called yet.
     Turn { serial: u64 },
 }
 
 impl Until {
-    pub(crate) fn new(wait: Wait, now_us: u64) -> Self {
+    pub(crate) fn new(wait: Wait, call: &Call, now_us: u64) -> Self {
         match wait {
             Wait::Fetch { delay_us } => Self::Fetched {
                 at_us: now_us.saturating_add(delay_us),
             },
             Wait::Absent { member, until_us } => Self::Absent { member, until_us },
             Wait::Written { until_us } => Self::Written { until_us },
-            // No object of an instance lives in a store.
-            Wait::Answers | Wait::TooMuch => Self::Fetched { at_us: now_us },
-            // A function that returns `Err` without a late read is called again at once.
-            Wait::Nothing => Self::Fetched { at_us: now_us },
+            Wait::Answers => Self::Answers {
+                requests: call.requests(),
+            },
+            // A function that returns `Err` without a late read is called again at once; too much is not parked.
+            Wait::Nothing | Wait::TooMuch => Self::Fetched { at_us: now_us },
         }
     }
 
@@ -95,9 +101,17 @@ impl Until {
             Self::Fetched { at_us: until_us }
             | Self::Written { until_us }
             | Self::Absent { until_us, .. } => *until_us = latest_us.min(*until_us),
-            Self::Turn { .. } => {}
+            Self::Answers { .. } | Self::Decided { .. } | Self::Turn { .. } => {}
         }
         self
+    }
+
+    /// The number of the requests that a store is to answer, or decide of.
+    fn requests(self) -> Option<u16> {
+        match self {
+            Self::Answers { requests } | Self::Decided { requests } => Some(requests),
+            _ => None,
+        }
     }
 
     fn is_absent(self) -> bool {
@@ -169,6 +183,10 @@ pub(crate) struct Parking {
     absent: List,
     absent_count: usize,
     of_members: Vec<List>,
+    /// Places of packets that wait for a store, by the numbers of their requests.
+    of_requests: Vec<u16>,
+    /// Requests whose answers, or decisions, are late: to be asked for again.
+    unanswered: VecDeque<u16>,
     behind: usize,
     parked_so_far: u64,
     /// The flow of the packet that is called again now: it stands before all others of it.
@@ -191,6 +209,8 @@ impl Parking {
             absent: List::default(),
             absent_count: 0,
             of_members: vec![List::default(); context.identity().members.len()],
+            of_requests: vec![NOTHING; PLACES + 1],
+            unanswered: VecDeque::with_capacity(PLACES),
             behind: 0,
             parked_so_far: 0,
             called: None,
@@ -303,8 +323,17 @@ impl Parking {
             Until::Fetched { at_us: until_us }
             | Until::Written { until_us }
             | Until::Absent { until_us, .. } => until_us.min(give_up_us),
+            Until::Answers { .. } | Until::Decided { .. } => {
+                give_up_us.min(context.now_us().saturating_add(LATE_US))
+            }
             Until::Turn { .. } => give_up_us,
         };
+        if let Some(of) = until
+            .requests()
+            .and_then(|of| self.of_requests.get_mut(usize::from(of)))
+        {
+            *of = number;
+        }
         self.timers.add(&mut self.places, number, due_us);
         if until.is_absent() {
             self.absent_count += 1;
@@ -395,6 +424,13 @@ impl Parking {
         let Some(parked) = place.parked.as_ref() else {
             return;
         };
+        if let Some(of) = parked
+            .until
+            .requests()
+            .and_then(|of| self.of_requests.get_mut(usize::from(of)))
+        {
+            *of = NOTHING;
+        }
         if !parked.until.is_absent() {
             return;
         }
@@ -457,9 +493,31 @@ impl Parking {
             if now_us.saturating_sub(parked.since_us) > PARKED_US_MAX {
                 return self.remove(number, context);
             }
+            if let Some(requests) = parked.until.requests() {
+                let again_us = now_us.saturating_add(LATE_US);
+                let give_up_us = parked.since_us.saturating_add(PARKED_US_MAX + 1);
+                if self.places[usize::from(number)].phase == Phase::Waiting {
+                    self.unanswered.push_back(requests);
+                }
+                self.timers
+                    .change(&mut self.places, number, again_us.min(give_up_us));
+                continue;
+            }
             self.wake(number, context);
         }
         None
+    }
+
+    /// The next requests that are to be asked again, whose answers or whose decision did not come in time.
+    pub(crate) fn next_unanswered(&mut self) -> Option<u16> {
+        self.unanswered.pop_front()
+    }
+
+    /// A store has answered all requests of a packet, or has decided of it.
+    pub(crate) fn take_answered(&mut self, requests: u16, context: &Context) {
+        if let Some(&number) = self.of_requests.get(usize::from(requests)) {
+            self.wake(number, context);
+        }
     }
 
     /// A member has said how far it is: wakes packets that arrived before.

@@ -44,6 +44,12 @@ pub struct Tally {
     pub held_most: usize,
     /// Held packets that left although too few members were known to have what they depend on.
     pub released_unconfirmed: u64,
+    /// Reads that a store was asked for.
+    pub store_reads: u64,
+    /// Packets whose reads and writes a store committed.
+    pub store_commits: u64,
+    /// How often a store refused to commit those of a packet, which was called again.
+    pub store_refusals: u64,
     /// Remote groups applied.
     pub groups_applied: u64,
     /// Remote groups and snapshot parts that did not decode: the instance stops at the first.
@@ -89,6 +95,9 @@ impl Default for Tally {
             held_bytes: 0,
             held_most: 0,
             released_unconfirmed: 0,
+            store_reads: 0,
+            store_commits: 0,
+            store_refusals: 0,
             groups_applied: 0,
             groups_bad: 0,
             groups_written: 0,

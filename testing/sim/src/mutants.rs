@@ -161,6 +161,20 @@ const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 5]
     ],
 );
 
+/// Planted bugs of stores, which the simulator's hosts do not have; the tests of the engine and of the functions' kit kill them.
+const OF_STORES: ([state::Mutant; 4], [engine::Mutant; 2]) = (
+    [
+        state::Mutant::AnswerOfAnother,
+        state::Mutant::ReadsUnchecked,
+        state::Mutant::RefusedCallCounted,
+        state::Mutant::RefusedGrantSpent,
+    ],
+    [
+        engine::Mutant::RefusedEmissionLeaves,
+        engine::Mutant::HeaderNotRestored,
+    ],
+);
+
 /// Planted bugs of leases: only [inheritances](crate::inheritance) have any, so only seeds that have one are run.
 const OF_INHERITANCES: [state::Mutant; 12] = [
     state::Mutant::ReassignedUnfenced,
@@ -189,10 +203,12 @@ impl Planted {
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.filter(|planted| !OF_WAKING.contains(planted));
         let state = state.filter(|planted| !IN_THE_ENGINE.1.contains(planted));
+        let state = state.filter(|planted| !OF_STORES.0.contains(planted));
         let state = state.map(Planted::State);
         let engine = engine::Mutant::ALL.into_iter();
         let engine = engine.filter(|planted| !OF_PARKING.contains(planted));
         let engine = engine.filter(|planted| !IN_THE_ENGINE.2.contains(planted));
+        let engine = engine.filter(|planted| !OF_STORES.1.contains(planted));
         let engine = engine.map(Planted::Engine);
         let tracking = tracking::Mutant::ALL.into_iter().map(Planted::Tracking);
         let translation = translation::Mutant::ALL.into_iter();

@@ -4,7 +4,7 @@ use asterism_function::chain::Place;
 use asterism_function::{
     FlowKey, Fragment, Layout, NetworkFunction, Packet, PortNumber, Reason, refuse_late_after_act,
 };
-use asterism_state::State;
+use asterism_state::{Call, State, Wait};
 
 use super::Instance;
 use crate::exchange::Up;
@@ -66,7 +66,13 @@ impl<F: NetworkFunction> Instance<F> {
         let since_us = self.context.late_since_us().unwrap_or(self.now_us);
         let late_until_us = since_us.saturating_add(late_us_max);
         let arrived_us = self.context.arrived_us();
+        if self.stored.is_some() {
+            self.state.withdraw();
+        }
         let (call, wait) = self.context.park();
+        if wait == Wait::TooMuch {
+            return self.drop_call(call, frame, Reason::StoreTooMuch);
+        }
         let state = &self.state;
         if mutant::active(Mutant::GrantReturnedAtPark) {
             self.context.resume(call);
@@ -75,7 +81,7 @@ impl<F: NetworkFunction> Instance<F> {
             });
         }
         state.settle();
-        let until = Until::new(wait, self.now_us).by(late_until_us);
+        let until = Until::new(wait, &call, self.now_us).by(late_until_us);
         if matches!(until, Until::Absent { .. }) {
             self.probe(arrived_us);
         }
@@ -135,18 +141,25 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// Drops a parked packet; what it had reserved returns.
     pub(super) fn give_up(&mut self, parked: Parked, reason: Reason) {
+        if let Until::Decided { requests } = parked.until {
+            self.forget_outcome(requests);
+        }
+        self.drop_call(parked.call, parked.frame, reason);
+    }
+
+    fn drop_call(&mut self, call: Call, frame: Frame, reason: Reason) {
         // Not as if it were called again: the burst that is handled now goes on.
         let state = &self.state;
-        self.context.abandon(parked.call, |object, number| {
+        self.context.abandon(call, |object, number| {
             state.give_back(object, number);
         });
         state.settle();
         if mutant::active(Mutant::GivenUpFrameKept) {
             self.tally.drop(reason);
-            let _ = parked.frame;
+            let _ = frame;
             return;
         }
-        self.discard(parked.frame, reason);
+        self.discard(frame, reason);
     }
 
     /// Calls again the parked packets for which something has come, in order for each flow. Costs a few comparisons if there are
@@ -189,6 +202,7 @@ impl<F: NetworkFunction> Instance<F> {
             return self.give_up(parked, Reason::UnsupportedProtocol);
         };
         match parked.until {
+            Until::Decided { requests } => return self.end_decided(parked, requests),
             Until::Turn { serial } => {
                 self.context.arrive(parked.since_us);
                 self.context.begin(serial);
@@ -196,12 +210,16 @@ impl<F: NetworkFunction> Instance<F> {
             }
             _ => self.context.resume(core::mem::take(&mut parked.call)),
         }
+        if !self.install_answers(&mut parked) {
+            return;
+        }
         self.parked_since_us = Some(parked.since_us);
         let port = PortNumber(parked.frame.port());
         self.tally.called_again += 1;
         self.context.note_reads(true);
         self.call(&mut parked.frame, layout, port);
         self.context.note_reads(false);
+        self.called_with_answers();
         // At once: what is written but not handed on does not count as used room.
         self.commit();
         self.parked_since_us = None;

@@ -7,16 +7,18 @@ use std::sync::atomic::AtomicU64;
 
 use asterism_function::{Emissions, NetworkFunction, stage_names};
 use asterism_state::layout::Shape;
-use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick, hash};
+use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, State, Tick, hash};
 
 use super::Instance;
 use super::chained::WITHIN_MAX;
 use super::recency::Recency;
 use super::reports::{Report, Reports};
 use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, SNAPSHOT_PART_BYTES};
+use super::stored::Stored;
 use crate::exchange::Round;
 use crate::holding::{HoldSettings, Holding};
-use crate::parking::Parking;
+use crate::parking::{PLACES, Parking};
+use crate::store::{MakeStore, Store};
 use crate::tally::Tally;
 use asterism_io::frame::{Burst, FramePool};
 use asterism_io::port::Port;
@@ -37,6 +39,8 @@ pub struct InstanceParts {
     pub(crate) port_lease_us: u64,
     /// How packets are held back, if they are.
     pub(crate) hold: Option<HoldSettings>,
+    /// Where objects live that live in a store.
+    pub(crate) store: Option<MakeStore>,
 }
 
 /// An instance's ends of the rings to and from its state channel.
@@ -90,6 +94,28 @@ pub fn shape_of<F: NetworkFunction>(
     shape
 }
 
+/// Refuses objects that are to live in a store and cannot, or beside which none can.
+fn refuse_misplaced<S: State>(state: &S, in_store: u64, has_store: bool) {
+    let first = state.objects().get(in_store.trailing_zeros() as usize);
+    let Some(first) = first else {
+        return;
+    };
+    assert!(has_store, "`{first}` lives in a store, and there is none");
+    for (name, number) in state.objects().iter().zip(0..) {
+        let Some(object) = state.object(number) else {
+            continue;
+        };
+        let is_there = in_store & 1 << number != 0;
+        if let Some(why) = object.stays_because().filter(|_| is_there) {
+            panic!("`{name}` cannot live in a store, since {why}");
+        }
+        assert!(
+            object.can_record(),
+            "`{first}` cannot live in a store beside `{name}`, to which a packet that the store refuses would have added already"
+        );
+    }
+}
+
 impl InstanceParts {
     /// An instance alone: no other instance hears of its state.
     pub fn alone(seed: u64) -> Self {
@@ -103,7 +129,15 @@ impl InstanceParts {
             joins: false,
             port_lease_us: 0,
             hold: None,
+            store: None,
         }
+    }
+
+    /// Has objects that live in a store in the one that `make` makes, on the thread that will run the instance.
+    #[must_use]
+    pub fn with_store(mut self, make: impl FnOnce() -> Box<dyn Store> + Send + 'static) -> Self {
+        self.store = Some(MakeStore(Box::new(make)));
+        self
     }
 
     /// The time of the cluster's base at time zero of the clock that turns are given, in seconds.
@@ -114,6 +148,10 @@ impl InstanceParts {
     }
 
     /// Makes the instance, on the thread that will run it.
+    ///
+    /// # Panics
+    /// When objects live in a store, and the function is a chain, or an object is one that cannot live there: see
+    /// [`Fetch::stays_because`](asterism_state::Fetch::stays_because).
     pub fn start<F: NetworkFunction>(
         self,
         function: Arc<F>,
@@ -134,8 +172,14 @@ impl InstanceParts {
         ));
         let builder = Builder::new(context.clone(), settings);
         let state = builder.built(function.state(&builder));
-        context.set_now(0, self.tick_at_zero);
         let stages = stage_names(&*function).len();
+        refuse_misplaced(&state, context.in_store(), self.store.is_some());
+        let stored = self.store.map(|MakeStore(make)| {
+            assert!(stages == 0, "a chain's objects cannot live in a store");
+            context.expect_requests(PLACES as u16);
+            Box::new(Stored::new(make(), context.in_store()))
+        });
+        context.set_now(0, self.tick_at_zero);
         let within = if stages > 0 { WITHIN_MAX } else { 0 };
         context.set_port_lease(self.port_lease_us);
         let parking = Parking::new(&context, stages > 0);
@@ -156,6 +200,7 @@ impl InstanceParts {
             probed_us: None,
             parking,
             holding,
+            stored,
             exchange: self.exchange,
             stopped: None,
             serving: !self.joins,

@@ -2,11 +2,12 @@
 
 use asterism_function::chain::StageTally;
 use asterism_function::{NetworkFunction, PortNumber, stage_tallies};
-use asterism_placement::Time;
-use asterism_state::{Context, OriginName, State};
+use asterism_placement::{MemberId, Time};
+use asterism_state::{Context, OriginName, State, Tick};
 
 use super::Instance;
 use super::sharing::{SWEEP_STEP_US, SnapshotScan};
+use crate::exchange::origin;
 use crate::tally::Tally;
 use asterism_io::frame::{Burst, FramePool};
 use asterism_io::port::Port;
@@ -15,6 +16,13 @@ use asterism_io::port::Port;
 const STOPPED_REST_US: u64 = 1_000_000;
 
 impl<F: NetworkFunction> Instance<F> {
+    /// Seconds of the cluster's time, as of the last turn.
+    #[must_use]
+    pub fn tick(&self) -> Tick {
+        let us = self.time_at_zero_us.saturating_add(self.now_us as i64);
+        (us / 1_000_000).clamp(0, i64::from(Tick::MAX)) as Tick
+    }
+
     /// The state, to read.
     pub fn state(&self) -> &F::State {
         &self.state
@@ -134,6 +142,9 @@ impl<F: NetworkFunction> Instance<F> {
         {
             due = due.min(held);
         }
+        if let Some(store) = self.stored.as_ref().and_then(|stored| stored.next_due()) {
+            due = due.min(store.as_micros());
+        }
         let ports = self.ports.iter().filter_map(|port| port.next_due());
         ports.fold(Time::from_micros(due), Time::min)
     }
@@ -178,4 +189,9 @@ impl<F: NetworkFunction> Instance<F> {
     pub fn prefetch_above(&mut self, bytes: usize) {
         self.prefetch_above_bytes = bytes;
     }
+}
+
+/// The state layer's name of a member's incarnation, for looking up what it wrote.
+pub fn origin_of(member: MemberId, incarnation: asterism_placement::Incarnation) -> OriginName {
+    origin(member, incarnation)
 }

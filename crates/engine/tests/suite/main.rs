@@ -10,4 +10,5 @@ mod holding;
 mod packet_loop;
 mod prefetching;
 mod sites;
+mod stored;
 mod transport;

@@ -1,0 +1,320 @@
+//! Packets whose objects live in a store: asked for, called with the answers, and held until the store has what they wrote.
+//!
+//! Such a packet is parked twice. First for its answers: the call that asked for them was late. Then for the store's decision, with all that
+//! its call did: the frame as it was edited, what was emitted, the verdict, and the packet as it came. It is the first of its flow all the
+//! while, so the flow keeps its order. Committed, it leaves. Refused, it is as it came, its reads are asked for again, and the function is
+//! called again with the same pinned call.
+
+use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
+use asterism_placement::Time;
+use asterism_state::{Answered, State, Transaction};
+
+use super::Instance;
+use crate::mutant::{self, Mutant};
+use crate::parking::{PLACES, Parked, Until};
+use crate::store::{Attempt, Store, StoreEvent};
+use asterism_io::frame::{Frame, FramePool};
+
+/// What a call did that is not committed yet.
+#[derive(Debug, Default)]
+struct Outcome {
+    attempt: Option<Attempt>,
+    /// What the store said of it.
+    is_committed: Option<bool>,
+    transaction: Transaction,
+    verdict: Option<Verdict>,
+    /// The packet as it came.
+    original: Option<Frame>,
+    emitted: Vec<(PortNumber, Frame)>,
+}
+
+/// The packet that is called with answers.
+#[derive(Debug)]
+struct Calling {
+    flow: u64,
+    digest: u64,
+    is_fragment: bool,
+    since_us: u64,
+    arrived_us: u64,
+    original: Frame,
+    /// Frames that were emitted before the call.
+    emitted_before: usize,
+}
+
+/// An instance's side of its store.
+pub(super) struct Stored {
+    store: Box<dyn Store>,
+    /// The objects in it, a bit for each.
+    objects: u64,
+    /// By the numbers of packets' requests.
+    outcomes: Vec<Outcome>,
+    last_attempt: Attempt,
+    calling: Option<Calling>,
+}
+
+impl Stored {
+    /// For these objects, a bit for each.
+    pub(super) fn new(store: Box<dyn Store>, objects: u64) -> Self {
+        Self {
+            store,
+            objects,
+            outcomes: (0..=PLACES).map(|_| Outcome::default()).collect(),
+            last_attempt: Attempt::NONE,
+            calling: None,
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.store.next_due()
+    }
+
+    fn outcome(&mut self, requests: u16) -> Option<&mut Outcome> {
+        self.outcomes.get_mut(usize::from(requests))
+    }
+}
+
+impl<F: NetworkFunction> Instance<F> {
+    /// Takes what came from the store: packets that it answers, and decides of, are ready.
+    #[cold]
+    pub(super) fn hear_store(&mut self) {
+        let Some(stored) = &mut self.stored else {
+            return;
+        };
+        let Stored {
+            store, outcomes, ..
+        } = &mut **stored;
+        while let Some(event) = store.next_event(Time::from_micros(self.now_us)) {
+            let requests = match event {
+                StoreEvent::Answer { ticket, answer } => {
+                    let Answered::Complete(requests) = self.context.take_answer(ticket, answer)
+                    else {
+                        continue;
+                    };
+                    requests
+                }
+                StoreEvent::Decision {
+                    attempt,
+                    is_committed,
+                } => {
+                    let requests = attempt.requests();
+                    match outcomes.get_mut(usize::from(requests)) {
+                        Some(outcome) if outcome.attempt == Some(attempt) => {
+                            outcome.attempt = None;
+                            outcome.is_committed = Some(is_committed);
+                        }
+                        // It was decided before.
+                        _ => continue,
+                    }
+                    requests
+                }
+            };
+            self.parking.take_answered(requests, &self.context);
+        }
+    }
+
+    /// Asks the store for what calls asked for, and for what was lost.
+    #[cold]
+    pub(super) fn ask_store(&mut self) {
+        let Some(stored) = &mut self.stored else {
+            return;
+        };
+        let now = Time::from_micros(self.now_us);
+        while let Some(requests) = self.parking.next_unanswered() {
+            let outcome = stored.outcomes.get(usize::from(requests));
+            match outcome.and_then(|outcome| outcome.attempt.map(|attempt| (attempt, outcome))) {
+                Some((attempt, outcome)) => stored.store.commit(attempt, &outcome.transaction, now),
+                None => self.context.ask_again(requests),
+            }
+        }
+        let store = &mut stored.store;
+        let tally = &mut self.tally;
+        self.context.take_requests(|ticket, query| {
+            tally.store_reads += 1;
+            store.ask(ticket, query, now);
+        });
+    }
+
+    /// The packet that was resumed is called with what the store answered, if it asked for anything. False if it is dropped.
+    #[cold]
+    pub(super) fn install_answers(&mut self, parked: &mut Parked) -> bool {
+        if !self.context.is_staged() {
+            return true;
+        }
+        let installed = self.state.install(&self.context);
+        let original = self.pool.duplicate(&parked.frame);
+        let (Ok(()), Some(original), Some(stored)) = (installed, original, &mut self.stored) else {
+            let reason = match installed {
+                Ok(()) => Reason::NoBuffer,
+                Err(_) => Reason::StoreAnswer,
+            };
+            self.state.withdraw();
+            self.settle();
+            self.discard(parked.frame.alias(), reason);
+            return false;
+        };
+        stored.calling = Some(Calling {
+            flow: parked.flow,
+            digest: parked.digest,
+            is_fragment: parked.is_fragment,
+            since_us: parked.since_us,
+            arrived_us: parked.arrived_us,
+            original,
+            emitted_before: self.emissions.len(),
+        });
+        true
+    }
+
+    /// The packet was called: late again, it is as it came.
+    #[cold]
+    pub(super) fn called_with_answers(&mut self) {
+        if let Some(calling) = self
+            .stored
+            .as_mut()
+            .and_then(|stored| stored.calling.take())
+        {
+            self.pool.release(calling.original);
+        }
+    }
+
+    /// Has the store commit what the call read and wrote that just ended; the packet is parked with all that the call did.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn commit_in_store(&mut self, verdict: Verdict, slot: &Frame, port: PortNumber) {
+        let Some(stored) = &mut self.stored else {
+            return;
+        };
+        let Some(calling) = stored.calling.take() else {
+            return;
+        };
+        self.state.for_each_object(|object| object.end_recording());
+        let requests = self.context.requests();
+        let attempt = stored.last_attempt.after(requests);
+        stored.last_attempt = attempt;
+        let Stored {
+            store, outcomes, ..
+        } = &mut **stored;
+        if let Some(outcome) = outcomes.get_mut(usize::from(requests)) {
+            self.context.seal(&mut outcome.transaction);
+            let now = Time::from_micros(self.now_us);
+            store.commit(attempt, &outcome.transaction, now);
+            outcome.attempt = Some(attempt);
+            outcome.is_committed = None;
+            outcome.verdict = Some(verdict);
+            outcome.original = Some(calling.original);
+            let (pool, tally) = (&mut self.pool, &mut self.tally);
+            let emitted = &mut outcome.emitted;
+            self.emissions
+                .take_after(calling.emitted_before, |port, bytes| {
+                    match pool.allocate_copy(bytes) {
+                        Some(frame) => emitted.push((port, frame)),
+                        None => tally.drop(Reason::NoBuffer),
+                    }
+                });
+        }
+        self.state.withdraw();
+        self.state.settle();
+        let (call, _) = self.context.park();
+        let mut frame = slot.alias();
+        frame.set_port(port.0);
+        self.put(Parked {
+            frame,
+            call,
+            flow: calling.flow,
+            digest: calling.digest,
+            is_fragment: calling.is_fragment,
+            since_us: calling.since_us,
+            arrived_us: calling.arrived_us,
+            until: Until::Decided { requests },
+        });
+    }
+
+    /// The store has decided of a packet.
+    #[cold]
+    pub(super) fn end_decided(&mut self, mut parked: Parked, requests: u16) {
+        let Some(stored) = &mut self.stored else {
+            return self.give_up(parked, Reason::ParkedTooLong);
+        };
+        let here = {
+            let objects = stored.objects;
+            move |object: u8| objects & 1 << object == 0
+        };
+        let Some(outcome) = stored.outcome(requests) else {
+            return self.give_up(parked, Reason::ParkedTooLong);
+        };
+        let (Some(verdict), Some(original)) = (outcome.verdict.take(), outcome.original.take())
+        else {
+            return self.give_up(parked, Reason::ParkedTooLong);
+        };
+        let emitted = outcome.emitted.drain(..);
+        if outcome.is_committed.take() != Some(true) {
+            self.tally.store_refusals += 1;
+            for (port, frame) in emitted {
+                if leaves_though_refused() {
+                    let bytes = self.pool.bytes(&frame);
+                    self.emissions.emit(port, |room| fill(room, bytes));
+                }
+                self.pool.release(frame);
+            }
+            self.context.refuse(&mut parked.call);
+            restore(&mut self.pool, &mut parked.frame, original);
+            parked.until = Until::Answers { requests };
+            return self.put(parked);
+        }
+        self.tally.store_commits += 1;
+        for (port, frame) in emitted {
+            let bytes = self.pool.bytes(&frame);
+            self.emissions.emit(port, |room| fill(room, bytes));
+            self.pool.release(frame);
+        }
+        self.pool.release(original);
+        self.context.depend_on(parked.call.dependency());
+        let made = self
+            .state
+            .commit(&self.context, outcome.transaction.writes(), here);
+        debug_assert!(made.is_ok(), "what was recorded is a write");
+        let state = &self.state;
+        self.context.abandon(parked.call, |object, number| {
+            state.give_back(object, number)
+        });
+        let port = PortNumber(parked.frame.port());
+        self.conclude(Ok(verdict), &mut parked.frame, port);
+    }
+
+    /// A packet is given up that the store has not decided of: it may have committed what the packet wrote, or may yet. So what the packet
+    /// was granted stays granted.
+    #[cold]
+    pub(super) fn forget_outcome(&mut self, requests: u16) {
+        let Some(outcome) = self
+            .stored
+            .as_mut()
+            .and_then(|stored| stored.outcome(requests))
+        else {
+            return;
+        };
+        (outcome.attempt, outcome.is_committed) = (None, None);
+        let frames = outcome.emitted.drain(..).map(|(_, frame)| frame);
+        for frame in frames.chain(outcome.original.take()) {
+            self.pool.release(frame);
+        }
+    }
+}
+
+/// Whether what a refused call emitted leaves.
+fn leaves_though_refused() -> bool {
+    mutant::active(Mutant::RefusedEmissionLeaves)
+}
+
+/// The packet is as it came.
+fn restore(pool: &mut FramePool, frame: &mut Frame, mut original: Frame) {
+    if !mutant::active(Mutant::HeaderNotRestored) {
+        original.set_port(frame.port());
+        core::mem::swap(frame, &mut original);
+    }
+    pool.release(original);
+}
+
+/// Puts a frame's bytes where an emission is written.
+fn fill(room: &mut [u8], bytes: &[u8]) -> Option<usize> {
+    room.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(bytes.len())
+}

@@ -1,0 +1,69 @@
+//! Stores that objects live in, as an instance sees them.
+//!
+//! An instance asks for reads and has transactions committed; answers and decisions come later, in any order. What does not come within
+//! [`LATE_US`] is asked for again, under the same name: a store takes each transaction once however often it is asked to commit it.
+
+use asterism_placement::Time;
+use asterism_state::{Query, Ticket, Transaction};
+
+/// Microseconds after which an answer or a decision is taken for lost, and asked for again.
+pub(crate) const LATE_US: u64 = 10_000;
+
+/// The name of a transaction: no two of an instance have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attempt(u64);
+
+impl Attempt {
+    /// The next one, of the packet whose requests have this number.
+    pub(crate) fn after(self, requests: u16) -> Self {
+        Self(((self.0 >> 16) + 1) << 16 | u64::from(requests))
+    }
+    /// The number of the packet's requests.
+    pub(crate) fn requests(self) -> u16 {
+        self.0 as u16
+    }
+    /// None that was ever made.
+    pub(crate) const NONE: Self = Self(0);
+}
+
+/// What came from a store.
+#[derive(Debug)]
+pub enum StoreEvent<'a> {
+    /// The answer to a read.
+    Answer {
+        /// Of which one.
+        ticket: Ticket,
+        /// As [`Fetch::extract`](asterism_state::Fetch::extract) wrote it.
+        answer: &'a [u8],
+    },
+    /// A transaction was committed, or refused whole.
+    Decision {
+        /// Which one.
+        attempt: Attempt,
+        /// Its writes are made.
+        is_committed: bool,
+    },
+}
+
+/// Makes an instance's end of a store, on the instance's thread.
+pub(crate) struct MakeStore(pub(crate) Box<dyn FnOnce() -> Box<dyn Store> + Send>);
+
+impl core::fmt::Debug for MakeStore {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("MakeStore")
+    }
+}
+
+/// A store that an instance asks, on the instance's thread: nothing here may wait.
+pub trait Store {
+    /// Asks for a read. It may have been asked before, under the same ticket.
+    fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time);
+    /// Has a transaction committed. It may have been before, under the same name: then it takes effect once.
+    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time);
+    /// What came next, in any order; called until there is nothing.
+    fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>>;
+    /// When something comes, as far as that is known.
+    fn next_due(&self) -> Option<Time> {
+        None
+    }
+}

@@ -1,0 +1,354 @@
+//! Objects that live in a hostile store: packets of many flows wait for it at once, and what they do is what one box does with them, in the
+//! order in which the store commits them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use asterism_engine::{Attempt, Instance, InstanceParts, Store, StoreEvent};
+use asterism_function::testkit::{FromStore, HostileStore, START_TICK, Testkit};
+use asterism_function::{
+    Ask, Builder, Counter, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict,
+    Wire, build, state,
+};
+use asterism_io::frame::{Burst, FramePool};
+use asterism_io::port::{Port, PortStatistics};
+use asterism_placement::Time;
+use asterism_state::{ObjectSettings, Query, State, Ticket, Transaction};
+
+/// Where the payload begins, which is a packet's number.
+const PAYLOAD: usize = 42;
+/// Accounts, each of which the packets of several flows use.
+const ACCOUNTS: u32 = 4;
+/// What an emitted packet's payload has besides.
+const RECEIPT: u32 = 1 << 31;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+struct Number(u32);
+
+/// Counts up an account by each packet, which takes the count with it.
+#[derive(Debug)]
+struct Tills;
+
+#[state]
+struct Accounts {
+    accounts: Map<u32, Number>,
+    seen: Map<u32, ()>,
+    packets: Counter,
+}
+
+impl NetworkFunction for Tills {
+    type State = Accounts;
+    fn state(&self, builder: &Builder) -> Accounts {
+        Accounts {
+            accounts: builder.table("accounts", ACCOUNTS, &[0]),
+            seen: builder.table("seen", 4_096, &[0]),
+            packets: builder.counter("packets"),
+        }
+    }
+    fn packet(&self, ask: Ask<'_, Accounts>) -> Result<Verdict, Late> {
+        let number = number_of(ask.packet().bytes());
+        let Some(flow) = ask.packet().flow4() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        let account = u32::from(flow.source_port) % (ACCOUNTS + 1);
+        let known = (ask.seen.entry(number), ask.accounts.entry(account));
+        let (seen, known) = ask.all(known)?;
+        let count = known.value().map_or(0, |count| count.0) + 1;
+        let mut act = ask.act()?;
+        act.packets.add(1);
+        act.seen.put(seen, ());
+        if !act.accounts.put(known, Number(count)) {
+            return Ok(Verdict::Drop(Reason::TableFull));
+        }
+        act.packet.set_source_port(count as u16);
+        if count % 3 == 0 {
+            act.emit(PortNumber(1), |packet, room| {
+                let bytes = packet.bytes();
+                room[..bytes.len()].copy_from_slice(bytes);
+                room[PAYLOAD..PAYLOAD + 4].copy_from_slice(&(number | RECEIPT).to_be_bytes());
+                Some(bytes.len())
+            });
+        }
+        Ok(match count % 4 {
+            0 => Verdict::Consumed,
+            _ => Verdict::Forward(PortNumber(0)),
+        })
+    }
+}
+
+fn number_of(bytes: &[u8]) -> u32 {
+    let number = bytes[PAYLOAD..].first_chunk();
+    number.map_or(0, |&number| u32::from_be_bytes(number))
+}
+
+fn packet(flow: u16, number: u32) -> Vec<u8> {
+    let flow = Flow4 {
+        source: [10, 0, 0, 1].into(),
+        destination: [192, 0, 2, 1].into(),
+        source_port: 1_000 + flow,
+        destination_port: 53,
+        protocol: 17,
+    };
+    let mut payload = [0; 24];
+    payload[..4].copy_from_slice(&number.to_be_bytes());
+    let mut bytes = vec![0; 128];
+    let length = build::flow4(&flow, &payload, &mut bytes).expect("room for a packet");
+    bytes.truncate(length);
+    bytes
+}
+
+/// Numbers of packets, in the order in which the store committed them.
+type Log = Rc<RefCell<Vec<u32>>>;
+
+struct Link {
+    store: Rc<RefCell<HostileStore<Tills, Attempt>>>,
+    log: Log,
+    answer: Vec<u8>,
+}
+
+impl Store for Link {
+    fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time) {
+        self.store.borrow_mut().ask(ticket, &query, now.as_micros());
+    }
+    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
+        let mut store = self.store.borrow_mut();
+        if store.ask_to_commit(attempt, transaction, now.as_micros()) {
+            let mut reads = transaction.reads();
+            let seen = reads.find(|(query, _)| query.object == 1 && !query.key.is_empty());
+            let (query, _) = seen.expect("each packet looks for its number");
+            let mut input = asterism_state::Reader::new(query.key, &[]);
+            let number = <u32 as asterism_state::Wire>::decode(&mut input);
+            self.log.borrow_mut().push(number.expect("a number"));
+        }
+    }
+    fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
+        let mut store = self.store.borrow_mut();
+        store
+            .next_due_us()
+            .filter(|&due_us| due_us <= now.as_micros())?;
+        Some(match store.next_event()?.1 {
+            FromStore::Answer(ticket, answer) => {
+                self.answer = answer;
+                StoreEvent::Answer {
+                    ticket,
+                    answer: &self.answer,
+                }
+            }
+            FromStore::Decision(attempt, is_committed) => StoreEvent::Decision {
+                attempt,
+                is_committed,
+            },
+        })
+    }
+    fn next_due(&self) -> Option<Time> {
+        self.store.borrow().next_due_us().map(Time::from_micros)
+    }
+}
+
+/// What left by a port: the number of each packet, and its bytes.
+struct Outside(Sender<Vec<u8>>);
+
+impl Port for Outside {
+    fn name(&self) -> &str {
+        "outside"
+    }
+    fn receive(&mut self, _: &mut FramePool, _: &mut Burst) -> usize {
+        0
+    }
+    fn send(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize {
+        for frame in burst.iter() {
+            let left = pool.bytes(frame).to_vec();
+            self.0.send(left).expect("the test listens");
+        }
+        let count = burst.len();
+        pool.release_all(burst);
+        count
+    }
+    fn statistics(&self) -> PortStatistics {
+        PortStatistics::default()
+    }
+}
+
+type Shared = Rc<RefCell<HostileStore<Tills, Attempt>>>;
+
+thread_local! {
+    /// The store of the instance that was made last: an instance's end of it is made where the instance is.
+    static STORE: RefCell<Option<(Shared, Log)>> = const { RefCell::new(None) };
+}
+
+/// Makes a store, and an instance's end of it.
+fn link() -> Box<dyn Store> {
+    let store: Shared = Rc::new(RefCell::new(HostileStore::new(&Tills, lives_there)));
+    store.borrow_mut().set_now(0, START_TICK);
+    let log = Log::default();
+    STORE.set(Some((store.clone(), log.clone())));
+    Box::new(Link {
+        store,
+        log,
+        answer: Vec::new(),
+    })
+}
+
+fn lives_there(name: &str) -> bool {
+    name != "packets"
+}
+
+fn settings(name: &str) -> ObjectSettings {
+    match lives_there(name) {
+        true => ObjectSettings::REMOTE,
+        false => ObjectSettings::LOCAL,
+    }
+}
+
+/// Flows, of which a third share accounts.
+const FLOWS: u32 = 12;
+const PACKETS: u32 = 600;
+/// Microseconds between two packets: some of each flow wait behind one another.
+const BETWEEN_US: u64 = 400;
+
+#[test]
+fn packets_do_what_one_box_does_in_the_order_of_their_commits() {
+    let [(to_forward, forwarded), (to_emit, emitted_by)] = [channel(), channel()];
+    let ports = [to_forward, to_emit].map(|to| Box::new(Outside(to)) as Box<dyn Port>);
+    let pool = FramePool::new(2_048).expect("memory for frames");
+    let parts = InstanceParts::alone(0x5EED)
+        .with_tick_at_zero(START_TICK)
+        .with_store(link);
+    let mut instance = parts.start(Arc::new(Tills), settings, pool, ports.into());
+    let (store, log) = STORE.take().expect("it was made");
+    let flow_of = |number: u32| (number * 7 % FLOWS) as u16;
+    let mut now_us = 0;
+    for number in 0..PACKETS {
+        while now_us < u64::from(number) * BETWEEN_US {
+            now_us = instance.next_due().as_micros().max(now_us + 1);
+            instance.turn(Time::from_micros(now_us));
+        }
+        let now = Time::from_micros(now_us);
+        assert!(instance.inject(now, PortNumber(0), &packet(flow_of(number), number)));
+        instance.turn(now);
+    }
+    let handled = |instance: &Instance<Tills>| instance.tally().parked == 0;
+    while !handled(&instance) {
+        now_us = instance.next_due().as_micros().max(now_us + 1);
+        assert!(now_us < 60_000_000, "it does not end");
+        instance.turn(Time::from_micros(now_us));
+    }
+    instance.turn(Time::from_micros(now_us + 1));
+
+    // One box, in the order of the commits.
+    let log = log.borrow();
+    let mut kit = Testkit::new(Tills);
+    let (mut expected, mut emitted) = (BTreeMap::new(), BTreeMap::new());
+    let (mut dropped, mut consumed) = (0, 0);
+    let mut last = HashMap::new();
+    for &number in log.iter() {
+        let before = last.insert(flow_of(number), number);
+        assert!(
+            before < Some(number),
+            "{number} overtook {before:?} of its flow"
+        );
+        let outcome = kit.packet(PortNumber(0), &packet(flow_of(number), number));
+        match outcome.verdict {
+            Verdict::Forward(_) => _ = expected.insert(number, outcome.packet),
+            Verdict::Drop(_) => dropped += 1,
+            Verdict::Consumed => consumed += 1,
+        }
+        for (_, bytes) in outcome.emitted {
+            emitted.insert(number_of(&bytes), bytes);
+        }
+    }
+    let parked_most = instance.tally().parked_most;
+    assert!(
+        parked_most > 50,
+        "{parked_most} packets at once show little"
+    );
+    assert_eq!(log.len(), PACKETS as usize, "each is committed once");
+    let by_number = |left: &Receiver<Vec<u8>>| -> BTreeMap<u32, Vec<u8>> {
+        let left: Vec<_> = left.try_iter().collect();
+        let each = left.iter().map(|bytes| (number_of(bytes), bytes.clone()));
+        let by_number: BTreeMap<_, _> = each.collect();
+        assert_eq!(by_number.len(), left.len(), "none leaves twice");
+        by_number
+    };
+    assert_eq!(by_number(&forwarded), expected);
+    assert_eq!(by_number(&emitted_by), emitted);
+    let tally = instance.tally();
+    assert_eq!((tally.dropped_total(), tally.consumed), (dropped, consumed));
+    let store = store.borrow();
+    assert!(
+        store.refusals() > 100,
+        "{} refusals show little",
+        store.refusals()
+    );
+    assert_eq!(tally.store_refusals, store.refusals());
+    for (object, home) in [store.state(), store.state(), instance.state()]
+        .into_iter()
+        .enumerate()
+    {
+        let object = object as u8;
+        assert_eq!(
+            home.digest(object),
+            kit.state().digest(object),
+            "object {object}"
+        );
+    }
+    assert_eq!(instance.frames_in_use(), 0, "no frame is lost");
+}
+
+/// Why an instance is not made whose objects are placed so.
+fn refusal(settings: fn(&str) -> ObjectSettings, has_store: bool) -> String {
+    let made = std::panic::catch_unwind(|| {
+        let parts = InstanceParts::alone(1);
+        let parts = match has_store {
+            true => parts.with_store(link),
+            false => parts,
+        };
+        let pool = FramePool::new(64).expect("memory for frames");
+        drop(parts.start(Arc::new(Tills), settings, pool, Vec::new()));
+    });
+    let why = made.expect_err("it is refused");
+    let text = why.downcast_ref::<String>();
+    text.expect("a sentence").clone()
+}
+
+#[test]
+fn what_cannot_live_in_a_store_is_refused_with_a_sentence() {
+    assert_eq!(
+        refusal(settings, false),
+        "`accounts` lives in a store, and there is none"
+    );
+    assert_eq!(
+        refusal(|_| ObjectSettings::REMOTE, true),
+        "`packets` cannot live in a store, since what it answers is a sum over all that was added, not an entry"
+    );
+}
+
+#[cfg(asterism_mutants)]
+#[test]
+fn planted_bugs_of_stores_are_found() {
+    use asterism_engine::mutant::{Mutant, select};
+    let test = packets_do_what_one_box_does_in_the_order_of_their_commits;
+    for mutant in [
+        Mutant::RefusedEmissionLeaves,
+        Mutant::HeaderNotRestored,
+        Mutant::LateAgainIsLast,
+    ] {
+        select(Some(mutant));
+        let result = std::panic::catch_unwind(test);
+        select(None);
+        assert!(result.is_err(), "{mutant:?} survived");
+    }
+    use asterism_state::mutant as of_state;
+    for mutant in [
+        of_state::Mutant::ReadsUnchecked,
+        of_state::Mutant::RefusedCallCounted,
+    ] {
+        of_state::select(Some(mutant));
+        let result = std::panic::catch_unwind(test);
+        of_state::select(None);
+        assert!(result.is_err(), "{mutant:?} survived");
+    }
+}
