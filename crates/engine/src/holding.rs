@@ -98,6 +98,8 @@ pub(crate) struct Holding {
     filter: FlowFilter,
     /// How many packets of each port's burst were looked at: none of them follows a held one, or they were held.
     cleared: Vec<usize>,
+    /// The last version that was confirmed when this was looked at last.
+    confirmed: u64,
 }
 
 /// What a packet is held with: the frames of all packets, the counts, and the time.
@@ -116,6 +118,7 @@ impl Holding {
             bytes: 0,
             filter: FlowFilter::new(seed),
             cleared: vec![0; ports],
+            confirmed: 0,
             settings,
         }
     }
@@ -127,6 +130,11 @@ impl Holding {
 
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Whether more is confirmed than the last time.
+    pub(crate) fn note_confirmed(&mut self, version: u64) -> bool {
+        core::mem::replace(&mut self.confirmed, version) != version
     }
 
     /// When the first packet is overdue.

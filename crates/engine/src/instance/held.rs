@@ -2,6 +2,7 @@
 
 use asterism_function::chain::Place;
 use asterism_function::{NetworkFunction, PortNumber, Reason};
+use asterism_state::State;
 
 use super::Instance;
 use super::chained::take_within;
@@ -121,6 +122,10 @@ impl<F: NetworkFunction> Instance<F> {
             take_followers(&mut self.holding, number, outgoing, at);
         }
         let confirmed = self.context.confirmed_version();
+        if (self.holding.as_mut()).is_some_and(|holding| holding.note_confirmed(confirmed)) {
+            // Before those that waited leave: a later packet of their flows is read after.
+            self.state.for_each_object(|object| object.confirmed());
+        }
         while let Some(holding) = &mut self.holding {
             let mut at = At {
                 pool: &mut self.pool,

@@ -41,6 +41,9 @@ impl<R: Row, V: Value> Sweep for Table<R, V> {
     fn sweep_length(&self) -> u32 {
         self.used
     }
+    fn confirmed(&mut self) {
+        self.restore_confirmed();
+    }
     /// Writers, last users and who ended what has ended.
     fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
         if cursor == 0 {

@@ -22,6 +22,7 @@ mod unconfirmed;
 mod writes;
 
 use core::ops::Range;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use asterism_memory::index::Index;
@@ -100,6 +101,8 @@ pub struct Table<R: Row, V: Value> {
     links: Region<Links>,
     /// The version of each record's last change, where packets are held back for it; see `unconfirmed.rs`.
     versions: Region<u64>,
+    /// These versions that are not confirmed yet, with the record of each.
+    unconfirmed: VecDeque<(u64, u32)>,
     lanes: [Index; LANES_MAX],
     /// Records below this were used at least once.
     used: u32,
@@ -205,6 +208,11 @@ impl<R: Row, V: Value> Table<R, V> {
             records,
             links: Region::new(capacity),
             versions: Region::new(if settings.holds_output { capacity } else { 0 }),
+            unconfirmed: VecDeque::with_capacity(if settings.holds_output {
+                unconfirmed::WAITING_MAX
+            } else {
+                0
+            }),
             lanes: [lane(0), lane(1), lane(2), lane(3)],
             used: 0,
             free: 0,

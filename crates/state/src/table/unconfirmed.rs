@@ -1,12 +1,16 @@
 //! Entries whose last change too few members are known to hold: a packet that reads one depends on that change.
 //!
 //! An entry loses a flag with such a change, and reads of the common path do not find it. The others look here at its version
-//! (`context/unconfirmed.rs`). The sweep gives the flag back.
+//! (`context/unconfirmed.rs`). It gets the flag back when changes are confirmed, or, beyond a bound of those that wait for it, by the
+//! sweep.
 
 use super::record::{CONFIRMED, LIVE};
 use super::{Row, Table, Value};
 use crate::mutant::{self, Mutant};
 use crate::stamp::Stamp;
+
+/// Changes of a table at most that wait to be confirmed one by one.
+pub(super) const WAITING_MAX: usize = 1 << 14;
 
 impl<R: Row, V: Value> Table<R, V> {
     /// An entry came to live, ended or got another value by this write.
@@ -24,6 +28,9 @@ impl<R: Row, V: Value> Table<R, V> {
             return;
         };
         self.versions[number as usize] = version;
+        if self.unconfirmed.len() < self.unconfirmed.capacity() {
+            self.unconfirmed.push_back((version, number));
+        }
         self.records[number as usize].header.flags &= !CONFIRMED;
         if is_own {
             self.context.depend_on(version);
@@ -36,6 +43,23 @@ impl<R: Row, V: Value> Table<R, V> {
     pub(super) fn read_unconfirmed(&self, number: u32) {
         if self.settings.holds_output && !mutant::active(Mutant::UnconfirmedReadLeaves) {
             self.context.depend_on(self.versions[number as usize]);
+        }
+    }
+
+    /// Gives the flag back to all entries whose last change is confirmed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn restore_confirmed(&mut self) {
+        let confirmed = self.context.confirmed_version();
+        while let Some(&(version, number)) = self.unconfirmed.front()
+            && version <= confirmed
+        {
+            self.unconfirmed.pop_front();
+            // The entry may have changed again, or ended, since.
+            let flags = self.records[number as usize].header.flags;
+            if flags & (LIVE | CONFIRMED) == LIVE {
+                self.sweep_unconfirmed(number);
+            }
         }
     }
 

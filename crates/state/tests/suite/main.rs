@@ -17,4 +17,5 @@ mod sketches;
 mod token_buckets;
 mod token_rates;
 mod top_k;
+mod unconfirmed;
 mod windowed;
