@@ -85,7 +85,7 @@ fn a_new_function_does_what_the_tutorial_says() {
     );
     assert!(output.status.success(), "{said}");
     // Two tests of the function, and one for each clause of the contract.
-    assert_eq!(said.matches("12 passed").count(), 1, "{said}");
+    assert_eq!(said.matches("13 passed").count(), 1, "{said}");
     // The compiler sums up its warnings so; that three hosts of one process have no key is a warning of the program.
     assert!(!said.contains(") generated "), "{said}");
     let after = |line: &str| {

@@ -304,6 +304,7 @@ const TRANSLATION: &[Source] = &[
         Beyond,
         ["all", "check_exempt", "write"]
     ),
+    source!("translation/src/", "flows.rs", Path),
     source!("translation/src/", "paths.rs", Path),
 ];
 
