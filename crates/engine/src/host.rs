@@ -110,7 +110,7 @@ impl HostConfig {
     }
 }
 
-/// How long acknowledgements wait at most where packets are held for them.
+/// The shortest time between two acknowledgements where packets are held for them.
 const HELD_ACKNOWLEDGE_DELAY: Duration = Duration::from_micros(20);
 
 /// Why a host could not be made.
@@ -177,6 +177,7 @@ pub fn host(
             Some(_) => config.replica.acknowledge_delay.min(HELD_ACKNOWLEDGE_DELAY),
             None => config.replica.acknowledge_delay,
         },
+        acknowledges_promptly: config.hold.is_some(),
         siblings: config.instances > 1 && !mutant::active(Mutant::SiblingsNotAwaited),
         ..config.replica
     };

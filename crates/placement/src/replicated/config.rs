@@ -103,6 +103,9 @@ pub struct Config {
     /// The longest that an acknowledgement waits for company, and the shortest time between two. Sane: 500 us.
     /// Bound: 1 us to [`DURATION_LIMIT`].
     pub acknowledge_delay: Duration,
+    /// Acknowledgements wait for no company: they go at once if the last ones went [`Config::acknowledge_delay`] ago. Where packets wait
+    /// for them.
+    pub acknowledges_promptly: bool,
     /// How long a group may wait for others to fill its message. Sane: zero (sent when next polled).
     /// Bound: to [`DURATION_LIMIT`].
     pub lookahead: Duration,
@@ -158,6 +161,7 @@ impl Config {
             retransmit_min: Duration::from_millis(2),
             retransmit_max: Duration::from_secs(1),
             acknowledge_delay: Duration::from_micros(500),
+            acknowledges_promptly: false,
             lookahead: Duration::ZERO,
             coalescing_max: Duration::from_millis(50),
             congested_above: Duration::from_millis(2),

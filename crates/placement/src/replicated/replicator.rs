@@ -429,6 +429,7 @@ impl Replicator {
     /// There is news to acknowledge; `prompt` when a sender waits for it.
     pub(super) fn want_acknowledge(&mut self, now: Time, prompt: bool) {
         let delay = self.config.acknowledge_delay;
+        let prompt = prompt || self.config.acknowledges_promptly;
         self.acknowledgements.want(now, delay, prompt);
     }
 
