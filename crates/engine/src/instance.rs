@@ -181,7 +181,9 @@ impl<F: NetworkFunction> Instance<F> {
             return 0;
         }
         if !self.parking.is_empty() {
-            self.hear_store();
+            if self.stored.is_some() {
+                self.hear_store();
+            }
             self.retry();
         }
         let read = match self.serving {
@@ -193,7 +195,7 @@ impl<F: NetworkFunction> Instance<F> {
             }
             false => 0,
         };
-        if !self.parking.is_empty() {
+        if self.stored.is_some() {
             self.ask_store();
         }
         // Before the packets leave: a reply to one of them must not overtake what it is known by.
