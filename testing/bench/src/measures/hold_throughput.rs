@@ -50,7 +50,7 @@ const SLICE: usize = 1_000;
 const SLICE_TIME: Duration = Duration::from_micros(31);
 /// Slices of a window: some ten milliseconds. Each opens one flow.
 const SLICES: usize = 256;
-/// In so long the sweep comes to every flow, and marks the changes that are confirmed: packets of others take a longer path.
+/// In so long the change of every flow is confirmed: packets of others take a longer path.
 const SWEPT: Duration = Duration::from_millis(1_500);
 /// Pairs before that, of flows that are all younger.
 const YOUNG_PAIRS: usize = 3;
