@@ -180,10 +180,10 @@ impl<F: NetworkFunction> Instance<F> {
         if self.stopped.is_some() {
             return 0;
         }
+        if self.stored.is_some() {
+            self.hear_store();
+        }
         if !self.parking.is_empty() {
-            if self.stored.is_some() {
-                self.hear_store();
-            }
             self.retry();
         }
         let read = match self.serving {

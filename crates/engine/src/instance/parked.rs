@@ -198,11 +198,15 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     fn call_again(&mut self, mut parked: Parked) {
+        if let Until::Decided { requests } = parked.until {
+            self.end_decided(parked, requests);
+            // At once, as after a call.
+            return self.commit();
+        }
         let Ok(layout) = Layout::parse(self.pool.bytes(&parked.frame)) else {
             return self.give_up(parked, Reason::UnsupportedProtocol);
         };
         match parked.until {
-            Until::Decided { requests } => return self.end_decided(parked, requests),
             Until::Turn { serial } => {
                 self.context.arrive(parked.since_us);
                 self.context.begin(serial);

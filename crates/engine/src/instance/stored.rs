@@ -15,6 +15,9 @@ use crate::parking::{PLACES, Parked, Until};
 use crate::store::{Attempt, Store, StoreEvent};
 use asterism_io::frame::{Frame, FramePool};
 
+/// Answers and decisions that are taken in one turn; the rest in the next ones, so that no store keeps packets waiting for it alone.
+const EVENTS_PER_TURN_MAX: usize = 1_024;
+
 /// What a call did that is not committed yet.
 #[derive(Debug, Default)]
 struct Outcome {
@@ -83,7 +86,11 @@ impl<F: NetworkFunction> Instance<F> {
         let Stored {
             store, outcomes, ..
         } = &mut **stored;
-        while let Some(event) = store.next_event(Time::from_micros(self.now_us)) {
+        let now = Time::from_micros(self.now_us);
+        for _ in 0..EVENTS_PER_TURN_MAX {
+            let Some(event) = store.next_event(now) else {
+                break;
+            };
             let requests = match event {
                 StoreEvent::Answer { ticket, answer } => {
                     let Answered::Complete(requests) = self.context.take_answer(ticket, answer)

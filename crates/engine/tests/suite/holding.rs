@@ -11,14 +11,15 @@ use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
     Verdict, build, state,
 };
-use asterism_io::frame::{Burst, FramePool};
+use asterism_io::frame::FramePool;
 use asterism_io::link::{LinkConditions, Network};
-use asterism_io::port::{Port, PortStatistics};
+use asterism_io::port::Port;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 use crate::chain::letters::{self, always, stage};
+use crate::outside::Outside;
 
 /// Where the payload begins.
 const PAYLOAD: usize = 42;
@@ -91,29 +92,13 @@ fn packet(flow: u16, number: u8, to: u16, long: bool) -> Vec<u8> {
 /// What left: by which member and port, of which flow, with which number.
 type Left = (usize, u16, u16, u8);
 
-struct Outside(usize, u16, Sender<Left>);
-
-impl Port for Outside {
-    fn name(&self) -> &str {
-        "outside"
-    }
-    fn receive(&mut self, _: &mut FramePool, _: &mut Burst) -> usize {
-        0
-    }
-    fn send(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize {
-        for frame in burst.iter() {
-            let bytes = pool.bytes(frame);
-            let from = u16::from_be_bytes([bytes[34], bytes[35]]);
-            let left = (self.0, self.1, from - 1_000, bytes[PAYLOAD]);
-            self.2.send(left).expect("the test listens");
-        }
-        let count = burst.len();
-        pool.release_all(burst);
-        count
-    }
-    fn statistics(&self) -> PortStatistics {
-        PortStatistics::default()
-    }
+/// A port of a member by which packets leave.
+fn outside(member: usize, port: u16, left: Sender<Left>) -> Box<dyn Port> {
+    Outside::port(move |bytes| {
+        let from = u16::from_be_bytes([bytes[34], bytes[35]]);
+        let one = (member, port, from - 1_000, bytes[PAYLOAD]);
+        left.send(one).expect("the test listens");
+    })
 }
 
 const HOLD: HoldSettings = HoldSettings {
@@ -148,10 +133,7 @@ impl<F: NetworkFunction> Hosts<F> {
             config.hold = Some(hold.clone());
             let (channel, parts) = host(config, Time::ZERO).expect("a host");
             let start = |parts: asterism_engine::InstanceParts| {
-                let port = |number| {
-                    let outside = Outside(name.0.into(), number, sends.clone());
-                    Box::new(outside) as Box<dyn Port>
-                };
+                let port = |number| outside(name.0.into(), number, sends.clone());
                 let settings = |_: &str| ObjectSettings {
                     holds_output: true,
                     ..ObjectSettings::REPLICATED

@@ -13,10 +13,11 @@ use asterism_function::{
     Ask, Builder, Counter, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict,
     Wire, build, state,
 };
-use asterism_io::frame::{Burst, FramePool};
-use asterism_io::port::{Port, PortStatistics};
+use asterism_io::frame::FramePool;
 use asterism_placement::Time;
 use asterism_state::{ObjectSettings, Query, State, Ticket, Transaction};
+
+use crate::outside::Outside;
 
 /// Where the payload begins, which is a packet's number.
 const PAYLOAD: usize = 42;
@@ -148,30 +149,6 @@ impl Store for Link {
     }
 }
 
-/// What left by a port: the number of each packet, and its bytes.
-struct Outside(Sender<Vec<u8>>);
-
-impl Port for Outside {
-    fn name(&self) -> &str {
-        "outside"
-    }
-    fn receive(&mut self, _: &mut FramePool, _: &mut Burst) -> usize {
-        0
-    }
-    fn send(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize {
-        for frame in burst.iter() {
-            let left = pool.bytes(frame).to_vec();
-            self.0.send(left).expect("the test listens");
-        }
-        let count = burst.len();
-        pool.release_all(burst);
-        count
-    }
-    fn statistics(&self) -> PortStatistics {
-        PortStatistics::default()
-    }
-}
-
 type Shared = Rc<RefCell<HostileStore<Tills, Attempt>>>;
 
 thread_local! {
@@ -212,7 +189,9 @@ const BETWEEN_US: u64 = 400;
 #[test]
 fn packets_do_what_one_box_does_in_the_order_of_their_commits() {
     let [(to_forward, forwarded), (to_emit, emitted_by)] = [channel(), channel()];
-    let ports = [to_forward, to_emit].map(|to| Box::new(Outside(to)) as Box<dyn Port>);
+    let ports = [to_forward, to_emit].map(|to: Sender<Vec<u8>>| {
+        Outside::port(move |bytes| to.send(bytes.to_vec()).expect("the test listens"))
+    });
     let pool = FramePool::new(2_048).expect("memory for frames");
     let parts = InstanceParts::alone(0x5EED)
         .with_tick_at_zero(START_TICK)
@@ -237,6 +216,12 @@ fn packets_do_what_one_box_does_in_the_order_of_their_commits() {
         instance.turn(Time::from_micros(now_us));
     }
     instance.turn(Time::from_micros(now_us + 1));
+    // What comes twice is heard, though no packet waits for it.
+    for _ in 0..50 {
+        now_us = instance.next_due().as_micros().max(now_us + 1);
+        instance.turn(Time::from_micros(now_us));
+    }
+    assert_eq!(store.borrow().next_due_us(), None);
 
     // One box, in the order of the commits.
     let log = log.borrow();

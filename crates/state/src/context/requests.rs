@@ -189,11 +189,6 @@ impl Transaction {
         self.writes.clear();
     }
 
-    /// Whether there is nothing to commit, and no more than one read, which is as it was at its time.
-    pub fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.reads().nth(1).is_none()
-    }
-
     /// What was read, and the hash of what was answered: see [`State::still_holds`](crate::State::still_holds).
     pub fn reads(&self) -> impl Iterator<Item = (Query<'_>, u64)> {
         let mut rest = self.reads.as_slice();
@@ -306,11 +301,6 @@ impl Context {
         Err(Late::new())
     }
 
-    /// Whether requests wait to be taken.
-    #[inline]
-    pub fn has_requests(&self) -> bool {
-        self.requests.any_new.get()
-    }
     /// Hands out the requests that were made since the last time, of packets that are parked or under way.
     pub fn take_requests(&self, mut each: impl FnMut(Ticket, Query<'_>)) {
         if !self.requests.any_new.take() {
