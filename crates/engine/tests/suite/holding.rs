@@ -19,7 +19,7 @@ use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 use crate::chain::letters::{self, always, stage};
-use crate::outside::Outside;
+use crate::outside;
 
 /// Where the payload begins.
 const PAYLOAD: usize = 42;
@@ -94,7 +94,7 @@ type Left = (usize, u16, u16, u8);
 
 /// A port of a member by which packets leave.
 fn outside(member: usize, port: u16, left: Sender<Left>) -> Box<dyn Port> {
-    Outside::port(move |bytes| {
+    outside::port(move |bytes| {
         let from = u16::from_be_bytes([bytes[34], bytes[35]]);
         let one = (member, port, from - 1_000, bytes[PAYLOAD]);
         left.send(one).expect("the test listens");

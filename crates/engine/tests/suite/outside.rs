@@ -4,15 +4,14 @@ use asterism_io::frame::{Burst, FramePool};
 use asterism_io::port::{Port, PortStatistics};
 
 /// Calls this for each packet that leaves, with its bytes.
-pub(crate) struct Outside(Box<dyn FnMut(&[u8]) + Send>);
+struct Outside<S>(S);
 
-impl Outside {
-    pub(crate) fn port(sees: impl FnMut(&[u8]) + Send + 'static) -> Box<dyn Port> {
-        Box::new(Self(Box::new(sees)))
-    }
+/// The port that calls `sees`.
+pub(crate) fn port(sees: impl FnMut(&[u8]) + Send + 'static) -> Box<dyn Port> {
+    Box::new(Outside(sees))
 }
 
-impl Port for Outside {
+impl<S: FnMut(&[u8]) + Send> Port for Outside<S> {
     fn name(&self) -> &str {
         "outside"
     }

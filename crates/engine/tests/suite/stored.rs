@@ -17,7 +17,7 @@ use asterism_io::frame::FramePool;
 use asterism_placement::Time;
 use asterism_state::{ObjectSettings, Query, State, Ticket, Transaction};
 
-use crate::outside::Outside;
+use crate::outside;
 
 /// Where the payload begins, which is a packet's number.
 const PAYLOAD: usize = 42;
@@ -190,7 +190,7 @@ const BETWEEN_US: u64 = 400;
 fn packets_do_what_one_box_does_in_the_order_of_their_commits() {
     let [(to_forward, forwarded), (to_emit, emitted_by)] = [channel(), channel()];
     let ports = [to_forward, to_emit].map(|to: Sender<Vec<u8>>| {
-        Outside::port(move |bytes| to.send(bytes.to_vec()).expect("the test listens"))
+        outside::port(move |bytes| to.send(bytes.to_vec()).expect("the test listens"))
     });
     let pool = FramePool::new(2_048).expect("memory for frames");
     let parts = InstanceParts::alone(0x5EED)
