@@ -48,13 +48,31 @@ impl<F: NetworkFunction> Instance<F> {
         }
         self.publish();
         self.send();
-        // Nothing is read that could change it again: what changed waits for no window and no interval. What is saved is what
-        // was announced.
+        // Nothing is read that could change it again. What is saved is what was announced.
+        self.keep_nothing_back();
+        self.upkeep(0);
+        self.publish();
+    }
+
+    /// The next flush waits for no window and no interval, and leaves nothing out.
+    fn keep_nothing_back(&mut self) {
         (self.drained_round, self.flushed_us) = (0, 0);
         (self.reported_all_us, self.reported_lazily_us) = (0, 0);
         self.flush_left = 0;
-        self.upkeep(0);
+    }
+
+    /// One turn of an instance that ends, in which no port is read: what it keeps back goes to the state channel. Whether that is
+    /// now all: it is not while the log has no room for it.
+    #[must_use]
+    pub fn tell_all(&mut self, now: Time) -> bool {
+        self.turn_without_reading(now);
+        if self.stopped.is_some() || !self.serving {
+            return true;
+        }
+        self.keep_nothing_back();
+        let is_all = self.has_log_room() && self.flush();
         self.publish();
+        is_all
     }
 
     /// Appends the next part of the whole shared state; where to go on, `None` at the end.

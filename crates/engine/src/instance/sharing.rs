@@ -106,10 +106,11 @@ impl<F: NetworkFunction> Instance<F> {
         }
     }
 
-    pub(super) fn flush(&mut self) {
+    /// Has the objects report what they keep back. Whether nothing is kept back any more.
+    pub(super) fn flush(&mut self) -> bool {
         let Some(exchange) = &mut self.exchange else {
             self.flushed_us = self.now_us;
-            return;
+            return true;
         };
         // Accumulators wait while the log is more than half full, and while the path is congested once they were drained in
         // its round: what they hold back only grows together.
@@ -125,7 +126,7 @@ impl<F: NetworkFunction> Instance<F> {
             self.state
                 .for_each_object(|object| _ = object.flush(&mut bytes));
             self.flushed_us = self.now_us;
-            return;
+            return false;
         }
         if round == 0 {
             self.round_bytes = usize::MAX;
@@ -172,6 +173,7 @@ impl<F: NetworkFunction> Instance<F> {
             self.flushed_us = self.now_us;
             self.end_round(round, whole);
         }
+        whole && self.tells_all && self.reported_lazily_us == self.now_us
     }
 
     /// What had changed is logged, or as much as may be.
@@ -347,7 +349,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    use asterism_function::{Ask, Builder, Late, Map, Single, Verdict, state};
+    use asterism_function::{Ask, Builder, Counter, Late, Map, Single, Verdict, state};
     use asterism_placement::Time;
     use asterism_state::{ObjectSettings, OriginName};
 
@@ -355,13 +357,14 @@ mod tests {
     use crate::exchange::{Down, Round, write_incarnations};
     use crate::instance::{Exchange, InstanceParts, Reports};
     use asterism_io::frame::FramePool;
-    use asterism_io::ring::ByteRing;
+    use asterism_io::ring::{ByteRing, RingReader};
 
     struct Nothing;
 
     #[state]
     struct Entries {
         entries: Map<u32, ()>,
+        changes: Counter,
     }
 
     impl NetworkFunction for Nothing {
@@ -369,6 +372,7 @@ mod tests {
         fn state(&self, builder: &Builder) -> Entries {
             Entries {
                 entries: builder.table("entries", 200_000, &[5]),
+                changes: builder.counter("changes"),
             }
         }
         fn packet(&self, _: Ask<'_, Entries>) -> Result<Verdict, Late> {
@@ -460,6 +464,47 @@ mod tests {
             known.contains(&(incarnation(1), u64::MAX)),
             "all have all of it: {known:?}"
         );
+    }
+
+    #[test]
+    fn all_is_told_once_the_log_has_room_for_what_was_kept_back() {
+        let (up, mut reader) = ByteRing::new(1 << 18).expect("memory for a ring");
+        let (_writer, down) = ByteRing::new(1 << 16).expect("memory for a ring");
+        let mut parts = InstanceParts::alone(1);
+        parts.exchange = Some(Exchange {
+            up,
+            down,
+            committed: Arc::new(AtomicU64::new(0)),
+            written: 0,
+            round: Arc::new(Round::default()),
+            reports: Reports::new(),
+        });
+        let mut instance = instance(parts, ObjectSettings::REPLICATED);
+        let now = Time::from_micros(1_000_000);
+        instance.turn(now);
+        let mut keys = 0..;
+        while instance.has_log_room() {
+            let room = instance.state.entries.vacancy().expect("local");
+            let key = Single(keys.next().expect("a key"));
+            let mut act = instance.state.act();
+            act.entries.insert(room.expect("room"), key, ());
+            act.changes.add(1);
+            instance.commit();
+        }
+        assert!(!instance.tell_all(now), "the log is full");
+        let totals = |reader: &mut RingReader| {
+            let mut groups = 0;
+            while let Some(record) = reader.next() {
+                groups += u32::from(matches!(Up::read(record), Some(Up::Group { .. })));
+            }
+            reader.release();
+            groups
+        };
+        assert!(totals(&mut reader) > 0);
+        assert!(instance.tell_all(now), "there is room");
+        assert_eq!(totals(&mut reader), 1, "the count");
+        assert!(instance.tell_all(now));
+        assert_eq!(totals(&mut reader), 0, "told once");
     }
 
     #[test]

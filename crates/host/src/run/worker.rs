@@ -33,8 +33,8 @@ const FLUSH_US: u64 = 1_000;
 const PUBLISH_US: u64 = 100_000;
 /// Turns between two looks for requests, while there are packets.
 const TURNS_BETWEEN_REQUESTS: u64 = 64;
-/// How long a worker that ends has flushes run: ten intervals of them.
-const TELL_REST: Duration = Duration::from_millis(2);
+/// How long a worker that ends waits at most for room in the log for what it keeps back.
+const TELL_REST: Duration = Duration::from_secs(2);
 /// The longest sleep: how late an instance sees at most what others wrote, and requests.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 /// The longest sleep while packets wait for what others may have written, and while a snapshot goes out or comes in.
@@ -199,12 +199,19 @@ impl<F: NetworkFunction> Worker<F> {
         let until = self.clock.now() + TELL_REST;
         loop {
             let now = self.clock.now();
-            self.instance.turn_without_reading(now);
+            let is_told = self.instance.tell_all(now);
             self.waker.ring();
             // Held packets leave, or their time ends.
-            if now >= until && self.instance.held() == 0 {
-                break;
+            if self.instance.held() > 0 || !is_told && now < until {
+                continue;
             }
+            if !is_told {
+                let event = Event::warning("counts-not-told")
+                    .effect("the others never learn what this instance counted last")
+                    .cure("members that acknowledge: the log had no room for more");
+                let _ = self.events.try_send(event);
+            }
+            return;
         }
     }
 

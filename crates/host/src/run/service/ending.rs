@@ -42,6 +42,9 @@ impl Service<'_, '_> {
             // A panic was said on standard error when it happened.
             let _ = worker.join();
         }
+        while let Ok(event) = self.events.try_recv() {
+            self.log(&event);
+        }
         let Service {
             host,
             jobs,
