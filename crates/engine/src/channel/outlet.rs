@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use asterism_placement::replicated::audit::{Auditor, StreamPosition};
+use asterism_placement::envelope::RawFrame;
+use asterism_placement::replicated::audit::Auditor;
 use asterism_placement::replicated::{Deliver, SnapshotEnd};
 use asterism_placement::{Incarnation, MemberId, Time};
 
@@ -124,10 +125,7 @@ impl Deliver for Delivering<'_> {
     fn cluster_time(&mut self, at_zero_us: i64) {
         self.outlet.push(&Down::ClusterTime { at_zero_us });
     }
-    fn audit(&mut self, now: Time, from: MemberId, body: &[u8]) {
-        self.auditor.handle(now, from, body);
-    }
-    fn stream(&mut self, from: MemberId, incarnation: Incarnation, position: StreamPosition) {
-        self.auditor.reported(from, incarnation, position);
+    fn frame(&mut self, now: Time, from: (MemberId, Incarnation), frame: RawFrame<'_>) {
+        self.auditor.handle(now, from, frame);
     }
 }

@@ -2,7 +2,8 @@
 
 use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::MemberId;
-use asterism_placement::replicated::{Refused, Standing};
+use asterism_placement::envelope::Refused;
+use asterism_placement::replicated::Standing;
 
 /// Whether members speak of what this incarnation of the host never said: they have not noticed that it is another.
 pub(super) fn knows_earlier_incarnation(snapshot: &ChannelSnapshot) -> bool {

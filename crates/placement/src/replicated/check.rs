@@ -1,12 +1,12 @@
 //! Whether a state message is to be taken: sender, header, frames and clocks are checked before anything of it is done.
 
+use crate::envelope::{Header, Reader, Refused};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 use super::index::PeerIndex;
-use super::refused::Refused;
 use super::replicator::Replicator;
-use super::wire::{ClockFrame, Frame, Frames, Header, Reader};
+use super::wire::{ClockFrame, Frame, Frames};
 
 /// A message that passed every check.
 pub(super) struct Checked<'a> {

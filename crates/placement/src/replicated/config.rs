@@ -5,9 +5,9 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use super::sites::{SITES_MAX, SiteId, SitesConfig};
-use super::wire::{
-    CLOCK_BYTES, FRAME_BYTES_MAX, HEADER_BYTES_MAX, RUNS_MAX, SEQUENCE_MAX, WIRE_VERSION,
-    WIRE_VERSION_TRIAL, varint_bytes,
+use super::wire::{CLOCK_BYTES, RUNS_MAX};
+use crate::envelope::{
+    FRAME_BYTES_MAX, HEADER_BYTES_MAX, SEQUENCE_MAX, WIRE_VERSION, WIRE_VERSION_TRIAL, varint_bytes,
 };
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 

@@ -1,6 +1,6 @@
 //! Counters of a replicator since its start; every drop is counted.
 
-use super::refused::Refused;
+use crate::envelope::Refused;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

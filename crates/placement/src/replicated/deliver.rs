@@ -1,6 +1,6 @@
-//! What a replicator hands to its host: groups, snapshots, and what the auditor reads.
+//! What a replicator hands to its host: groups, snapshots, and frames of protocols beside it.
 
-use super::audit::StreamPosition;
+use crate::envelope::RawFrame;
 use crate::{Incarnation, MemberId, Time};
 
 /// Where a replicator puts what arrived. Calls are made in the middle of [`Replicator::handle`](super::Replicator::handle): they should move bytes
@@ -20,19 +20,14 @@ pub trait Deliver {
         let _ = end;
     }
 
-    /// A reading for this member's [`Auditor`](super::audit::Auditor).
-    fn audit(&mut self, now: Time, from: MemberId, body: &[u8]) {
-        let _ = (now, from, body);
+    /// A frame of a protocol beside the replicator, of the message that is handled.
+    fn frame(&mut self, now: Time, from: (MemberId, Incarnation), frame: RawFrame<'_>) {
+        let _ = (now, from, frame);
     }
 
     /// The cluster's time is another one from now on, before what is delivered next: microseconds since 1970 at zero of the clock.
     fn cluster_time(&mut self, at_zero_us: i64) {
         let _ = at_zero_us;
-    }
-
-    /// How far a member's stream was sent, for this member's [`Auditor`](super::audit::Auditor).
-    fn stream(&mut self, from: MemberId, incarnation: Incarnation, position: StreamPosition) {
-        let _ = (from, incarnation, position);
     }
 }
 

@@ -1,16 +1,16 @@
 //! Reading state messages: first everything is checked (`check`), then everything is done.
 
+use crate::envelope::{Header, Refused};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 use super::check::Checked;
 use super::index::PeerIndex;
 use super::progress::Standing;
-use super::refused::Refused;
 use super::replicator::Replicator;
 use super::snapshot::SNAPSHOT_WINDOW_CHUNKS;
 use super::wire::{
-    AcceptedKeys, Acknowledgements, Frame, Groups, Header, Held, Membership, SnapshotAcknowledge,
+    AcceptedKeys, Acknowledgements, Frame, Groups, Held, Membership, SnapshotAcknowledge,
     SnapshotEndFrame, StateSnapshot,
 };
 use super::{Deliver, Event, SnapshotEnd};
@@ -144,9 +144,8 @@ impl Replicator {
             }
             Frame::Keys(keys) => self.take_keys(peer_index, header.timestamp, keys),
             Frame::Clock(frame) => self.take_clock(now, peer_index, &frame, deliver),
-            Frame::Audit(body) => deliver.audit(now, self.peers[peer_index].member, body),
-            Frame::Stream(position) => {
-                deliver.stream(self.peers[peer_index].member, incarnation, position);
+            Frame::Beside(frame) => {
+                deliver.frame(now, (self.peers[peer_index].member, incarnation), frame);
             }
             Frame::Ask(runs) => self.take_ask(peer_index, runs),
             Frame::Lacks(runs) => self.take_lacks(now, peer_index, runs),

@@ -403,10 +403,9 @@ impl Inbound {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{
-        Frame, Frames, KIND_RECORDS, RUNS_MAX, Reader, write_frame, write_varint,
-    };
+    use super::super::wire::{Frame, Frames, RUNS_MAX};
     use super::*;
+    use crate::envelope::{KIND_RECORDS, Reader, write_frame, write_varint};
 
     struct Seen(Vec<u64>);
 

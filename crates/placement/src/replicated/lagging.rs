@@ -8,8 +8,9 @@ use super::index::{PeerIndex, Place};
 use super::progress::Standing;
 use super::replicator::Replicator;
 use super::snapshot::OutboundSnapshot;
-use super::wire::{CLOCK_BYTES, FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use super::wire::CLOCK_BYTES;
 use super::{Deliver, Event, SnapshotError, SnapshotKind};
+use crate::envelope::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 
 impl Replicator {
     /// The longest snapshot chunk in bytes.

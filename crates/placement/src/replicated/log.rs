@@ -3,7 +3,7 @@
 //! A group is kept as it travels, its length before it, so that sending a run of groups copies one range.
 
 use super::audit::of_group;
-use super::wire::varint_bytes;
+use crate::envelope::varint_bytes;
 
 /// The log. Positions in the ring are offsets counted from the start of time; they wrap only when the memory is touched.
 #[derive(Debug)]

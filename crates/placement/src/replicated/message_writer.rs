@@ -1,7 +1,8 @@
 //! How messages are written: their length and version, and the buffers that their frames are made in.
 
 use super::PAYLOAD_BYTES_MIN;
-use super::wire::{RUNS_MAX, WIRE_VERSION, write_frame, write_padding};
+use super::wire::RUNS_MAX;
+use crate::envelope::{WIRE_VERSION, write_frame, write_padding};
 
 /// A message is padded when it lacks at most one part in so many.
 const PADDED_PART: usize = 6;

@@ -52,7 +52,6 @@ mod peer;
 mod pending_acknowledgements;
 mod progress;
 mod reachability;
-mod refused;
 mod repairs;
 mod replicator;
 mod roster;
@@ -82,7 +81,6 @@ pub use key_announcement::KEYS_INTERVAL;
 pub use participants::Ended;
 pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
 pub use reachability::Lacking;
-pub use refused::Refused;
 pub use replicator::Replicator;
 pub use roster::{InstallError, Roster};
 pub use sites::{
@@ -91,4 +89,4 @@ pub use sites::{
     SitesConfig, fuzz_frame,
 };
 pub use submit::{LogCapacity, SnapshotError, SubmitError};
-pub use wire::{AcceptedKey, AcceptedKeys, Asked, WIRE_VERSION, WIRE_VERSION_TRIAL};
+pub use wire::{AcceptedKey, AcceptedKeys, Asked};

@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
+use crate::envelope::Header;
 use crate::{MemberId, Time};
 
 use super::index::PeerIndex;
 use super::replicator::Replicator;
-use super::wire::Header;
 
 /// How often the echoes of other members' timestamps are read in the messages of one member. Bounds the cost; a silence is reported
 /// after seconds.

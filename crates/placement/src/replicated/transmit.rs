@@ -1,5 +1,10 @@
 //! Writing state messages: what is due, to which member, in which order.
 
+use crate::envelope::{
+    ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, KIND_ACKNOWLEDGE,
+    KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, KIND_SNAPSHOT, KIND_SNAPSHOT_ACKNOWLEDGE,
+    KIND_SNAPSHOT_END, varint_bytes, write_frame, write_varint,
+};
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
@@ -11,10 +16,8 @@ use super::replicator::Replicator;
 use super::sites::Gap;
 use super::snapshot::Piece;
 use super::wire::{
-    AcceptedKeys, CLOCK_BYTES, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header,
-    KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, KIND_SNAPSHOT,
-    KIND_SNAPSHOT_ACKNOWLEDGE, KIND_SNAPSHOT_END, Membership, SnapshotEndFrame, StateSnapshot,
-    varint_bytes, write_entry, write_frame, write_varint,
+    AcceptedKeys, CLOCK_BYTES, KEYS_BYTES_MAX, Membership, SnapshotEndFrame, StateSnapshot,
+    write_entry,
 };
 use super::{Destination, SnapshotKind};
 

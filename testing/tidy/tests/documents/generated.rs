@@ -13,8 +13,9 @@ use asterism_engine::{
 use asterism_function::Reason;
 use asterism_functions::nat::clauses::{CLAUSES, Status};
 use asterism_io::port::PortDrop;
+use asterism_placement::envelope::Refused;
 use asterism_placement::replicated::{
-    CLUSTER_TIME_APART_MAX, Config, GROUP_BYTES_MAX, MEMBERS_MAX, Refused,
+    CLUSTER_TIME_APART_MAX, Config, GROUP_BYTES_MAX, MEMBERS_MAX,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_secure_channel::{
@@ -85,7 +86,7 @@ fn digest_refusals() -> String {
 
 fn state_refusals() -> String {
     let documented = items(
-        "crates/placement/src/replicated/refused.rs",
+        "crates/placement/src/envelope/refused.rs",
         "pub enum Refused",
         "}",
     );

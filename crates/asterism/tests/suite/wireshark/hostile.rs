@@ -1,7 +1,8 @@
 //! Messages that no host would have written: the dissector survives any bytes, and takes for malformed what a host does.
 
 use asterism_output::End;
-use asterism_placement::replicated::{Config, Deliver, Refused, Replicator};
+use asterism_placement::envelope::Refused;
+use asterism_placement::replicated::{Config, Deliver, Replicator};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
 use crate::wireshark::dissector::{is_installed, shown, tshark};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use asterism_config::Cluster;
 use asterism_engine::transport::ChannelSnapshot;
-use asterism_placement::replicated::Refused;
+use asterism_placement::envelope::Refused;
 use asterism_placement::{MemberId, Time};
 use asterism_secure_channel::Refusal;
 

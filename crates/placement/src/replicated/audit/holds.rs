@@ -2,8 +2,8 @@
 
 use super::super::Replicator;
 use super::super::index::{PeerIndex, Place};
-use super::super::wire::{KIND_AUDIT, write_frame};
 use crate::MemberId;
+use crate::envelope::{KIND_AUDIT, write_frame};
 use crate::mutant::{self, Mutant};
 
 /// What a member has of each stream of the cluster, by the order of names: exactly this, when `None` of it is in doubt.

@@ -27,7 +27,7 @@ mod streams;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::{MemberId, Time};
+use crate::{Incarnation, MemberId, Time};
 
 pub use holds::Holds;
 pub use reading::{LEAVES, Leaf, Leaves, Place, Reading, SEGMENT_LEAVES, SEGMENTS, Turn, UNSURE};
@@ -37,6 +37,7 @@ pub(super) use streams::of_group;
 pub use streams::{STREAM_PERIOD, StreamFault, StreamStanding};
 
 use super::Replicator;
+use crate::envelope::{KIND_AUDIT, KIND_STREAM, RawFrame};
 use crate::mutant::{self, Mutant};
 use comparison::{Compared, Own, compare_leaves, is_within};
 use streams::{Stream, Telling};
@@ -476,8 +477,25 @@ impl Auditor {
         !self.outgoing.is_empty() || self.telling.is_due
     }
 
-    /// The body of a frame that a member sent.
-    pub fn handle(&mut self, now: Time, from: MemberId, body: &[u8]) {
+    /// A frame that a member sent: a reading, or how far its stream is.
+    pub fn handle(
+        &mut self,
+        now: Time,
+        (from, incarnation): (MemberId, Incarnation),
+        frame: RawFrame<'_>,
+    ) {
+        match frame.kind {
+            KIND_AUDIT => self.handle_reading(now, from, frame.body),
+            KIND_STREAM => {
+                if let Some(position) = StreamPosition::read(frame.body) {
+                    self.reported(from, incarnation, position);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_reading(&mut self, now: Time, from: MemberId, body: &[u8]) {
         let reading = Reading::read(body, self.members.len());
         match reading.filter(|reading| usize::from(reading.place.object) < self.audited.len()) {
             // As the reference itself knows best, and after an epoch for a moment others do not know yet.
@@ -640,6 +658,14 @@ impl Auditor {
         let next = leads.then_some(self.next_at);
         let times = [second, next, self.telling.at];
         times.into_iter().flatten().min()
+    }
+}
+
+/// Whether the body of an auditor's frame is well formed.
+pub(super) fn is_well_formed(kind: u8, body: &[u8]) -> bool {
+    match kind {
+        KIND_AUDIT => Reading::parse(body).is_some(),
+        _ => StreamPosition::read(body).is_some(),
     }
 }
 

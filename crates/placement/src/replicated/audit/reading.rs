@@ -1,7 +1,7 @@
 //! What a reading is, and how it travels.
 
 use super::super::MEMBERS_MAX;
-use super::super::wire::{Reader, write_varint};
+use crate::envelope::{Reader, write_varint};
 
 /// Parts into which the entries of every object are divided, by hash. Each has a digest of its own.
 pub const LEAVES: usize = 256;

@@ -1,6 +1,6 @@
 //! How far a stream was sent, and a sum over it.
 
-use super::super::wire::{Reader, write_varint};
+use crate::envelope::{Reader, write_varint};
 
 /// A position of a stream, and what is added up to there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

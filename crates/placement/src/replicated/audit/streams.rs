@@ -9,8 +9,8 @@
 use core::time::Duration;
 
 use super::super::Replicator;
-use super::super::wire::KIND_STREAM;
 use super::{Auditor, StreamPosition};
+use crate::envelope::KIND_STREAM;
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
@@ -287,7 +287,12 @@ impl Auditor {
     }
 
     /// Another member reported how far its stream is, and what it adds up to. Call [`Auditor::note_position`] after the message.
-    pub fn reported(&mut self, from: MemberId, incarnation: Incarnation, position: StreamPosition) {
+    pub(super) fn reported(
+        &mut self,
+        from: MemberId,
+        incarnation: Incarnation,
+        position: StreamPosition,
+    ) {
         let Some(stream) = self.stream(from) else {
             return;
         };

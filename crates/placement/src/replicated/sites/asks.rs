@@ -11,8 +11,9 @@ use std::collections::VecDeque;
 use super::super::Destination;
 use super::super::index::{ByPeer, PeerIndex};
 use super::super::replicator::Replicator;
-use super::super::wire::{ASKED_BYTES_MAX, ASKED_MAX, Asked, AskedRuns, KIND_ASK, KIND_LACKS};
+use super::super::wire::{ASKED_BYTES_MAX, ASKED_MAX, Asked, AskedRuns};
 use super::Routes;
+use crate::envelope::{KIND_ASK, KIND_LACKS};
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 

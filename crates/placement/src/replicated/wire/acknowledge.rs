@@ -1,8 +1,9 @@
 //! Acknowledgements: for each origin what is applied, what was received beyond it, and the runs present above the gaps.
 
 use crate::MemberId;
+use crate::envelope::{Reader, SEQUENCE_MAX, write_varint};
 
-use super::{RUNS_MAX, Reader, SEQUENCE_MAX, write_varint};
+use super::RUNS_MAX;
 
 /// The body of an acknowledge frame; its entries are checked as they are read.
 #[derive(Clone, Copy, Debug)]

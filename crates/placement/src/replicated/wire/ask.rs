@@ -1,17 +1,12 @@
 //! Groups that a member asks the relay of its site for, and those that the relay has not: runs of sequences of members' streams.
 
 use crate::MemberId;
-
-use super::{Reader, write_varint};
+use crate::envelope::{Reader, SEQUENCE_MAX, write_varint};
 
 /// The most runs of one frame.
 pub(crate) const ASKED_MAX: usize = 16;
 /// The most bytes of such a frame's body.
 pub(crate) const ASKED_BYTES_MAX: usize = ASKED_MAX * (3 + 9 + 9);
-/// Groups that a member lacks, to the relay of its site: who does not know it may skip it.
-pub(crate) const KIND_ASK: u8 = 0x84;
-/// Groups that a relay was asked for and has not: who does not know it may skip it.
-pub(crate) const KIND_LACKS: u8 = 0x85;
 
 /// Consecutive groups of a member's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +57,7 @@ impl<'a> AskedRuns<'a> {
         let origin = self.reader.member()?;
         let first = self.reader.sequence().filter(|&first| first > 0)?;
         let last = first + self.reader.sequence()?;
-        (last <= super::SEQUENCE_MAX).then_some(Asked {
+        (last <= SEQUENCE_MAX).then_some(Asked {
             origin,
             first,
             last,

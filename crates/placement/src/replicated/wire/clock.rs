@@ -1,10 +1,7 @@
 //! A member's clocks: the cluster's time as it has it, and its date.
 
-use super::Reader;
-use super::write_varint;
+use crate::envelope::{KIND_CLOCK, Reader, write_varint};
 
-/// May be skipped by a build that does not know it.
-pub(crate) const KIND_CLOCK: u8 = 0x86;
 const BODY_BYTES: usize = 1 + 8 + 8;
 /// The most bytes of a frame of clocks.
 pub(crate) const CLOCK_BYTES: usize = 2 + BODY_BYTES;

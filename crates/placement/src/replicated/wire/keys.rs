@@ -1,10 +1,8 @@
 //! Which cluster keys a member accepts: for anyone who changes the key to look at before hosts send with another.
 
-use super::FRAME_BYTES_MAX;
+use crate::envelope::FRAME_BYTES_MAX;
 use asterism_secure_channel::KEYS_MAX;
 
-/// May be skipped by a build that does not know it.
-pub(crate) const KIND_KEYS: u8 = 0x82;
 /// The most bytes of a frame of keys.
 pub(crate) const KEYS_BYTES_MAX: usize = FRAME_BYTES_MAX + KEYS_MAX * KEY_BYTES;
 const KEY_BYTES: usize = 5;

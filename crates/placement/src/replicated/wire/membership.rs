@@ -14,10 +14,13 @@
 //! Flags: bit 0, something is held that the prefix does not say; bit 1, the incarnation was closed in an earlier epoch. The members
 //! are those whose holdings the sender's contains.
 
+use crate::envelope::{
+    KIND_CLOSE, KIND_JOIN, KIND_JOIN_CONFIRM, KIND_JOIN_VECTOR, KIND_LEAVE, KIND_LEAVE_CONFIRM,
+    Reader, write_varint,
+};
 use crate::{Incarnation, MemberId};
 
 use super::super::config::MEMBERS_MAX;
-use super::{Reader, write_varint};
 
 /// A frame of joining, leaving or closing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,13 +62,6 @@ pub(crate) struct Held {
     /// Whose holdings this one contains.
     pub(crate) of: Vec<MemberId>,
 }
-
-pub(crate) const KIND_JOIN: u8 = 8;
-pub(crate) const KIND_JOIN_CONFIRM: u8 = 9;
-pub(crate) const KIND_JOIN_VECTOR: u8 = 10;
-pub(crate) const KIND_LEAVE: u8 = 11;
-pub(crate) const KIND_LEAVE_CONFIRM: u8 = 12;
-pub(crate) const KIND_CLOSE: u8 = 13;
 
 impl Membership {
     /// Reads a body of one of these kinds. `None` when it is malformed. What it allocates is bounded by the body.

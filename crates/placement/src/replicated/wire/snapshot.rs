@@ -7,9 +7,9 @@
 //! ```
 
 use crate::MemberId;
+use crate::envelope::{Reader, write_varint};
 
 use super::super::SnapshotKind;
-use super::{Reader, write_varint};
 
 /// A chunk of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use asterism_placement::replicated::{Config, Deliver, Destination, Refused, Replicator};
+use asterism_placement::envelope::Refused;
+use asterism_placement::replicated::{Config, Deliver, Destination, Replicator};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
 use crate::replicated::scenarios::{A, B, C};

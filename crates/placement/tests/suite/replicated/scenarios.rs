@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use asterism_placement::envelope::Refused;
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, GROUP_BYTES_MAX, PAYLOAD_BYTES_MIN, Refused, Replicator,
-    Roster, SnapshotKind, Standing, SubmitError,
+    Config, Deliver, Destination, Event, GROUP_BYTES_MAX, PAYLOAD_BYTES_MIN, Replicator, Roster,
+    SnapshotKind, Standing, SubmitError,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 

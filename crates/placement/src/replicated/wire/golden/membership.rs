@@ -5,6 +5,7 @@ use crate::{Incarnation, MemberId};
 
 use super::super::membership::*;
 use super::{Fields, field};
+use crate::envelope::*;
 
 /// Members with commas between them, or `none`.
 fn names(text: &str) -> Vec<MemberId> {

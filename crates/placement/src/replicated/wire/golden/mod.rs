@@ -2,16 +2,12 @@
 
 mod membership;
 
-use core::time::Duration;
-
+use crate::MemberId;
+use crate::envelope::*;
 use crate::vectors::{self, Vector, number, part, to_hex, to_runs};
-use crate::{ClusterId, Epoch, MemberId, Time};
 
 use super::super::SnapshotKind;
 use super::super::audit::{Place, Reading, StreamPosition, Turn};
-use super::super::refused::Refused;
-use super::clock::KIND_CLOCK;
-use super::membership::{KIND_CLOSE, KIND_JOIN};
 use super::*;
 
 type Fields = Vec<(String, String)>;
@@ -76,29 +72,6 @@ fn fields_of(bytes: &[u8]) -> Fields {
                 u8::from(acknowledge.end) | u8::from(acknowledge.joined) << 1,
             ),
         ]),
-        Frame::Audit(body) => {
-            let reading = Reading::parse(body).unwrap();
-            let words = match &reading.turn {
-                Turn::First(digests) => digests.to_vec(),
-                Turn::Second(changed) => vec![*changed],
-            };
-            let (turn, name) = match reading.turn {
-                Turn::First(_) => (0, "digest"),
-                Turn::Second(_) => (1, "changed"),
-            };
-            fields.extend([
-                field("turn", turn),
-                field("number", reading.number),
-                field("object", reading.place.object),
-                field("segment", reading.place.segment),
-            ]);
-            fields.extend(reading.vector.iter().map(|of| field("sequence", of)));
-            fields.extend(words.iter().map(|word| field(name, word)));
-        }
-        Frame::Stream(position) => fields.extend([
-            field("sequence", position.sequence),
-            field("digest", position.digest),
-        ]),
         Frame::Ask(runs) | Frame::Lacks(runs) => fields.extend(runs.map(|run| {
             let (origin, first, last) = (run.origin.0, run.first, run.last);
             field("run", format!("origin={origin} first={first} last={last}"))
@@ -117,9 +90,39 @@ fn fields_of(bytes: &[u8]) -> Fields {
                 .map(|key| field("key", format!("id={} check={}", key.id, key.check))),
         ),
         Frame::Skipped => fields.push(field("length", length)),
+        Frame::Beside(frame) => fields.extend(audit_fields_of(frame.kind, frame.body)),
         _ => fields.extend(membership::fields_of(kind, body)),
     }
     assert!(frames.next().is_none());
+    fields
+}
+
+/// What an auditor's reader makes of a body.
+fn audit_fields_of(kind: u8, body: &[u8]) -> Fields {
+    if kind == KIND_STREAM {
+        let position = StreamPosition::read(body).unwrap();
+        return vec![
+            field("sequence", position.sequence),
+            field("digest", position.digest),
+        ];
+    }
+    let reading = Reading::parse(body).unwrap();
+    let words = match &reading.turn {
+        Turn::First(digests) => digests.to_vec(),
+        Turn::Second(changed) => vec![*changed],
+    };
+    let (turn, name) = match reading.turn {
+        Turn::First(_) => (0, "digest"),
+        Turn::Second(_) => (1, "changed"),
+    };
+    let mut fields = vec![
+        field("turn", turn),
+        field("number", reading.number),
+        field("object", reading.place.object),
+        field("segment", reading.place.segment),
+    ];
+    fields.extend(reading.vector.iter().map(|of| field("sequence", of)));
+    fields.extend(words.iter().map(|word| field(name, word)));
     fields
 }
 
@@ -241,27 +244,6 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn numbers() {
-    for vector in vectors::read("numbers.txt") {
-        let mut reader = Reader::new(&vector.bytes);
-        let read = reader.varint();
-        let mut written = Vec::new();
-        match vector.kind() {
-            "number" => {
-                let value = vector.number("value");
-                write_varint(&mut written, value);
-                assert_eq!(written, vector.bytes, "{}", vector.name);
-                assert_eq!(read, Some(value), "{}", vector.name);
-                assert!(reader.is_empty(), "{}", vector.name);
-            }
-            "lenient" => assert_eq!(read, Some(vector.number("value")), "{}", vector.name),
-            "refused" => assert_eq!(read, None, "{}", vector.name),
-            other => panic!("{other} is not known here"),
-        }
-    }
-}
-
-#[test]
 fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
     let mut kinds = Vec::new();
     for vector in vectors::read("frames.txt") {
@@ -298,48 +280,11 @@ fn refused_frames_are_refused_for_their_reason() {
 }
 
 #[test]
-fn messages() {
-    let frames = vectors::read("frames.txt");
+fn messages_have_no_malformed_frame() {
     for vector in vectors::read("messages.txt") {
         let mut reader = Reader::new(&vector.bytes);
-        let read = Header::read(&mut reader, WIRE_VERSION);
-        if vector.kind() == "refused" {
-            let reason = read.err().map(Refused::label);
-            assert_eq!(reason, Some(vector.text("reason")), "{}", vector.name);
-            continue;
-        }
-        let header = read.unwrap();
-        assert_eq!(vector.number::<u8>("version"), WIRE_VERSION);
-        assert_eq!(header.cluster, ClusterId(vector.number("cluster")));
-        assert_eq!(header.epoch, Epoch(vector.number("epoch")));
-        assert_eq!(header.timestamp, Time(vector.number("timestamp")));
-        assert_eq!(header.head, vector.number::<u64>("head"));
-        let mut written = Vec::new();
-        let count = Header::write(
-            &mut written,
-            WIRE_VERSION,
-            header.cluster,
-            header.epoch,
-            header.timestamp,
-            header.head,
-        );
-        for echo in vector.all("echo") {
-            let echo = Echo {
-                member: MemberId(number(part(echo, "member"))),
-                timestamp: Time(number(part(echo, "timestamp"))),
-                held: Duration::from_micros(number(part(echo, "held"))),
-            };
-            assert_eq!(header.echo_of(echo.member), Some(echo), "{}", vector.name);
-            echo.write(&mut written);
-        }
-        count.set(&mut written, vector.all("echo").count() as u8);
-        assert_eq!(reader.rest().len(), vector.bytes.len() - written.len());
-        for name in vector.all("frame") {
-            written.extend(&vectors::named(&frames, name).bytes);
-        }
-        assert_eq!(to_hex(&written), to_hex(&vector.bytes), "{}", vector.name);
-        for frame in Frames::new(reader) {
-            frame.unwrap();
+        if Header::read(&mut reader, WIRE_VERSION).is_ok() {
+            assert!(Frames::new(reader).all(|frame| frame.is_ok()));
         }
     }
 }

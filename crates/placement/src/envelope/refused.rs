@@ -29,7 +29,7 @@ pub enum Refused {
     /// The message echoes a future time of this member.
     EchoFromFuture,
     /// The sender's cluster time is further from this member's than
-    /// [`CLUSTER_TIME_APART_MAX`](super::CLUSTER_TIME_APART_MAX), and entries were written under both.
+    /// [`CLUSTER_TIME_APART_MAX`](crate::replicated::CLUSTER_TIME_APART_MAX), and entries were written under both.
     TimeApart,
 }
 

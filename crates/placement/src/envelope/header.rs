@@ -4,8 +4,18 @@ use core::time::Duration;
 
 use crate::{ClusterId, Epoch, MemberId, Time};
 
-use super::super::refused::Refused;
-use super::{Reader, WIRE_VERSION_TRIAL, write_varint};
+use super::refused::Refused;
+use super::{Reader, write_varint};
+
+/// The newest wire version that this build understands, and speaks once all members of an epoch do.
+pub const WIRE_VERSION: u8 = 1;
+/// What the version after it may be like, so that an upgrade from one to the next is tested before there is one: tests and the
+/// simulator let hosts understand it, no configuration file does. Its timestamps have six bytes.
+pub const WIRE_VERSION_TRIAL: u8 = WIRE_VERSION + 1;
+/// The most bytes of a header without echoes.
+pub(crate) const HEADER_BYTES_MAX: usize = 1 + 5 + 5 + 8 + 9 + 1;
+/// The most bytes of one echo.
+pub(crate) const ECHO_BYTES_MAX: usize = 3 + 8 + 10;
 
 /// The header of a state message, its echoes still encoded.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +146,6 @@ impl EchoCount {
 
 #[cfg(test)]
 mod tests {
-    use super::super::WIRE_VERSION;
     use super::*;
 
     #[test]
