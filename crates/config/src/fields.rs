@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use asterism_placement::membership::MEMBERS_MAX;
 use asterism_placement::replicated;
 use serde::Serialize;
 
@@ -55,7 +56,7 @@ section! {
             members: List<String> = Setting {
                 kind: Kind::List {
                     of: &Kind::Name,
-                    most: replicated::MEMBERS_MAX,
+                    most: MEMBERS_MAX,
                 },
                 default: Default::Is("[\"a\"]"),
                 meaning: "The names of all hosts, in the same order on every host: leased blocks are assigned by position in this list.",
@@ -63,7 +64,7 @@ section! {
             member: Vec<NamedValues> = Setting {
                 kind: Kind::Named {
                     section: MEMBER.section(),
-                    most: replicated::MEMBERS_MAX,
+                    most: MEMBERS_MAX,
                 },
                 default: Default::Is("{}"),
                 meaning: "A table for each member. Needed when hosts are separate processes.",

@@ -17,7 +17,7 @@ use super::suggestion;
 pub(super) const INSTANCES_MAX: u64 = 64;
 // An index and the links between entries hold numbers below 2³¹: three times the most entries, and three more for each instance.
 const _: () = assert!(
-    3 * (FLOWS_MAX + asterism_placement::replicated::MEMBERS_MAX as u64 * INSTANCES_MAX) < 1 << 31
+    3 * (FLOWS_MAX + asterism_placement::membership::MEMBERS_MAX as u64 * INSTANCES_MAX) < 1 << 31
 );
 /// Cores are numbered below this.
 const CORES_MAX: u64 = 4_096;

@@ -9,7 +9,7 @@ use super::diagnostic::{Diagnostic, Report};
 use super::kind::{Kind, Word};
 use super::network::Ports;
 use super::section::{ChosenWord, Default, List, Setting, Values, section};
-use asterism_placement::replicated::MEMBERS_MAX;
+use asterism_placement::membership::MEMBERS_MAX;
 
 /// Packets leave when other hosts have what they depend on.
 pub(super) const ACKED: Word = Word {

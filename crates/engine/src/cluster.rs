@@ -2,7 +2,7 @@
 //! simulator run. The parts are the shipped ones; only time, threads and the network are replaced.
 
 use asterism_function::{NetworkFunction, PortNumber};
-use asterism_placement::replicated::{InstallError, Roster};
+use asterism_placement::membership::{InstallError, Roster};
 use asterism_placement::{MemberId, Time};
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -34,7 +34,7 @@ pub struct HostConfig {
     /// This start of it: from a store or a synced file, or random; never from a clock.
     pub incarnation: Incarnation,
     /// Whether other hosts may run already: then nothing is read or written before a
-    /// [`Roster`](asterism_placement::replicated::Roster) names this host and it has what they have.
+    /// [`Roster`](asterism_placement::membership::Roster) names this host and it has what they have.
     pub joins: bool,
     /// All who may ever be members, this host included, in the same order on every host: leases are dealt by it.
     pub members: Vec<MemberId>,

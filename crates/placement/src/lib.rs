@@ -5,6 +5,7 @@
 
 pub mod branch;
 pub mod envelope;
+pub mod membership;
 pub mod mutant;
 pub mod replicated;
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use asterism_placement::Time;
-use asterism_placement::replicated::MEMBERS_MAX;
+use asterism_placement::membership::MEMBERS_MAX;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};

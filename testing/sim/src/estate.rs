@@ -7,7 +7,7 @@ use std::time::Duration;
 use asterism_engine::{Cluster, HostConfig};
 use asterism_function::PortNumber;
 use asterism_io::link::{LinkConditions, Network};
-use asterism_placement::replicated::{InstallError, Roster};
+use asterism_placement::membership::{InstallError, Roster};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 use asterism_state::{BLOCK_ITEMS, BlockAssignment};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use asterism_engine::HostConfig;
-use asterism_placement::replicated::Roster;
+use asterism_placement::membership::Roster;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use crate::audits;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use asterism_engine::Member;
 use asterism_placement::envelope::{Refused, WIRE_VERSION, WIRE_VERSION_TRIAL};
-use asterism_placement::replicated::Roster;
+use asterism_placement::membership::Roster;
 use asterism_placement::{Epoch, Incarnation, MemberId};
 use asterism_secure_channel::Refusal;
 

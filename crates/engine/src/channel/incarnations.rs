@@ -1,6 +1,6 @@
 //! What a new epoch changes between a state channel and its instances: which incarnations there are, and which have ended.
 
-use asterism_placement::replicated::{InstallError, Roster};
+use asterism_placement::membership::{InstallError, Roster};
 use asterism_placement::{Incarnation, MemberId, Time};
 
 use super::outlet::Delivering;

@@ -1,8 +1,9 @@
 //! What a state channel does where members have sites: as a relay it hands on what came for its site and carries its site's
 //! acknowledgements away; as an origin it copies what is for all to the relays of other sites.
 
+use asterism_placement::membership::MemberSet;
 use asterism_placement::replicated::{
-    Destination as ReplicaDestination, FRAME_BYTES, Frame, FrameKind, MemberSet, Relay, RelayTally,
+    Destination as ReplicaDestination, FRAME_BYTES, Frame, FrameKind, Relay, RelayTally,
     Replicator, SiteState,
 };
 use asterism_placement::{MemberId, Time, mutant as placed};

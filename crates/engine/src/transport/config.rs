@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use asterism_placement::MemberId;
-use asterism_placement::replicated::MEMBERS_MAX;
+use asterism_placement::membership::MEMBERS_MAX;
 
 /// Bytes of a socket's buffer at least.
 pub const BUFFER_BYTES_MIN: usize = 4 << 10;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_placement::replicated::{InstallError, Roster};
+use asterism_placement::membership::{InstallError, Roster};
 use asterism_placement::{Epoch, MemberId, Time};
 use asterism_secure_channel::KeyRing;
 

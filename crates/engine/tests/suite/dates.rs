@@ -11,7 +11,7 @@ use asterism_function::{
 use asterism_io::frame::FramePool;
 use asterism_io::link::{LinkConditions, Network};
 use asterism_io::port::{MemoryPort, Port};
-use asterism_placement::replicated::Roster;
+use asterism_placement::membership::Roster;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;

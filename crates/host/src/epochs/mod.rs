@@ -18,7 +18,7 @@ use std::path::Path;
 use asterism_config::Cluster;
 use asterism_config::text;
 use asterism_orchestrator::epochs::EPOCH_BYTES_MAX;
-use asterism_placement::replicated::Roster;
+use asterism_placement::membership::Roster;
 use asterism_placement::{Epoch, Incarnation};
 use asterism_state::{BlockAssignment, PARTITIONS, PlaceAssignment};
 use serde::{Deserialize, Serialize};

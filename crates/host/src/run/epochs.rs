@@ -9,7 +9,7 @@ use asterism_config::Cluster;
 use asterism_config::files;
 use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::epochs::{InForce, Refusal, Standing};
-use asterism_placement::replicated::Roster;
+use asterism_placement::membership::Roster;
 use asterism_placement::{Epoch, Incarnation, Time};
 
 use super::error::RunError;

@@ -9,7 +9,7 @@ use asterism_engine::transport::TransportError;
 use asterism_engine::{HostError, StopReason};
 use asterism_output::End;
 use asterism_placement::Epoch;
-use asterism_placement::replicated::InstallError;
+use asterism_placement::membership::InstallError;
 use thiserror::Error;
 
 use super::caches::serve::ServeError;

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::Time;
 
-use super::index::PeerIndex;
+use crate::membership::PeerIndex;
 
 /// When acknowledgements are due, and when the last went.
 #[derive(Debug, Default)]

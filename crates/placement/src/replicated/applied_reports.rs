@@ -1,7 +1,7 @@
 //! What members reported that they applied of each stream.
 
-use super::index::{ByMember, MemberIndex};
 use super::pairs::Pairs;
+use crate::membership::{ByMember, MemberIndex};
 
 /// What members reported, and what the message being taken reports.
 #[derive(Debug)]
@@ -57,8 +57,8 @@ impl AppliedReports {
 
 #[cfg(test)]
 mod tests {
-    use super::super::index::Place;
     use super::*;
+    use crate::membership::Place;
 
     #[test]
     fn a_message_ends_and_what_it_reported_stays() {

@@ -1,12 +1,11 @@
 //! Whether a state message is to be taken: sender, header, frames and clocks are checked before anything of it is done.
 
 use crate::envelope::{Header, Reader, Refused};
-use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
-use super::index::PeerIndex;
 use super::replicator::Replicator;
 use super::wire::{ClockFrame, Frame, Frames};
+use crate::membership::PeerIndex;
 
 /// A message that passed every check.
 pub(super) struct Checked<'a> {
@@ -24,7 +23,7 @@ impl Replicator {
         (from, from_incarnation): (MemberId, Incarnation),
         message: &'a [u8],
     ) -> Result<Checked<'a>, Refused> {
-        let peer_index = self.check_sender(from, from_incarnation)?;
+        let peer_index = self.membership.check_sender(from, from_incarnation)?;
         let mut reader = Reader::new(message);
         let header = Header::read(&mut reader, self.config.wire_newest)?;
         self.check_header(&header)?;
@@ -39,32 +38,9 @@ impl Replicator {
         })
     }
 
-    /// Whether the sender is another member of the epoch, in the incarnation that is known.
-    fn check_sender(&self, from: MemberId, incarnation: Incarnation) -> Result<PeerIndex, Refused> {
-        if from == self.config.member {
-            return Err(Refused::OwnIdentity);
-        }
-        let peer_index = self.members.peer_of(from).ok_or(Refused::UnknownMember)?;
-        if !self.members.is_peer_present(peer_index) {
-            return Err(Refused::UnknownMember);
-        }
-        let known = self.peers[peer_index].incarnation;
-        if known.is_some_and(|known| known != incarnation)
-            && !mutant::active(Mutant::AnyIncarnation)
-        {
-            return Err(Refused::WrongIncarnation);
-        }
-        Ok(peer_index)
-    }
-
     /// Whether the message is of this cluster and epoch, and echoes nothing that was not sent.
     fn check_header(&self, header: &Header<'_>) -> Result<(), Refused> {
-        if header.cluster != self.config.cluster {
-            return Err(Refused::WrongCluster);
-        }
-        if header.epoch != self.config.epoch && !mutant::active(Mutant::AnyEpoch) {
-            return Err(Refused::WrongEpoch);
-        }
+        self.membership.check_header(header)?;
         let echo = header.echo_of(self.config.member);
         if echo.is_some_and(|echo| echo.timestamp > self.clock) {
             return Err(Refused::EchoFromFuture);
@@ -102,7 +78,7 @@ impl Replicator {
         peer_index: PeerIndex,
         clock: Option<ClockFrame>,
     ) -> Result<(), Refused> {
-        let known = self.progress.members[self.members.index(peer_index)].clock;
+        let known = self.progress.members[self.membership.index(peer_index)].clock;
         let is_apart = match &clock {
             Some(frame) => self.time.is_apart(now, frame, known),
             None => known.is_some_and(|clock| clock.is_apart),

@@ -2,8 +2,8 @@
 
 use crate::{Incarnation, MemberId};
 
-use super::index::MemberIndex;
 use super::stream_closing::{CLOSINGS_MAX, INDIRECT_MAX, StreamClosing};
+use crate::membership::MemberIndex;
 
 /// Ended incarnations, oldest first.
 #[derive(Debug, Default)]

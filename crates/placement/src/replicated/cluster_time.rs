@@ -12,10 +12,10 @@ use core::time::Duration;
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
-use super::index::PeerIndex;
 use super::replicator::Replicator;
 use super::wire::ClockFrame;
 use super::{Deliver, Standing};
+use crate::membership::PeerIndex;
 
 /// How far apart the cluster times of two members may be that settled apart from each other. Beyond it, each refuses the other.
 pub const CLUSTER_TIME_APART_MAX: Duration = Duration::from_secs(60);
@@ -220,7 +220,7 @@ impl Replicator {
         frame: &ClockFrame,
         is_apart: bool,
     ) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         let delay = self.peers[peer_index].round_trip.shortest() / 2;
         let ahead = |theirs: u64, here: i64| theirs as i64 + delay.as_micros() as i64 - here;
         let here = now.as_micros() as i64;

@@ -9,12 +9,11 @@ use super::wire::{CLOCK_BYTES, RUNS_MAX};
 use crate::envelope::{
     FRAME_BYTES_MAX, HEADER_BYTES_MAX, SEQUENCE_MAX, WIRE_VERSION, WIRE_VERSION_TRIAL, varint_bytes,
 };
+use crate::membership::MEMBERS_MAX;
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
 /// The longest operation group, in bytes: a group never spans two datagrams.
 pub const GROUP_BYTES_MAX: usize = 1_100;
-/// The most members of a cluster.
-pub const MEMBERS_MAX: usize = 64;
 /// The least [`Config::payload_bytes_max`]: the longest group, alone, with every header at its longest. With what sealing, relays, UDP
 /// and IPv6 put around it, it fits the least MTU that a link with IPv6 has (1,280 bytes, RFC 8200 section 5).
 pub const PAYLOAD_BYTES_MIN: usize = 1_174;
@@ -57,14 +56,14 @@ pub struct Config {
     /// The cluster; messages of another are refused.
     pub cluster: ClusterId,
     /// The epoch; messages of another are refused. In the first one all of `members` take part, each in the incarnation that is
-    /// heard first, until a [`Roster`](super::Roster) is installed.
+    /// heard first, until a [`Roster`](crate::membership::Roster) is installed.
     pub epoch: Epoch,
     /// This member. Bound: one of `members`.
     pub member: MemberId,
     /// This incarnation of this member. Never from a clock.
     pub incarnation: Incarnation,
     /// Whether others may run already and hold what this member does not: then nobody takes part before a
-    /// [`Roster`](super::Roster) is installed, and this member joins a snapshot before it counts
+    /// [`Roster`](crate::membership::Roster) is installed, and this member joins a snapshot before it counts
     /// ([`Event::Ready`](super::Event::Ready)). Without, it is one of those who start together with nothing.
     pub joins: bool,
     /// All who may ever take part, this one included, in any order. Bound: 1 to [`MEMBERS_MAX`], each once.

@@ -3,9 +3,8 @@
 use crate::MemberId;
 use crate::mutant::{self, Mutant};
 
-use super::config::MEMBERS_MAX;
-use super::index::{MemberIndex, Place};
 use super::replicator::Replicator;
+use crate::membership::{MEMBERS_MAX, MemberIndex, Place};
 
 impl Replicator {
     /// Up to where `copies` members besides one that may die at any time have a member's stream: of the own one, this host; of
@@ -14,20 +13,20 @@ impl Replicator {
     /// Zero for an unknown member. Costs a look at each member.
     #[must_use]
     pub fn confirmed(&self, origin: MemberId, copies: usize) -> u64 {
-        let Some(index) = self.members.index_of(origin) else {
+        let Some(index) = self.membership.index_of(origin) else {
             return 0;
         };
-        if index == self.members.me() {
+        if index == self.membership.me() {
             return self.own_confirmed(copies);
         }
         // This host has what it applied, and so has the writer.
-        let others = match self.members.is_present(index) {
+        let others = match self.membership.is_present(index) {
             true => copies.saturating_sub(1),
             false => copies,
         };
         let mut applied = Copies::default();
-        for peer in self.members.places() {
-            if peer != index && peer != self.members.me() && self.members.is_present(peer) {
+        for peer in self.membership.places() {
+            if peer != index && peer != self.membership.me() && self.membership.is_present(peer) {
                 applied.note(self.reports.greatest(peer)[index.number()]);
             }
         }
@@ -40,8 +39,8 @@ impl Replicator {
             return self.own.sent_through();
         }
         let mut applied = Copies::default();
-        for peer in self.members.places() {
-            if peer != self.members.me() && self.members.is_present(peer) {
+        for peer in self.membership.places() {
+            if peer != self.membership.me() && self.membership.is_present(peer) {
                 applied.note(self.acknowledged_by(peer));
             }
         }

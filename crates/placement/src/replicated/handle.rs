@@ -5,15 +5,15 @@ use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 use super::check::Checked;
-use super::index::PeerIndex;
 use super::progress::Standing;
 use super::replicator::Replicator;
 use super::snapshot::SNAPSHOT_WINDOW_CHUNKS;
 use super::wire::{
-    AcceptedKeys, Acknowledgements, Frame, Groups, Held, Membership, SnapshotAcknowledge,
-    SnapshotEndFrame, StateSnapshot,
+    AcceptedKeys, Acknowledgements, Frame, Groups, SnapshotAcknowledge, SnapshotEndFrame,
+    StateSnapshot,
 };
 use super::{Deliver, Event, SnapshotEnd};
+use crate::membership::{Held, MembershipFrame, PeerIndex};
 
 /// Two clocks run apart by less than one part in so many; what a member says of a duration is cut by it.
 const CLOCK_DRIFT_PARTS: u32 = 1_000;
@@ -80,7 +80,7 @@ impl Replicator {
         self.complete_snapshot(peer_index, deliver);
         if self.peers[peer_index].reports_own == Some(false) {
             self.reports
-                .imply(self.members.index(peer_index), header.head);
+                .imply(self.membership.index(peer_index), header.head);
         }
         self.mark(now, peer_index, header, echoed, taken.acknowledges);
         if taken.acknowledges {
@@ -133,9 +133,9 @@ impl Replicator {
                 self.take_snapshot_acknowledge(now, peer_index, &acknowledge);
             }
             Frame::Membership(kind, body) => {
-                let frame = Membership::read(kind, body);
+                let frame = MembershipFrame::read(kind, body);
                 debug_assert!(frame.is_some(), "it was checked");
-                if let Some(Membership::JoinVector { held }) = &frame {
+                if let Some(MembershipFrame::JoinVector { held }) = &frame {
                     taken.held.clone_from(held);
                 }
                 if let Some(frame) = frame {
@@ -189,7 +189,7 @@ impl Replicator {
     /// A member that was dropped from the log in its silence is heard again: the log still has what it lacks, or its scan
     /// begins.
     fn returns(&mut self, now: Time, peer_index: PeerIndex) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         let peer = &mut self.peers[peer_index];
         if peer.acknowledged < self.log.pruned() {
             return self.begin_scan(peer_index);
@@ -218,7 +218,7 @@ impl Replicator {
         peer_index: PeerIndex,
         header: &Header<'_>,
     ) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         let peer = &mut self.peers[peer_index];
         peer.heard = Some(now);
         if peer
@@ -230,9 +230,8 @@ impl Replicator {
         let progress = &mut self.progress.members[index];
         progress.heard = Some(now);
         progress.head = progress.head.max(header.head);
-        if peer.incarnation.is_none() {
+        if self.membership.hears(peer_index, incarnation) {
             let member = peer.member;
-            peer.incarnation = Some(incarnation);
             progress.incarnation = Some(incarnation);
             self.events.push(Event::Heard {
                 member,
@@ -247,7 +246,7 @@ impl Replicator {
         let Some(echo) = header.echo_of(self.config.member) else {
             return Time::ZERO;
         };
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         let peer = &mut self.peers[peer_index];
         if self.snapshots.is_older_than(echo.timestamp) {
             peer.head_since_snapshot.get_or_insert(header.head);
@@ -276,8 +275,8 @@ impl Replicator {
         groups: Groups<'_>,
         deliver: &mut impl Deliver,
     ) {
-        let index = self.members.index(peer_index);
-        if !self.joining.is_ready() && self.peers[peer_index].base.is_none() {
+        let index = self.membership.index(peer_index);
+        if !self.membership.is_ready() && self.peers[peer_index].base.is_none() {
             self.counters.groups_before_base += groups.end - groups.first;
             return;
         }
@@ -305,15 +304,15 @@ impl Replicator {
         peer_index: PeerIndex,
         entries: Acknowledgements<'_>,
     ) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         let mut reports_own = false;
         for entry in entries {
-            let Some(origin) = self.members.index_of(entry.origin) else {
+            let Some(origin) = self.membership.index_of(entry.origin) else {
                 continue;
             };
             self.reports.report(index, origin, entry.applied);
             reports_own |= origin == index;
-            if origin == self.members.me() {
+            if origin == self.membership.me() {
                 let peer = &mut self.peers[peer_index];
                 if peer.acknowledges(&entry) || peer.retransmit_at.is_none() {
                     peer.rearm(
@@ -398,14 +397,14 @@ impl Replicator {
         held: Vec<Held>,
     ) {
         let delay = self.config.acknowledge_delay;
-        let known = |member: &MemberId| self.members.index_of(*member).is_some();
+        let known = |member: &MemberId| self.membership.index_of(*member).is_some();
         let vector = end.vector().filter(|(member, _)| known(member));
         let snapshot = &mut self.peers[peer_index].inbound_snapshot;
         snapshot.ended(
             end.scan,
             end.chunks,
             end.kind,
-            vector.take(self.members.len()),
+            vector.take(self.membership.len()),
             held,
         );
         snapshot.acknowledge_at.get_or_insert(now + delay);
@@ -434,7 +433,7 @@ impl Replicator {
         echoed: Time,
         acknowledges: bool,
     ) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         let heard = acknowledges || self.reports.message()[index] > 0;
         let applied = self.peers[peer_index].inbound.applied();
         if is_covered(header.head, applied) {
@@ -461,7 +460,7 @@ impl Replicator {
             return;
         }
         if counts_now(header.head, applied) {
-            for origin in self.members.places() {
+            for origin in self.membership.places() {
                 self.count(index, origin, self.reports.message()[origin]);
             }
         }

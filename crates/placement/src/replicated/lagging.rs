@@ -4,13 +4,13 @@
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
-use super::index::{PeerIndex, Place};
 use super::progress::Standing;
 use super::replicator::Replicator;
 use super::snapshot::OutboundSnapshot;
 use super::wire::CLOCK_BYTES;
 use super::{Deliver, Event, SnapshotError, SnapshotKind};
 use crate::envelope::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use crate::membership::{PeerIndex, Place};
 
 impl Replicator {
     /// The longest snapshot chunk in bytes.
@@ -23,7 +23,7 @@ impl Replicator {
     #[must_use]
     pub fn snapshot_room(&self, member: MemberId) -> usize {
         let outbound = self
-            .members
+            .membership
             .peer_of(member)
             .and_then(|peer_index| self.peers[peer_index].outbound.as_ref());
         outbound
@@ -87,7 +87,7 @@ impl Replicator {
         scan: u32,
         deliver: &mut impl Deliver,
     ) {
-        let Some(server) = self.members.peer_of(from) else {
+        let Some(server) = self.membership.peer_of(from) else {
             return;
         };
         let snapshot = &mut self.peers[server].inbound_snapshot;
@@ -98,11 +98,11 @@ impl Replicator {
         snapshot.acknowledge_at = Some(now);
         let vector = core::mem::take(&mut snapshot.vector);
         for &(origin, sequence) in &vector {
-            let Some(peer_index) = self.members.peer_of(origin) else {
+            let Some(peer_index) = self.membership.peer_of(origin) else {
                 continue;
             };
+            let incarnation = self.membership.incarnation(peer_index).unwrap_or_default();
             let peer = &mut self.peers[peer_index];
-            let incarnation = peer.incarnation.unwrap_or_default();
             peer.inbound
                 .cover(incarnation, sequence, &mut self.counters, deliver);
             self.applied_more(peer_index);
@@ -119,7 +119,7 @@ impl Replicator {
         scan: u32,
     ) -> Result<&mut OutboundSnapshot, SnapshotError> {
         let peer_index = self
-            .members
+            .membership
             .peer_of(member)
             .ok_or(SnapshotError::NotScanning)?;
         let outbound = self.peers[peer_index]
@@ -163,7 +163,7 @@ impl Replicator {
 
     /// A silent member is served by nothing until it is heard again.
     pub(super) fn give_up_on(&mut self, peer_index: PeerIndex) {
-        let (index, head) = (self.members.index(peer_index), self.log.head());
+        let (index, head) = (self.membership.index(peer_index), self.log.head());
         let peer = &mut self.peers[peer_index];
         peer.drop_from_log(Standing::Absent, head);
         peer.outbound = None;
@@ -175,20 +175,20 @@ impl Replicator {
 
     /// A member that fell off the log is served from the tables from now on.
     pub(super) fn begin_scan(&mut self, peer_index: PeerIndex) {
-        let (index, head) = (self.members.index(peer_index), self.log.head());
+        let (index, head) = (self.membership.index(peer_index), self.log.head());
         self.peers[peer_index].drop_from_log(Standing::Imaging, head);
         let progress = &mut self.progress.members[index];
         progress.standing = Standing::Imaging;
         progress.lags_since.get_or_insert(self.clock);
         // Who joins must not take another snapshot for its sponsor's, which alone has all of the incarnations that ended.
-        if !self.peers[peer_index].joining {
+        if !self.membership.is_joining(peer_index) {
             self.begin_snapshot(peer_index);
         }
     }
 
     /// A snapshot for a member begins, wherever the log serves it from.
     pub(super) fn begin_snapshot(&mut self, peer_index: PeerIndex) {
-        let (index, head) = (self.members.index(peer_index), self.log.head());
+        let (index, head) = (self.membership.index(peer_index), self.log.head());
         let (vector, held) = (self.vector(), self.held_now(index));
         let peer = &mut self.peers[peer_index];
         peer.scan = self.scans.next();
@@ -198,7 +198,7 @@ impl Replicator {
         self.counters.scans_begun += 1;
         let reported = self.reports.greatest(index);
         let mut beyond: Vec<(MemberId, u64)> = self
-            .members
+            .membership
             .names()
             .iter()
             .copied()
@@ -216,7 +216,7 @@ impl Replicator {
     /// What a member that lags applied has passed where its scan began: it is served from the log again, or, where the log has lost
     /// what followed, by a scan from there.
     pub(super) fn end_scan(&mut self, peer_index: PeerIndex) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         let owed = self.scan_is_owed(peer_index);
         let peer = &mut self.peers[peer_index];
         if peer.standing == Standing::Current && peer.outbound.is_some() && !owed {

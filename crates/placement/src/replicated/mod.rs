@@ -1,8 +1,7 @@
 //! The `replicated` placement: every member holds a replica, operations travel asynchronously (Constellation section 4.2).
 //!
-//! A [`Replicator`] is one host's end of it, sans I/O, single-threaded and deterministic: five verbs (`handle`,
-//! `poll_transmit`, `poll_timeout`, `handle_timeout`, `poll_event`) and `submit` for the host's own operation groups, which
-//! are opaque bytes here.
+//! A [`Replicator`] is one host's end of it, sans I/O, single-threaded and deterministic: the five verbs of a
+//! [`Protocol`](crate::Protocol), and `submit` for the host's own operation groups, which are opaque bytes here.
 //!
 //! One turn of a driver's loop, in this order, so that `covered_until` is honest:
 //!
@@ -12,11 +11,11 @@
 //! 4. `handle_timeout(now)`, then `poll_transmit(now, ..)` until `None`; `poll_event` until `None`;
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
-//! Read first: [`Replicator`], whose fields are a subject each, in a file of its name; `index` and `members` (the two orders of
-//! members); then `wire` (the messages), `transmit`, `check` and `handle`. Below them: `log`, `sent` and `own_stream` (the own
+//! Read first: [`Replicator`], whose fields are a subject each, in a file of its name; then `wire` (the frames), `transmit`, `check`
+//! and `handle`. Below them: `log`, `sent` and `own_stream` (the own
 //! stream), `inbound` (the others' streams), `peer`, `applied_reports`, `pending_acknowledgements` and `stability` (rule 14), `lagging`
-//! and `snapshot` (rule 15). `roster` has the participants, `membership` the change to a new roster (rule 23), `newcomers` how
-//! members join (rule 25), `stream_closing` and `participants` the end of an incarnation. `sites` has the path of datagrams
+//! and `snapshot` (rule 15). `epochs` has what a new roster changes for streams (rule 23), `newcomers` how members join (rule 25),
+//! `stream_closing` and `participants` the end of an incarnation; who takes part is `crate::membership`. `sites` has the path of datagrams
 //! for all members across a wide-area network, `coalescing` the delay of accumulators on a congested path.
 
 mod acknowledgement_schedule;
@@ -28,20 +27,17 @@ mod cluster_time;
 mod coalescing;
 mod config;
 mod confirmed;
+mod confirms;
 mod counters;
 mod deliver;
+mod epochs;
 mod events;
 mod fuzz;
 mod handle;
 mod inbound;
-mod index;
-mod joining;
 mod key_announcement;
 mod lagging;
-mod leaving;
 mod log;
-mod members;
-mod membership;
 mod message_writer;
 mod newcomers;
 mod oldest_unacknowledged;
@@ -54,7 +50,6 @@ mod progress;
 mod reachability;
 mod repairs;
 mod replicator;
-mod roster;
 mod round_trip;
 mod sent;
 mod sites;
@@ -70,19 +65,17 @@ pub use cluster_time::{CLOCK_INTERVAL, CLUSTER_TIME_APART_MAX, MemberClock};
 pub use coalescing::Window;
 pub use config::{
     COALESCING_LIMIT, Config, ConfigError, DURATION_LIMIT, Delivery, GROUP_BYTES_MAX, GROUPS_LIMIT,
-    LOG_BYTES_LIMIT, MEMBERS_MAX, PAYLOAD_BYTES_LIMIT, PAYLOAD_BYTES_MIN,
+    LOG_BYTES_LIMIT, PAYLOAD_BYTES_LIMIT, PAYLOAD_BYTES_MIN,
 };
 pub use counters::Counters;
 pub use deliver::{Deliver, SnapshotEnd, SnapshotKind};
 pub use events::{Destination, Event};
 pub use fuzz::fuzz_handle;
-pub use index::{MemberIndex, MemberSet};
 pub use key_announcement::KEYS_INTERVAL;
 pub use participants::Ended;
 pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
 pub use reachability::Lacking;
 pub use replicator::Replicator;
-pub use roster::{InstallError, Roster};
 pub use sites::{
     ANSWERS_MAX, CACHE_BYTES_LIMIT, CACHE_DATAGRAMS_MAX, FRAME_BYTES, Frame, FrameKind,
     HANDING_FRAMES_MAX, Plan, Relay, RelayTally, SITES_MAX, SiteId, SiteSet, SiteState,

@@ -17,9 +17,8 @@ use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 use super::Event;
-use super::index::PeerIndex;
 use super::replicator::Replicator;
-use super::wire::Membership;
+use crate::membership::{MembershipFrame, PeerIndex};
 
 /// How long a newcomer waits for those that began to join before it.
 const HELD_UP_MAX: Duration = Duration::from_secs(60);
@@ -28,7 +27,7 @@ impl Replicator {
     /// Whether this member holds what the others hold. Until it does, it must not write.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.joining.is_ready()
+        self.membership.is_ready()
     }
 
     /// A member said where its stream begins for a newcomer.
@@ -39,7 +38,7 @@ impl Replicator {
         incarnation: Incarnation,
         head: u64,
     ) {
-        let Some(newcomer) = self.members.index_of(member) else {
+        let Some(newcomer) = self.membership.index_of(member) else {
             self.counters.frames_inert += 1;
             return;
         };
@@ -48,14 +47,14 @@ impl Replicator {
             self.counters.frames_inert += 1;
             return;
         }
-        let index = self.members.index(peer_index);
-        self.joining.confirm(index, newcomer, head);
-        if newcomer == self.members.me()
-            && !self.joining.is_ready()
+        let index = self.membership.index(peer_index);
+        self.confirms.note(index, newcomer, head);
+        if newcomer == self.membership.me()
+            && !self.membership.is_ready()
             && self.peers[peer_index].base.is_none()
         {
             taken(Branch::StreamBegins);
-            let index = self.members.index(peer_index);
+            let index = self.membership.index(peer_index);
             let peer = &mut self.peers[peer_index];
             peer.base = Some(head);
             peer.inbound.begin_at(head);
@@ -65,27 +64,22 @@ impl Replicator {
 
     /// What the last message of this member said of its joining, after all its frames were taken.
     pub(super) fn take_announcement(&mut self, peer_index: PeerIndex, acknowledges: bool) {
-        let announced = core::mem::take(&mut self.peers[peer_index].announced);
-        if acknowledges || announced {
-            let index = self.members.index(peer_index);
-            self.peers[peer_index].joining = announced;
-            self.progress.members[index].joining = announced;
-            if announced {
-                self.joining.begin();
-            }
+        if let Some(joins) = self.membership.end_message(peer_index, acknowledges) {
+            let index = self.membership.index(peer_index);
+            self.progress.members[index].joining = joins;
         }
     }
 
     /// Lets newcomers in whose sponsor this member is.
     pub(super) fn sponsor(&mut self, now: Time) {
         let joined = |peer_index: PeerIndex| {
-            self.members.is_peer_present(peer_index) && !self.peers[peer_index].joining
+            self.membership.is_peer_present(peer_index) && !self.membership.is_joining(peer_index)
         };
         let is_first = self
             .peers
             .places()
             .filter(|&peer_index| joined(peer_index))
-            .all(|peer_index| self.members.index(peer_index) > self.members.me());
+            .all(|peer_index| self.membership.index(peer_index) > self.membership.me());
         let has_all = self.closings.are_whole() || mutant::active(Mutant::CutBeforeConfirmed);
         if !is_first || !has_all {
             taken(match is_first {
@@ -95,7 +89,8 @@ impl Replicator {
             return;
         }
         for peer_index in self.peers.places() {
-            let waits = self.members.is_peer_present(peer_index) && self.peers[peer_index].joining;
+            let waits = self.membership.is_peer_present(peer_index)
+                && self.membership.is_joining(peer_index);
             let over = self.peers[peer_index]
                 .outbound
                 .as_ref()
@@ -130,42 +125,41 @@ impl Replicator {
     /// Whether somebody who began to join earlier may have something of this newcomer's earlier incarnation that nobody else has, and cannot
     /// say so before it has joined. Who is restarted goes on with what the incarnation before had reported, so it needs all of that.
     fn may_lack_predecessor(&self, peer_index: PeerIndex) -> bool {
-        let (member, named_at) = (
-            self.peers[peer_index].member,
-            self.peers[peer_index].named_at,
-        );
+        let member = self.peers[peer_index].member;
+        let named_at = self.membership.named_at(peer_index);
         self.closings.is_one_open_of(member)
             && self.peers.places().any(|other| {
-                let peer = &self.peers[other];
-                peer.joining && peer.named_at < named_at && self.members.is_peer_present(other)
+                self.membership.is_joining(other)
+                    && self.membership.named_at(other) < named_at
+                    && self.membership.is_peer_present(other)
             })
             && !mutant::active(Mutant::JoinsOutOfOrder)
     }
 
     /// Whether all members keep what follows for a newcomer, and all that came before is applied here.
     fn is_confirmed(&self, peer_index: PeerIndex) -> bool {
-        let newcomer = self.members.index(peer_index);
+        let newcomer = self.membership.index(peer_index);
         mutant::active(Mutant::CutBeforeConfirmed)
             || self
                 .peers
                 .places()
-                .filter(|&other| other != peer_index && self.members.is_peer_present(other))
+                .filter(|&other| other != peer_index && self.membership.is_peer_present(other))
                 .all(|other| {
-                    let confirm = self.joining.confirmed(self.members.index(other), newcomer);
+                    let confirm = self.confirms.of(self.membership.index(other), newcomer);
                     confirm.is_some_and(|head| self.peers[other].inbound.applied() >= head)
                 })
     }
 
     /// Judges whether this newcomer has a snapshot that reaches up to where each stream begins for it.
     pub(super) fn become_ready(&mut self, now: Time) {
-        if self.joining.is_ready() || !self.members.am_present() {
+        if self.membership.is_ready() || !self.membership.am_present() {
             return;
         }
         // Anyone who is alone in its epoch has what all members have: there is nobody whose snapshot it could wait for.
         let alone = !self
             .peers
             .places()
-            .any(|peer_index| self.members.is_peer_present(peer_index));
+            .any(|peer_index| self.membership.is_peer_present(peer_index));
         let has_snapshot = self.snapshots.is_one_joined() || alone;
         if !has_snapshot
             || !self
@@ -177,7 +171,7 @@ impl Replicator {
             return;
         }
         taken(Branch::NewcomerReady);
-        self.joining.become_ready();
+        self.membership.become_ready();
         self.events.push(Event::Ready);
         for peer_index in self.peers.places() {
             self.applied_more(peer_index);
@@ -188,7 +182,7 @@ impl Replicator {
     /// Whether snapshots reach up to where that member's stream begins for this newcomer.
     fn is_covered(&self, peer_index: PeerIndex) -> bool {
         let peer = &self.peers[peer_index];
-        !self.members.is_peer_present(peer_index)
+        !self.membership.is_peer_present(peer_index)
             || peer.base.is_some_and(|base| peer.covered >= base)
             || mutant::active(Mutant::CutBeforeConfirmed)
     }
@@ -200,7 +194,7 @@ impl Replicator {
         let peer = &self.peers[peer_index];
         let reached = |head: u64| peer.inbound.applied() >= head;
         !self.snapshots.has_part()
-            || !self.members.is_peer_present(peer_index)
+            || !self.membership.is_peer_present(peer_index)
             || peer.head_since_snapshot.is_some_and(reached)
             || mutant::active(Mutant::ReadyInMidGroup)
     }
@@ -209,7 +203,7 @@ impl Replicator {
     pub(super) fn joined_snapshot(&mut self, peer_index: PeerIndex, vector: &[(MemberId, u64)]) {
         self.snapshots.joins();
         for &(origin, sequence) in vector {
-            if let Some(peer_index) = self.members.peer_of(origin) {
+            if let Some(peer_index) = self.membership.peer_of(origin) {
                 let covered = &mut self.peers[peer_index].covered;
                 *covered = (*covered).max(sequence);
             }
@@ -222,10 +216,12 @@ impl Replicator {
     pub(super) fn write_confirms(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
         for peer_index in self.peers.places_from(self.turns.confirms) {
             let peer = &self.peers[peer_index];
-            let (Some(incarnation), true) = (peer.incarnation, peer.joining) else {
+            let joins = self.membership.is_joining(peer_index);
+            let Some(incarnation) = self.membership.incarnation(peer_index).filter(|_| joins)
+            else {
                 continue;
             };
-            let confirm = Membership::JoinConfirm {
+            let confirm = MembershipFrame::JoinConfirm {
                 member: peer.member,
                 incarnation,
                 head: peer.begins_after,

@@ -2,7 +2,7 @@
 
 use core::ops::{Index, IndexMut};
 
-use super::index::{MemberIndex, Place};
+use crate::membership::{MemberIndex, Place};
 
 /// A value for each pair of a row's member and a column's.
 #[derive(Clone, Debug)]

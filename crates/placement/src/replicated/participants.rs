@@ -6,10 +6,9 @@ use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 use super::Event;
-use super::index::{MemberIndex, MemberSet, PeerIndex};
 use super::replicator::Replicator;
 use super::stream_closing::{Holding, Participant, StreamClosing};
-use super::wire::{Held, Membership};
+use crate::membership::{Held, MemberIndex, MemberSet, MembershipFrame, PeerIndex};
 
 /// Bytes of a holding in a frame without the members in it, at the most: member, incarnation, prefix, flags, count.
 const HELD_BYTES_MAX: usize = 3 + 8 + 9 + 1 + 1;
@@ -46,17 +45,17 @@ impl Replicator {
     fn waits_for(&self, closing: &StreamClosing) -> Option<MemberId> {
         let mut others = self.participants().into_iter().filter(|_| !closing.closed);
         let silent = others.find(|other| closing.reported(other.index).is_none())?;
-        Some(self.members.names()[silent.index])
+        Some(self.membership.names()[silent.index])
     }
 
     /// The other members of the epoch.
     fn participants(&self) -> Vec<Participant> {
         self.peers
             .places()
-            .filter(|&peer_index| self.members.is_peer_present(peer_index))
+            .filter(|&peer_index| self.membership.is_peer_present(peer_index))
             .map(|peer_index| Participant {
-                index: self.members.index(peer_index),
-                joining: self.peers[peer_index].joining,
+                index: self.membership.index(peer_index),
+                joining: self.membership.is_joining(peer_index),
                 applied: self.peers[peer_index].inbound.applied(),
             })
             .collect()
@@ -72,9 +71,9 @@ impl Replicator {
         let own = Holding {
             prefix,
             loose,
-            of: MemberSet::of(self.members.me()),
+            of: MemberSet::of(self.membership.me()),
         };
-        let closing = StreamClosing::new(member, incarnation, own, self.members.len());
+        let closing = StreamClosing::new(member, incarnation, own, self.membership.len());
         let is_one_lost = self.closings.remember(closing);
         self.counters.incarnations_forgotten += u64::from(is_one_lost);
         let freezes = !mutant::active(Mutant::StableWithoutTheDead);
@@ -96,9 +95,9 @@ impl Replicator {
         if known.is_some() {
             return known;
         }
-        let index = self.members.index_of(member)?;
+        let index = self.membership.index_of(member)?;
         let alive = self.progress.members[index].incarnation;
-        if self.members.is_present(index) && alive.is_none_or(|alive| alive == incarnation) {
+        if self.membership.is_present(index) && alive.is_none_or(|alive| alive == incarnation) {
             return None;
         }
         if !self.closings.has_room_for_indirect() {
@@ -116,7 +115,7 @@ impl Replicator {
 
     /// What a member holds of an ended incarnation.
     pub(super) fn take_held(&mut self, peer_index: PeerIndex, head: u64, held: &Held, asks: bool) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         let of = self.named(&held.of);
         let Some(place) = self.closing_of(held.member, held.incarnation) else {
             self.counters.frames_inert += 1;
@@ -130,7 +129,7 @@ impl Replicator {
             of: of.with(index),
         };
         closing.report(index, holding, head);
-        if held.settled && self.joining.is_ready() {
+        if held.settled && self.membership.is_ready() {
             closing.settle();
         }
     }
@@ -157,12 +156,14 @@ impl Replicator {
 
     /// The members of these names, as far as they are known.
     fn named(&self, names: &[MemberId]) -> MemberSet {
-        let places = names.iter().filter_map(|&name| self.members.index_of(name));
+        let places = names
+            .iter()
+            .filter_map(|&name| self.membership.index_of(name));
         places.collect()
     }
 
     fn held(&self, closing: &StreamClosing) -> Held {
-        let names = self.members.names().each();
+        let names = self.membership.names().each();
         let contained = names.filter(|(index, _)| closing.own.of.has(*index));
         Held {
             member: closing.member,
@@ -179,7 +180,7 @@ impl Replicator {
     pub(super) fn held_now(&self, index: MemberIndex) -> Vec<Held> {
         let waits = |closing: &StreamClosing| {
             let reported = closing.reported(index);
-            !closing.closed && reported.is_none_or(|holding| !holding.of.has(self.members.me()))
+            !closing.closed && reported.is_none_or(|holding| !holding.of.has(self.membership.me()))
         };
         let (waiting, others): (Vec<&StreamClosing>, Vec<&StreamClosing>) = self
             .closings
@@ -193,7 +194,7 @@ impl Replicator {
 
     /// Judges every ended incarnation, and begins the scans that others need of this member.
     pub(super) fn judge_closings(&mut self, now: Time) {
-        if !self.joining.is_ready() {
+        if !self.membership.is_ready() {
             return;
         }
         let participants = self.participants();
@@ -207,10 +208,10 @@ impl Replicator {
             if alone {
                 (closing.whole, closing.closed) = (true, true);
             } else {
-                served = served | closing.serve(self.members.me(), &participants);
+                served = served | closing.serve(self.membership.me(), &participants);
             }
-            let mut changed = closing.becomes_whole(self.members.me(), &participants);
-            if alone || closing.closes(self.members.me(), &participants) {
+            let mut changed = closing.becomes_whole(self.membership.me(), &participants);
+            if alone || closing.closes(self.membership.me(), &participants) {
                 changed = true;
                 self.counters.incarnations_closed += 1;
                 let (member, incarnation) = (closing.member, closing.incarnation);
@@ -226,7 +227,7 @@ impl Replicator {
             }
         }
         for peer_index in self.peers.places() {
-            if served.has(self.members.index(peer_index)) {
+            if served.has(self.membership.index(peer_index)) {
                 self.begin_snapshot(peer_index);
             }
         }
@@ -243,9 +244,9 @@ impl Replicator {
             }
             let held = self.held(closing);
             let frame = if asks {
-                Membership::Close { held }
+                MembershipFrame::Close { held }
             } else {
-                Membership::JoinVector { held: vec![held] }
+                MembershipFrame::JoinVector { held: vec![held] }
             };
             if !self.write_member_frame(&frame, bytes_max, buffer) {
                 self.closings.at_mut(place).asked = asked;
@@ -257,7 +258,7 @@ impl Replicator {
 
     /// A scan for that member came to nothing.
     pub(super) fn forget_scan(&mut self, peer_index: PeerIndex) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         for closing in self.closings.iter_mut() {
             closing.forget_scan(index);
         }
@@ -265,7 +266,7 @@ impl Replicator {
 
     /// A scan for that member was joined, but its end had no room for these incarnations: they need another.
     pub(super) fn forget_scan_of(&mut self, peer_index: PeerIndex, incarnations: &[Held]) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         for closing in self.closings.iter_mut() {
             if incarnations
                 .iter()
@@ -278,12 +279,12 @@ impl Replicator {
 
     /// Whether that member is being scanned for, and needs the scan whole.
     pub(super) fn scan_is_owed(&self, peer_index: PeerIndex) -> bool {
-        let (index, peer) = (self.members.index(peer_index), &self.peers[peer_index]);
+        let (index, peer) = (self.membership.index(peer_index), &self.peers[peer_index]);
         let under_way = peer
             .outbound
             .as_ref()
             .is_some_and(|snapshot| !snapshot.is_joined());
-        peer.joining || under_way && self.closings.are_scanned_for(index)
+        self.membership.is_joining(peer_index) || under_way && self.closings.are_scanned_for(index)
     }
 }
 
@@ -299,10 +300,10 @@ pub(super) fn snapshot_held(all: &[Held], bytes_max: usize) -> Vec<Held> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::roster::Roster;
     use super::super::stream_closing::INDIRECT_MAX;
     use super::super::{Config, Deliver};
     use super::*;
+    use crate::membership::Roster;
     use crate::{ClusterId, Epoch};
 
     struct Nowhere;
@@ -333,7 +334,10 @@ mod tests {
     #[test]
     fn incarnations_that_are_made_up_push_out_none_that_was() {
         let mut participant = participant();
-        let peer_index = participant.members.peer_of(MemberId(2)).expect("a member");
+        let peer_index = participant
+            .membership
+            .peer_of(MemberId(2))
+            .expect("a member");
         for incarnation in 100..2_000 {
             let held = Held {
                 member: MemberId(3),
@@ -362,8 +366,11 @@ mod tests {
     #[test]
     fn a_stream_does_not_begin_beyond_its_head() {
         let mut participant = participant();
-        let peer_index = participant.members.peer_of(MemberId(2)).expect("a member");
-        let confirm = Membership::JoinConfirm {
+        let peer_index = participant
+            .membership
+            .peer_of(MemberId(2))
+            .expect("a member");
+        let confirm = MembershipFrame::JoinConfirm {
             member: MemberId(1),
             incarnation: Incarnation(1),
             head: 8,

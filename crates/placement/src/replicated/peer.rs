@@ -1,18 +1,18 @@
 //! Another member: what it said, what it has of the own stream, and when to send it what again.
 
 use crate::mutant::{self, Mutant};
-use crate::{Epoch, Incarnation, MemberId, Time};
+use crate::{MemberId, Time};
 
 use super::config::{Config, Delivery};
 use super::counters::Counters;
 use super::inbound::Inbound;
-use super::index::{MemberIndex, PeerIndex};
 use super::oldest_unacknowledged::OldestUnacknowledged;
 use super::pending_acknowledgements::PendingAcknowledgements;
 use super::progress::{RoundTrip, Standing};
 use super::sent::{Run, Sent};
 use super::snapshot::{InboundSnapshot, OutboundSnapshot};
 use super::wire::{AcceptedKeys, AcknowledgeEntry, RUNS_MAX};
+use crate::membership::{MemberIndex, PeerIndex};
 
 /// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.
 const AGAIN_BY_ECHO_MAX: usize = 64;
@@ -25,7 +25,6 @@ const TAIL_RUNS_MAX: u64 = 3;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) member: MemberId,
-    pub(super) incarnation: Option<Incarnation>,
     /// When it was last heard.
     pub(super) heard: Option<Time>,
     /// Its latest timestamp, and when that arrived.
@@ -63,16 +62,8 @@ pub(super) struct Peer {
     pub(super) scan: u32,
     pub(super) outbound: Option<OutboundSnapshot>,
     pub(super) inbound_snapshot: InboundSnapshot,
-    /// It has not joined a snapshot yet.
-    pub(super) joining: bool,
-    /// The epoch that first named its incarnation, as far as this member knows.
-    pub(super) named_at: Epoch,
     /// Since when its snapshot waits for those that began to join before it.
     pub(super) held_up: Option<Time>,
-    /// The message being taken said so.
-    pub(super) announced: bool,
-    /// It said that it commits nothing more.
-    pub(super) leaving: bool,
     /// The cluster keys that it accepts, and its clock when it said so.
     pub(super) keys: Option<(AcceptedKeys, Time)>,
     /// Where the own stream begins for it: what was before, a snapshot brings.
@@ -92,9 +83,7 @@ impl Peer {
         let delivery: Delivery = config.delivery;
         Peer {
             member,
-            incarnation: None,
             keys: None,
-            named_at: config.epoch,
             held_up: None,
             heard: None,
             timestamp: None,
@@ -118,9 +107,6 @@ impl Peer {
             scan: 0,
             outbound: None,
             inbound_snapshot: InboundSnapshot::default(),
-            joining: false,
-            announced: false,
-            leaving: false,
             begins_after: 0,
             base: None,
             covered: 0,

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::Time;
 
-use super::index::{ByMember, MemberIndex};
+use crate::membership::{ByMember, MemberIndex};
 
 /// The most marks pending for a member. At least two, so that the oldest is never put off.
 const MARKS_MAX: usize = 8;
@@ -108,8 +108,8 @@ impl PendingAcknowledgements {
 
 #[cfg(test)]
 mod tests {
-    use super::super::index::Place;
     use super::*;
+    use crate::membership::Place;
 
     #[test]
     fn marks_settle_in_order_and_never_early() {

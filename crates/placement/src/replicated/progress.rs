@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::{Incarnation, MemberId, Time};
 
 use super::cluster_time::MemberClock;
-use super::index::ByMember;
+use crate::membership::ByMember;
 
 /// Where a member stands with respect to this member's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,8 +5,8 @@ use core::time::Duration;
 use crate::envelope::Header;
 use crate::{MemberId, Time};
 
-use super::index::PeerIndex;
 use super::replicator::Replicator;
+use crate::membership::PeerIndex;
 
 /// How often the echoes of other members' timestamps are read in the messages of one member. Bounds the cost; a silence is reported
 /// after seconds.
@@ -39,7 +39,7 @@ impl Replicator {
             return;
         }
         for echo in header.echoes() {
-            let Some(of) = self.members.index_of(echo.member) else {
+            let Some(of) = self.membership.index_of(echo.member) else {
                 continue;
             };
             self.peers[peer_index].echoes_read = Some(now);
@@ -49,7 +49,7 @@ impl Replicator {
             }
             let at = now.saturating_sub(echo.held);
             let known = &mut self.progress.members[of].heard_elsewhere;
-            if of != self.members.me() && known.is_none_or(|(_, known)| at > known) {
+            if of != self.membership.me() && known.is_none_or(|(_, known)| at > known) {
                 *known = Some((from, at));
             }
         }
@@ -58,9 +58,9 @@ impl Replicator {
     /// What a member served from the log has not acknowledged; `None` if it has all of it, or is no such member.
     #[must_use]
     pub fn lacking(&self, member: MemberId) -> Option<Lacking> {
-        let peer_index = self.members.peer_of(member)?;
+        let peer_index = self.membership.peer_of(member)?;
         let peer = &self.peers[peer_index];
-        let served = self.progress.members[self.members.index(peer_index)].standing;
+        let served = self.progress.members[self.membership.index(peer_index)].standing;
         if served != super::Standing::Current || peer.acknowledged >= self.log.head() {
             return None;
         }

@@ -9,14 +9,11 @@ use super::closings::Closings;
 use super::cluster_time::ClusterTime;
 use super::coalescing::{Coalescing, Path, Window};
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
+use super::confirms::Confirms;
 use super::counters::Counters;
 use super::events::Events;
-use super::index::{ByPeer, MemberIndex, PeerIndex};
-use super::joining::Joining;
 use super::key_announcement::KeyAnnouncement;
-use super::leaving::Leaving;
 use super::log::Log;
-use super::members::Members;
 use super::message_writer::MessageWriter;
 use super::own_stream::OwnStream;
 use super::peer::Peer;
@@ -28,6 +25,7 @@ use super::snapshot::ScanNumbers;
 use super::snapshots_received::SnapshotsReceived;
 use super::stability::Stability;
 use super::{Event, LogCapacity, SubmitError};
+use crate::membership::{ByPeer, MemberIndex, Membership, PeerIndex};
 
 /// A member that lacks what was sent this many longest windows ago does not keep pace.
 const PATIENCE: u32 = 4;
@@ -37,8 +35,8 @@ const PATIENCE: u32 = 4;
 #[derive(Debug)]
 pub struct Replicator {
     pub(super) config: Config,
-    /// Who is a member, and who takes part in the epoch.
-    pub(super) members: Members,
+    /// Who is a member, who takes part in the epoch, who joins and who leaves.
+    pub(super) membership: Membership,
     /// The other members.
     pub(super) peers: ByPeer<Peer>,
     /// The groups of the own stream that others may lack.
@@ -55,10 +53,8 @@ pub struct Replicator {
     pub(super) reports: AppliedReports,
     /// What of it counts for stability (rule 14).
     pub(super) stability: Stability,
-    /// Whether this member or another joins.
-    pub(super) joining: Joining,
-    /// Whether this member leaves.
-    pub(super) leaving: Leaving,
+    /// Where streams begin for newcomers.
+    pub(super) confirms: Confirms,
     /// Incarnations that epochs ended.
     pub(super) closings: Closings,
     /// What snapshots brought here.
@@ -93,14 +89,19 @@ impl Replicator {
     /// The configuration is out of its bounds; nothing was started.
     pub fn new(config: Config, now: Time) -> Result<Replicator, ConfigError> {
         config.validate()?;
-        let members = Members::new(&config);
-        let (count, me, names) = (members.len(), members.me(), members.names());
+        let joins = config.joins;
+        let membership = Membership::new(
+            (config.cluster, config.epoch),
+            (config.member, config.incarnation),
+            &config.members,
+            joins,
+        );
+        let (count, me, names) = (membership.len(), membership.me(), membership.names());
         let others = names.iter().filter(|&&member| member != config.member);
         let mut peers: ByPeer<Peer> = others.map(|&member| Peer::new(member, &config)).collect();
         let mut progress = Progress {
             members: names.iter().map(|&member| begin(member)).collect(),
         };
-        let joins = config.joins;
         if joins {
             for peer in &mut peers {
                 peer.standing = Standing::Out;
@@ -122,8 +123,7 @@ impl Replicator {
             repairs: Repairs::default(),
             reports: AppliedReports::new(count),
             stability: Stability::new(count),
-            joining: Joining::new(!joins, count),
-            leaving: Leaving::default(),
+            confirms: Confirms::new(count),
             closings: Closings::default(),
             snapshots: SnapshotsReceived::default(),
             scans: ScanNumbers::new(config.incarnation),
@@ -137,7 +137,7 @@ impl Replicator {
             clock: Time::ZERO,
             writer: MessageWriter::new(config.payload_bytes_max),
             config,
-            members,
+            membership,
             peers,
         };
         replicator.elect_relays(now);
@@ -197,13 +197,13 @@ impl Replicator {
         self.counters.groups_submitted += 1;
         self.time.settle(now);
         self.own.submits(now, sequence);
-        let own = &mut self.progress.members[self.members.me()];
+        let own = &mut self.progress.members[self.membership.me()];
         own.applied = sequence;
         own.received = sequence;
         own.head = sequence;
         own.acknowledged = sequence;
         if !self.config.siblings {
-            self.count(self.members.me(), self.members.me(), sequence);
+            self.count(self.membership.me(), self.membership.me(), sequence);
         }
         if self.is_alone() {
             self.prune();
@@ -222,7 +222,7 @@ impl Replicator {
     /// only in a cluster of one.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        if self.peers.is_empty() || !self.members.am_present() {
+        if self.peers.is_empty() || !self.membership.am_present() {
             return None;
         }
         let mut next = self.vector_due();
@@ -355,9 +355,15 @@ impl Replicator {
             ..Path::default()
         };
         let patience = self.config.coalescing_max * PATIENCE;
-        let served = |peer: &Peer| peer.standing == Standing::Current && peer.incarnation.is_some();
+        let served = |peer_index: PeerIndex, peer: &Peer| {
+            peer.standing == Standing::Current && self.membership.incarnation(peer_index).is_some()
+        };
         let is_apart = |peer: &Peer| peer.is_apart(now, &self.sent, patience);
-        let all = || self.peers.iter().filter(|peer| served(peer));
+        let all = || {
+            let peers = self.peers.each();
+            let served = peers.filter(|(peer_index, peer)| served(*peer_index, peer));
+            served.map(|(_, peer)| peer)
+        };
         let nobody_keeps_pace = all().all(is_apart);
         for peer in all() {
             if !nobody_keeps_pace && is_apart(peer) {
@@ -392,12 +398,12 @@ impl Replicator {
         if origin == self.config.member && self.config.siblings {
             let sequence = sequence.min(self.log.head());
             if sequence > self.own_applied() {
-                self.count(self.members.me(), self.members.me(), sequence);
+                self.count(self.membership.me(), self.membership.me(), sequence);
                 self.want_acknowledge(now, false);
             }
             return;
         }
-        let Some(peer_index) = self.members.peer_of(origin) else {
+        let Some(peer_index) = self.membership.peer_of(origin) else {
             return;
         };
         if self.peers[peer_index].inbound.set_applied(sequence) {
@@ -435,7 +441,7 @@ impl Replicator {
 
     /// When acknowledgements go out even alone.
     pub(super) fn vector_due(&self) -> Time {
-        let silence = if self.joining.is_under_way() && self.speaks_with_newcomers() {
+        let silence = if self.membership.is_join_under_way() && self.speaks_with_newcomers() {
             self.config.retransmit_min.min(self.config.keep_alive)
         } else {
             self.config.keep_alive
@@ -447,16 +453,15 @@ impl Replicator {
     /// say it as often as what is lost goes again.
     #[cold]
     fn speaks_with_newcomers(&self) -> bool {
-        !self.joining.is_ready()
-            || self
-                .peers
-                .iter()
-                .any(|peer| peer.joining && peer.is_heard(self.clock, &self.config))
+        !self.membership.is_ready()
+            || self.peers.each().any(|(peer_index, peer)| {
+                self.membership.is_joining(peer_index) && peer.is_heard(self.clock, &self.config)
+            })
     }
 
     /// A stream was applied further: what was waiting for that counts now.
     pub(super) fn applied_more(&mut self, peer_index: PeerIndex) {
-        let index = self.members.index(peer_index);
+        let index = self.membership.index(peer_index);
         let inbound = &self.peers[peer_index].inbound;
         let (applied, received) = (inbound.applied(), inbound.received());
         debug_assert!(applied <= received);
@@ -464,8 +469,8 @@ impl Replicator {
         progress.applied = applied;
         progress.received = received;
         progress.head = progress.head.max(applied);
-        if self.joining.is_ready() {
-            self.count(self.members.me(), index, applied);
+        if self.membership.is_ready() {
+            self.count(self.membership.me(), index, applied);
         }
         while let Some(mark) = self.peers[peer_index]
             .pending_acknowledgements
@@ -473,7 +478,7 @@ impl Replicator {
         {
             let progress = &mut self.progress.members[index];
             progress.covered_until = progress.covered_until.max(mark.covered);
-            for origin in self.members.places() {
+            for origin in self.membership.places() {
                 self.count(index, origin, mark.vector[origin]);
             }
             self.peers[peer_index]
@@ -487,7 +492,8 @@ impl Replicator {
 
     /// Up to where all instances of this host applied its own stream.
     pub(super) fn own_applied(&self) -> u64 {
-        self.stability.applied(self.members.me(), self.members.me())
+        self.stability
+            .applied(self.membership.me(), self.membership.me())
     }
 
     /// `member` has applied `origin` up to `sequence`, and that counts for stability: of its own stream too a
@@ -495,7 +501,7 @@ impl Replicator {
     pub(super) fn count(&mut self, member: MemberIndex, origin: MemberIndex, sequence: u64) {
         let stable = &mut self.progress.members[origin].stable;
         if self.stability.count(member, origin, sequence, *stable) {
-            *stable = (*stable).max(self.stability.of(origin, self.members.present()));
+            *stable = (*stable).max(self.stability.of(origin, self.membership.present()));
         }
     }
 
@@ -507,7 +513,7 @@ impl Replicator {
             return;
         }
         for (origin, progress) in self.progress.members.each_mut() {
-            let stable = self.stability.of(origin, self.members.present());
+            let stable = self.stability.of(origin, self.membership.present());
             progress.stable = progress.stable.max(stable);
         }
     }

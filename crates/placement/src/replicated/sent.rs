@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::Time;
 
-use super::index::{PeerIndex, PeerSet, Place};
+use crate::membership::{PeerIndex, PeerSet, Place};
 
 /// The most runs between the oldest unacknowledged group and the newest sent one. Beyond it new groups wait, and then
 /// travel in fuller messages.

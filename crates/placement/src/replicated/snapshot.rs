@@ -6,7 +6,8 @@ use core::time::Duration;
 use crate::{Incarnation, MemberId, Time};
 
 use super::SnapshotKind;
-use super::wire::{Held, SnapshotAcknowledge};
+use super::wire::SnapshotAcknowledge;
+use crate::membership::Held;
 
 /// Chunks in flight to one lagging. At most 64, the bits of an acknowledgement.
 pub(super) const SNAPSHOT_WINDOW_CHUNKS: usize = 32;

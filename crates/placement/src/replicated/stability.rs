@@ -1,7 +1,7 @@
 //! Which groups are stable: every member that takes part has applied them, and what it wrote before it did is applied here (rule 14).
 
-use super::index::{MemberIndex, MemberSet};
 use super::pairs::Pairs;
+use crate::membership::{MemberIndex, MemberSet};
 
 /// What members applied of each other's streams, as far as it counts for stability.
 #[derive(Debug)]
@@ -68,8 +68,8 @@ impl Stability {
 
 #[cfg(test)]
 mod tests {
-    use super::super::index::Place;
     use super::*;
+    use crate::membership::Place;
 
     #[test]
     fn the_last_member_that_takes_part_says_what_is_stable() {

@@ -18,7 +18,7 @@ use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId};
 
-use super::index::{ByMember, MemberIndex, MemberSet};
+use crate::membership::{ByMember, MemberIndex, MemberSet};
 
 /// How many ended incarnations are remembered; the oldest that is closed goes first.
 pub(super) const CLOSINGS_MAX: usize = 256;
@@ -271,8 +271,8 @@ impl StreamClosing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::index::Place;
     use super::*;
+    use crate::membership::Place;
 
     fn plain(prefix: u64) -> Holding {
         Holding {

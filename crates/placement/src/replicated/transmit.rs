@@ -9,17 +9,16 @@ use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
 use super::inbound::Inbound;
-use super::index::{PeerIndex, PeerSet};
 use super::participants::snapshot_held;
 use super::progress::Standing;
 use super::replicator::Replicator;
 use super::sites::Gap;
 use super::snapshot::Piece;
 use super::wire::{
-    AcceptedKeys, CLOCK_BYTES, KEYS_BYTES_MAX, Membership, SnapshotEndFrame, StateSnapshot,
-    write_entry,
+    AcceptedKeys, CLOCK_BYTES, KEYS_BYTES_MAX, SnapshotEndFrame, StateSnapshot, write_entry,
 };
 use super::{Destination, SnapshotKind};
+use crate::membership::{MembershipFrame, PeerIndex, PeerSet};
 
 /// Bytes of an acknowledgement's entry without its runs, at the most.
 const ENTRY_BYTES_MAX: usize = 3 + 9 + 9 + 1;
@@ -37,7 +36,7 @@ impl Replicator {
         if let Some(routes) = &mut self.routes {
             routes.light = false;
         }
-        if self.peers.is_empty() || !self.members.am_present() {
+        if self.peers.is_empty() || !self.membership.am_present() {
             return None;
         }
         self.clock = self.clock.max(now);
@@ -101,12 +100,12 @@ impl Replicator {
     /// Begins a message without acknowledgements.
     pub(super) fn begin(&mut self, buffer: &mut Vec<u8>) {
         buffer.clear();
-        self.leaving.sends_unannounced(self.clock);
+        self.membership.sends_leave_unannounced(self.clock);
         Header::write(
             buffer,
             self.writer.wire_version(),
-            self.config.cluster,
-            self.config.epoch,
+            self.membership.cluster(),
+            self.membership.epoch(),
             self.clock,
             self.named_head(),
         );
@@ -119,8 +118,8 @@ impl Replicator {
         let count = Header::write(
             buffer,
             self.writer.wire_version(),
-            self.config.cluster,
-            self.config.epoch,
+            self.membership.cluster(),
+            self.membership.epoch(),
             self.clock,
             self.named_head(),
         );
@@ -149,8 +148,8 @@ impl Replicator {
         }
         count.set(buffer, echoes);
         self.write_clock(true, buffer);
-        let members_change = self.joining.is_under_way() || !self.closings.is_empty();
-        if self.leaving.is_leaving() || members_change {
+        let members_change = self.membership.is_join_under_way() || !self.closings.is_empty();
+        if self.membership.is_leaving() || members_change {
             self.write_membership(room / 4 * 3, buffer);
         }
         let written = self.write_acknowledgements(room - buffer.len() - FRAME_BYTES_MAX);
@@ -217,7 +216,7 @@ impl Replicator {
 
     /// Whether acknowledgements report groups as applied: a newcomer's do not before it has the earlier state.
     fn acknowledges_applied(&self) -> bool {
-        self.joining.is_ready() || mutant::active(Mutant::NewcomerAcknowledges)
+        self.membership.is_ready() || mutant::active(Mutant::NewcomerAcknowledges)
     }
 
     /// What this member, which lags, has of the snapshot that serves it, to who serves it. Goes before acknowledgements, whose echo
@@ -309,11 +308,13 @@ impl Replicator {
     /// Whether repairs may go now.
     fn repairs_may_go(&mut self, now: Time) -> bool {
         let bytes = self.coalescing.window().bytes;
-        let peers = self.peers.iter();
-        let mut served =
-            peers.filter(|peer| peer.standing == Standing::Current && peer.incarnation.is_some());
-        self.repairs
-            .may_go(now, bytes, |last| served.all(|peer| peer.echoed >= last))
+        let membership = &self.membership;
+        let mut served = self.peers.each().filter(|(peer_index, peer)| {
+            peer.standing == Standing::Current && membership.incarnation(*peer_index).is_some()
+        });
+        self.repairs.may_go(now, bytes, |last| {
+            served.all(|(_, peer)| peer.echoed >= last)
+        })
     }
 
     /// So many bytes went again.
@@ -432,7 +433,7 @@ impl Replicator {
                     let room = self.config.payload_bytes_max.saturating_sub(taken);
                     let held = snapshot_held(&outbound.held, room);
                     outbound.named = outbound.named.min(held.len());
-                    let held = Membership::JoinVector { held };
+                    let held = MembershipFrame::JoinVector { held };
                     let mut body = Vec::new();
                     held.write(&mut body);
                     write_frame(buffer, held.kind(), &body);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_io::ring::RingWriter;
-use asterism_placement::replicated::Roster;
+use asterism_placement::membership::Roster;
 use asterism_placement::{Epoch, Incarnation, MemberId};
 use asterism_state::ObjectSettings;
 

@@ -10,7 +10,7 @@ use asterism_function::{NetworkFunction, PortNumber, Reason, objects_of, stage_n
 use asterism_io::frame::{Burst, FramePool};
 use asterism_io::link::Network;
 use asterism_io::port::{Port, PortStatistics};
-use asterism_placement::replicated::Roster;
+use asterism_placement::membership::Roster;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::{Absence, ObjectSettings, hash};

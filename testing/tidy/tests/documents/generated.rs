@@ -14,9 +14,8 @@ use asterism_function::Reason;
 use asterism_functions::nat::clauses::{CLAUSES, Status};
 use asterism_io::port::PortDrop;
 use asterism_placement::envelope::Refused;
-use asterism_placement::replicated::{
-    CLUSTER_TIME_APART_MAX, Config, GROUP_BYTES_MAX, MEMBERS_MAX,
-};
+use asterism_placement::membership::MEMBERS_MAX;
+use asterism_placement::replicated::{CLUSTER_TIME_APART_MAX, Config, GROUP_BYTES_MAX};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_secure_channel::{
     KEYS_MAX, OVERHEAD_BYTES, Refusal, UNKNOWN_KEY_REPORT_INTERVAL_MS, WINDOW_COUNTERS,

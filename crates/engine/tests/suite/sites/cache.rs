@@ -1,6 +1,7 @@
 //! What a relay keeps: a loss inside a site is repaired in a round trip of the site, and what nobody may have of it.
 
-use asterism_placement::replicated::{Counters, MemberIndex, Relay};
+use asterism_placement::membership::MemberIndex;
+use asterism_placement::replicated::{Counters, Relay};
 use asterism_secure_channel::{Header, OVERHEAD_BYTES};
 
 use super::*;

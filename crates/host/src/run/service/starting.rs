@@ -14,7 +14,7 @@ use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::FramePool;
 use asterism_io::port::Port;
 use asterism_output::Output;
-use asterism_placement::replicated::Roster;
+use asterism_placement::membership::Roster;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::Service;

@@ -1,9 +1,9 @@
 //! What a replicator can say of what it has.
 
 use super::super::Replicator;
-use super::super::index::{PeerIndex, Place};
 use crate::MemberId;
 use crate::envelope::{KIND_AUDIT, write_frame};
+use crate::membership::{PeerIndex, Place};
 use crate::mutant::{self, Mutant};
 
 /// What a member has of each stream of the cluster, by the order of names: exactly this, when `None` of it is in doubt.
@@ -22,23 +22,23 @@ impl Replicator {
         let open = self.closings.is_one_open();
         let beyond = |peer_index: PeerIndex| {
             let peer = &self.peers[peer_index];
-            self.members.is_peer_present(peer_index) && peer.may_be_exceeded()
+            self.membership.is_peer_present(peer_index) && peer.may_be_exceeded()
         };
         let half = self.snapshots.has_part()
             && self.peers.places().any(beyond)
             && !mutant::active(Mutant::ReadsHalfASnapshot);
-        if !self.joining.is_ready() || open || half {
+        if !self.membership.is_ready() || open || half {
             return None;
         }
         let mut holds = Holds {
-            least: vec![0; self.members.len()],
-            most: vec![0; self.members.len()],
+            least: vec![0; self.membership.len()],
+            most: vec![0; self.membership.len()],
         };
-        let own = self.members.me().number();
+        let own = self.membership.me().number();
         (holds.least[own], holds.most[own]) = (self.log.head(), self.log.head());
         for (peer_index, peer) in self.peers.each() {
-            let index = self.members.index(peer_index).number();
-            if self.members.is_peer_present(peer_index) {
+            let index = self.membership.index(peer_index).number();
+            if self.membership.is_peer_present(peer_index) {
                 holds.least[index] = peer.inbound.received();
                 holds.most[index] = peer.inbound.reaches();
             }
@@ -49,11 +49,11 @@ impl Replicator {
     /// The first member by name that has joined, as far as is known here.
     pub(super) fn first_joined(&self) -> Option<MemberId> {
         let joined = |peer_index: &PeerIndex| {
-            self.members.is_peer_present(*peer_index) && !self.peers[*peer_index].joining
+            self.membership.is_peer_present(*peer_index) && !self.membership.is_joining(*peer_index)
         };
         let others = self.peers.places().filter(joined);
         let others = others.map(|peer_index| self.peers[peer_index].member);
-        let own = self.joining.is_ready().then_some(self.config.member);
+        let own = self.membership.is_ready().then_some(self.config.member);
         others.chain(own).min()
     }
 

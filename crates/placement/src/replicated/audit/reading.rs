@@ -1,7 +1,7 @@
 //! What a reading is, and how it travels.
 
-use super::super::MEMBERS_MAX;
 use crate::envelope::{Reader, write_varint};
+use crate::membership::MEMBERS_MAX;
 
 /// Parts into which the entries of every object are divided, by hash. Each has a digest of its own.
 pub const LEAVES: usize = 256;
@@ -173,7 +173,7 @@ mod tests {
         let mut bytes = Vec::new();
         let full = Reading {
             // Eight years at a million groups a second.
-            vector: vec![1 << 48; crate::replicated::MEMBERS_MAX],
+            vector: vec![1 << 48; MEMBERS_MAX],
             ..first()
         };
         full.write(&mut bytes);

@@ -357,14 +357,16 @@ impl Auditor {
 impl Replicator {
     /// How far a member's stream is delivered here; `None` of who takes no part.
     pub(super) fn stream_position(&self, member: MemberId) -> Option<Position> {
-        let peer_index = self.members.peer_of(member)?;
+        let peer_index = self.membership.peer_of(member)?;
         let peer = &self.peers[peer_index];
-        self.members.is_peer_present(peer_index).then(|| Position {
-            incarnation: peer.incarnation,
-            received: peer.inbound.received(),
-            reaches: peer.inbound.reaches(),
-            jumps: peer.inbound.jumps(),
-        })
+        self.membership
+            .is_peer_present(peer_index)
+            .then(|| Position {
+                incarnation: self.membership.incarnation(peer_index),
+                received: peer.inbound.received(),
+                reaches: peer.inbound.reaches(),
+                jumps: peer.inbound.jumps(),
+            })
     }
 
     fn write_stream(&mut self, buffer: &mut Vec<u8>) -> StreamPosition {

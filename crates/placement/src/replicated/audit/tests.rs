@@ -1,7 +1,8 @@
 //! The auditor alone.
 
-use super::super::{Config, Deliver, Roster};
+use super::super::{Config, Deliver};
 use super::*;
+use crate::membership::Roster;
 use crate::{ClusterId, Epoch, Incarnation};
 
 #[test]

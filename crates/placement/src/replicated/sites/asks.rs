@@ -9,11 +9,11 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::super::Destination;
-use super::super::index::{ByPeer, PeerIndex};
 use super::super::replicator::Replicator;
 use super::super::wire::{ASKED_BYTES_MAX, ASKED_MAX, Asked, AskedRuns};
 use super::Routes;
 use crate::envelope::{KIND_ASK, KIND_LACKS};
+use crate::membership::{ByPeer, PeerIndex};
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
@@ -129,7 +129,7 @@ impl Replicator {
 
     /// Has a member reported that this one has not got what it asked for.
     pub fn lacks(&mut self, member: MemberId, asked: Asked) {
-        let Some(peer_index) = self.members.peer_of(member) else {
+        let Some(peer_index) = self.membership.peer_of(member) else {
             return;
         };
         let Some(Routes { asking, .. }) = &mut self.routes else {
@@ -146,7 +146,7 @@ impl Replicator {
     fn near_relay(&self) -> Option<PeerIndex> {
         let routes = self.routes.as_ref()?;
         let relay = routes.relay(routes.own)?;
-        let relay = self.members.peer(relay)?;
+        let relay = self.membership.peer(relay)?;
         routes.serves(relay).then_some(relay)
     }
 
@@ -251,7 +251,7 @@ impl Replicator {
         }
         let mut lacking = 0;
         for run in runs {
-            let Some(of) = self.members.peer_of(run.origin) else {
+            let Some(of) = self.membership.peer_of(run.origin) else {
                 continue;
             };
             let Some(Routes { asking, .. }) = &mut self.routes else {
@@ -348,7 +348,7 @@ impl Replicator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replicated::index::Place;
+    use crate::membership::Place;
     use crate::replicated::{Config, Deliver, SiteId, SitesConfig};
     use crate::{ClusterId, Epoch, Incarnation};
 

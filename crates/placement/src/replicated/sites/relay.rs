@@ -4,12 +4,11 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::super::config::MEMBERS_MAX;
-use super::super::index::{MemberIndex, Place};
 use super::super::wire::Asked;
 use super::SitesConfig;
 use super::cache::Cache;
 use super::frame::{Frame, FrameKind};
+use crate::membership::{MEMBERS_MAX, MemberIndex, Place};
 use crate::mutant::{self, Mutant};
 use crate::{ClusterId, MemberId, Time};
 use asterism_secure_channel::Header;

@@ -10,10 +10,10 @@ use core::time::Duration;
 
 use super::super::Destination;
 use super::super::config::Config;
-use super::super::index::{ByMember, ByPeer, MemberIndex, MemberSet, PeerIndex, PeerSet, Place};
 use super::super::replicator::Replicator;
 use super::asks::Asking;
 use super::{SITES_MAX, SiteId, SiteSet};
+use crate::membership::{ByMember, ByPeer, MemberIndex, MemberSet, PeerIndex, PeerSet, Place};
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
@@ -118,7 +118,7 @@ impl Replicator {
     /// The site of another member; `None` without sites.
     pub(super) fn site_of(&self, peer_index: PeerIndex) -> Option<SiteId> {
         let routes = self.routes.as_ref()?;
-        Some(routes.site_of[self.members.index(peer_index)])
+        Some(routes.site_of[self.membership.index(peer_index)])
     }
 
     /// This member's.
@@ -135,7 +135,7 @@ impl Replicator {
     /// Whether a member is in this member's site. Without sites all are; who is no member is not.
     #[must_use]
     pub fn is_near(&self, member: MemberId) -> bool {
-        let Some(index) = self.members.index_of(member) else {
+        let Some(index) = self.membership.index_of(member) else {
             return false;
         };
         let routes = self.routes.as_ref();
@@ -145,13 +145,17 @@ impl Replicator {
     /// A member's index: its place among all members in the order of their names.
     #[must_use]
     pub fn index_of(&self, member: MemberId) -> Option<MemberIndex> {
-        self.members.index_of(member)
+        self.membership.index_of(member)
     }
 
     /// The member at an index.
     #[must_use]
     pub fn member_at(&self, index: MemberIndex) -> Option<MemberId> {
-        self.members.names().as_slice().get(index.number()).copied()
+        self.membership
+            .names()
+            .as_slice()
+            .get(index.number())
+            .copied()
     }
 
     /// Whether the epoch makes this member the relay of its site.
@@ -159,7 +163,7 @@ impl Replicator {
     pub fn is_relay(&self) -> bool {
         let routes = self.routes.as_ref();
         routes.is_some_and(|routes| {
-            self.members.am_present() && routes.relay(routes.own) == Some(self.members.me())
+            self.membership.am_present() && routes.relay(routes.own) == Some(self.membership.me())
         })
     }
 
@@ -175,19 +179,19 @@ impl Replicator {
 
     fn site_state(&self, routes: &Routes, site: SiteId) -> SiteState {
         let members = || {
-            self.members
+            self.membership
                 .places()
                 .filter(move |&index| routes.site_of[index] == site)
         };
-        let present = || members().filter(|&index| self.members.is_present(index));
+        let present = || members().filter(|&index| self.membership.is_present(index));
         let relay = routes.relay(site);
         let relayed = if site == routes.own {
-            relay.is_some_and(|relay| relay == self.members.me() || self.serves(routes, relay))
+            relay.is_some_and(|relay| relay == self.membership.me() || self.serves(routes, relay))
         } else {
             relay.is_some_and(|relay| self.serves(routes, relay))
         };
         let straight = |&index: &MemberIndex| {
-            index != self.members.me() && (!relayed || !self.serves(routes, index))
+            index != self.membership.me() && (!relayed || !self.serves(routes, index))
         };
         SiteState {
             site,
@@ -202,7 +206,7 @@ impl Replicator {
     }
 
     fn serves(&self, routes: &Routes, index: MemberIndex) -> bool {
-        self.members
+        self.membership
             .peer(index)
             .is_some_and(|peer_index| routes.serves(peer_index))
     }
@@ -222,14 +226,14 @@ impl Replicator {
         let is_relay = self.is_relay();
         let held = routes.light && (is_relay || self.is_carried());
         for (index, &site) in routes.site_of.each() {
-            if index == self.members.me() || !meant.has(site) {
+            if index == self.membership.me() || !meant.has(site) {
                 continue;
             }
             if site == routes.own {
                 plan.near = true;
                 continue;
             }
-            if !self.members.is_present(index) {
+            if !self.membership.is_present(index) {
                 continue;
             }
             let relay = routes
@@ -265,7 +269,7 @@ impl Replicator {
         }
         let sites = routes.site_of.each();
         let others =
-            sites.filter(|&(index, &site)| site != routes.own && self.members.is_present(index));
+            sites.filter(|&(index, &site)| site != routes.own && self.membership.is_present(index));
         others
             .filter(|&(index, &site)| {
                 let relay = routes.relay(site);
@@ -293,14 +297,14 @@ impl Replicator {
     pub(in super::super) fn sites_of(&self, peers: PeerSet) -> Option<SiteSet> {
         let routes = self.routes.as_ref()?;
         let sites = peers.iter().fold(SiteSet::default(), |sites, peer_index| {
-            sites.with(routes.site_of[self.members.index(peer_index)])
+            sites.with(routes.site_of[self.membership.index(peer_index)])
         });
         let is_left_out = |index: MemberIndex| {
-            self.members.is_present(index) && !sites.has(routes.site_of[index])
+            self.membership.is_present(index) && !sites.has(routes.site_of[index])
         };
-        self.members
+        self.membership
             .places()
-            .any(|index| index != self.members.me() && is_left_out(index))
+            .any(|index| index != self.membership.me() && is_left_out(index))
             .then_some(sites)
     }
 
@@ -311,7 +315,7 @@ impl Replicator {
         };
         self.peers
             .places()
-            .filter(|&peer_index| sites.has(routes.site_of[self.members.index(peer_index)]))
+            .filter(|&peer_index| sites.has(routes.site_of[self.membership.index(peer_index)]))
             .collect()
     }
 
@@ -335,8 +339,8 @@ impl Replicator {
         let Some(routes) = &self.routes else {
             return PeerSet::EMPTY;
         };
-        let site = routes.site_of[self.members.index(peer_index)];
-        if site == routes.own || routes.relay(site) != Some(self.members.index(peer_index)) {
+        let site = routes.site_of[self.membership.index(peer_index)];
+        if site == routes.own || routes.relay(site) != Some(self.membership.index(peer_index)) {
             return PeerSet::EMPTY;
         }
         self.peers_in(SiteSet::default().with(site))
@@ -356,7 +360,7 @@ impl Replicator {
 
     /// Whether a member that is passed by its relay is sent all that is for all.
     fn is_worth_it(&self, routes: &Routes, now: Time, index: MemberIndex) -> bool {
-        let Some(peer_index) = self.members.peer(index) else {
+        let Some(peer_index) = self.membership.peer(index) else {
             return false;
         };
         let grace = self.silence_bound(routes, peer_index) * GRACE_BOUNDS;
@@ -373,13 +377,13 @@ impl Replicator {
         for (index, site) in routes.site_of.each() {
             let relay = &mut routes.relays[usize::from(site.0)];
             if relay.is_none()
-                && (self.members.is_present(index) || mutant::active(Mutant::RelayOfTheDead))
+                && (self.membership.is_present(index) || mutant::active(Mutant::RelayOfTheDead))
             {
                 *relay = Some(index);
             }
         }
         for peer_index in self.peers.places() {
-            let site = usize::from(routes.site_of[self.members.index(peer_index)].0);
+            let site = usize::from(routes.site_of[self.membership.index(peer_index)].0);
             let is_new = self.peers[peer_index].echoed == Time::ZERO;
             if is_new || before[site] != routes.relays[site] {
                 routes.ways[peer_index] = Route {
@@ -399,7 +403,7 @@ impl Replicator {
         for peer_index in self.peers.places() {
             let hears = self.hears(&routes, now, peer_index);
             let bound = self.silence_bound(&routes, peer_index);
-            let index = self.members.index(peer_index);
+            let index = self.membership.index(peer_index);
             let way = &mut routes.ways[peer_index];
             if way.relayed && !hears && !mutant::active(Mutant::RelayOfTheDead) {
                 // Good for long: what was before does not count any more.
@@ -412,7 +416,7 @@ impl Replicator {
                     until: now + bound * (1 << way.falls),
                     falls: (way.falls + 1).min(FALLS_MAX),
                 };
-                self.counters.relay_fallbacks += u64::from(self.members.is_present(index));
+                self.counters.relay_fallbacks += u64::from(self.membership.is_present(index));
             } else if !way.relayed && hears && now >= way.until {
                 way.relayed = true;
                 way.until = now;

@@ -6,13 +6,14 @@ use crate::envelope::{
     Reads, Refused, SEQUENCE_MAX,
 };
 
+use crate::membership::MembershipFrame;
+
 use super::super::audit::is_well_formed;
 use super::super::config::GROUP_BYTES_MAX;
 use super::Acknowledgements;
 use super::ask::AskedRuns;
 use super::clock::ClockFrame;
 use super::keys::AcceptedKeys;
-use super::membership::Membership;
 use super::snapshot::{SnapshotAcknowledge, SnapshotEndFrame, StateSnapshot};
 
 /// A frame, checked in full.
@@ -54,7 +55,7 @@ impl<'a> Frame<'a> {
         match frame.reads {
             Reads::Replication => Frame::read_own(kind, body),
             Reads::Membership => {
-                Membership::read(kind, body).map(|_| Frame::Membership(kind, body))
+                MembershipFrame::read(kind, body).map(|_| Frame::Membership(kind, body))
             }
             Reads::Sites => {
                 let runs = AskedRuns::read(body)?;

@@ -22,7 +22,6 @@ mod frame;
 #[cfg(test)]
 mod golden;
 mod keys;
-mod membership;
 mod snapshot;
 
 pub(crate) use acknowledge::{AcknowledgeEntry, Acknowledgements, write_entry};
@@ -32,7 +31,6 @@ pub(crate) use clock::{CLOCK_BYTES, ClockFrame};
 pub(crate) use frame::{Frame, Frames, Groups};
 pub(crate) use keys::KEYS_BYTES_MAX;
 pub use keys::{AcceptedKey, AcceptedKeys};
-pub(crate) use membership::{Held, Membership};
 pub(crate) use snapshot::{SnapshotAcknowledge, SnapshotEndFrame, StateSnapshot};
 
 /// The most present runs in one entry of an acknowledgement.

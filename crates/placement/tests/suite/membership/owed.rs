@@ -1,8 +1,9 @@
 //! Snapshots of ended incarnations that one participant owes another: they come whatever becomes of the way between them, and what they contain
 //! counts in the epoch in which they began.
 
+use asterism_placement::membership::Roster;
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, Replicator, Roster, SnapshotEnd, SnapshotKind, Standing,
+    Config, Deliver, Destination, Event, Replicator, SnapshotEnd, SnapshotKind, Standing,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 

@@ -1,8 +1,9 @@
 //! What seeds meet too rarely, step by step.
 
+use asterism_placement::membership::Roster;
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, PAYLOAD_BYTES_MIN, Replicator, Roster, SnapshotEnd,
-    SnapshotKind, Standing,
+    Config, Deliver, Destination, Event, PAYLOAD_BYTES_MIN, Replicator, SnapshotEnd, SnapshotKind,
+    Standing,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 

@@ -4,9 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use asterism_placement::replicated::{
-    Config, Delivery, Destination, InstallError, Roster, Standing,
-};
+use asterism_placement::membership::{InstallError, Roster};
+use asterism_placement::replicated::{Config, Delivery, Destination, Standing};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
 use crate::membership::host::{Host, Origin, SnapshotScans, groups_of};

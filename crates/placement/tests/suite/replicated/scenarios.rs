@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use asterism_placement::envelope::Refused;
+use asterism_placement::membership::Roster;
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, GROUP_BYTES_MAX, PAYLOAD_BYTES_MIN, Replicator, Roster,
+    Config, Deliver, Destination, Event, GROUP_BYTES_MAX, PAYLOAD_BYTES_MIN, Replicator,
     SnapshotKind, Standing, SubmitError,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};

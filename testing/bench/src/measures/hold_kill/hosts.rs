@@ -11,7 +11,7 @@ use asterism_functions::nat::Nat;
 use asterism_io::frame::{Burst, FramePool};
 use asterism_io::link::{LinkConditions, Network};
 use asterism_io::port::{Port, PortStatistics};
-use asterism_placement::replicated::Roster;
+use asterism_placement::membership::Roster;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::{Absence, ObjectSettings};

@@ -3,9 +3,9 @@
 use crate::vectors::{Vector, number, part};
 use crate::{Incarnation, MemberId};
 
-use super::super::membership::*;
 use super::{Fields, field};
 use crate::envelope::*;
+use crate::membership::{Held, MembershipFrame};
 
 /// Members with commas between them, or `none`.
 fn names(text: &str) -> Vec<MemberId> {
@@ -34,9 +34,9 @@ pub(super) fn fields_of(kind: u8, body: &[u8]) -> Fields {
             ),
         )
     };
-    match Membership::read(kind, body).unwrap() {
-        Membership::Join { incarnation } => vec![field("incarnation", incarnation.0)],
-        Membership::JoinConfirm {
+    match MembershipFrame::read(kind, body).unwrap() {
+        MembershipFrame::Join { incarnation } => vec![field("incarnation", incarnation.0)],
+        MembershipFrame::JoinConfirm {
             member,
             incarnation,
             head,
@@ -45,12 +45,12 @@ pub(super) fn fields_of(kind: u8, body: &[u8]) -> Fields {
             field("incarnation", incarnation.0),
             field("head", head),
         ],
-        Membership::JoinVector { held: all } => all.iter().map(held).collect(),
-        Membership::Leave { head } => vec![field("head", head)],
-        Membership::LeaveConfirm { member, applied } => {
+        MembershipFrame::JoinVector { held: all } => all.iter().map(held).collect(),
+        MembershipFrame::Leave { head } => vec![field("head", head)],
+        MembershipFrame::LeaveConfirm { member, applied } => {
             vec![field("member", member.0), field("applied", applied)]
         }
-        Membership::Close { held: closed } => vec![held(&closed)],
+        MembershipFrame::Close { held: closed } => vec![held(&closed)],
     }
 }
 
@@ -70,25 +70,25 @@ pub(super) fn body_of(kind: u8, vector: &Vector) -> Vec<u8> {
         }
     };
     let frame = match kind {
-        KIND_JOIN => Membership::Join {
+        KIND_JOIN => MembershipFrame::Join {
             incarnation: incarnation(),
         },
-        KIND_JOIN_CONFIRM => Membership::JoinConfirm {
+        KIND_JOIN_CONFIRM => MembershipFrame::JoinConfirm {
             member: member(),
             incarnation: incarnation(),
             head: vector.number("head"),
         },
-        KIND_JOIN_VECTOR => Membership::JoinVector {
+        KIND_JOIN_VECTOR => MembershipFrame::JoinVector {
             held: vector.all("held").map(held).collect(),
         },
-        KIND_LEAVE => Membership::Leave {
+        KIND_LEAVE => MembershipFrame::Leave {
             head: vector.number("head"),
         },
-        KIND_LEAVE_CONFIRM => Membership::LeaveConfirm {
+        KIND_LEAVE_CONFIRM => MembershipFrame::LeaveConfirm {
             member: member(),
             applied: vector.number("applied"),
         },
-        _ => Membership::Close {
+        _ => MembershipFrame::Close {
             held: held(vector.text("held")),
         },
     };

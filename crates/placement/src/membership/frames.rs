@@ -20,11 +20,11 @@ use crate::envelope::{
 };
 use crate::{Incarnation, MemberId};
 
-use super::super::config::MEMBERS_MAX;
+use super::index::MEMBERS_MAX;
 
 /// A frame of joining, leaving or closing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Membership {
+pub(crate) enum MembershipFrame {
     Join {
         incarnation: Incarnation,
     },
@@ -63,15 +63,15 @@ pub(crate) struct Held {
     pub(crate) of: Vec<MemberId>,
 }
 
-impl Membership {
+impl MembershipFrame {
     /// Reads a body of one of these kinds. `None` when it is malformed. What it allocates is bounded by the body.
-    pub(crate) fn read(kind: u8, body: &[u8]) -> Option<Membership> {
+    pub(crate) fn read(kind: u8, body: &[u8]) -> Option<MembershipFrame> {
         let mut reader = Reader::new(body);
         let read = match kind {
-            KIND_JOIN => Membership::Join {
+            KIND_JOIN => MembershipFrame::Join {
                 incarnation: Incarnation(reader.fixed_u64()?),
             },
-            KIND_JOIN_CONFIRM => Membership::JoinConfirm {
+            KIND_JOIN_CONFIRM => MembershipFrame::JoinConfirm {
                 member: reader.member()?,
                 incarnation: Incarnation(reader.fixed_u64()?),
                 head: reader.sequence()?,
@@ -82,16 +82,16 @@ impl Membership {
                 for _ in 0..count {
                     held.push(Held::read(&mut reader)?);
                 }
-                Membership::JoinVector { held }
+                MembershipFrame::JoinVector { held }
             }
-            KIND_LEAVE => Membership::Leave {
+            KIND_LEAVE => MembershipFrame::Leave {
                 head: reader.sequence()?,
             },
-            KIND_LEAVE_CONFIRM => Membership::LeaveConfirm {
+            KIND_LEAVE_CONFIRM => MembershipFrame::LeaveConfirm {
                 member: reader.member()?,
                 applied: reader.sequence()?,
             },
-            KIND_CLOSE => Membership::Close {
+            KIND_CLOSE => MembershipFrame::Close {
                 held: Held::read(&mut reader)?,
             },
             _ => return None,
@@ -102,20 +102,22 @@ impl Membership {
     /// The kind of its frame.
     pub(crate) fn kind(&self) -> u8 {
         match self {
-            Membership::Join { .. } => KIND_JOIN,
-            Membership::JoinConfirm { .. } => KIND_JOIN_CONFIRM,
-            Membership::JoinVector { .. } => KIND_JOIN_VECTOR,
-            Membership::Leave { .. } => KIND_LEAVE,
-            Membership::LeaveConfirm { .. } => KIND_LEAVE_CONFIRM,
-            Membership::Close { .. } => KIND_CLOSE,
+            MembershipFrame::Join { .. } => KIND_JOIN,
+            MembershipFrame::JoinConfirm { .. } => KIND_JOIN_CONFIRM,
+            MembershipFrame::JoinVector { .. } => KIND_JOIN_VECTOR,
+            MembershipFrame::Leave { .. } => KIND_LEAVE,
+            MembershipFrame::LeaveConfirm { .. } => KIND_LEAVE_CONFIRM,
+            MembershipFrame::Close { .. } => KIND_CLOSE,
         }
     }
 
     /// Appends the body.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Membership::Join { incarnation } => out.extend_from_slice(&incarnation.0.to_le_bytes()),
-            Membership::JoinConfirm {
+            MembershipFrame::Join { incarnation } => {
+                out.extend_from_slice(&incarnation.0.to_le_bytes())
+            }
+            MembershipFrame::JoinConfirm {
                 member,
                 incarnation,
                 head,
@@ -124,16 +126,16 @@ impl Membership {
                 out.extend_from_slice(&incarnation.0.to_le_bytes());
                 write_varint(out, *head);
             }
-            Membership::JoinVector { held } => {
+            MembershipFrame::JoinVector { held } => {
                 write_varint(out, held.len() as u64);
                 held.iter().for_each(|held| held.write(out));
             }
-            Membership::Leave { head } => write_varint(out, *head),
-            Membership::LeaveConfirm { member, applied } => {
+            MembershipFrame::Leave { head } => write_varint(out, *head),
+            MembershipFrame::LeaveConfirm { member, applied } => {
                 write_varint(out, u64::from(member.0));
                 write_varint(out, *applied);
             }
-            Membership::Close { held } => held.write(out),
+            MembershipFrame::Close { held } => held.write(out),
         }
     }
 }
@@ -187,38 +189,41 @@ mod tests {
             of: vec![MemberId(1), MemberId(300)],
         };
         let frames = [
-            Membership::Join {
+            MembershipFrame::Join {
                 incarnation: Incarnation(5),
             },
-            Membership::JoinConfirm {
+            MembershipFrame::JoinConfirm {
                 member: MemberId(2),
                 incarnation: Incarnation(5),
                 head: 900,
             },
-            Membership::JoinVector {
+            MembershipFrame::JoinVector {
                 held: vec![held.clone(), held.clone()],
             },
-            Membership::Leave { head: 12 },
-            Membership::LeaveConfirm {
+            MembershipFrame::Leave { head: 12 },
+            MembershipFrame::LeaveConfirm {
                 member: MemberId(2),
                 applied: 12,
             },
-            Membership::Close { held },
+            MembershipFrame::Close { held },
         ];
         for frame in frames {
             let mut body = Vec::new();
             frame.write(&mut body);
-            assert_eq!(Membership::read(frame.kind(), &body), Some(frame.clone()));
+            assert_eq!(
+                MembershipFrame::read(frame.kind(), &body),
+                Some(frame.clone())
+            );
             for cut in 0..body.len() {
                 assert_eq!(
-                    Membership::read(frame.kind(), &body[..cut]),
+                    MembershipFrame::read(frame.kind(), &body[..cut]),
                     None,
                     "{frame:?} cut at {cut}"
                 );
             }
             body.push(0);
             assert_eq!(
-                Membership::read(frame.kind(), &body),
+                MembershipFrame::read(frame.kind(), &body),
                 None,
                 "{frame:?} with a byte more"
             );
@@ -236,7 +241,7 @@ mod tests {
             of: vec![MemberId(5)],
         };
         let mut body = Vec::new();
-        Membership::Close { held }.write(&mut body);
+        MembershipFrame::Close { held }.write(&mut body);
         assert_eq!(body, [1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 3, 1, 5]);
     }
 }

@@ -4,7 +4,7 @@ use crate::Time;
 
 /// Whether this member leaves.
 #[derive(Debug, Default)]
-pub(super) struct Leaving {
+pub(crate) struct Leaving {
     /// This member commits nothing more.
     is_leaving: bool,
     /// Timestamp of the last own message without the announcement. A peer that echoes a later one has seen the announcement.
@@ -13,24 +13,24 @@ pub(super) struct Leaving {
 
 impl Leaving {
     /// Whether this member commits nothing more.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.is_leaving
     }
 
     /// This member commits nothing more; the latest message had this timestamp.
-    pub(super) fn begin(&mut self, clock: Time) {
+    pub(crate) fn begin(&mut self, clock: Time) {
         self.is_leaving = true;
         self.sends_unannounced(clock);
     }
 
     /// A message with this timestamp goes without the announcement.
-    pub(super) fn sends_unannounced(&mut self, clock: Time) {
+    pub(crate) fn sends_unannounced(&mut self, clock: Time) {
         debug_assert!(self.unannounced_at <= clock, "timestamps never go back");
         self.unannounced_at = clock;
     }
 
     /// Whether a member that echoed this timestamp has seen the announcement.
-    pub(super) fn is_seen_by(&self, echoed: Time) -> bool {
+    pub(crate) fn is_seen_by(&self, echoed: Time) -> bool {
         echoed > self.unannounced_at
     }
 }

@@ -1,12 +1,13 @@
 //! Places of members, in two orders that must not be mixed up: among *all* members, and among the *others*.
 //!
 //! Both follow the names. A [`MemberIndex`] counts this member too, a [`PeerIndex`] does not, so that they differ for half of the members.
-//! Each has its own tables ([`ByMember`], [`ByPeer`]) and sets ([`MemberSet`], [`PeerSet`]); `members` translates between them.
+//! Each has its own tables ([`ByMember`], [`ByPeer`]) and sets ([`MemberSet`], [`PeerSet`]); `order` translates between them.
 
 use core::marker::PhantomData;
 use core::ops::{self, BitOr};
 
-use super::config::MEMBERS_MAX;
+/// The most members of a cluster.
+pub const MEMBERS_MAX: usize = 64;
 
 /// A place in one of the two orders.
 pub trait Place: Copy + Eq {
