@@ -1,23 +1,28 @@
 //! A host's state channel: the thread-less core that runs the host's stream and its datagrams, and never
 //! touches a table.
 //!
-//! Sans I/O as the protocols it joins: datagrams and `now` come in, datagrams and deadlines go out. Between
-//! it and the instances are rings; beside this file `outlet.rs` is the way down, `incarnations.rs` what a new epoch changes,
-//! `keys.rs` what other keys do.
+//! Sans I/O as the protocols it joins: datagrams and `now` come in, datagrams and deadlines go out. It is three things: the seal around
+//! each datagram (the secure channel), the envelope of each message, and the protocols that the configuration uses
+//! (`protocols.rs`), each a [`Protocol`]. Where members have sites, `sites.rs` passes sealed datagrams on, below the envelope. Between
+//! the channel and the instances are rings: `outlet.rs` is the path down. `incarnations.rs` is what a new epoch changes, `keys.rs` what
+//! other keys do, `audits.rs` what the auditor asks of instances.
 
 pub(crate) mod audits;
 mod incarnations;
 mod keys;
 mod outlet;
 mod progress;
+mod protocols;
 mod scans;
 mod sites;
 
+use asterism_placement::envelope::Message;
 use asterism_placement::replicated::audit::{AuditResult, Auditor, StreamFault};
 use asterism_placement::replicated::{
-    AcceptedKeys, Destination as ReplicaDestination, Event, Replicator, Standing, SubmitError,
+    AcceptedKeys, Config as ReplicaConfig, Counters, Destination as ReplicaDestination, Event,
+    Progress, Replicator, Standing, SubmitError, Window,
 };
-use asterism_placement::{Epoch, Incarnation, MemberId, Time};
+use asterism_placement::{Epoch, Incarnation, MemberId, Protocol, Time};
 use asterism_secure_channel::{Event as SealEvent, Refusal, SecureChannel};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
@@ -27,7 +32,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::exchange::{Down, Round, SCAN_PARTS, Up, origin};
 use crate::mutant::{self, Mutant};
 use asterism_io::ring::{RingReader, RingWriter};
-use outlet::{Delivering, Outlet};
+use outlet::Outlet;
+use protocols::{ProtocolEvent, Protocols};
 use scans::SnapshotScan;
 use sites::Sites;
 
@@ -123,7 +129,7 @@ struct InstanceLink {
 /// The state channel of a host. See the module.
 pub struct StateChannel {
     secure: SecureChannel,
-    replicator: Replicator,
+    protocols: Protocols,
     own: OriginName,
     lanes: Vec<InstanceLink>,
     outlet: Outlet,
@@ -145,8 +151,6 @@ pub struct StateChannel {
     snapshots: Vec<(MemberId, u32)>,
     /// Incarnations that have ended and that not every instance has applied as far as they were delivered.
     ended: Vec<OriginName>,
-    auditor: Auditor,
-    audit_body: Vec<u8>,
     plain: Vec<u8>,
     extra_frames: Vec<u8>,
     pads: bool,
@@ -195,7 +199,10 @@ impl StateChannel {
             .collect();
         Self {
             secure,
-            replicator,
+            protocols: Protocols {
+                replicator,
+                auditor,
+            },
             own,
             lanes,
             outlet: Outlet::new(down),
@@ -208,8 +215,6 @@ impl StateChannel {
             scans: Vec::new(),
             snapshots: Vec::new(),
             ended: Vec::new(),
-            auditor,
-            audit_body: Vec::with_capacity(2048),
             plain: Vec::with_capacity(2048),
             extra_frames: Vec::new(),
             pads: false,
@@ -228,12 +233,12 @@ impl StateChannel {
 
     /// The host's date, for others to compare with theirs: microseconds since 1970 at zero of the clock.
     pub fn set_date(&mut self, date_at_zero_us: i64) {
-        self.replicator.set_date(date_at_zero_us);
+        self.protocols.replicator.set_date(date_at_zero_us);
     }
 
     /// The host begins to serve: from now on it takes over no other cluster time.
     pub fn settle_cluster_time(&mut self) {
-        self.replicator.settle_cluster_time();
+        self.protocols.replicator.settle_cluster_time();
     }
 
     /// Takes a datagram that arrived, which is opened in place. `from` names where it came from, for
@@ -280,26 +285,11 @@ impl StateChannel {
         let Some(message) = datagram.get(opened.payload.clone()).filter(|_| delivered) else {
             return Ok(Some(opened.member));
         };
-        let mut deliver = Delivering {
-            outlet: &mut self.outlet,
-            snapshots: &mut self.snapshots,
-            auditor: &mut self.auditor,
-        };
-        if self
-            .replicator
-            .handle(
-                now,
-                opened.member,
-                opened.incarnation,
-                message,
-                &mut deliver,
-            )
-            .is_err()
-        {
+        let mut message = Message::new(opened.member, opened.incarnation, message);
+        let to = (&mut self.outlet, &mut self.snapshots);
+        if self.protocols.handle(now, &mut message, to).is_err() {
             self.tally.refused_opened += 1;
         }
-        self.auditor
-            .note_position(now, opened.member, &self.replicator);
         Ok(Some(opened.member))
     }
 
@@ -309,22 +299,24 @@ impl StateChannel {
         self.take_up(now);
         // What the log had no room for is committed all the same.
         if !mutant::active(Mutant::HeldGroupsNotNamed) {
-            self.replicator
+            self.protocols
+                .replicator
                 .committed(self.committed.load(Ordering::Acquire));
         }
         self.serve_scans(now);
         self.report_applied(now);
         self.secure.handle_timeout(now);
-        self.replicator.handle_timeout(now);
-        self.tell_round();
-        while let Some(event) = self.replicator.poll_event() {
-            self.handle_event(event);
+        for place in self.protocols.places() {
+            self.protocols.at(place).handle_timeout(now);
+            while let Some(event) = self.protocols.at(place).poll_event() {
+                self.handle_event(event);
+            }
         }
+        self.tell_round();
         while let Some(event) = self.secure.poll_event() {
             self.note(ChannelEvent::Secure(event));
         }
         self.tell_later_epoch();
-        self.audit(now);
         self.tell_progress();
         self.outlet.publish();
     }
@@ -348,7 +340,7 @@ impl StateChannel {
             let destination = self.next_message(now)?;
             self.plain.extend_from_slice(&self.extra_frames);
             if self.pads && destination == ReplicaDestination::All {
-                self.replicator.pad(&mut self.plain);
+                self.protocols.replicator.pad(&mut self.plain);
             }
             self.secure.seal(&self.plain, out).ok()?;
             let destination = match destination {
@@ -362,35 +354,24 @@ impl StateChannel {
         }
     }
 
-    /// Writes the placement's next message, or once it has none an auditor's.
+    /// Writes the next message: of the first protocol that has one.
     fn next_message(&mut self, now: Time) -> Option<ReplicaDestination> {
-        self.replicator.set_wire_version(self.secure.speaks());
-        let destination = self.replicator.poll_transmit(now, &mut self.plain);
-        if destination.is_some() {
-            return destination;
-        }
-        self.audit_body.clear();
-        let audits = self.auditor.poll_frame(&mut self.audit_body);
-        if audits {
-            let body = &self.audit_body;
-            self.replicator.write_audit(body, &mut self.plain);
-        }
-        let reported = audits
-            || self
-                .auditor
-                .poll_stream(&mut self.replicator, &mut self.plain);
-        reported.then_some(ReplicaDestination::All)
+        let version = self.secure.speaks();
+        self.protocols.replicator.set_wire_version(version);
+        let mut places = self.protocols.places();
+        places.find_map(|place| self.protocols.at(place).poll_transmit(now, &mut self.plain))
     }
 
     /// The longest datagram in bytes of UDP payload, by the configuration.
     pub fn datagram_bytes_max(&self) -> usize {
-        self.replicator.config().payload_bytes_max + self.around_bytes()
+        self.protocols.replicator.config().payload_bytes_max + self.around_bytes()
     }
 
     /// Has new datagrams be at most so long, as far as the longest group and the configuration allow: for a
     /// path that turned out to be narrower. What is sent again keeps the length that it had.
     pub fn set_datagram_bytes(&mut self, bytes: usize) {
-        self.replicator
+        self.protocols
+            .replicator
             .set_payload_bytes(bytes.saturating_sub(self.around_bytes()));
         if let Some(sites) = &mut self.sites {
             sites.relay.set_datagram_bytes(bytes);
@@ -407,11 +388,10 @@ impl StateChannel {
     pub fn poll_timeout(&self) -> Option<Time> {
         let timeouts = [
             self.secure.poll_timeout(),
-            self.replicator.poll_timeout(),
+            self.protocols.poll_timeout(),
             self.sites
                 .as_ref()
                 .and_then(|sites| sites.relay.poll_timeout()),
-            self.auditor.poll_timeout(),
         ];
         timeouts.into_iter().flatten().min()
     }
@@ -433,9 +413,33 @@ impl StateChannel {
         self.events.pop_front()
     }
 
-    /// What the placement counts and knows of the members.
+    /// How far every member is.
+    pub fn progress(&self) -> &Progress {
+        self.protocols.replicator.progress()
+    }
+    /// Whether this host holds what the others hold. Until it does, it must not write.
+    pub fn is_ready(&self) -> bool {
+        self.protocols.replicator.is_ready()
+    }
+    /// The last number of a write set of this host that is in its log.
+    pub fn head(&self) -> u64 {
+        self.protocols.replicator.head()
+    }
+    /// The window in which accumulators keep back what changes.
+    pub fn window(&self) -> Window {
+        self.protocols.replicator.window()
+    }
+    /// What replication counted.
+    pub fn counters(&self) -> &Counters {
+        self.protocols.replicator.counters()
+    }
+    /// The settings that replication was started with.
+    pub fn config(&self) -> &ReplicaConfig {
+        self.protocols.replicator.config()
+    }
+    /// Replication, for what it alone knows.
     pub fn replicator(&self) -> &Replicator {
-        &self.replicator
+        &self.protocols.replicator
     }
     /// The sealed channel, for its counts.
     pub fn secure(&self) -> &SecureChannel {
@@ -452,12 +456,12 @@ impl StateChannel {
     /// Whether everything that instances wrote was taken and applied by all members, and everything that
     /// came is applied here.
     pub fn is_quiet(&self) -> bool {
-        let progress = self.replicator.progress();
-        let own = self.replicator.config().member;
+        let progress = self.protocols.replicator.progress();
+        let own = self.protocols.replicator.config().member;
         self.outlet.is_clear()
-            && self.replicator.is_ready()
-            && self.replicator.has_left()
-            && self.replicator.ended().all(|ended| ended.closed)
+            && self.protocols.replicator.is_ready()
+            && self.protocols.replicator.has_left()
+            && self.protocols.replicator.ended().all(|ended| ended.closed)
             && self
                 .lanes
                 .iter()
@@ -465,7 +469,7 @@ impl StateChannel {
             && progress.members().iter().all(|member| {
                 member.member == own
                     || member.standing == Standing::Out
-                    || member.acknowledged >= self.replicator.head()
+                    || member.acknowledged >= self.protocols.replicator.head()
                         && member.applied >= member.head
             })
     }
@@ -513,7 +517,12 @@ impl StateChannel {
         };
         match up {
             Up::Group { sequence, bytes } => {
-                let is_taken = !is_full && self.replicator.submit(now, sequence, bytes).is_ok();
+                let is_taken = !is_full
+                    && self
+                        .protocols
+                        .replicator
+                        .submit(now, sequence, bytes)
+                        .is_ok();
                 if !is_taken {
                     lane.held_bytes.clear();
                     lane.held_bytes.extend_from_slice(bytes);
@@ -540,17 +549,18 @@ impl StateChannel {
             } => scans::take_part(&mut self.scans, (member, scan), bytes),
             Up::SnapshotDone { member, scan } => scans::end(&mut self.scans, (member, scan)),
             Up::SnapshotApplied { from, scan } => lane.snapshots_applied.push((from, scan)),
-            Up::Probe => self.replicator.probe(now),
+            Up::Probe => self.protocols.replicator.probe(now),
             Up::Audit {
                 ticket,
                 written,
                 leaves,
             } => {
                 let leaves = audits::read_leaves(leaves);
-                self.auditor
+                self.protocols
+                    .auditor
                     .read(now, number, ticket, written, leaves.as_ref());
             }
-            Up::Drained { round, whole } => self.replicator.drained(now, round, whole),
+            Up::Drained { round, whole } => self.protocols.replicator.drained(now, round, whole),
         }
         true
     }
@@ -569,7 +579,11 @@ impl StateChannel {
         }
         let siblings = self.tells_siblings();
         let lane = &mut self.lanes[number];
-        match self.replicator.submit(now, sequence, &lane.held_bytes) {
+        match self
+            .protocols
+            .replicator
+            .submit(now, sequence, &lane.held_bytes)
+        {
             Ok(()) => {
                 lane.held = None;
                 if siblings {
@@ -587,7 +601,14 @@ impl StateChannel {
         }
     }
 
-    fn handle_event(&mut self, event: Event) {
+    fn handle_event(&mut self, event: ProtocolEvent) {
+        match event {
+            ProtocolEvent::Replication(event) => self.handle_replication(event),
+            ProtocolEvent::Audit(event) => self.handle_audit(event),
+        }
+    }
+
+    fn handle_replication(&mut self, event: Event) {
         match event {
             Event::LaggingReplica { member, scan, .. } => {
                 self.scans.retain(|known| known.member != member);
@@ -599,7 +620,7 @@ impl StateChannel {
                     done: false,
                 });
                 self.outlet.push(&Down::SnapshotScan { member, scan });
-                let progress = self.replicator.progress().member(member);
+                let progress = self.protocols.replicator.progress().member(member);
                 let lags = progress.is_none_or(|progress| {
                     progress.standing == Standing::Imaging && !progress.joining
                 });

@@ -353,7 +353,7 @@ impl LagMeter {
     fn query<F: NetworkFunction>(&mut self, cluster: &Cluster<F>) {
         let now = cluster.now();
         for (origin, member) in cluster.members().iter().enumerate() {
-            let head = member.channel.replicator().head();
+            let head = member.channel.head();
             let grew = head > self.heads[origin];
             self.heads[origin] = head;
             for (receiver, other) in cluster.members().iter().enumerate() {
@@ -367,7 +367,7 @@ impl LagMeter {
                 if waiting.is_empty() {
                     continue;
                 }
-                let applied = other.channel.replicator().progress().applied(member.name);
+                let applied = other.channel.progress().applied(member.name);
                 while let Some((since, _)) = waiting.pop_front_if(|(_, head)| *head <= applied) {
                     if self.samples_us.len() < LAG_SAMPLES_MAX {
                         let lag = now.as_micros() - since.as_micros();

@@ -109,7 +109,7 @@ pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
         .position(|&name| name == ODD[odd])
         .unwrap_or(0) as u8;
     let other = (place + 1) % world.scenario.members();
-    let other = world.cluster.members()[other].channel.replicator().config();
+    let other = world.cluster.members()[other].channel.config();
     let origin = OriginName {
         member: other.member.0,
         incarnation: other.incarnation.0,
@@ -171,7 +171,7 @@ pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
 pub(crate) fn snapshots_joined(cluster: &Cluster<Exercise>) -> u64 {
     let members = cluster.members().iter();
     members
-        .map(|member| member.channel.replicator().counters().snapshots_joined)
+        .map(|member| member.channel.counters().snapshots_joined)
         .sum()
 }
 

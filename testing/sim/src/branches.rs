@@ -26,7 +26,7 @@ pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
     let mut add = |name, count| *counts.entry(name).or_default() += count;
     for member in cluster.members() {
         let channel = &member.channel;
-        channel.replicator().counters().each(|name, reason, count| {
+        channel.counters().each(|name, reason, count| {
             if reason.is_none() && !NOT_BRANCHES.contains(&name) {
                 add(name, count);
             }

@@ -121,7 +121,7 @@ pub fn note_use(
     if done.command.verb != Verb::Open || !(done.found || done.granted) {
         return;
     }
-    let progress = cluster.members()[at.0].channel.replicator().progress();
+    let progress = cluster.members()[at.0].channel.progress();
     let alone = cluster.members()[at.0].instances.len() == 1;
     let applied = (0..oracle.heads.len()).map(|member| match member == at.0 {
         // What a sibling closed may not be known here yet.
@@ -271,7 +271,7 @@ fn parts_once(
     at: (usize, usize),
     instance: &Instance<Exercise>,
 ) -> Checked {
-    let counters = cluster.members()[at.0].channel.replicator().counters();
+    let counters = cluster.members()[at.0].channel.counters();
     let (applied, most) = (
         instance.tally().snapshot_parts_applied,
         counters.snapshot_chunks_delivered,
@@ -297,7 +297,7 @@ fn not_resurrected(
     state.winners.for_each(|row, value| {
         live.insert(row.0, value.0);
     });
-    let progress = cluster.members()[at.0].channel.replicator().progress();
+    let progress = cluster.members()[at.0].channel.progress();
     for erased in &oracle.erased {
         // The token alone may have come with the first part of a snapshot.
         let applied = erased.member == at.0

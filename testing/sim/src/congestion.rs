@@ -44,7 +44,7 @@ impl Overdue {
         let turn = bounds.flush.max(bounds.keep_alive.min(TURN_MOST)) + TURN * 2;
         self.0.resize(cluster.members().len(), None);
         for (place, member) in cluster.members().iter().enumerate() {
-            let window = member.channel.replicator().window();
+            let window = member.channel.window();
             let reason = match window.round {
                 0 => None,
                 _ if cluster.is_paused(place) => None,
@@ -148,7 +148,7 @@ pub(crate) fn end(world: &mut World<'_>) -> Result<(), Failure> {
     while world.cluster.now() < until {
         let open = |place: usize| {
             let member = &world.cluster.members()[place];
-            member.channel.replicator().window().round != 0
+            member.channel.window().round != 0
         };
         if !(0..world.scenario.members()).any(open) {
             return Ok(());

@@ -84,7 +84,7 @@ pub(crate) fn stops_who_reads_it(world: &mut World<'_>) -> Result<(), Failure> {
         if was_served(world, place) {
             continue;
         }
-        let progress = member.channel.replicator().progress();
+        let progress = member.channel.progress();
         let believed = others.iter().find(|&&other| {
             if was_served(world, other) {
                 return false;
@@ -108,5 +108,5 @@ pub(crate) fn stops_who_reads_it(world: &mut World<'_>) -> Result<(), Failure> {
 
 fn snapshots_joined(world: &World<'_>, place: usize) -> u64 {
     let member = &world.cluster.members()[place];
-    member.channel.replicator().counters().snapshots_joined
+    member.channel.counters().snapshots_joined
 }

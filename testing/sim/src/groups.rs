@@ -94,7 +94,7 @@ impl Groups {
             for (place, member) in cluster.members().iter().enumerate() {
                 let of = OriginName {
                     member: member.name.0,
-                    incarnation: member.channel.replicator().config().incarnation.0,
+                    incarnation: member.channel.config().incarnation.0,
                 };
                 let head = oracle.heads[place];
                 let streams = self.applied.get(&at);

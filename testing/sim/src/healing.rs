@@ -142,14 +142,14 @@ impl World<'_> {
     /// Bytes that go again in a round trip where a path counts as congested, the fewest of any member; `None` if none does.
     fn bytes_of_a_round(&self) -> Option<u64> {
         let members = self.cluster.members().iter();
-        let windows = members.map(|member| member.channel.replicator().window());
+        let windows = members.map(|member| member.channel.window());
         let open = windows.filter(|window| window.round != 0);
         open.map(|window| window.bytes).min()
     }
 
     fn anyone_fell_off_a_log(&self) -> bool {
         self.cluster.members().iter().any(|member| {
-            let progress = member.channel.replicator().progress();
+            let progress = member.channel.progress();
             let mut standings = progress.members().iter().map(|other| other.standing);
             standings.any(|standing| standing != Standing::Current)
         })
@@ -158,7 +158,7 @@ impl World<'_> {
     /// Groups of one stream that a member has not applied yet, the most of any.
     fn most_behind(&self) -> u64 {
         let behind = self.cluster.members().iter().flat_map(|member| {
-            let others = member.channel.replicator().progress().members().iter();
+            let others = member.channel.progress().members().iter();
             others
                 .filter(|other| other.member != member.name)
                 .map(|other| {

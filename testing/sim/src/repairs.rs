@@ -251,7 +251,7 @@ fn take_over_a_value(world: &mut World<'_>) -> Result<(), Failure> {
     };
     other.encode(&mut out);
     out.u24(age.seen);
-    let config = world.cluster.members()[from].channel.replicator().config();
+    let config = world.cluster.members()[from].channel.config();
     let origin = OriginName {
         member: config.member.0,
         incarnation: config.incarnation.0,

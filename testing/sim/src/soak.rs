@@ -344,7 +344,7 @@ impl Portion {
             .sum();
         let entries = KEYS * members.len() as u32;
         for (place, member) in members.iter().enumerate() {
-            let counters = member.channel.replicator().counters();
+            let counters = member.channel.counters();
             if counters.snapshot_chunks_delivered > 0 || counters.lagging_replicas > 0 {
                 return Err(Failure::new(
                     "everything comes by the log",

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 fn is_known(world: &World<'_>) -> bool {
     let mut members = world.cluster.members().iter().enumerate();
     members.all(|(place, member)| {
-        let progress = member.channel.replicator().progress();
+        let progress = member.channel.progress();
         let of = progress.member(world.cluster.members()[NAME].name);
         place == NAME || of.is_some_and(|of| of.incarnation.is_some())
     })

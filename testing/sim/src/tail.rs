@@ -67,7 +67,7 @@ pub(crate) fn lose(world: &mut World<'_>) -> Result<(), Failure> {
         };
         let most = longest + paused + lookahead * 2 + delay + calm.jitter + SLACK * 2;
         let reader = &world.cluster.members()[READER];
-        let progress = reader.channel.replicator().progress();
+        let progress = reader.channel.progress();
         if progress.applied(MemberId(from)) >= head {
             return Ok(());
         }
@@ -105,7 +105,7 @@ fn queues_empty(world: &mut World<'_>) -> Result<(), Failure> {
 /// Whether the writer serves the reader from its log, not by a scan through its tables.
 fn is_current(world: &World<'_>) -> bool {
     let writer = &world.cluster.members()[WRITER];
-    let progress = writer.channel.replicator().progress();
+    let progress = writer.channel.progress();
     let mut reader = progress.members().iter();
     reader
         .any(|other| other.member == MemberId(READER as u16) && other.standing == Standing::Current)
@@ -136,10 +136,7 @@ fn is_reader(member: MemberId) -> bool {
 /// The writer's longest retransmission timeout for some members, not backed off (RFC 6298 section 2).
 fn timeout(world: &World<'_>, of: impl Fn(MemberId) -> bool) -> Duration {
     let bounds = &world.scenario.bounds;
-    let progress = world.cluster.members()[WRITER]
-        .channel
-        .replicator()
-        .progress();
+    let progress = world.cluster.members()[WRITER].channel.progress();
     let others = progress.members().iter();
     let others = others.filter(|other| of(other.member));
     let measured = others.map(|other| {

@@ -171,7 +171,7 @@ fn refused(member: &Member<Exercise>) -> u64 {
     let versions = [Refusal::FutureVersion, Refusal::PastVersion];
     let sealed = sealed.filter(|(reason, _)| versions.contains(reason));
     let mut refused: u64 = sealed.map(|(_, count)| count).sum();
-    let counters = member.channel.replicator().counters();
+    let counters = member.channel.counters();
     counters.each(|_, reason, count| {
         if reason == Some(Refused::FutureVersion) {
             refused += count;

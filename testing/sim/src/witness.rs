@@ -89,7 +89,7 @@ impl Witness {
     ) -> Result<(), Failure> {
         self.query(cluster, oracle, moved);
         for (place, member) in moved.members(cluster) {
-            let progress = member.channel.replicator().progress();
+            let progress = member.channel.progress();
             for claimed in progress.members() {
                 let other = usize::from(claimed.member.0);
                 let claims = (

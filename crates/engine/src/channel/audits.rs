@@ -1,8 +1,7 @@
 //! How a host's auditor reads the tables of its instances, and what it finds.
 
-use asterism_placement::Time;
 use asterism_placement::replicated::audit::{
-    Auditor, LEAVES, Leaf, Leaves, Place, SEGMENT_LEAVES, UNSURE,
+    AuditEvent, Auditor, LEAVES, Leaf, Leaves, Place, SEGMENT_LEAVES, UNSURE,
 };
 
 use super::{ChannelEvent, StateChannel};
@@ -15,28 +14,25 @@ const _: () = assert!(
 
 impl StateChannel {
     /// Has instances read what is due, right after the groups that they got, and reports what was found.
-    pub(super) fn audit(&mut self, now: Time) {
-        self.auditor.turn(now, &self.replicator);
-        while let Some(ask) = self.auditor.poll_ask() {
-            let Place { object, segment } = ask.place;
-            let ticket = ask.ticket;
-            self.outlet.push(&Down::Audit {
-                ticket,
-                object,
-                segment,
-            });
-        }
-        while let Some(finding) = self.auditor.poll_finding() {
-            self.note(ChannelEvent::Audit(finding));
-        }
-        while let Some(fault) = self.auditor.poll_fault() {
-            self.note(ChannelEvent::Stream(fault));
+    pub(super) fn handle_audit(&mut self, event: AuditEvent) {
+        match event {
+            AuditEvent::Ask(ask) => {
+                let Place { object, segment } = ask.place;
+                let ticket = ask.ticket;
+                self.outlet.push(&Down::Audit {
+                    ticket,
+                    object,
+                    segment,
+                });
+            }
+            AuditEvent::Result(result) => self.note(ChannelEvent::Audit(result)),
+            AuditEvent::Fault(fault) => self.note(ChannelEvent::Stream(fault)),
         }
     }
 
     /// Who compares this host's tables with others'.
     pub fn auditor(&self) -> &Auditor {
-        &self.auditor
+        &self.protocols.auditor
     }
 }
 

@@ -17,14 +17,22 @@ impl StateChannel {
         let mut deliver = Delivering {
             outlet: &mut self.outlet,
             snapshots: &mut self.snapshots,
-            auditor: &mut self.auditor,
+            auditor: &mut self.protocols.auditor,
         };
-        self.replicator.install(now, roster, &mut deliver)?;
+        self.protocols
+            .replicator
+            .install(now, roster, &mut deliver)?;
         self.secure.set_epoch(roster.epoch);
         self.forget_kept();
-        self.auditor.begin_again(now);
-        let own = self.replicator.config().member;
-        let places = self.replicator.config().members.iter().enumerate();
+        self.protocols.auditor.begin_again(now);
+        let own = self.protocols.replicator.config().member;
+        let places = self
+            .protocols
+            .replicator
+            .config()
+            .members
+            .iter()
+            .enumerate();
         for (place, &member) in places.filter(|(_, member)| **member != own) {
             let named = roster.named(member);
             self.secure.set_takes_part(member, named.is_some());
@@ -35,7 +43,7 @@ impl StateChannel {
                 }
                 Some(None) => {}
             }
-            let alive = self.replicator.progress().member(member);
+            let alive = self.protocols.replicator.progress().member(member);
             let alive = alive
                 .and_then(|progress| progress.incarnation)
                 .map(|incarnation| origin(member, incarnation));
@@ -93,7 +101,7 @@ impl StateChannel {
 
     /// Says to all that this host commits nothing more: its instances have stopped.
     pub fn leave(&mut self, now: Time) {
-        self.replicator.leave(now);
+        self.protocols.replicator.leave(now);
     }
 
     /// Tells the placement of which ended incarnations every instance has applied what was delivered.
@@ -116,7 +124,9 @@ impl StateChannel {
                 MemberId(incarnation.member),
                 Incarnation(incarnation.incarnation),
             );
-            self.replicator.ended_applied(now, member, incarnation);
+            self.protocols
+                .replicator
+                .ended_applied(now, member, incarnation);
         }
     }
 }

@@ -18,7 +18,7 @@ impl StateChannel {
         let keys = self.secure.key_checks();
         let keys = keys.map(|(id, check)| AcceptedKey { id, check });
         self.accepted = AcceptedKeys::new(keys);
-        self.replicator.announce_keys(self.accepted);
+        self.protocols.replicator.announce_keys(self.accepted);
     }
 
     /// The keys that this host says it accepts; none before it says so.

@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use asterism_placement::envelope::RawFrame;
 use asterism_placement::replicated::audit::Auditor;
 use asterism_placement::replicated::{Deliver, SnapshotEnd};
-use asterism_placement::{Incarnation, MemberId, Time};
+use asterism_placement::{Incarnation, MemberId};
 
 use crate::exchange::{Down, REMOTE, origin};
 use crate::mutant::{self, Mutant};
@@ -124,8 +123,5 @@ impl Deliver for Delivering<'_> {
     }
     fn cluster_time(&mut self, at_zero_us: i64) {
         self.outlet.push(&Down::ClusterTime { at_zero_us });
-    }
-    fn frame(&mut self, now: Time, from: (MemberId, Incarnation), frame: RawFrame<'_>) {
-        self.auditor.handle(now, from, frame);
     }
 }

@@ -20,10 +20,12 @@ impl StateChannel {
                 applied.min()
             }
             .unwrap_or(0);
-            let member = self.replicator.config().members[place];
+            let member = self.protocols.replicator.config().members[place];
             // Of the own stream it knows by itself what is new.
-            if member.0 == self.own.member || applied > self.replicator.progress().applied(member) {
-                self.replicator.applied(now, member, applied);
+            if member.0 == self.own.member
+                || applied > self.protocols.replicator.progress().applied(member)
+            {
+                self.protocols.replicator.applied(now, member, applied);
             }
         }
         self.report_ended(now);
@@ -45,16 +47,17 @@ impl StateChannel {
             let mut deliver = Delivering {
                 outlet: &mut self.outlet,
                 snapshots: &mut self.snapshots,
-                auditor: &mut self.auditor,
+                auditor: &mut self.protocols.auditor,
             };
-            self.replicator
+            self.protocols
+                .replicator
                 .snapshot_applied(now, from, scan, &mut deliver);
         }
     }
 
     /// Tells instances in which round they are, and their share of its bytes.
     pub(super) fn tell_round(&mut self) {
-        let window = self.replicator.window();
+        let window = self.protocols.replicator.window();
         self.round
             .set(window.round, window.bytes / self.lanes.len().max(1) as u64);
     }
@@ -65,16 +68,17 @@ impl StateChannel {
             return;
         }
         for place in 0..self.reported.len() {
-            let member = self.replicator.config().members[place];
-            let Some(progress) = self.replicator.progress().member(member) else {
+            let member = self.protocols.replicator.config().members[place];
+            let Some(progress) = self.protocols.replicator.progress().member(member) else {
                 continue;
             };
             let now = (
                 progress.received,
                 stable(progress),
                 progress.covered_until.as_micros(),
-                self.copies
-                    .map_or(0, |copies| self.replicator.confirmed(member, copies)),
+                self.copies.map_or(0, |copies| {
+                    self.protocols.replicator.confirmed(member, copies)
+                }),
             );
             let Some(incarnation) = progress.incarnation else {
                 continue;

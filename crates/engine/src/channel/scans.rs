@@ -29,7 +29,11 @@ impl StateChannel {
             let (member, scan) = (known.member, known.scan);
             let mut over = false;
             while let Some(part) = known.parts.front() {
-                match self.replicator.submit_snapshot(now, member, scan, part) {
+                match self
+                    .protocols
+                    .replicator
+                    .submit_snapshot(now, member, scan, part)
+                {
                     Ok(()) => {
                         known.parts.pop_front();
                     }
@@ -47,9 +51,12 @@ impl StateChannel {
             }
             if known.parts.is_empty() && known.done {
                 // An error says that the scan is over.
-                let _ = self
-                    .replicator
-                    .finish_snapshot(now, member, scan, SnapshotKind::Full);
+                let _ = self.protocols.replicator.finish_snapshot(
+                    now,
+                    member,
+                    scan,
+                    SnapshotKind::Full,
+                );
                 over = true;
             }
             if over {

@@ -66,12 +66,12 @@ impl StateChannel {
 
     /// Whether a member is in this host's site; without sites all are.
     pub fn is_near(&self, member: MemberId) -> bool {
-        self.replicator.is_near(member)
+        self.protocols.replicator.is_near(member)
     }
 
     /// Every site as this host sees it; nothing without sites.
     pub fn sites(&self) -> impl Iterator<Item = SiteState> + '_ {
-        self.replicator.sites()
+        self.protocols.replicator.sites()
     }
 
     /// What was counted of sites and relays; all zero without sites.
@@ -92,15 +92,16 @@ impl StateChannel {
         if self.has_no_room() {
             return Ok(());
         }
-        let is_relay = self.replicator.is_relay();
+        let is_relay = self.protocols.replicator.is_relay();
         if let Some(sites) = self.sites.as_mut().filter(|_| is_relay) {
             sites.relay.copy(datagram);
         }
         let opened = self.open(now, from, datagram, true)?;
         // Only what came straight from this site: what was carried once is not carried again.
-        let carries = self.replicator.take_carry() && is_relay;
-        if let Some(member) = opened.filter(|&member| carries && self.replicator.is_near(member))
-            && let Some(index) = self.replicator.index_of(member)
+        let carries = self.protocols.replicator.take_carry() && is_relay;
+        if let Some(member) =
+            opened.filter(|&member| carries && self.protocols.replicator.is_near(member))
+            && let Some(index) = self.protocols.replicator.index_of(member)
             && let Some(sites) = &mut self.sites
         {
             sites.relay.keep(now, index);
@@ -117,7 +118,7 @@ impl StateChannel {
         let Some(sites) = &mut self.sites else {
             return Ok(());
         };
-        let config = self.replicator.config();
+        let config = self.protocols.replicator.config();
         let own = |frame: &Frame| frame.cluster == config.cluster && frame.member != config.member;
         let Some((frame, mut items)) = Frame::read(datagram).filter(|(frame, _)| own(frame)) else {
             sites.relay.tally_mut().frames_refused += 1;
@@ -125,7 +126,7 @@ impl StateChannel {
         };
         let asked = frame.kind == FrameKind::HandOn || placed::active(placed::Mutant::RelayRepeats);
         sites.relay.tally_mut().frames_received += 1;
-        let hands_on = asked && sites.has_near && self.replicator.is_relay();
+        let hands_on = asked && sites.has_near && self.protocols.replicator.is_relay();
         let mut first_refusal = Ok(());
         while let Some((item, rest)) = Frame::next(items) {
             items = rest;
@@ -140,15 +141,15 @@ impl StateChannel {
             }
             let from = FRAMED_FROM | u64::from(header.member.0);
             let opened = self.open(now, from, item, !is_full);
-            self.replicator.take_carry();
-            let is_near = self.replicator.is_near(header.member);
+            self.protocols.replicator.take_carry();
+            let is_near = self.protocols.replicator.is_near(header.member);
             let Some(sites) = &mut self.sites else {
                 continue;
             };
             match opened {
                 Ok(Some(member)) if hands_on && !is_near => {
                     sites.relay.hand_on();
-                    let runs = self.replicator.brought();
+                    let runs = self.protocols.replicator.brought();
                     sites
                         .relay
                         .cache(now, member, if is_full { &[] } else { runs });
@@ -170,8 +171,9 @@ impl StateChannel {
 
     /// Sends again what a member of this site just asked for, of what was handed on.
     fn answer(&mut self, now: Time, member: MemberId) {
-        while let Some(asked) = self.replicator.next_asked() {
-            let (Some(sites), replicator) = (&mut self.sites, &mut self.replicator) else {
+        while let Some(asked) = self.protocols.replicator.next_asked() {
+            let (Some(sites), replicator) = (&mut self.sites, &mut self.protocols.replicator)
+            else {
                 return;
             };
             let lacks = |rest| replicator.lacks(member, rest);
@@ -200,10 +202,13 @@ impl StateChannel {
         destination: ReplicaDestination,
         out: &mut Vec<u8>,
     ) -> Option<Destination> {
-        let plan = self.replicator.plan(now, destination);
+        let plan = self.protocols.replicator.plan(now, destination);
         let sites = self.sites.as_mut()?;
         if plan.bundled {
-            let own = self.replicator.index_of(self.replicator.config().member)?;
+            let own = self
+                .protocols
+                .replicator
+                .index_of(self.protocols.replicator.config().member)?;
             sites.relay.copy(out);
             sites.relay.keep(now, own);
         }
@@ -237,12 +242,12 @@ impl StateChannel {
         if let Some(member) = sites.relay.poll_answer(out) {
             return Some(Destination::Member(member));
         }
-        let is_relay = self.replicator.is_relay();
+        let is_relay = self.protocols.replicator.is_relay();
         if !is_relay {
             sites.relay.leave_office();
         }
         while sites.relay.poll_bundle(now, &mut sites.framed) {
-            sites.relays = self.replicator.bundle_receivers();
+            sites.relays = self.protocols.replicator.bundle_receivers();
             if !sites.relays.is_empty() {
                 let copies = u64::from(sites.relays.len());
                 sites.relay.tally_mut().relay_copies += copies;
@@ -261,6 +266,9 @@ impl StateChannel {
         let index = left.pop()?;
         out.clear();
         out.extend_from_slice(from);
-        self.replicator.member_at(index).map(Destination::Member)
+        self.protocols
+            .replicator
+            .member_at(index)
+            .map(Destination::Member)
     }
 }

@@ -97,7 +97,7 @@ fn cluster(lanes: u16, rooms: &[u32]) -> Cluster<Senders> {
 
 /// How far one member has acknowledged another's stream, as that one knows.
 fn acknowledged(cluster: &Cluster<Senders>, of: usize, by: usize) -> u64 {
-    let progress = cluster.members()[of].channel.replicator().progress();
+    let progress = cluster.members()[of].channel.progress();
     let by = progress.member(MemberId(by as u16));
     by.expect("a member").acknowledged
 }
@@ -153,7 +153,7 @@ fn a_member_of_other_settings_stops_who_it_tells_what_it_counts() {
     cluster.run_until(cluster.now() + Duration::from_secs(2));
     // The two that are alike read each other, and neither reads the third, which has more places. That one finds what they say in
     // its own: bytes alone cannot tell it, which is why hosts compare shapes first.
-    let head = cluster.members()[2].channel.replicator().head();
+    let head = cluster.members()[2].channel.head();
     for place in 0..2 {
         let why = cluster.members()[place].instances[0].stopped();
         let why = why.unwrap_or_else(|| panic!("host {place} goes on"));

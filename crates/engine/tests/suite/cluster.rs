@@ -293,7 +293,7 @@ fn of_buckets_that_are_nearly_full_a_congested_path_is_reported_every_fifty_mill
             number += 1;
         }
         let reported = cluster.members()[0].instances[0].tally().counters_reported;
-        let window = cluster.members()[0].channel.replicator().window();
+        let window = cluster.members()[0].channel.window();
         (reported, window.round != 0)
     };
     let (before, is_congested) = offer(&mut cluster, Duration::from_millis(200));

@@ -200,7 +200,7 @@ fn a_newcomer_whose_date_is_wrong_ends_nothing_and_keeps_nothing() {
         run(&mut cluster, Duration::from_millis(500));
         install(&mut cluster, &[0, 1, 2], &roster(3, &all));
         run(&mut cluster, Duration::from_secs(5));
-        assert!(cluster.members()[0].channel.replicator().is_ready());
+        assert!(cluster.members()[0].channel.is_ready());
         assert_eq!(
             sessions(&cluster, &[0, 1, 2]),
             usize::from(SESSIONS),

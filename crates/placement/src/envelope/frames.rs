@@ -11,7 +11,7 @@ pub(crate) const FRAME_BYTES_MAX: usize = 1 + 3;
 
 /// A frame whose body is not read yet.
 #[derive(Clone, Copy, Debug)]
-pub struct RawFrame<'a> {
+pub(crate) struct RawFrame<'a> {
     pub(crate) kind: u8,
     pub(crate) body: &'a [u8],
     /// Which protocol reads it.

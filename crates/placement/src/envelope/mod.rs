@@ -22,11 +22,11 @@ mod frames;
 mod golden;
 mod header;
 mod kinds;
+mod message;
 mod numbers;
 mod refused;
 
-pub use frames::RawFrame;
-pub(crate) use frames::{FRAME_BYTES_MAX, RawFrames, write_frame, write_padding};
+pub(crate) use frames::{FRAME_BYTES_MAX, RawFrame, RawFrames, write_frame, write_padding};
 pub(crate) use header::{ECHO_BYTES_MAX, Echo, HEADER_BYTES_MAX, Header};
 pub use header::{WIRE_VERSION, WIRE_VERSION_TRIAL};
 pub(crate) use kinds::{
@@ -34,5 +34,6 @@ pub(crate) use kinds::{
     KIND_JOIN_VECTOR, KIND_KEEP_ALIVE, KIND_KEYS, KIND_LACKS, KIND_LEAVE, KIND_LEAVE_CONFIRM,
     KIND_RECORDS, KIND_SNAPSHOT, KIND_SNAPSHOT_ACKNOWLEDGE, KIND_SNAPSHOT_END, KIND_STREAM, Reads,
 };
+pub use message::Message;
 pub(crate) use numbers::{Reader, SEQUENCE_MAX, varint_bytes, write_varint};
 pub use refused::Refused;

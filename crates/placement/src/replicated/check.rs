@@ -13,6 +13,8 @@ pub(super) struct Checked<'a> {
     pub(super) incarnation: Incarnation,
     pub(super) header: Header<'a>,
     pub(super) frames: Frames<'a>,
+    /// Protocols beside this one have frames in it.
+    pub(super) has_beside: bool,
 }
 
 impl Replicator {
@@ -28,13 +30,14 @@ impl Replicator {
         let header = Header::read(&mut reader, self.config.wire_newest)?;
         self.check_header(&header)?;
         let frames = Frames::new(reader);
-        let clock = self.check_frames(frames, header.head)?;
+        let (clock, has_beside) = self.check_frames(frames, header.head)?;
         self.check_clock(now, peer_index, clock)?;
         Ok(Checked {
             peer_index,
             incarnation: from_incarnation,
             header,
             frames,
+            has_beside,
         })
     }
 
@@ -48,12 +51,18 @@ impl Replicator {
         Ok(())
     }
 
-    /// Whether all frames are well formed, and none says anything of groups that there are not. The clocks that the message has.
-    fn check_frames(&self, frames: Frames<'_>, head: u64) -> Result<Option<ClockFrame>, Refused> {
-        let mut clock = None;
+    /// Whether all frames are well formed, and none says anything of groups that there are not. The clocks that the message has,
+    /// and whether protocols beside this one have frames in it.
+    fn check_frames(
+        &self,
+        frames: Frames<'_>,
+        head: u64,
+    ) -> Result<(Option<ClockFrame>, bool), Refused> {
+        let (mut clock, mut has_beside) = (None, false);
         for frame in frames {
             match frame? {
                 Frame::Clock(frame) => clock = Some(frame),
+                Frame::Beside => has_beside = true,
                 Frame::Records(groups) if groups.end - 1 > head => {
                     return Err(Refused::RecordsBeyondHead);
                 }
@@ -68,7 +77,7 @@ impl Replicator {
                 _ => {}
             }
         }
-        Ok(clock)
+        Ok((clock, has_beside))
     }
 
     /// Whether the sender's cluster time is near. A message without clocks is judged by the last one that had them.

@@ -1,7 +1,6 @@
-//! What a replicator hands to its host: groups, snapshots, and frames of protocols beside it.
+//! What a replicator hands to its host: groups, snapshots, and the cluster's time.
 
-use crate::envelope::RawFrame;
-use crate::{Incarnation, MemberId, Time};
+use crate::{Incarnation, MemberId};
 
 /// Where a replicator puts what arrived. Calls are made in the middle of [`Replicator::handle`](super::Replicator::handle): they should move bytes
 /// to where they will be applied, and no more. They cannot fail; what is waiting to be applied is bounded by
@@ -18,11 +17,6 @@ pub trait Deliver {
     /// All chunks of this scan were delivered. When they are applied, call [`Replicator::snapshot_applied`](super::Replicator::snapshot_applied).
     fn snapshot_end(&mut self, end: SnapshotEnd<'_>) {
         let _ = end;
-    }
-
-    /// A frame of a protocol beside the replicator, of the message that is handled.
-    fn frame(&mut self, now: Time, from: (MemberId, Incarnation), frame: RawFrame<'_>) {
-        let _ = (now, from, frame);
     }
 
     /// The cluster's time is another one from now on, before what is delivered next: microseconds since 1970 at zero of the clock.

@@ -1,6 +1,6 @@
 //! Reading state messages: first everything is checked (`check`), then everything is done.
 
-use crate::envelope::{Header, Refused};
+use crate::envelope::{Header, Message, Refused};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
@@ -41,14 +41,27 @@ impl Replicator {
         message: &[u8],
         deliver: &mut impl Deliver,
     ) -> Result<(), Refused> {
+        let mut message = Message::new(from, from_incarnation, message);
+        self.handle_message(now, &mut message, deliver)
+    }
+
+    /// As [`handle`](Replicator::handle); protocols beside this one find their frames in the message from then on.
+    pub(super) fn handle_message(
+        &mut self,
+        now: Time,
+        message: &mut Message<'_>,
+        deliver: &mut impl Deliver,
+    ) -> Result<(), Refused> {
         if let Some(routes) = &mut self.routes {
             routes.asking.begin_message();
         }
-        match self.check(now, (from, from_incarnation), message) {
+        let from = (message.from(), message.incarnation());
+        match self.check(now, from, message.bytes()) {
             Ok(checked) => {
                 self.counters.messages_received += 1;
-                self.counters.bytes_received += message.len() as u64;
+                self.counters.bytes_received += message.bytes().len() as u64;
                 self.take(now, &checked, deliver);
+                message.checked(checked.has_beside);
                 Ok(())
             }
             Err(reason) => {
@@ -144,12 +157,9 @@ impl Replicator {
             }
             Frame::Keys(keys) => self.take_keys(peer_index, header.timestamp, keys),
             Frame::Clock(frame) => self.take_clock(now, peer_index, &frame, deliver),
-            Frame::Beside(frame) => {
-                deliver.frame(now, (self.peers[peer_index].member, incarnation), frame);
-            }
             Frame::Ask(runs) => self.take_ask(peer_index, runs),
             Frame::Lacks(runs) => self.take_lacks(now, peer_index, runs),
-            Frame::Padding => {}
+            Frame::Beside | Frame::Padding => {}
             Frame::Skipped => self.counters.frames_skipped += 1,
         }
     }

@@ -12,11 +12,11 @@
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
 //! Read first: [`Replicator`], whose fields are a subject each, in a file of its name; then `wire` (the frames), `transmit`, `check`
-//! and `handle`. Below them: `log`, `sent` and `own_stream` (the own
-//! stream), `inbound` (the others' streams), `peer`, `applied_reports`, `pending_acknowledgements` and `stability` (rule 14), `lagging`
-//! and `snapshot` (rule 15). `epochs` has what a new roster changes for streams (rule 23), `newcomers` how members join (rule 25),
-//! `stream_closing` and `participants` the end of an incarnation; who takes part is `crate::membership`. `sites` has the path of datagrams
-//! for all members across a wide-area network, `coalescing` the delay of accumulators on a congested path.
+//! and `handle`. Below them: `log`, `sent` and `own_stream` (the own stream), `inbound` (the others' streams), `peer`,
+//! `applied_reports`, `pending_acknowledgements` and `stability` (rule 14), `lagging` and `snapshot` (rule 15). `epochs` has what a new
+//! roster changes for streams (rule 23), `newcomers` how members join (rule 25), `stream_closing` and `participants` the end of an
+//! incarnation; who takes part is `crate::membership`. `sites` has the path of datagrams for all members across a wide-area network,
+//! `coalescing` the delay of accumulators on a congested path. `audit` is a protocol of its own, beside the replicator.
 
 mod acknowledgement_schedule;
 mod applied_reports;
@@ -59,6 +59,7 @@ mod stability;
 mod stream_closing;
 mod submit;
 mod transmit;
+mod verbs;
 mod wire;
 
 pub use cluster_time::{CLOCK_INTERVAL, CLUSTER_TIME_APART_MAX, MemberClock};

@@ -271,10 +271,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
             .fleet
             .inject(host, (flow % lanes) as usize, side, &frame)
         {
-            let joined = self.fleet.cluster().members()[host]
-                .channel
-                .replicator()
-                .is_ready();
+            let joined = self.fleet.cluster().members()[host].channel.is_ready();
             let failure = self.failure(step, format!("{name} takes no packets now"));
             return Err(match joined {
                 true => failure.help("its log is full, or too many packets are parked: send fewer at once, with `wait` between"),

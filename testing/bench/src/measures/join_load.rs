@@ -277,7 +277,7 @@ impl Bench {
         while self.turns.sponsor.len() - self.turns.join.0 < most {
             self.load()?;
             let newcomer = self.hosts.members[NEWCOMER].mail.channel();
-            if newcomer.replicator().is_ready() {
+            if newcomer.is_ready() {
                 self.turns.join.1 = self.turns.sponsor.len();
                 for member in &mut self.hosts.members {
                     member.forgive_refused();

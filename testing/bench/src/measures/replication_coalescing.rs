@@ -449,7 +449,7 @@ fn run<F: Beats>(
             let lag = cluster.now().since(beats[lags_ms.len()]);
             lags_ms.push(lag.as_secs_f64() * 1e3);
         }
-        let window = cluster.members()[0].channel.replicator().window();
+        let window = cluster.members()[0].channel.window();
         if window.round != 0 {
             let open = cluster.now().since(window.opened);
             longest_window = longest_window.max(open.min(window.length));

@@ -151,7 +151,7 @@ fn latencies(
         };
         loop {
             let more = cluster.advance(until);
-            let progress = cluster.members()[1].channel.replicator().progress();
+            let progress = cluster.members()[1].channel.progress();
             let applied = progress.applied(names[0]) as usize;
             while found.len() < applied.min(committed.len()) {
                 let at: Time = committed[found.len()];

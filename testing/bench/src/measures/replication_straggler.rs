@@ -170,7 +170,7 @@ impl Bench {
     fn applied_by_others(&self) -> u64 {
         let mut sum = 0;
         for (place, host) in self.hosts.members[..WRITERS].iter().enumerate() {
-            let progress = host.mail.channel().replicator().progress();
+            let progress = host.mail.channel().progress();
             let others = (0..WRITERS).filter(|other| *other != place);
             sum += others
                 .map(|other| progress.applied(MemberId(other as u16 + 1)))
@@ -183,7 +183,7 @@ impl Bench {
     fn counted(&self, name: &str) -> u64 {
         let mut sum = 0;
         for host in &self.hosts.members[..WRITERS] {
-            let counters = host.mail.channel().replicator().counters();
+            let counters = host.mail.channel().counters();
             counters.each(|counter, _, count| sum += if counter == name { count } else { 0 });
         }
         sum

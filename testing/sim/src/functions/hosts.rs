@@ -292,7 +292,7 @@ impl<F: NetworkFunction> Hosts<F> {
     }
 
     fn covered(&self, at: usize, of: usize) -> Time {
-        let progress = self.cluster.members()[at].channel.replicator().progress();
+        let progress = self.cluster.members()[at].channel.progress();
         progress.covered_until(MemberId(of as u16))
     }
 
@@ -311,7 +311,7 @@ impl<F: NetworkFunction> Hosts<F> {
     /// Routers deal packets to those who live and are ready.
     pub(crate) fn route(&mut self) {
         let members = self.cluster.members();
-        let ready = |&place: &usize| members[place].channel.replicator().is_ready();
+        let ready = |&place: &usize| members[place].channel.is_ready();
         self.routed = self.living().filter(ready).collect();
         self.dealt += 1;
     }
@@ -329,10 +329,7 @@ impl<F: NetworkFunction> Hosts<F> {
     /// Whether all who live are ready for packets.
     pub(crate) fn all_ready(&self) -> bool {
         let members = self.cluster.members();
-        self.handings.is_empty()
-            && self
-                .living()
-                .all(|place| members[place].channel.replicator().is_ready())
+        self.handings.is_empty() && self.living().all(|place| members[place].channel.is_ready())
     }
 
     /// An epoch of those who live, which reaches each of them at another moment.
@@ -446,7 +443,7 @@ impl<F: NetworkFunction> Hosts<F> {
         let now = self.now();
         let living: Vec<_> = self.living().collect();
         for &at in &living {
-            let ready = self.cluster.members()[at].channel.replicator().is_ready();
+            let ready = self.cluster.members()[at].channel.is_ready();
             for &of in living.iter().filter(|&&of| of != at && ready) {
                 let covered = self.covered(at, of);
                 if covered > Time::ZERO {

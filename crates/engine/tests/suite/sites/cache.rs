@@ -26,7 +26,7 @@ fn cluster(cache: usize, change: impl Fn(&mut SitesConfig)) -> Cluster<Senders> 
 }
 
 fn counters(cluster: &Cluster<Senders>, member: usize) -> &Counters {
-    cluster.members()[member].channel.replicator().counters()
+    cluster.members()[member].channel.counters()
 }
 
 /// Has `count` messages lost on their way from the relay to one member, and says how long after its neighbour that member had each:
@@ -252,9 +252,9 @@ fn a_question_is_answered_once_to_its_member_and_to_nobody_else() {
     for _ in 0..100 {
         now = now + Duration::from_micros(20);
         member.turn(now);
-        let asked = member.replicator().counters().gaps_asked;
+        let asked = member.counters().gaps_asked;
         while let Some(destination) = member.poll_transmit(now, &mut out) {
-            if member.replicator().counters().gaps_asked > asked && question.is_none() {
+            if member.counters().gaps_asked > asked && question.is_none() {
                 assert_eq!(destination, Destination::Member(MemberId(RELAY)));
                 question = Some(out.clone());
             }

@@ -211,11 +211,7 @@ fn of_what_is_for_all_one_copy_crosses_for_each_remote_site() {
         let before = shape.crossed(&cluster);
         let direct = direct_copies(&cluster);
         let copies = tally(&cluster, 1, |tally| tally.relay_copies);
-        let sent = cluster.members()[1]
-            .channel
-            .replicator()
-            .counters()
-            .groups_sent;
+        let sent = cluster.members()[1].channel.counters().groups_sent;
         // The second member writes, which is nobody's relay.
         write(&mut cluster, 1, 0, 500);
         assert!(cluster.run_until_quiet(Duration::from_secs(2)).is_some());
@@ -230,12 +226,7 @@ fn of_what_is_for_all_one_copy_crosses_for_each_remote_site() {
         }
         // At first nobody has proved to hear; then nothing goes straight that is for all.
         assert!(direct > 0 && direct_copies(&cluster) == direct);
-        let sent = cluster.members()[1]
-            .channel
-            .replicator()
-            .counters()
-            .groups_sent
-            - sent;
+        let sent = cluster.members()[1].channel.counters().groups_sent - sent;
         let copies = tally(&cluster, 1, |tally| tally.relay_copies) - copies;
         // A copy for each of two sites, of each message; acknowledgements that come with it among them, others are bundled.
         assert!(
@@ -289,14 +280,10 @@ fn a_dead_relay_is_passed_by_and_the_next_epoch_replaces_it() {
     for origin in 0..3 {
         let state = state(&cluster, origin);
         assert!(!state.relayed && state.direct == 3, "{state:?}");
-        let counters = cluster.members()[origin].channel.replicator().counters();
+        let counters = cluster.members()[origin].channel.counters();
         assert!(counters.relay_fallbacks > 0);
     }
-    let again = cluster.members()[1]
-        .channel
-        .replicator()
-        .counters()
-        .groups_retransmitted;
+    let again = cluster.members()[1].channel.counters().groups_retransmitted;
     write(&mut cluster, 1, 0, 50);
     run(&mut cluster, WAN + Duration::from_millis(2));
     assert_eq!([4, 5].map(|member| senders(&cluster, member)), [50, 50]);
@@ -304,11 +291,7 @@ fn a_dead_relay_is_passed_by_and_the_next_epoch_replaces_it() {
     write(&mut cluster, 5, 100, 50);
     run(&mut cluster, WAN + Duration::from_millis(2));
     assert_eq!([0, 1, 2].map(|member| senders(&cluster, member)), [100; 3]);
-    let later = cluster.members()[1]
-        .channel
-        .replicator()
-        .counters()
-        .groups_retransmitted;
+    let later = cluster.members()[1].channel.counters().groups_retransmitted;
     assert!(
         later - again < 20,
         "they did not wait for repairs: {}",
@@ -562,7 +545,7 @@ fn what_is_left_to_a_relay_reaches_which_it_passes_by_itself() {
     write(&mut cluster, 0, 5_000, 1);
     run(&mut cluster, WAN * 5);
     assert!(!relayed(&cluster, 1) && relayed(&cluster, 2));
-    let progress = cluster.members()[0].channel.replicator().progress();
+    let progress = cluster.members()[0].channel.progress();
     let [own, third] = [0, 2].map(|name| progress.member(MemberId(name)).unwrap());
     assert_eq!(third.acknowledged, own.head);
 }

@@ -1,8 +1,9 @@
 //! What a replicator can say of what it has.
 
 use super::super::Replicator;
+use super::reading::Reading;
 use crate::MemberId;
-use crate::envelope::{KIND_AUDIT, write_frame};
+use crate::envelope::KIND_AUDIT;
 use crate::membership::{PeerIndex, Place};
 use crate::mutant::{self, Mutant};
 
@@ -58,9 +59,10 @@ impl Replicator {
     }
 
     /// Writes a message to all that has this reading of an auditor.
-    pub fn write_audit(&mut self, body: &[u8], buffer: &mut Vec<u8>) {
+    pub(super) fn write_reading(&mut self, reading: &Reading, buffer: &mut Vec<u8>) {
         self.begin(buffer);
-        write_frame(buffer, KIND_AUDIT, body);
+        reading.write(self.writer.begin());
+        self.writer.end(KIND_AUDIT, buffer);
         self.counters.messages_without_records_sent += 1;
     }
 }

@@ -18,6 +18,7 @@
 //! A member's holdings are known by sequences only while it holds nothing beyond its streams' prefixes: no parts of snapshots
 //! that reach further than its streams do, and no ended incarnation that is not closed. Otherwise the member does not read.
 
+mod beside;
 mod comparison;
 mod holds;
 mod reading;
@@ -29,7 +30,9 @@ use std::collections::VecDeque;
 
 use crate::{Incarnation, MemberId, Time};
 
+pub use beside::{AuditEvent, Auditing};
 pub use holds::Holds;
+pub(super) use reading::is_well_formed;
 pub use reading::{LEAVES, Leaf, Leaves, Place, Reading, SEGMENT_LEAVES, SEGMENTS, Turn, UNSURE};
 
 pub use stream_position::StreamPosition;
@@ -225,7 +228,7 @@ impl Auditor {
 
     /// Does what is due. Call it after the groups that arrived were handed to the instances, and before anything else is: what
     /// they are asked must come to them right after those.
-    pub fn turn(&mut self, now: Time, replicator: &Replicator) {
+    fn turn(&mut self, now: Time, replicator: &Replicator) {
         let reference = replicator.first_joined();
         if self.reference != reference {
             self.reference = reference;
@@ -373,7 +376,7 @@ impl Auditor {
     }
 
     /// What instances are to read next. All that they got before, and nothing more, must be in it.
-    pub fn poll_ask(&mut self) -> Option<Ask> {
+    fn poll_ask(&mut self) -> Option<Ask> {
         self.asks.pop_front()
     }
 
@@ -462,23 +465,17 @@ impl Auditor {
         }
     }
 
-    /// Appends the body of the next frame to all.
-    pub fn poll_frame(&mut self, body: &mut Vec<u8>) -> bool {
+    /// Writes a message to all that has this member's next reading; false if there is none.
+    fn poll_reading(&mut self, replicator: &mut Replicator, buffer: &mut Vec<u8>) -> bool {
         let reading = self.outgoing.pop_front();
         if let Some(reading) = &reading {
-            reading.write(body);
+            replicator.write_reading(reading, buffer);
         }
         reading.is_some()
     }
 
-    /// Whether there is a frame to send.
-    #[must_use]
-    pub fn has_frame(&self) -> bool {
-        !self.outgoing.is_empty() || self.telling.is_due
-    }
-
     /// A frame that a member sent: a reading, or how far its stream is.
-    pub fn handle(
+    fn handle(
         &mut self,
         now: Time,
         (from, incarnation): (MemberId, Incarnation),
@@ -587,7 +584,7 @@ impl Auditor {
     }
 
     /// What became known: parts that differ from now on, or are equal again.
-    pub fn poll_finding(&mut self) -> Option<AuditResult> {
+    fn poll_finding(&mut self) -> Option<AuditResult> {
         self.findings.pop_front()
     }
 
@@ -650,7 +647,7 @@ impl Auditor {
         lanes.flatten().min().copied()
     }
 
-    /// When [`Auditor::turn`] is due next.
+    /// When the auditor is due next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let leads = self.reference == Some(self.members[self.me]) && self.audited.contains(&true);
@@ -658,14 +655,6 @@ impl Auditor {
         let next = leads.then_some(self.next_at);
         let times = [second, next, self.telling.at];
         times.into_iter().flatten().min()
-    }
-}
-
-/// Whether the body of an auditor's frame is well formed.
-pub(super) fn is_well_formed(kind: u8, body: &[u8]) -> bool {
-    match kind {
-        KIND_AUDIT => Reading::parse(body).is_some(),
-        _ => StreamPosition::read(body).is_some(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a reading is, and how it travels.
 
-use crate::envelope::{Reader, write_varint};
+use super::stream_position::StreamPosition;
+use crate::envelope::{KIND_AUDIT, Reader, write_varint};
 use crate::membership::MEMBERS_MAX;
 
 /// Parts into which the entries of every object are divided, by hash. Each has a digest of its own.
@@ -128,6 +129,14 @@ impl Reading {
             vector,
             turn,
         })
+    }
+}
+
+/// Whether the body of an auditor's frame is well formed.
+pub(in super::super) fn is_well_formed(kind: u8, body: &[u8]) -> bool {
+    match kind {
+        KIND_AUDIT => Reading::parse(body).is_some(),
+        _ => StreamPosition::read(body).is_some(),
     }
 }
 

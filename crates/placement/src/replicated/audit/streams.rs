@@ -311,7 +311,7 @@ impl Auditor {
     }
 
     /// A message of that member was handled: notes how far its stream is delivered, and compares.
-    pub fn note_position(&mut self, now: Time, member: MemberId, replicator: &Replicator) {
+    pub(super) fn note_position(&mut self, now: Time, member: MemberId, replicator: &Replicator) {
         let Some(position) = replicator.stream_position(member) else {
             return;
         };
@@ -332,7 +332,7 @@ impl Auditor {
     }
 
     /// A range of a stream that was not delivered as it was sent.
-    pub fn poll_fault(&mut self) -> Option<StreamFault> {
+    pub(super) fn poll_fault(&mut self) -> Option<StreamFault> {
         self.faults.pop_front()
     }
 
@@ -344,7 +344,11 @@ impl Auditor {
     }
 
     /// Writes a message to all that tells how far this member's stream was sent, if that is due.
-    pub fn poll_stream(&mut self, replicator: &mut Replicator, buffer: &mut Vec<u8>) -> bool {
+    pub(super) fn poll_stream(
+        &mut self,
+        replicator: &mut Replicator,
+        buffer: &mut Vec<u8>,
+    ) -> bool {
         let due = core::mem::take(&mut self.telling.is_due);
         if due {
             let position = replicator.write_stream(buffer);

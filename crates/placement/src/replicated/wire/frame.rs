@@ -40,7 +40,7 @@ pub(crate) enum Frame<'a> {
     /// What the sender's clocks show.
     Clock(ClockFrame),
     /// A frame of a protocol beside this one, well formed.
-    Beside(RawFrame<'a>),
+    Beside,
     /// Without a meaning.
     Padding,
     /// Unknown, and allowed to be.
@@ -50,7 +50,7 @@ pub(crate) enum Frame<'a> {
 impl<'a> Frame<'a> {
     /// Reads the body of a frame. `None` when it is malformed.
     #[inline]
-    fn read(frame: RawFrame<'a>) -> Option<Frame<'a>> {
+    fn read(frame: &RawFrame<'a>) -> Option<Frame<'a>> {
         let (kind, body) = (frame.kind, frame.body);
         match frame.reads {
             Reads::Replication => Frame::read_own(kind, body),
@@ -64,7 +64,7 @@ impl<'a> Frame<'a> {
                     _ => Frame::Lacks(runs),
                 })
             }
-            Reads::Audit => is_well_formed(kind, body).then_some(Frame::Beside(frame)),
+            Reads::Audit => is_well_formed(kind, body).then_some(Frame::Beside),
             Reads::Nobody => Some(Frame::Padding),
             Reads::LaterBuild => Some(Frame::Skipped),
         }
@@ -151,7 +151,7 @@ impl<'a> Iterator for Frames<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let frame = self.raw.next()?;
-        Some(frame.and_then(|frame| Frame::read(frame).ok_or(Refused::Malformed)))
+        Some(frame.and_then(|frame| Frame::read(&frame).ok_or(Refused::Malformed)))
     }
 }
 

@@ -172,11 +172,7 @@ impl Hosts {
     }
 
     fn is_ready(&self, place: usize) -> bool {
-        self.living[place]
-            && self.cluster.members()[place]
-                .channel
-                .replicator()
-                .is_ready()
+        self.living[place] && self.cluster.members()[place].channel.is_ready()
     }
 
     /// Whether all places have a host that takes packets, and every epoch has reached every host.

@@ -90,7 +90,7 @@ fn fields_of(bytes: &[u8]) -> Fields {
                 .map(|key| field("key", format!("id={} check={}", key.id, key.check))),
         ),
         Frame::Skipped => fields.push(field("length", length)),
-        Frame::Beside(frame) => fields.extend(audit_fields_of(frame.kind, frame.body)),
+        Frame::Beside => fields.extend(audit_fields_of(kind, body)),
         _ => fields.extend(membership::fields_of(kind, body)),
     }
     assert!(frames.next().is_none());
