@@ -5,9 +5,12 @@
 //! each datagram (the secure channel), the envelope of each message, and the protocols that the configuration uses
 //! (`protocols.rs`), each a [`Protocol`]. Where members have sites, `sites.rs` passes sealed datagrams on, below the envelope. Between
 //! the channel and the instances are rings: `outlet.rs` is the path down. `incarnations.rs` is what a new epoch changes, `keys.rs` what
-//! other keys do, `audits.rs` what the auditor asks of instances.
+//! other keys do, `audits.rs` what the auditor asks of instances, `events.rs` what protocols report, `homes.rs`
+//! answers to one instance.
 
 pub(crate) mod audits;
+mod events;
+mod homes;
 mod incarnations;
 mod keys;
 mod outlet;
@@ -17,25 +20,28 @@ mod scans;
 mod sites;
 
 use asterism_placement::envelope::Message;
-use asterism_placement::replicated::audit::{AuditResult, Auditor, StreamFault};
+use asterism_placement::replicated::audit::Auditor;
 use asterism_placement::replicated::{
-    AcceptedKeys, Config as ReplicaConfig, Counters, Destination as ReplicaDestination, Event,
-    Progress, Replicator, Standing, SubmitError, Window,
+    AcceptedKeys, Config as ReplicaConfig, Counters, Destination as ReplicaDestination, Progress,
+    Replicator, Standing, SubmitError, Window,
 };
-use asterism_placement::{Epoch, Incarnation, MemberId, Protocol, Time};
-use asterism_secure_channel::{Event as SealEvent, Refusal, SecureChannel};
-use asterism_state::OriginName;
+use asterism_placement::{Epoch, MemberId, Protocol, Time};
+use asterism_secure_channel::{Refusal, SecureChannel};
+use asterism_state::{OriginName, Query};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::exchange::{Down, Round, SCAN_PARTS, Up, origin};
+use crate::exchange::{Down, Round, Up, origin};
 use crate::mutant::{self, Mutant};
 use asterism_io::ring::{RingReader, RingWriter};
+use events::EVENTS_MAX;
 use outlet::Outlet;
-use protocols::{ProtocolEvent, Protocols};
+use protocols::Protocols;
 use scans::SnapshotScan;
 use sites::Sites;
+
+pub use events::ChannelEvent;
 
 /// The recipient a sealed datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,35 +54,6 @@ pub enum Destination {
     Member(MemberId),
     /// Back to where a datagram came from: the number that came with it.
     Source(u64),
-}
-
-/// What a state channel tells its host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChannelEvent {
-    /// Of the sealed channel: admissions, duplicate identities.
-    Secure(SealEvent),
-    /// A member fell off the log and is served by a scan over the tables.
-    LaggingReplica(MemberId),
-    /// It is served from the log again.
-    CaughtUp(MemberId),
-    /// A member is sent a snapshot for another reason than lagging: it joins, or lacks something of an incarnation that ended.
-    Served(MemberId),
-    /// An epoch is in force.
-    Epoch(Epoch),
-    /// A member has a later epoch in force than this host, which grants nothing and soon handles no packets until it has that one.
-    LaterEpoch(MemberId, Epoch),
-    /// It ended this incarnation of a member.
-    Ended(MemberId, Incarnation),
-    /// All members have the same of that incarnation.
-    Closed(MemberId, Incarnation),
-    /// A member says that it commits nothing more and leaves.
-    Leaving(MemberId),
-    /// This host has joined.
-    Ready,
-    /// Parts of the tables differ from the reference's, or are equal again.
-    Audit(AuditResult),
-    /// Groups of a member were not delivered as they were sent.
-    Stream(StreamFault),
 }
 
 /// Bytes that wait for room in the ring to the instances, at most. Beyond them nothing more is taken from
@@ -110,6 +87,8 @@ pub struct ChannelTally {
     pub held_by_log: u64,
     /// Events lost because the queue was full.
     pub events_lost: u64,
+    /// Answers of a home to an instance that found its ring full; the instance asks again.
+    pub answers_lost: u64,
 }
 
 /// An instance as its state channel sees it.
@@ -172,9 +151,6 @@ impl core::fmt::Debug for StateChannel {
     }
 }
 
-/// Events kept for the host at most.
-const EVENTS_MAX: usize = 256;
-
 impl StateChannel {
     pub(crate) fn new(
         secure: SecureChannel,
@@ -202,6 +178,7 @@ impl StateChannel {
             protocols: Protocols {
                 replicator,
                 auditor,
+                home: None,
             },
             own,
             lanes,
@@ -307,8 +284,14 @@ impl StateChannel {
         self.report_applied(now);
         self.secure.handle_timeout(now);
         for place in self.protocols.places() {
-            self.protocols.at(place).handle_timeout(now);
-            while let Some(event) = self.protocols.at(place).poll_event() {
+            if let Some(mut core) = self.protocols.at(place) {
+                core.handle_timeout(now);
+            }
+            while let Some(event) = self
+                .protocols
+                .at(place)
+                .and_then(|mut core| core.poll_event())
+            {
                 self.handle_event(event);
             }
         }
@@ -319,6 +302,9 @@ impl StateChannel {
         self.tell_later_epoch();
         self.tell_progress();
         self.outlet.publish();
+        if let Some(home) = &mut self.protocols.home {
+            home.publish();
+        }
     }
 
     /// Writes the next datagram to `out`; `None` when there is none.
@@ -359,7 +345,10 @@ impl StateChannel {
         let version = self.secure.speaks();
         self.protocols.replicator.set_wire_version(version);
         let mut places = self.protocols.places();
-        places.find_map(|place| self.protocols.at(place).poll_transmit(now, &mut self.plain))
+        places.find_map(|place| {
+            let mut core = self.protocols.at(place)?;
+            core.poll_transmit(now, &mut self.plain)
+        })
     }
 
     /// The longest datagram in bytes of UDP payload, by the configuration.
@@ -474,14 +463,6 @@ impl StateChannel {
             })
     }
 
-    fn note(&mut self, event: ChannelEvent) {
-        if self.events.len() < EVENTS_MAX {
-            self.events.push_back(event);
-        } else {
-            self.tally.events_lost += 1;
-        }
-    }
-
     /// Takes what instances wrote, in the order of the groups' numbers.
     fn take_up(&mut self, now: Time) {
         let mut lane = 0;
@@ -561,6 +542,31 @@ impl StateChannel {
                     .read(now, number, ticket, written, leaves.as_ref());
             }
             Up::Drained { round, whole } => self.protocols.replicator.drained(now, round, whole),
+            Up::Ask {
+                ticket,
+                object,
+                lane,
+                hash,
+                key,
+            } => {
+                let query = Query {
+                    object,
+                    lane,
+                    hash,
+                    key,
+                };
+                if let Some(home) = &mut self.protocols.home {
+                    home.ask(now, number, ticket, query);
+                }
+            }
+            Up::Commit {
+                attempt,
+                transaction,
+            } => {
+                if let Some(home) = &mut self.protocols.home {
+                    home.commit(now, number, attempt, transaction);
+                }
+            }
         }
         true
     }
@@ -598,66 +604,6 @@ impl StateChannel {
             }
             // Not yet its turn: a sibling has the number before.
             Err(_) => false,
-        }
-    }
-
-    fn handle_event(&mut self, event: ProtocolEvent) {
-        match event {
-            ProtocolEvent::Replication(event) => self.handle_replication(event),
-            ProtocolEvent::Audit(event) => self.handle_audit(event),
-        }
-    }
-
-    fn handle_replication(&mut self, event: Event) {
-        match event {
-            Event::LaggingReplica { member, scan, .. } => {
-                self.scans.retain(|known| known.member != member);
-                self.scans.push(SnapshotScan {
-                    member,
-                    scan,
-                    parts: VecDeque::new(),
-                    room: SCAN_PARTS,
-                    done: false,
-                });
-                self.outlet.push(&Down::SnapshotScan { member, scan });
-                let progress = self.protocols.replicator.progress().member(member);
-                let lags = progress.is_none_or(|progress| {
-                    progress.standing == Standing::Imaging && !progress.joining
-                });
-                self.note(if lags {
-                    ChannelEvent::LaggingReplica(member)
-                } else {
-                    ChannelEvent::Served(member)
-                });
-            }
-            Event::CaughtUp { member, scan } => {
-                self.scans.retain(|known| known.member != member);
-                self.outlet.push(&Down::StopScan { member, scan });
-                self.note(ChannelEvent::CaughtUp(member));
-            }
-            Event::Ended {
-                member,
-                incarnation,
-            } => {
-                let origin = origin(member, incarnation);
-                self.ended.push(origin);
-                self.outlet.push(&Down::Ended { origin });
-                self.note(ChannelEvent::Ended(member, incarnation));
-            }
-            Event::Closed {
-                member,
-                incarnation,
-            } => {
-                let origin = origin(member, incarnation);
-                self.outlet.push(&Down::Closed { origin });
-                self.note(ChannelEvent::Closed(member, incarnation));
-            }
-            Event::Leaving { member } => self.note(ChannelEvent::Leaving(member)),
-            Event::Ready => {
-                self.outlet.push(&Down::Ready);
-                self.note(ChannelEvent::Ready);
-            }
-            Event::Heard { .. } => {}
         }
     }
 }

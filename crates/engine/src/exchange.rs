@@ -41,6 +41,16 @@ pub(crate) enum Up<'a> {
     /// What had changed in its accumulators is in the groups before this record: the whole of it, or its share of what may be
     /// logged in this round.
     Drained { round: u64, whole: bool },
+    /// A read of an object that lives in a home on the state channel's thread.
+    Ask {
+        ticket: u64,
+        object: u8,
+        lane: u8,
+        hash: u64,
+        key: &'a [u8],
+    },
+    /// A transaction that such a home is to commit.
+    Commit { attempt: u64, transaction: &'a [u8] },
 }
 
 /// What a state channel tells its host's instances.
@@ -251,6 +261,23 @@ impl<'a> Up<'a> {
                 .and(&round.to_le_bytes())
                 .and(&[u8::from(*whole)])
                 .push(ring, &[]),
+            Self::Ask {
+                ticket,
+                object,
+                lane,
+                hash,
+                key,
+            } => Head::new(9)
+                .and(&ticket.to_le_bytes())
+                .and(&[*object, *lane])
+                .and(&hash.to_le_bytes())
+                .push(ring, key),
+            Self::Commit {
+                attempt,
+                transaction,
+            } => Head::new(10)
+                .and(&attempt.to_le_bytes())
+                .push(ring, transaction),
         }
     }
 
@@ -291,6 +318,17 @@ impl<'a> Up<'a> {
             8 => Self::Drained {
                 round: fields.u64()?,
                 whole: fields.take::<1>()?[0] != 0,
+            },
+            9 => Self::Ask {
+                ticket: fields.u64()?,
+                object: fields.take::<1>()?[0],
+                lane: fields.take::<1>()?[0],
+                hash: fields.u64()?,
+                key: fields.0,
+            },
+            10 => Self::Commit {
+                attempt: fields.u64()?,
+                transaction: fields.0,
             },
             _ => return None,
         })
@@ -515,6 +553,17 @@ mod tests {
             Up::Drained {
                 round: 1 << 50,
                 whole: true,
+            },
+            Up::Ask {
+                ticket: 1 << 40,
+                object: 3,
+                lane: 255,
+                hash: u64::MAX,
+                key: b"key",
+            },
+            Up::Commit {
+                attempt: 7 << 16,
+                transaction: b"reads and writes",
             },
         ];
         let downs = [

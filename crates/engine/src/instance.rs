@@ -5,7 +5,7 @@
 //! clock is read by the caller, once a turn.
 //!
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
-//! `held.rs` (packets that wait for other members), `stored.rs` (packets whose objects live in a store), `recency.rs` (whether prefetching pays), `applying.rs` (what it takes from
+//! `held.rs` (packets that wait for other members), `stored.rs` (packets whose objects live in a store), `homes` (the stores), `recency.rs` (whether prefetching pays), `applying.rs` (what it takes from
 //! others), `sharing.rs` (what it tells them),
 //! `view.rs` (looking at it from outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
 //! stages of a chain), `stopped.rs` (why it stops by itself).
@@ -13,6 +13,7 @@
 mod applying;
 mod chained;
 mod held;
+mod homes;
 mod parked;
 mod parts;
 mod recency;

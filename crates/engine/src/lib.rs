@@ -7,6 +7,7 @@ mod cluster;
 mod exchange;
 mod flow_filter;
 mod holding;
+mod home;
 mod host;
 mod instance;
 pub mod mutant;
@@ -18,6 +19,7 @@ pub mod transport;
 pub use channel::{BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, StateChannel};
 pub use cluster::{Cluster, INBOX_DATAGRAMS_MAX, Member};
 pub use holding::{FlowClass, HoldSettings, Overdue};
+pub use home::{ChannelHome, HomeEvent};
 pub use host::{HostConfig, HostError, hash_seed, host};
 pub use instance::{
     APPLY_GROUPS_PER_TURN, Instance, InstanceParts, ObjectUse, Removal, Repair, Repaired,

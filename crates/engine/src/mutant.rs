@@ -47,6 +47,8 @@ asterism_mutant::planted! {
     RefusedEmissionLeaves,
     /// A refused packet keeps what its call edited (a packet that is translated twice).
     HeaderNotRestored,
+    /// An answer for one instance goes to the first one of the host (a completion on another core's queue).
+    AnswerToFirstInstance,
     /// What a function emits because of a held packet leaves at once (an answer that promises what no other host has).
     EmissionLeavesEarly,
     /// A packet that nobody confirmed leaves at its age limit, although the operator has such packets dropped (a connection that the

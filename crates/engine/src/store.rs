@@ -6,6 +6,8 @@
 use asterism_placement::Time;
 use asterism_state::{Query, Ticket, Transaction};
 
+use asterism_io::ring::RingReader;
+
 /// Microseconds after which an answer or a decision is taken for lost, and asked for again.
 pub(crate) const LATE_US: u64 = 10_000;
 
@@ -17,6 +19,14 @@ impl Attempt {
     /// The next one, of the packet whose requests have this number.
     pub(crate) fn after(self, requests: u16) -> Self {
         Self(((self.0 >> 16) + 1) << 16 | u64::from(requests))
+    }
+    /// The name as a number, to be carried with a transaction and back.
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0
+    }
+    /// The name of a number.
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
     }
     /// The number of the packet's requests.
     pub(crate) fn requests(self) -> u16 {
@@ -45,8 +55,11 @@ pub enum StoreEvent<'a> {
     },
 }
 
-/// Makes an instance's end of a store, on the instance's thread.
-pub(crate) struct MakeStore(pub(crate) Box<dyn FnOnce() -> Box<dyn Store> + Send>);
+/// Makes an instance's end of a store, on the instance's thread; or the ring of its answers, if the store is on the state channel's.
+pub(crate) enum MakeStore {
+    Here(Box<dyn FnOnce() -> Box<dyn Store> + Send>),
+    OnChannel(RingReader),
+}
 
 impl core::fmt::Debug for MakeStore {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -50,6 +50,8 @@ pub struct Tally {
     pub store_commits: u64,
     /// How often a store refused to commit those of a packet, which was called again.
     pub store_refusals: u64,
+    /// Requests to a store that found no room in the ring to the state channel; they are made again.
+    pub store_without_room: u64,
     /// Remote groups applied.
     pub groups_applied: u64,
     /// Remote groups and snapshot parts that did not decode: the instance stops at the first.
@@ -98,6 +100,7 @@ impl Default for Tally {
             store_reads: 0,
             store_commits: 0,
             store_refusals: 0,
+            store_without_room: 0,
             groups_applied: 0,
             groups_bad: 0,
             groups_written: 0,

@@ -22,7 +22,7 @@ pub trait Protocol {
         &mut self,
         now: Time,
         message: &mut Message<'_>,
-        deliver: &mut impl Deliver,
+        deliver: &mut dyn Deliver,
     ) -> Result<(), Refused>;
 
     /// Writes the next state message into `buffer` (cleared first) and returns its recipient; `None` when there is nothing to send

@@ -162,7 +162,7 @@ const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 5]
 );
 
 /// Planted bugs of stores, which the simulator's hosts do not have; the tests of the engine and of the functions' kit kill them.
-const OF_STORES: ([state::Mutant; 4], [engine::Mutant; 2]) = (
+const OF_STORES: ([state::Mutant; 4], [engine::Mutant; 3]) = (
     [
         state::Mutant::AnswerOfAnother,
         state::Mutant::ReadsUnchecked,
@@ -172,6 +172,7 @@ const OF_STORES: ([state::Mutant; 4], [engine::Mutant; 2]) = (
     [
         engine::Mutant::RefusedEmissionLeaves,
         engine::Mutant::HeaderNotRestored,
+        engine::Mutant::AnswerToFirstInstance,
     ],
 );
 

@@ -6,7 +6,9 @@ use asterism_placement::replicated::audit::{AuditEvent, Auditing, Auditor};
 use asterism_placement::replicated::{Deliver, Destination, Event, Replicator};
 use asterism_placement::{Incarnation, MemberId, Protocol, Time};
 
+use super::homes::HomeOnChannel;
 use super::outlet::{Delivering, Outlet};
+use crate::home::{ChannelHome, HomeEvent};
 
 /// The protocols, each in its own state.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(super) struct Protocols {
     /// Checks every message, writes every header, and holds the host's stream.
     pub(super) replicator: Replicator,
     pub(super) auditor: Auditor,
+    /// Where objects of the instances live that live elsewhere, if that is here.
+    pub(super) home: Option<Box<HomeOnChannel>>,
 }
 
 /// One of them.
@@ -21,6 +25,7 @@ pub(super) struct Protocols {
 pub(super) enum Place {
     Replication,
     Audit,
+    Home,
 }
 
 /// What one of them reports.
@@ -28,20 +33,23 @@ pub(super) enum Place {
 pub(super) enum ProtocolEvent {
     Replication(Event),
     Audit(AuditEvent),
+    Home(HomeEvent),
 }
 
 impl Protocols {
     /// All that are in use, in the order in which they are handed messages, have their turns and send.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
-        [Place::Replication, Place::Audit].into_iter()
+        let home = self.home.as_ref().map(|_| Place::Home);
+        [Place::Replication, Place::Audit].into_iter().chain(home)
     }
 
-    /// One of them, with what it is lent.
-    pub(super) fn at(&mut self, place: Place) -> Core<'_> {
-        match place {
+    /// One of them, with what it is lent; `None` if it is not in use.
+    pub(super) fn at(&mut self, place: Place) -> Option<Core<'_>> {
+        Some(match place {
             Place::Replication => Core::Replicator(&mut self.replicator),
             Place::Audit => Core::Auditor(self.auditor.beside(&mut self.replicator)),
-        }
+            Place::Home => Core::Home(&mut *self.home.as_mut()?.home),
+        })
     }
 
     /// Hands all of them a message. Of one that the replicator refuses, the others find no frames.
@@ -59,14 +67,21 @@ impl Protocols {
         };
         let handled = Protocol::handle(&mut self.replicator, now, message, &mut deliver);
         for place in self.places().skip(1) {
-            self.at(place).handle(now, message, &mut Nowhere)?;
+            if let Some(mut core) = self.at(place) {
+                core.handle(now, message, &mut Nowhere)?;
+            }
         }
         handled
     }
 
     /// When the first of them has something to do.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let timeouts = [self.replicator.poll_timeout(), self.auditor.poll_timeout()];
+        let home = self.home.as_ref();
+        let timeouts = [
+            self.replicator.poll_timeout(),
+            self.auditor.poll_timeout(),
+            home.and_then(|home| home.home.poll_timeout()),
+        ];
         timeouts.into_iter().flatten().min()
     }
 }
@@ -82,6 +97,7 @@ impl Deliver for Nowhere {
 pub(super) enum Core<'a> {
     Replicator(&'a mut Replicator),
     Auditor(Auditing<'a>),
+    Home(&'a mut dyn ChannelHome),
 }
 
 impl Protocol for Core<'_> {
@@ -91,11 +107,12 @@ impl Protocol for Core<'_> {
         &mut self,
         now: Time,
         message: &mut Message<'_>,
-        deliver: &mut impl Deliver,
+        deliver: &mut dyn Deliver,
     ) -> Result<(), Refused> {
         match self {
             Core::Replicator(core) => Protocol::handle(*core, now, message, deliver),
             Core::Auditor(core) => core.handle(now, message, deliver),
+            Core::Home(core) => core.handle(now, message, deliver),
         }
     }
 
@@ -103,6 +120,7 @@ impl Protocol for Core<'_> {
         match self {
             Core::Replicator(core) => core.poll_transmit(now, buffer),
             Core::Auditor(core) => core.poll_transmit(now, buffer),
+            Core::Home(core) => core.poll_transmit(now, buffer),
         }
     }
 
@@ -110,6 +128,7 @@ impl Protocol for Core<'_> {
         match self {
             Core::Replicator(core) => core.poll_timeout(),
             Core::Auditor(core) => core.poll_timeout(),
+            Core::Home(core) => core.poll_timeout(),
         }
     }
 
@@ -117,6 +136,7 @@ impl Protocol for Core<'_> {
         match self {
             Core::Replicator(core) => core.handle_timeout(now),
             Core::Auditor(core) => core.handle_timeout(now),
+            Core::Home(core) => core.handle_timeout(now),
         }
     }
 
@@ -124,6 +144,7 @@ impl Protocol for Core<'_> {
         match self {
             Core::Replicator(core) => core.poll_event().map(ProtocolEvent::Replication),
             Core::Auditor(core) => core.poll_event().map(ProtocolEvent::Audit),
+            Core::Home(core) => core.poll_event().map(ProtocolEvent::Home),
         }
     }
 }

@@ -11,6 +11,7 @@ use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Stat
 
 use super::Instance;
 use super::chained::WITHIN_MAX;
+use super::homes::{HomeEnd, OnChannel};
 use super::recency::Recency;
 use super::reports::{Report, Reports};
 use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, SNAPSHOT_PART_BYTES};
@@ -136,8 +137,13 @@ impl InstanceParts {
     /// Has objects that live in a store in the one that `make` makes, on the thread that will run the instance.
     #[must_use]
     pub fn with_store(mut self, make: impl FnOnce() -> Box<dyn Store> + Send + 'static) -> Self {
-        self.store = Some(MakeStore(Box::new(make)));
+        self.store = Some(MakeStore::Here(Box::new(make)));
         self
+    }
+
+    /// Has objects that live in a store in the home on the state channel's thread, which answers by this ring.
+    pub(crate) fn live_on_channel(&mut self, answers: RingReader) {
+        self.store = Some(MakeStore::OnChannel(answers));
     }
 
     /// The time of the cluster's base at time zero of the clock that turns are given, in seconds.
@@ -174,10 +180,14 @@ impl InstanceParts {
         let state = builder.built(function.state(&builder));
         let stages = stage_names(&*function).len();
         refuse_misplaced(&state, context.in_store(), self.store.is_some());
-        let stored = self.store.map(|MakeStore(make)| {
+        let stored = self.store.map(|make| {
             assert!(stages == 0, "a chain's objects cannot live in a store");
             context.expect_requests(PLACES as u16);
-            Box::new(Stored::new(make(), context.in_store()))
+            let home = match make {
+                MakeStore::Here(make) => HomeEnd::Store(make()),
+                MakeStore::OnChannel(answers) => HomeEnd::OnChannel(OnChannel::new(answers)),
+            };
+            Box::new(Stored::new(home, context.in_store()))
         });
         context.set_now(0, self.tick_at_zero);
         let within = if stages > 0 { WITHIN_MAX } else { 0 };

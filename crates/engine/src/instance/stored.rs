@@ -10,9 +10,10 @@ use asterism_placement::Time;
 use asterism_state::{Answered, State, Transaction};
 
 use super::Instance;
+use super::homes::{HomeEnd, Upward};
 use crate::mutant::{self, Mutant};
 use crate::parking::{PLACES, Parked, Until};
-use crate::store::{Attempt, Store, StoreEvent};
+use crate::store::{Attempt, StoreEvent};
 use asterism_io::frame::{Frame, FramePool};
 
 /// Answers and decisions that are taken in one turn; the rest in the next ones, so that no store keeps packets waiting for it alone.
@@ -46,7 +47,7 @@ struct Calling {
 
 /// An instance's side of its store.
 pub(super) struct Stored {
-    store: Box<dyn Store>,
+    store: HomeEnd,
     /// The objects in it, a bit for each.
     objects: u64,
     /// By the numbers of packets' requests.
@@ -57,7 +58,7 @@ pub(super) struct Stored {
 
 impl Stored {
     /// For these objects, a bit for each.
-    pub(super) fn new(store: Box<dyn Store>, objects: u64) -> Self {
+    pub(super) fn new(store: HomeEnd, objects: u64) -> Self {
         Self {
             store,
             objects,
@@ -117,6 +118,7 @@ impl<F: NetworkFunction> Instance<F> {
             };
             self.parking.take_answered(requests, &self.context);
         }
+        store.end_events();
     }
 
     /// Asks the store for what calls asked for, and for what was lost.
@@ -126,10 +128,17 @@ impl<F: NetworkFunction> Instance<F> {
             return;
         };
         let now = Time::from_micros(self.now_us);
+        let mut up = Upward {
+            ring: self.exchange.as_mut().map(|exchange| &mut exchange.up),
+            kept_bytes: self.burst_log_bytes,
+        };
         while let Some(requests) = self.parking.next_unanswered() {
             let outcome = stored.outcomes.get(usize::from(requests));
             match outcome.and_then(|outcome| outcome.attempt.map(|attempt| (attempt, outcome))) {
-                Some((attempt, outcome)) => stored.store.commit(attempt, &outcome.transaction, now),
+                Some((attempt, outcome)) => {
+                    let transaction = &outcome.transaction;
+                    stored.store.commit(attempt, transaction, now, &mut up);
+                }
                 None => self.context.ask_again(requests),
             }
         }
@@ -137,8 +146,9 @@ impl<F: NetworkFunction> Instance<F> {
         let tally = &mut self.tally;
         self.context.take_requests(|ticket, query| {
             tally.store_reads += 1;
-            store.ask(ticket, query, now);
+            store.ask(ticket, query, now, &mut up);
         });
+        tally.store_without_room = store.requests_without_room();
     }
 
     /// The packet that was resumed is called with what the store answered, if it asked for anything. False if it is dropped.
@@ -203,7 +213,11 @@ impl<F: NetworkFunction> Instance<F> {
         if let Some(outcome) = outcomes.get_mut(usize::from(requests)) {
             self.context.seal(&mut outcome.transaction);
             let now = Time::from_micros(self.now_us);
-            store.commit(attempt, &outcome.transaction, now);
+            let mut up = Upward {
+                ring: self.exchange.as_mut().map(|exchange| &mut exchange.up),
+                kept_bytes: self.burst_log_bytes,
+            };
+            store.commit(attempt, &outcome.transaction, now, &mut up);
             outcome.attempt = Some(attempt);
             outcome.is_committed = None;
             outcome.verdict = Some(verdict);

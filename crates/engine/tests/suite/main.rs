@@ -7,6 +7,7 @@ mod chain;
 mod cluster;
 mod dates;
 mod holding;
+mod homes;
 mod outside;
 mod packet_loop;
 mod prefetching;

@@ -31,10 +31,10 @@ struct Number(u32);
 
 /// Counts up an account by each packet, which takes the count with it.
 #[derive(Debug)]
-struct Tills;
+pub(crate) struct Tills;
 
 #[state]
-struct Accounts {
+pub(crate) struct Accounts {
     accounts: Map<u32, Number>,
     seen: Map<u32, ()>,
     packets: Counter,
@@ -80,12 +80,12 @@ impl NetworkFunction for Tills {
     }
 }
 
-fn number_of(bytes: &[u8]) -> u32 {
+pub(crate) fn number_of(bytes: &[u8]) -> u32 {
     let number = bytes[PAYLOAD..].first_chunk();
     number.map_or(0, |&number| u32::from_be_bytes(number))
 }
 
-fn packet(flow: u16, number: u32) -> Vec<u8> {
+pub(crate) fn packet(flow: u16, number: u32) -> Vec<u8> {
     let flow = Flow4 {
         source: [10, 0, 0, 1].into(),
         destination: [192, 0, 2, 1].into(),
@@ -99,6 +99,16 @@ fn packet(flow: u16, number: u32) -> Vec<u8> {
     let length = build::flow4(&flow, &payload, &mut bytes).expect("room for a packet");
     bytes.truncate(length);
     bytes
+}
+
+/// The number of the packet whose transaction it is.
+pub(crate) fn committed(transaction: &Transaction) -> u32 {
+    let mut reads = transaction.reads();
+    let seen = reads.find(|(query, _)| query.object == 1 && !query.key.is_empty());
+    let (query, _) = seen.expect("each packet looks for its number");
+    let mut input = asterism_state::Reader::new(query.key, &[]);
+    let number = <u32 as asterism_state::Wire>::decode(&mut input);
+    number.expect("a number")
 }
 
 /// Numbers of packets, in the order in which the store committed them.
@@ -117,12 +127,7 @@ impl Store for Link {
     fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
         let mut store = self.store.borrow_mut();
         if store.ask_to_commit(attempt, transaction, now.as_micros()) {
-            let mut reads = transaction.reads();
-            let seen = reads.find(|(query, _)| query.object == 1 && !query.key.is_empty());
-            let (query, _) = seen.expect("each packet looks for its number");
-            let mut input = asterism_state::Reader::new(query.key, &[]);
-            let number = <u32 as asterism_state::Wire>::decode(&mut input);
-            self.log.borrow_mut().push(number.expect("a number"));
+            self.log.borrow_mut().push(committed(transaction));
         }
     }
     fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
@@ -169,11 +174,11 @@ fn link() -> Box<dyn Store> {
     })
 }
 
-fn lives_there(name: &str) -> bool {
+pub(crate) fn lives_there(name: &str) -> bool {
     name != "packets"
 }
 
-fn settings(name: &str) -> ObjectSettings {
+pub(crate) fn settings(name: &str) -> ObjectSettings {
     match lives_there(name) {
         true => ObjectSettings::REMOTE,
         false => ObjectSettings::LOCAL,

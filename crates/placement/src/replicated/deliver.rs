@@ -25,6 +25,21 @@ pub trait Deliver {
     }
 }
 
+impl<D: Deliver + ?Sized> Deliver for &mut D {
+    fn group(&mut self, origin: MemberId, incarnation: Incarnation, sequence: u64, group: &[u8]) {
+        (**self).group(origin, incarnation, sequence, group);
+    }
+    fn snapshot(&mut self, from: MemberId, scan: u32, chunk: &[u8]) {
+        (**self).snapshot(from, scan, chunk);
+    }
+    fn snapshot_end(&mut self, end: SnapshotEnd<'_>) {
+        (**self).snapshot_end(end);
+    }
+    fn cluster_time(&mut self, at_zero_us: i64) {
+        (**self).cluster_time(at_zero_us);
+    }
+}
+
 /// The end of a snapshot, as the member that it serves sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotEnd<'a> {

@@ -16,9 +16,9 @@ impl Protocol for Replicator {
         &mut self,
         now: Time,
         message: &mut Message<'_>,
-        deliver: &mut impl Deliver,
+        mut deliver: &mut dyn Deliver,
     ) -> Result<(), Refused> {
-        self.handle_message(now, message, deliver)
+        self.handle_message(now, message, &mut deliver)
     }
 
     fn poll_transmit(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {

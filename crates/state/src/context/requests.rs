@@ -35,6 +35,14 @@ impl Ticket {
     fn new(generation: u32, slot: u16, place: usize) -> Self {
         Self(u64::from(generation) << 32 | u64::from(slot) << 8 | place as u64)
     }
+    /// The ticket as a number, to be carried with a request and back.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+    /// The ticket of a number. That of no request names nothing.
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
     fn parts(self) -> (u32, u16, usize) {
         let place = (self.0 & 0xff) as usize;
         ((self.0 >> 32) as u32, (self.0 >> 8) as u16, place)
@@ -216,6 +224,33 @@ impl Transaction {
         &self.writes
     }
 
+    /// Bytes of the transaction as [`Transaction::write`] writes it.
+    pub fn written_bytes(&self) -> usize {
+        LENGTH_BYTES + self.reads.len() + self.writes.len()
+    }
+
+    /// Appends the transaction, to be carried to where it is committed.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend((self.reads.len() as u32).to_le_bytes());
+        out.extend(&self.reads);
+        out.extend(&self.writes);
+    }
+
+    /// Takes over what [`Transaction::write`] wrote. False if the bytes are none; then it is empty.
+    pub fn read(&mut self, bytes: &[u8]) -> bool {
+        self.clear();
+        let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+            return false;
+        };
+        let Some((reads, writes)) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)
+        else {
+            return false;
+        };
+        self.reads.extend(reads);
+        self.writes.extend(writes);
+        true
+    }
+
     fn add_read(&mut self, query: Query<'_>, answer: u64) {
         let Query {
             object,
@@ -231,6 +266,8 @@ impl Transaction {
     }
 }
 
+/// Bytes of the length of a transaction's reads.
+const LENGTH_BYTES: usize = 4;
 /// Object, lane, and three words: hash, answer, length of the key.
 const READ_HEAD_BYTES: usize = 26;
 

@@ -42,7 +42,7 @@ impl Protocol for Auditing<'_> {
         &mut self,
         now: Time,
         message: &mut Message<'_>,
-        _: &mut impl Deliver,
+        _: &mut dyn Deliver,
     ) -> Result<(), Refused> {
         let from = message.from();
         for frame in message.frames_of(Reads::Audit) {

@@ -1,0 +1,79 @@
+//! Where an instance's objects live that live elsewhere: a store that the instance asks itself, or a home on the state channel's
+//! thread. Both are asked in the same words; see `crate::store`.
+
+mod on_channel;
+
+use asterism_placement::Time;
+use asterism_state::{Query, Ticket, Transaction};
+
+use crate::store::{Attempt, Store, StoreEvent};
+use asterism_io::ring::RingWriter;
+
+pub(super) use on_channel::OnChannel;
+
+/// The ring to the state channel, and the bytes of it that are kept for what packets write.
+pub(super) struct Upward<'a> {
+    pub(super) ring: Option<&'a mut RingWriter>,
+    pub(super) kept_bytes: usize,
+}
+
+/// An instance's end of the home of its objects.
+pub(super) enum HomeEnd {
+    Store(Box<dyn Store>),
+    OnChannel(OnChannel),
+}
+
+impl HomeEnd {
+    /// As [`Store::ask`].
+    pub(super) fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time, up: &mut Upward<'_>) {
+        match self {
+            Self::Store(store) => store.ask(ticket, query, now),
+            Self::OnChannel(home) => home.ask(ticket, query, up),
+        }
+    }
+
+    /// As [`Store::commit`].
+    pub(super) fn commit(
+        &mut self,
+        attempt: Attempt,
+        transaction: &Transaction,
+        now: Time,
+        up: &mut Upward<'_>,
+    ) {
+        match self {
+            Self::Store(store) => store.commit(attempt, transaction, now),
+            Self::OnChannel(home) => home.commit(attempt, transaction, up),
+        }
+    }
+
+    /// As [`Store::next_event`].
+    pub(super) fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
+        match self {
+            Self::Store(store) => store.next_event(now),
+            Self::OnChannel(home) => home.next_event(),
+        }
+    }
+
+    /// The events of this turn are taken.
+    pub(super) fn end_events(&mut self) {
+        if let Self::OnChannel(home) = self {
+            home.release();
+        }
+    }
+
+    /// As [`Store::next_due`].
+    pub(super) fn next_due(&self) -> Option<Time> {
+        match self {
+            Self::Store(store) => store.next_due(),
+            Self::OnChannel(home) => home.next_due(),
+        }
+    }
+
+    /// Requests that found no room in the ring to the state channel. They are made again.
+    pub(super) fn requests_without_room(&self) -> u64 {
+        match self {
+            Self::Store(_) => 0,
+            Self::OnChannel(home) => home.without_room(),
+        }
+    }
+}
