@@ -32,6 +32,15 @@ pub enum FromStore<A> {
     Decision(A, bool),
 }
 
+/// What a store decided of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The transaction is committed; else it is refused whole.
+    pub is_committed: bool,
+    /// The store decided now, and not when it was asked before.
+    pub is_new: bool,
+}
+
 /// A function's objects, as a store has them, behind a bad network. `A` names transactions: one takes effect once, however often it is
 /// to be committed.
 #[derive(Debug)]
@@ -42,6 +51,7 @@ pub struct HostileStore<F: NetworkFunction, A = ()> {
     has: Vec<bool>,
     under_way: Vec<(u64, FromStore<A>)>,
     decided: HashMap<A, bool>,
+    seed: u64,
     draws: u64,
     /// It refuses what it could commit; not where an object adds at once what a refused call would add again.
     refuses: bool,
@@ -78,6 +88,7 @@ impl<F: NetworkFunction, A: Copy + Eq + Hash> HostileStore<F, A> {
             has,
             under_way: Vec::new(),
             decided: HashMap::new(),
+            seed: SEED,
             draws: 0,
             refuses,
             refused: 0,
@@ -85,9 +96,16 @@ impl<F: NetworkFunction, A: Copy + Eq + Hash> HostileStore<F, A> {
         }
     }
 
+    /// The same store, which is hostile in other moments.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
     fn draw(&mut self, below: u64) -> u64 {
         self.draws += 1;
-        hash::words(self.draws, 0x0057_083E, SEED) % below
+        hash::words(self.draws, 0x0057_083E, self.seed) % below
     }
 
     /// The objects; of those that live elsewhere nothing is in them.
@@ -129,20 +147,35 @@ impl<F: NetworkFunction, A: Copy + Eq + Hash> HostileStore<F, A> {
         }
     }
 
-    /// A request comes.
-    pub fn ask(&mut self, ticket: Ticket, query: &Query<'_>, now_us: u64) {
+    /// The answer to a read.
+    pub fn answer(&self, query: &Query<'_>) -> Vec<u8> {
         let mut answer = Vec::new();
         self.state.extract(query, &mut answer);
+        answer
+    }
+
+    /// Decides of a transaction: once, however often it is asked.
+    pub fn decide(&mut self, name: A, transaction: &Transaction) -> Decided {
+        let known = self.decided.get(&name).copied();
+        let is_committed = known.unwrap_or_else(|| self.commit(transaction));
+        self.decided.insert(name, is_committed);
+        Decided {
+            is_committed,
+            is_new: known.is_none(),
+        }
+    }
+
+    /// A request comes.
+    pub fn ask(&mut self, ticket: Ticket, query: &Query<'_>, now_us: u64) {
+        let answer = self.answer(query);
         self.send(now_us, FromStore::Answer(ticket, answer));
     }
 
     /// A transaction is to be committed. Whether it was not known before, and is committed now.
     pub fn ask_to_commit(&mut self, name: A, transaction: &Transaction, now_us: u64) -> bool {
-        let known = self.decided.get(&name).copied();
-        let is_committed = known.unwrap_or_else(|| self.commit(transaction));
-        self.decided.insert(name, is_committed);
-        self.send(now_us, FromStore::Decision(name, is_committed));
-        is_committed && known.is_none()
+        let decided = self.decide(name, transaction);
+        self.send(now_us, FromStore::Decision(name, decided.is_committed));
+        decided.is_committed && decided.is_new
     }
 
     /// When the next thing arrives.
