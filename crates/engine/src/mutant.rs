@@ -49,6 +49,11 @@ asterism_mutant::planted! {
     HeaderNotRestored,
     /// An answer for one instance goes to the first one of the host (a completion on another core's queue).
     AnswerToFirstInstance,
+    /// A transaction whose decision is late is to be committed again under another name (a retry that charges twice).
+    RetriedUnderNewName,
+    /// A decision is taken for that on the transaction that the packet waits for now (a late refusal of an earlier call, after which what
+    /// the store has committed is called again).
+    DecisionOfAnother,
     /// What a function emits because of a held packet leaves at once (an answer that promises what no other host has).
     EmissionLeavesEarly,
     /// A packet that nobody confirmed leaves at its age limit, although the operator has such packets dropped (a connection that the

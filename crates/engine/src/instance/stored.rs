@@ -32,6 +32,14 @@ struct Outcome {
     emitted: Vec<(PortNumber, Frame)>,
 }
 
+impl Outcome {
+    /// Whether it waits for the store's decision on this transaction.
+    fn awaits(&self, attempt: Attempt) -> bool {
+        let is_undecided = self.attempt.is_some();
+        self.attempt == Some(attempt) || is_undecided && mutant::active(Mutant::DecisionOfAnother)
+    }
+}
+
 /// The packet that is called with answers.
 #[derive(Debug)]
 struct Calling {
@@ -72,6 +80,17 @@ impl Stored {
         self.store.next_due()
     }
 
+    /// What was asked of the store for a packet is asked again: a transaction under the name that it has.
+    fn begin_again(&mut self, requests: u16) {
+        if mutant::active(Mutant::RetriedUnderNewName) {
+            self.last_attempt = self.last_attempt.after(requests);
+            let another = self.last_attempt;
+            if let Some(outcome) = self.outcome(requests) {
+                outcome.attempt = outcome.attempt.map(|_| another);
+            }
+        }
+    }
+
     fn outcome(&mut self, requests: u16) -> Option<&mut Outcome> {
         self.outcomes.get_mut(usize::from(requests))
     }
@@ -106,7 +125,7 @@ impl<F: NetworkFunction> Instance<F> {
                 } => {
                     let requests = attempt.requests();
                     match outcomes.get_mut(usize::from(requests)) {
-                        Some(outcome) if outcome.attempt == Some(attempt) => {
+                        Some(outcome) if outcome.awaits(attempt) => {
                             outcome.attempt = None;
                             outcome.is_committed = Some(is_committed);
                         }
@@ -133,6 +152,7 @@ impl<F: NetworkFunction> Instance<F> {
             kept_bytes: self.burst_log_bytes,
         };
         while let Some(requests) = self.parking.next_unanswered() {
+            stored.begin_again(requests);
             let outcome = stored.outcomes.get(usize::from(requests));
             match outcome.and_then(|outcome| outcome.attempt.map(|attempt| (attempt, outcome))) {
                 Some((attempt, outcome)) => {
