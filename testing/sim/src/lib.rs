@@ -34,6 +34,7 @@ mod scenario;
 mod sites;
 pub mod soak;
 pub mod spent;
+pub mod stores;
 mod stranger;
 mod sums;
 mod tail;

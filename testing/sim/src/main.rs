@@ -6,14 +6,39 @@ use std::time::Instant;
 
 use asterism_sim::functions::{Plan, Subject, run_functions, run_functions_seed};
 use asterism_sim::soak::run_portion;
+use asterism_sim::stores::{StorePlan, run_store_seed, run_stores};
 use asterism_sim::{Options, Summary, Trace, branches, run_seed, run_seeds};
 
 const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [--format json]
        asterism-sim seed N [--trace]
        asterism-sim functions FROM..TO [--threads N] [--stop] [--format json]
        asterism-sim function N [--trace]
+       asterism-sim stores FROM..TO [--threads N] [--stop] [--format json]
+       asterism-sim store N [--trace]
        asterism-sim soak N
        asterism-sim mutants [NAME...] [--seeds MAX] [--sample N] [--search] [--format json]";
+
+/// What a seed is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A cluster and its faults.
+    Cluster,
+    /// A network function on several hosts.
+    Function,
+    /// Hosts whose objects live in a store.
+    Store,
+}
+
+impl Kind {
+    /// By the command's word.
+    fn of(word: &str) -> Self {
+        match word {
+            "function" | "functions" => Self::Function,
+            "store" | "stores" => Self::Store,
+            _ => Self::Cluster,
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -22,7 +47,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let json = words.windows(2).any(|pair| pair == ["--format", "json"]);
     match words.as_slice() {
-        [kind @ ("seeds" | "functions"), range, ..] => {
+        [kind @ ("seeds" | "functions" | "stores"), range, ..] => {
             let Some(range) = parse_range(range) else {
                 eprintln!("{USAGE}");
                 return ExitCode::from(2);
@@ -32,10 +57,10 @@ fn main() -> ExitCode {
                 stop_early: words.contains(&"--stop"),
                 progress: true,
             };
-            seeds(range, options, json, *kind == "functions")
+            seeds(range, options, json, Kind::of(kind))
         }
-        [kind @ ("seed" | "function"), seed, ..] => match seed.parse() {
-            Ok(seed) => one(seed, words.contains(&"--trace"), *kind == "function"),
+        [kind @ ("seed" | "function" | "store"), seed, ..] => match seed.parse() {
+            Ok(seed) => one(seed, words.contains(&"--trace"), Kind::of(kind)),
             Err(_) => {
                 eprintln!("{USAGE}");
                 ExitCode::from(2)
@@ -178,18 +203,19 @@ fn mutants(words: &[&str], json: bool) -> ExitCode {
     }
 }
 
-fn seeds(range: Range<u64>, options: Options, json: bool, of_functions: bool) -> ExitCode {
+fn seeds(range: Range<u64>, options: Options, json: bool, kind: Kind) -> ExitCode {
     #[allow(
         clippy::disallowed_methods,
         reason = "the binary is what reads a clock"
     )]
     let start = Instant::now();
     let seeds = range.end.saturating_sub(range.start);
-    let whole_run = seeds >= 10_000 && !of_functions;
-    let enough_for_marks = seeds >= branches::SEEDS_FOR_MARKS && !of_functions;
-    let mut summary = match of_functions {
-        true => run_functions(range, options),
-        false => run_seeds(range, options),
+    let whole_run = seeds >= 10_000 && kind == Kind::Cluster;
+    let enough_for_marks = seeds >= branches::SEEDS_FOR_MARKS && kind == Kind::Cluster;
+    let mut summary = match kind {
+        Kind::Cluster => run_seeds(range, options),
+        Kind::Function => run_functions(range, options),
+        Kind::Store => run_stores(range, options),
     };
     summary.seconds = start.elapsed().as_secs_f64();
     if json {
@@ -300,18 +326,25 @@ fn to_json(summary: &Summary) -> String {
     )
 }
 
-fn one(seed: u64, traced: bool, of_functions: bool) -> ExitCode {
+fn one(seed: u64, traced: bool, kind: Kind) -> ExitCode {
     let mut trace = if traced {
         Trace::printed()
     } else {
         Trace::new()
     };
-    let (plan, run): (_, fn(u64, &mut Trace) -> _) = if of_functions {
-        let plan = (Subject::of(seed), Plan::from_seed(seed));
-        (format!("{plan:#?}"), run_functions_seed)
-    } else {
-        let scenario = asterism_sim::Scenario::from_seed(seed);
-        (format!("{scenario:#?}"), run_seed)
+    let (plan, run): (_, fn(u64, &mut Trace) -> _) = match kind {
+        Kind::Cluster => {
+            let scenario = asterism_sim::Scenario::from_seed(seed);
+            (format!("{scenario:#?}"), run_seed)
+        }
+        Kind::Function => {
+            let plan = (Subject::of(seed), Plan::from_seed(seed));
+            (format!("{plan:#?}"), run_functions_seed)
+        }
+        Kind::Store => {
+            let plan = StorePlan::from_seed(seed);
+            (format!("{plan:#?}"), run_store_seed)
+        }
     };
     if traced {
         println!("{plan}");

@@ -15,6 +15,7 @@ use asterism_translation::mutant as translation;
 use crate::functions::{nth_holding_seed, run_functions_seed};
 use crate::inheritance;
 use crate::runs::run_seed;
+use crate::stores::run_store_seed;
 use crate::trace::Trace;
 
 mod known_seeds;
@@ -161,8 +162,8 @@ const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 5]
     ],
 );
 
-/// Planted bugs of stores, which the simulator's hosts do not have; the tests of the engine and of the functions' kit kill them.
-const OF_STORES: ([state::Mutant; 4], [engine::Mutant; 3]) = (
+/// Planted bugs of stores: seeds of [stores](crate::stores) find them, whose hosts alone have any.
+const OF_STORES: ([state::Mutant; 4], [engine::Mutant; 4]) = (
     [
         state::Mutant::AnswerOfAnother,
         state::Mutant::ReadsUnchecked,
@@ -172,9 +173,14 @@ const OF_STORES: ([state::Mutant; 4], [engine::Mutant; 3]) = (
     [
         engine::Mutant::RefusedEmissionLeaves,
         engine::Mutant::HeaderNotRestored,
-        engine::Mutant::AnswerToFirstInstance,
+        engine::Mutant::RetriedUnderNewName,
+        engine::Mutant::DecisionOfAnother,
     ],
 );
+
+/// A planted bug of homes on the state channel's thread, which these hosts have none of: the tests of the engine find it
+/// (`crates/engine/tests/suite/homes.rs`).
+const OF_CHANNEL_HOMES: engine::Mutant = engine::Mutant::AnswerToFirstInstance;
 
 /// Planted bugs of leases: only [inheritances](crate::inheritance) have any, so only seeds that have one are run.
 const OF_INHERITANCES: [state::Mutant; 12] = [
@@ -194,7 +200,7 @@ const OF_INHERITANCES: [state::Mutant; 12] = [
 
 impl Planted {
     /// All that there are, but for those that tests of one crate find: [`IN_THE_SECURE_CHANNEL`], [`IN_THE_CORE`], [`IN_THE_STATE`],
-    /// [`OF_WAKING`], [`OF_PARKING`] and [`IN_THE_ENGINE`].
+    /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`] and [`OF_CHANNEL_HOMES`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
@@ -204,12 +210,11 @@ impl Planted {
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.filter(|planted| !OF_WAKING.contains(planted));
         let state = state.filter(|planted| !IN_THE_ENGINE.1.contains(planted));
-        let state = state.filter(|planted| !OF_STORES.0.contains(planted));
         let state = state.map(Planted::State);
         let engine = engine::Mutant::ALL.into_iter();
         let engine = engine.filter(|planted| !OF_PARKING.contains(planted));
         let engine = engine.filter(|planted| !IN_THE_ENGINE.2.contains(planted));
-        let engine = engine.filter(|planted| !OF_STORES.1.contains(planted));
+        let engine = engine.filter(|planted| *planted != OF_CHANNEL_HOMES);
         let engine = engine.map(Planted::Engine);
         let tracking = tracking::Mutant::ALL.into_iter().map(Planted::Tracking);
         let translation = translation::Mutant::ALL.into_iter();
@@ -281,12 +286,23 @@ impl Planted {
     /// Runs one seed with it; returns the check that failed.
     fn found_by(self, seed: u64) -> Option<String> {
         self.select();
-        let result = match self.is_of_functions() {
-            true => run_functions_seed(seed, &mut Trace::new()),
-            false => run_seed(seed, &mut Trace::new()),
+        let trace = &mut Trace::new();
+        let result = match (self.is_of_stores(), self.is_of_functions()) {
+            (true, _) => run_store_seed(seed, trace),
+            (_, true) => run_functions_seed(seed, trace),
+            _ => run_seed(seed, trace),
         };
         clear();
         result.err().map(|failure| failure.check.to_owned())
+    }
+
+    /// Whether seeds of stores are to find it.
+    fn is_of_stores(self) -> bool {
+        match self {
+            Planted::State(mutant) => OF_STORES.0.contains(&mutant),
+            Planted::Engine(mutant) => OF_STORES.1.contains(&mutant),
+            _ => false,
+        }
     }
 
     /// Whether seeds of network functions are to find it, and not those of clusters.

@@ -25,3 +25,4 @@ mod watched;
 
 pub use plan::{Death, Plan};
 pub use run::{FUNCTIONS, Subject, nth_holding_seed, run_functions, run_functions_seed};
+pub(crate) use talks::frame;

@@ -3,3 +3,4 @@
 mod forged_segments;
 mod functions;
 mod seeds;
+mod stores;
