@@ -52,6 +52,7 @@ mod pass_through;
 mod peers_conntrackd;
 mod peers_haproxy;
 mod peers_redis;
+mod placement_hostile;
 mod placement_instructions;
 mod ports;
 mod relay;
@@ -111,6 +112,7 @@ const MEASURES: &[&[Measure]] = &[
     peers_conntrackd::MEASURES,
     peers_haproxy::MEASURES,
     peers_redis::MEASURES,
+    placement_hostile::MEASURES,
     placement_instructions::MEASURES,
     ports::MEASURES,
     replication::MEASURES,

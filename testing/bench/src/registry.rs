@@ -242,7 +242,7 @@ mod tests {
         soak.operations join.pause paper.figure-7 join.cold-100k join.cold-1m replication.straggler
         replication.coalescing replication.repair peers.haproxy peers.conntrackd nat.latency-added
         idps.leaked audit.alarm lab.kill
-        hold.kill hold.throughput hold.latency placement.instructions
+        hold.kill hold.throughput hold.latency placement.instructions placement.hostile
         functions.lines functions.cost functions.chain firewall.agreement balancer.disruption
         idps.scans monitor.error limiter.exact limiter.approximate digests.squid chain.order
         lab.up lab.failover lab.scale lab.launch lab.hotspot lab.headless steering.conformance

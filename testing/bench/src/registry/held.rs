@@ -1,4 +1,4 @@
-//! Held output (`release = "acked"`): packets leave when other hosts have what they depend on.
+//! Held output (`release = "acked"`), for which packets wait until other hosts have what they depend on, and other placements than replicas.
 
 use super::Bar::{AtLeast, AtMost, Exactly};
 use super::Group::Constellation;
@@ -39,5 +39,12 @@ pub(super) const ROWS: &[Row] = &[
         "ratio",
         AtMost(1.0),
         "instructions per packet over those recorded before packets could be held, the worst of a NAT of 1 k known flows, a pass-through that reads and writes, and a chain of four",
+    ),
+    row(
+        Constellation,
+        "placement.hostile",
+        "seeds",
+        Exactly(0.0),
+        "functions × homes × seeds in which the output, or an object, differs from one sequential box in the order of the commits: several hosts with objects in one hostile store, with deaths and outages",
     ),
 ];
