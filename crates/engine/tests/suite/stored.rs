@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use asterism_engine::{Attempt, Instance, InstanceParts, Store, StoreEvent};
 use asterism_function::testkit::{
-    FromStore, HostileStore, Recorded, RecordedCall, RecordedCalls, START_TICK, SequentialBox,
+    FromStore, HostileStore, Recorded, RecordedCall, RecordedCalls, SEED, START_TICK, SequentialBox,
 };
 use asterism_function::{
     Ask, Builder, Counter, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict,
@@ -197,8 +197,6 @@ pub(crate) fn settings(name: &str) -> ObjectSettings {
     }
 }
 
-/// The cluster's secret.
-const SECRET: u64 = 0x5EED;
 /// Flows, of which a third share accounts.
 const FLOWS: u32 = 12;
 const PACKETS: u32 = 600;
@@ -214,7 +212,7 @@ fn packets_do_what_one_box_does_in_the_order_of_their_commits() {
     let pool = FramePool::new(2_048).expect("memory for frames");
     let calls = RecordedCalls::default();
     let recorded = Arc::new(Recorded::new(Tills, calls.clone()));
-    let parts = InstanceParts::alone(SECRET)
+    let parts = InstanceParts::alone(SEED)
         .with_tick_at_zero(START_TICK)
         .with_store(move || link(calls));
     let mut instance = parts.start(recorded, settings, pool, ports.into());
@@ -246,7 +244,7 @@ fn packets_do_what_one_box_does_in_the_order_of_their_commits() {
 
     // One box, in the order of the commits.
     let log = log.borrow();
-    let mut alone = SequentialBox::new(Tills, SECRET);
+    let mut alone = SequentialBox::new(Tills, SEED);
     alone.set_now(0, START_TICK);
     let (mut expected, mut emitted) = (BTreeMap::new(), BTreeMap::new());
     let (mut dropped, mut consumed) = (0, 0);
