@@ -71,10 +71,10 @@ pub(crate) enum Until {
     Written { until_us: u64 },
     /// An entry that it read, or all that a member (`None`: every other one) wrote before it arrived, or this time.
     Absent { member: Option<u16>, until_us: u64 },
-    /// The answers of a store to its requests, of this number.
-    Answers { requests: u16 },
-    /// The store's decision on what its call read and wrote.
-    Decided { requests: u16 },
+    /// The answers of a store to its requests, of this number, or this time.
+    Answers { requests: u16, until_us: u64 },
+    /// The store's decision on what its call read and wrote. If that refuses it, answers again, or this time.
+    Decided { requests: u16, until_us: u64 },
     /// A packet of the same flow before it: it was not called yet.
     Turn { serial: u64 },
 }
@@ -89,6 +89,7 @@ impl Until {
             Wait::Written { until_us } => Self::Written { until_us },
             Wait::Answers => Self::Answers {
                 requests: call.requests(),
+                until_us: u64::MAX,
             },
             // A function that returns `Err` without a late read is called again at once; too much is not parked.
             Wait::Nothing | Wait::TooMuch => Self::Fetched { at_us: now_us },
@@ -100,8 +101,9 @@ impl Until {
         match &mut self {
             Self::Fetched { at_us: until_us }
             | Self::Written { until_us }
+            | Self::Answers { until_us, .. }
             | Self::Absent { until_us, .. } => *until_us = latest_us.min(*until_us),
-            Self::Answers { .. } | Self::Decided { .. } | Self::Turn { .. } => {}
+            Self::Decided { .. } | Self::Turn { .. } => {}
         }
         self
     }
@@ -109,7 +111,15 @@ impl Until {
     /// The number of the requests that a store is to answer, or decide of.
     fn requests(self) -> Option<u16> {
         match self {
-            Self::Answers { requests } | Self::Decided { requests } => Some(requests),
+            Self::Answers { requests, .. } | Self::Decided { requests, .. } => Some(requests),
+            _ => None,
+        }
+    }
+
+    /// Until when it waits for answers, if it does.
+    fn answers_until_us(self) -> Option<u64> {
+        match self {
+            Self::Answers { until_us, .. } => Some(until_us),
             _ => None,
         }
     }
@@ -324,7 +334,10 @@ impl Parking {
             | Until::Written { until_us }
             | Until::Absent { until_us, .. } => until_us.min(give_up_us),
             Until::Answers { .. } | Until::Decided { .. } => {
-                give_up_us.min(context.now_us().saturating_add(LATE_US))
+                let latest_us = until.answers_until_us().unwrap_or(u64::MAX);
+                give_up_us
+                    .min(latest_us)
+                    .min(context.now_us().saturating_add(LATE_US))
             }
             Until::Turn { .. } => give_up_us,
         };
@@ -493,8 +506,11 @@ impl Parking {
             if now_us.saturating_sub(parked.since_us) > PARKED_US_MAX {
                 return self.remove(number, context);
             }
-            if let Some(requests) = parked.until.requests() {
-                let again_us = now_us.saturating_add(LATE_US);
+            let latest_us = parked.until.answers_until_us().unwrap_or(u64::MAX);
+            if let Some(requests) = parked.until.requests()
+                && now_us < latest_us
+            {
+                let again_us = now_us.saturating_add(LATE_US).min(latest_us);
                 let give_up_us = parked.since_us.saturating_add(PARKED_US_MAX + 1);
                 if self.places[usize::from(number)].phase == Phase::Waiting {
                     self.unanswered.push_back(requests);

@@ -53,7 +53,7 @@ pub use own::{
 };
 pub use prefix::{IpPrefix, IpPrefixError, IpPrefixSet};
 pub use reason::Reason;
-pub use stages::{Stages, objects_of, stage_names, stage_tallies, waits_at};
+pub use stages::{Stages, decided, objects_of, stage_names, stage_tallies, waits_at};
 pub use stop::Stop;
 // Traits have the names of their derives, which here are those that name this crate.
 pub use traits::*;

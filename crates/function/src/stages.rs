@@ -19,6 +19,9 @@ pub trait Stages<S> {
 
     /// Names of the state's objects, in order: known before a state is built.
     fn objects(&self) -> &'static [&'static str];
+
+    /// A store has committed the call with these requests, or refused it; or nobody waits any more for what it decides.
+    fn decided(&self, state: &mut S, requests: u16, is_committed: bool);
 }
 
 /// What a stage counted since its instance was made.
@@ -88,6 +91,18 @@ pub fn waits_at<F: NetworkFunction>(
     match function.stages() {
         Some(stages) => stages.waits_at(state),
         None => (port, u64::MAX),
+    }
+}
+
+/// Tells the function's stages what a store decided on the call with these requests. Not committed is also what nobody waits for any more.
+pub fn decided<F: NetworkFunction>(
+    function: &F,
+    state: &mut F::State,
+    requests: u16,
+    is_committed: bool,
+) {
+    if let Some(stages) = function.stages() {
+        stages.decided(state, requests, is_committed);
     }
 }
 

@@ -414,6 +414,12 @@ impl Context {
         self.begin_staged(call.requests);
         *self.call.borrow_mut() = call;
     }
+    /// Goes on with a packet whose call has ended: what is drawn and told next is as in that call.
+    pub fn go_on_after(&self, call: &Call) {
+        self.arrived_us.set(call.arrived_us);
+        self.arrived_tick.set(call.arrived_tick);
+        self.begin(call.serial);
+    }
     /// Ends a call that was late: the packet's pinned part, to keep while it is parked, and what it
     /// waits for.
     pub fn park(&self) -> (Call, Wait) {

@@ -266,6 +266,7 @@ impl<R: Grouped, V: Value> Table<R, V> {
     }
 
     /// Some live entry of the group whose row is `wanted`, among the 64 first of the group.
+    #[inline(always)]
     pub fn any_of_where(
         &self,
         group: usize,

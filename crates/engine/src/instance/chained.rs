@@ -64,6 +64,9 @@ impl<F: NetworkFunction> Instance<F> {
             // What the stage before has read does not matter any more.
             self.context.note_reads(true);
         }
+        if self.stored.is_some() {
+            self.called_with_answers();
+        }
         self.handed_on += 1;
         self.call(&mut frame, layout, at);
         self.handed_on -= 1;

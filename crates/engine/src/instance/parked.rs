@@ -141,7 +141,7 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// Drops a parked packet; what it had reserved returns.
     pub(super) fn give_up(&mut self, parked: Parked, reason: Reason) {
-        if let Until::Decided { requests } = parked.until {
+        if let Until::Decided { requests, .. } = parked.until {
             self.forget_outcome(requests);
         }
         self.drop_call(parked.call, parked.frame, reason);
@@ -198,8 +198,8 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     fn call_again(&mut self, mut parked: Parked) {
-        if let Until::Decided { requests } = parked.until {
-            self.end_decided(parked, requests);
+        if let Until::Decided { requests, until_us } = parked.until {
+            self.end_decided(parked, (requests, until_us));
             // At once, as after a call.
             return self.commit();
         }

@@ -156,7 +156,7 @@ impl InstanceParts {
     /// Makes the instance, on the thread that will run it.
     ///
     /// # Panics
-    /// When objects live in a store, and the function is a chain, or an object is one that cannot live there: see
+    /// When objects live in a store, and one of them is one that cannot live there: see
     /// [`Fetch::stays_because`](asterism_state::Fetch::stays_because).
     pub fn start<F: NetworkFunction>(
         self,
@@ -181,7 +181,6 @@ impl InstanceParts {
         let stages = stage_names(&*function).len();
         refuse_misplaced(&state, context.in_store(), self.store.is_some());
         let stored = self.store.map(|make| {
-            assert!(stages == 0, "a chain's objects cannot live in a store");
             context.expect_requests(PLACES as u16);
             let home = match make {
                 MakeStore::Here(make) => HomeEnd::Store(make()),

@@ -5,7 +5,7 @@
 //! while, so the flow keeps its order. Committed, it leaves. Refused, it is as it came, its reads are asked for again, and the function is
 //! called again with the same pinned call.
 
-use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
+use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict, decided};
 use asterism_placement::Time;
 use asterism_state::{Answered, State, Transaction};
 
@@ -48,6 +48,8 @@ struct Calling {
     is_fragment: bool,
     since_us: u64,
     arrived_us: u64,
+    /// How long it may wait for answers.
+    until_us: u64,
     original: Frame,
     /// Frames that were emitted before the call.
     emitted_before: usize,
@@ -195,13 +197,18 @@ impl<F: NetworkFunction> Instance<F> {
             is_fragment: parked.is_fragment,
             since_us: parked.since_us,
             arrived_us: parked.arrived_us,
+            until_us: match parked.until {
+                Until::Answers { until_us, .. } => until_us,
+                _ => u64::MAX,
+            },
             original,
             emitted_before: self.emissions.len(),
         });
         true
     }
 
-    /// The packet was called: late again, it is as it came.
+    /// The packet was called, and the store need not decide on what it did: it was late again, and is as it came, or it ended without its
+    /// answers.
     #[cold]
     pub(super) fn called_with_answers(&mut self) {
         if let Some(calling) = self
@@ -210,6 +217,7 @@ impl<F: NetworkFunction> Instance<F> {
             .and_then(|stored| stored.calling.take())
         {
             self.pool.release(calling.original);
+            self.state.withdraw();
         }
     }
 
@@ -265,13 +273,16 @@ impl<F: NetworkFunction> Instance<F> {
             is_fragment: calling.is_fragment,
             since_us: calling.since_us,
             arrived_us: calling.arrived_us,
-            until: Until::Decided { requests },
+            until: Until::Decided {
+                requests,
+                until_us: calling.until_us,
+            },
         });
     }
 
     /// The store has decided of a packet.
     #[cold]
-    pub(super) fn end_decided(&mut self, mut parked: Parked, requests: u16) {
+    pub(super) fn end_decided(&mut self, mut parked: Parked, (requests, until_us): (u16, u64)) {
         let Some(stored) = &mut self.stored else {
             return self.give_up(parked, Reason::ParkedTooLong);
         };
@@ -287,7 +298,9 @@ impl<F: NetworkFunction> Instance<F> {
             return self.give_up(parked, Reason::ParkedTooLong);
         };
         let emitted = outcome.emitted.drain(..);
-        if outcome.is_committed.take() != Some(true) {
+        let is_committed = outcome.is_committed.take() == Some(true);
+        decided(&**self.function, &mut self.state, requests, is_committed);
+        if !is_committed {
             self.tally.store_refusals += 1;
             for (port, frame) in emitted {
                 if leaves_though_refused() {
@@ -298,7 +311,7 @@ impl<F: NetworkFunction> Instance<F> {
             }
             self.context.refuse(&mut parked.call);
             restore(&mut self.pool, &mut parked.frame, original);
-            parked.until = Until::Answers { requests };
+            parked.until = Until::Answers { requests, until_us };
             return self.put(parked);
         }
         self.tally.store_commits += 1;
@@ -313,12 +326,16 @@ impl<F: NetworkFunction> Instance<F> {
             .state
             .commit(&self.context, outcome.transaction.writes(), here);
         debug_assert!(made.is_ok(), "what was recorded is a write");
+        // A chain's next stage is called for the same packet.
+        self.context.go_on_after(&parked.call);
         let state = &self.state;
         self.context.abandon(parked.call, |object, number| {
             state.give_back(object, number)
         });
         let port = PortNumber(parked.frame.port());
+        self.parked_since_us = Some(parked.since_us);
         self.conclude(Ok(verdict), &mut parked.frame, port);
+        self.parked_since_us = None;
     }
 
     /// A packet is given up that the store has not decided of: it may have committed what the packet wrote, or may yet. So what the packet
@@ -333,6 +350,7 @@ impl<F: NetworkFunction> Instance<F> {
             return;
         };
         (outcome.attempt, outcome.is_committed) = (None, None);
+        decided(&**self.function, &mut self.state, requests, false);
         let frames = outcome.emitted.drain(..).map(|(_, frame)| frame);
         for frame in frames.chain(outcome.original.take()) {
             self.pool.release(frame);

@@ -210,7 +210,7 @@ impl ChainState {
                         true => emissions.truncate(kept),
                         false => emissions.redirect(kept, |port| at.leave(port, last)),
                     }
-                    stage.copied(emissions.take_made());
+                    stage.copied(emissions.take_made(), context);
                 }
                 match result {
                     Err(late) => {
@@ -219,12 +219,12 @@ impl ChainState {
                     }
                     Ok(verdict) if is_copy => {
                         if let Verdict::Drop(reason) = verdict {
-                            stage.fails(reason);
+                            stage.fails(reason, context);
                         }
                         return Ok(Verdict::Consumed);
                     }
                     Ok(Verdict::Forward(to)) => to,
-                    Ok(Verdict::Drop(reason)) => match stage.fails(reason) {
+                    Ok(Verdict::Drop(reason)) => match stage.fails(reason, context) {
                         true => straight,
                         false => return Ok(Verdict::Drop(reason)),
                     },
@@ -286,7 +286,7 @@ impl ChainState {
         };
         if emissions.mark() != before {
             emissions.redirect(Emissions::kept(before), |port| at.leave(port, last));
-            stage.copied(emissions.take_made());
+            stage.copied(emissions.take_made(), context);
         }
         let reason = match result {
             Err(late) => {
@@ -298,7 +298,7 @@ impl ChainState {
             Ok(Verdict::Drop(reason)) => reason,
         };
         // Nothing is handed on, whatever is done with packets when the stage fails.
-        stage.fails(reason);
+        stage.fails(reason, context);
         Ok(Verdict::Drop(reason))
     }
 
@@ -477,5 +477,11 @@ impl Stages<ChainState> for Chain {
 
     fn objects(&self) -> &'static [&'static str] {
         self.objects
+    }
+
+    fn decided(&self, state: &mut ChainState, requests: u16, is_committed: bool) {
+        for stage in &mut state.stages {
+            stage.decided(requests, is_committed);
+        }
     }
 }

@@ -118,6 +118,7 @@ impl Stage {
             wait_us: self.wait_us,
             mirrors: self.mirrors,
             tally: StageTally::default(),
+            undecided: Vec::new(),
         }
     }
     /// Has a running stage go on with what is configured here: its function, and what is done when that fails. What it counted
@@ -140,6 +141,16 @@ pub(super) struct Running {
     wait_us: u64,
     mirrors: bool,
     pub(super) tally: StageTally,
+    /// What calls are to count once a store has committed them, by the numbers of their requests.
+    undecided: Vec<Undecided>,
+}
+
+/// What a call counts that a store may refuse.
+#[derive(Clone, Copy, Debug, Default)]
+struct Undecided {
+    acted: bool,
+    failed: Option<Reason>,
+    copied: (u64, u64),
 }
 
 impl Running {
@@ -185,13 +196,58 @@ impl Running {
             self.tally.late += 1;
             return result;
         }
-        self.tally.acted += 1;
-        if context.needs_attention() {
+        if context.needs_attention() && !self.is_undecided(context) {
             self.function.end(context);
         }
+        self.tally.acted += 1;
         match result {
             Ok(Verdict::Drop(reason)) => Ok(Verdict::Drop(self.of_chain(reason))),
             result => result,
+        }
+    }
+
+    /// Whether the call that just ended stays open until a store has decided on it. If that refuses it, it does not count as one that acted.
+    #[cold]
+    fn is_undecided(&mut self, context: &Context) -> bool {
+        let Some(undecided) = self.undecided(context) else {
+            return false;
+        };
+        *undecided = Undecided {
+            acted: true,
+            ..Undecided::default()
+        };
+        true
+    }
+
+    /// What the call under way is to count once a store has committed it; `None` of a call that no store decides on.
+    fn undecided(&mut self, context: &Context) -> Option<&mut Undecided> {
+        if !context.is_staged() {
+            return None;
+        }
+        let number = usize::from(context.requests());
+        if self.undecided.len() <= number {
+            self.undecided.resize(number + 1, Undecided::default());
+        }
+        self.undecided.get_mut(number)
+    }
+
+    /// A store has committed the call with these requests, or refused it, or nobody waits for it any more.
+    #[cold]
+    pub(super) fn decided(&mut self, requests: u16, is_committed: bool) {
+        let Some(undecided) = self.undecided.get_mut(usize::from(requests)) else {
+            return;
+        };
+        let undecided = core::mem::take(undecided);
+        if !undecided.acted {
+            return;
+        }
+        if !is_committed {
+            self.tally.acted -= 1;
+            return;
+        }
+        self.count_copies(undecided.copied);
+        if let Some(reason) = undecided.failed {
+            self.count_failure(reason);
         }
     }
 
@@ -253,16 +309,29 @@ impl Running {
 
     /// Counts a packet that the stage dropped. Tells whether it goes on all the same.
     #[cold]
-    pub(super) fn fails(&mut self, reason: Reason) -> bool {
+    pub(super) fn fails(&mut self, reason: Reason, context: &Context) -> bool {
+        match self.undecided(context) {
+            Some(undecided) => undecided.failed = Some(reason),
+            None => self.count_failure(reason),
+        }
+        self.bypasses(reason)
+    }
+
+    fn count_failure(&mut self, reason: Reason) {
         self.tally.dropped[reason as usize] += 1;
-        let bypasses = self.bypasses(reason);
-        self.tally.bypassed += u64::from(bypasses);
-        bypasses
+        self.tally.bypassed += u64::from(self.bypasses(reason));
     }
 
     /// Counts copies that the stage itself sent, and those for which there was no room.
     #[cold]
-    pub(super) fn copied(&mut self, (made, lost): (u64, u64)) {
+    pub(super) fn copied(&mut self, copies: (u64, u64), context: &Context) {
+        match self.undecided(context) {
+            Some(undecided) => undecided.copied = copies,
+            None => self.count_copies(copies),
+        }
+    }
+
+    fn count_copies(&mut self, (made, lost): (u64, u64)) {
         self.tally.mirrored += made;
         self.tally.mirror_lost += lost;
     }

@@ -34,6 +34,7 @@ use crate::audit::Leaves;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::mutant::{self, Mutant};
+use crate::object::Absence;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::wire::Writer;
@@ -122,6 +123,8 @@ pub struct Table<R: Row, V: Value> {
     generation_floor: u64,
     /// Of entries in a store: there are some.
     has_any: bool,
+    /// What is not found here is nowhere, as far as reads are to know.
+    is_absence_certain: bool,
     /// Some entry had a generation beyond 32 bits.
     has_wide_generations: bool,
     sweep_next: u32,
@@ -224,6 +227,7 @@ impl<R: Row, V: Value> Table<R, V> {
             room,
             generation_floor: 0,
             has_any: false,
+            is_absence_certain: settings.absence == Absence::Answer && !settings.is_remote,
             has_wide_generations: false,
             sweep_next: 0,
             on_forget: None,
@@ -312,7 +316,9 @@ impl<R: Row, V: Value> Table<R, V> {
                 return Ok(Some(record.at(number)));
             }
         }
-        self.absent(lane, hash, key)?;
+        if !(self.is_absence_certain && self.context.answers_plainly()) {
+            self.absent(lane, hash, key)?;
+        }
         Ok(None)
     }
 

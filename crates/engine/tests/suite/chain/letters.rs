@@ -297,6 +297,17 @@ impl Bench {
         settings: impl Fn(&str) -> ObjectSettings + 'static,
         are_full: &[bool],
     ) -> Bench {
+        Bench::started(stages, are_full, |parts, chain, pool, ports| {
+            parts.start(chain, settings, pool, ports)
+        })
+    }
+
+    /// With an instance that `start` starts.
+    pub(crate) fn started(
+        stages: Vec<Stage>,
+        are_full: &[bool],
+        start: impl FnOnce(InstanceParts, Arc<Chain>, FramePool, Vec<Box<dyn Port>>) -> Instance<Chain>,
+    ) -> Bench {
         let (sender, left) = channel();
         let (feed, fed): (Vec<_>, Vec<_>) = are_full.iter().map(|_| channel()).unzip();
         let ports = fed.into_iter().zip(are_full).zip(0..);
@@ -312,7 +323,7 @@ impl Bench {
         let chain = Chain::new(stages).expect("a sound chain");
         let pool = FramePool::new(4_096).expect("memory for frames");
         let parts = InstanceParts::alone(7);
-        let instance = parts.start(Arc::new(chain), settings, pool, ports.collect());
+        let instance = start(parts, Arc::new(chain), pool, ports.collect());
         Bench {
             instance,
             feed,

@@ -6,6 +6,7 @@ mod late_stages;
 pub(crate) mod letters;
 #[cfg(asterism_mutants)]
 mod planted;
+mod stored;
 
 use asterism_engine::TracedStep;
 use asterism_function::chain::{Chain, ChainError};
