@@ -101,7 +101,7 @@ impl Router {
     ) -> Result<Option<(FragmentKey, Vacancy)>, Late> {
         let fragments = ask.tables().fragments;
         let is_outside = self.side(ask.port()) == Some(Side::Outside);
-        if is_outside && fragments.held() >= fragments.capacity() as usize / 2 {
+        if is_outside && fragments.is_half_full()? {
             return Ok(None);
         }
         Ok(FragmentKey::of(ask.packet()).zip(fragments.vacancy()?))

@@ -46,6 +46,19 @@ impl<R: Row, V: Value> Table<R, V> {
         Ok(())
     }
 
+    /// Whether half of the capacity or more is taken by entries that are found or not forgotten yet: a read of the table, late as
+    /// [`Table::is_empty`] is, and of no entry, so that a store does not check it when the call is committed.
+    pub fn is_half_full(&self) -> Result<bool, Late> {
+        if !self.context.answers_plainly() {
+            self.ask_emptiness()?;
+        }
+        if self.settings.is_remote {
+            self.room_answered()?;
+            return Ok(self.own_max <= self.settings.capacity / 2);
+        }
+        Ok(self.held >= self.settings.capacity / 2)
+    }
+
     /// A read found nothing here: late where the entries are in a store that was not asked yet, or where an absent entry may be on its way.
     #[cold]
     pub(super) fn absent(

@@ -56,6 +56,8 @@ pub const LANES_MAX: usize = 4;
 const SLACK: u32 = 3;
 /// New records between two looks at how far a table's memory is used: less than half of a huge page of records.
 const REACHED_TOGETHER: u32 = 1 << 12;
+/// In place of the number of entries: they are in a store, which is asked how many there are.
+const ELSEWHERE: u32 = u32::MAX;
 
 /// Permission to add one entry: got while asking, spent by `insert`.
 #[derive(Debug)]
@@ -109,7 +111,7 @@ pub struct Table<R: Row, V: Value> {
     used: u32,
     /// Chain of free records below `used`, plus one; 0 is none.
     free: u32,
-    /// Entries that can be found; 1 where they are in a store, so that they are asked for there.
+    /// Entries that can be found, or [`ELSEWHERE`].
     live: u32,
     held: u32,
     /// Entries that count against this instance's share of the capacity, and the share.
@@ -219,7 +221,7 @@ impl<R: Row, V: Value> Table<R, V> {
             lanes: [lane(0), lane(1), lane(2), lane(3)],
             used: 0,
             free: 0,
-            live: u32::from(settings.is_remote),
+            live: if settings.is_remote { ELSEWHERE } else { 0 },
             held: 0,
             own: 0,
             own_max,
@@ -297,7 +299,8 @@ impl<R: Row, V: Value> Table<R, V> {
         (hash, key): (impl Fn() -> u64, impl Fn(&mut Writer<'_>)),
         same: impl Fn(&R) -> bool,
     ) -> Result<Option<At<R, V>>, Late> {
-        if !self.context.answers_plainly() {
+        let is_plain = self.context.answers_plainly();
+        if !is_plain {
             self.ahead(lane, hash())?;
         } else if let Some(found) = self.hinted(lane, &same) {
             return Ok(Some(found));
@@ -316,7 +319,7 @@ impl<R: Row, V: Value> Table<R, V> {
                 return Ok(Some(record.at(number)));
             }
         }
-        if !(self.is_absence_certain && self.context.answers_plainly()) {
+        if !(is_plain && self.is_absence_certain) {
             self.absent(lane, hash, key)?;
         }
         Ok(None)
@@ -473,8 +476,8 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         match self.live {
             0 => Ok(true),
-            // Of entries that are elsewhere this says nothing.
-            _ if self.settings.is_remote => self.is_empty_there(),
+            // Of entries that are elsewhere this says nothing; of others there are never so many.
+            ELSEWHERE => self.is_empty_there(),
             _ => Ok(false),
         }
     }
