@@ -181,9 +181,6 @@ impl<F: NetworkFunction> Instance<F> {
         if self.stopped.is_some() {
             return 0;
         }
-        if self.stored.is_some() {
-            self.hear_store();
-        }
         if !self.parking.is_empty() {
             self.retry();
         }
@@ -197,7 +194,7 @@ impl<F: NetworkFunction> Instance<F> {
             false => 0,
         };
         if self.stored.is_some() {
-            self.ask_store();
+            self.serve_store();
         }
         // Before the packets leave: a reply to one of them must not overtake what it is known by.
         self.publish();

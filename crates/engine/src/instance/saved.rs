@@ -46,6 +46,9 @@ impl<F: NetworkFunction> Instance<F> {
         if !self.parking.is_empty() {
             self.retry();
         }
+        if self.stored.is_some() {
+            self.serve_store();
+        }
         self.publish();
         self.send();
         // Nothing is read that could change it again. What is saved is what was announced.

@@ -99,9 +99,15 @@ impl Stored {
 }
 
 impl<F: NetworkFunction> Instance<F> {
-    /// Takes what came from the store: packets that it answers, and decides of, are ready.
+    /// Takes what came from the store, by which packets are ready for the next turn, and asks it for what is missing.
     #[cold]
-    pub(super) fn hear_store(&mut self) {
+    pub(super) fn serve_store(&mut self) {
+        self.hear_store();
+        self.ask_store();
+    }
+
+    /// Takes what came from the store: packets that it answers, and decides of, are ready.
+    fn hear_store(&mut self) {
         let Some(stored) = &mut self.stored else {
             return;
         };
@@ -143,8 +149,7 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     /// Asks the store for what calls asked for, and for what was lost.
-    #[cold]
-    pub(super) fn ask_store(&mut self) {
+    fn ask_store(&mut self) {
         let Some(stored) = &mut self.stored else {
             return;
         };

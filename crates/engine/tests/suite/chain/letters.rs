@@ -342,6 +342,14 @@ impl Bench {
         self.left.try_iter().collect()
     }
 
+    /// A turn in which no port is read.
+    pub(crate) fn drain(&mut self, us: u64) -> Vec<Left> {
+        self.now_us += us;
+        self.instance
+            .turn_without_reading(Time::from_micros(self.now_us));
+        self.left.try_iter().collect()
+    }
+
     /// Turns until a while after all that is late has come.
     pub(crate) fn finish(&mut self) -> Vec<Left> {
         let mut all = Vec::new();

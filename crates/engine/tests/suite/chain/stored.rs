@@ -202,7 +202,7 @@ fn a_stage_that_fails_counts_it_once_however_often_the_store_refuses_it() {
 
 #[test]
 fn a_stage_whose_store_is_late_for_too_long_is_bypassed() {
-    let second = stage(b'b').on_failure(OnFailure::Bypass).waits_at_most(250);
+    let second = stage(b'b').on_failure(OnFailure::Bypass).waits_at_most(900);
     let (mut bench, _store) = bench(vec![stage(b'a'), second, stage(b'c')], &["b.seen"]);
     for number in 0..200 {
         bench.feed(0, packet(number, number, b"--", false));
@@ -215,6 +215,24 @@ fn a_stage_whose_store_is_late_for_too_long_is_bypassed() {
     assert_eq!(tally.dropped(Reason::StageLate), with("ac"));
     assert_eq!((tally.acted, tally.bypassed), (with("abc"), with("ac")));
     assert_eq!(bench.handled(1), with("abc"));
+}
+
+#[test]
+fn packets_that_wait_for_a_store_leave_while_a_host_drains() {
+    let (mut bench, _store) = bench(three(), &["a.seen", "c.seen"]);
+    for number in 0..100 {
+        bench.feed(0, packet(number % FLOWS, number, b"--", false));
+    }
+    let mut all = bench.turn(1);
+    while bench.instance.tally().received < 100 {
+        all.extend(bench.turn(1));
+    }
+    assert!(bench.instance.tally().parked > 0);
+    for _ in 0..20_000 {
+        all.extend(bench.drain(100));
+    }
+    assert_eq!(all.len(), 100, "all leave");
+    assert_eq!(bench.instance.frames_in_use(), 0);
 }
 
 #[test]
