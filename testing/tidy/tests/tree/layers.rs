@@ -10,6 +10,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mutant", &[]),
     ("state-macro", &[]),
     ("memory", &[]),
+    ("resp", &[]),
+    ("embedded-store", &["resp"]),
     ("wire", &["packet", "memory"]),
     ("sketches", &["memory", "wire"]),
     (

@@ -1,0 +1,243 @@
+//! The commands: their names, how many arguments they have, and what they do.
+
+mod hashes;
+mod keys;
+mod sorted_sets;
+mod strings;
+
+use asterism_resp::{CommandWriter, ReplyWriter};
+
+use crate::keyspace::{Keyspace, Stored};
+
+/// A command that changes nothing but keys.
+pub(crate) struct Command {
+    /// In small letters.
+    pub(crate) name: &'static str,
+    /// Arguments, its name counted: so many, or so many at least.
+    arity: Arity,
+    /// Whether it may add to what the store holds: then it is refused while the store is full.
+    pub(crate) adds: bool,
+    run: Run,
+}
+
+type Run = fn(&mut Call<'_, '_>) -> Result<(), Refused>;
+
+#[derive(Clone, Copy)]
+enum Arity {
+    Exactly(usize),
+    AtLeast(usize),
+}
+
+use Arity::{AtLeast, Exactly};
+
+/// Why a command was refused: nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Words that it does not have, or in another order.
+    Syntax,
+    /// The key holds a value of another kind.
+    WrongType,
+    /// An argument is no number, or one beyond its range.
+    Integer,
+    /// Two words that contradict each other.
+    Contradiction,
+    /// A sum is beyond the range of numbers.
+    Overflow,
+    /// An argument is no number.
+    Float,
+    /// An end of a range is no number.
+    Range,
+    /// A time is none.
+    Expiry(&'static str),
+    /// There is but one database.
+    Database,
+    /// Too few arguments, or too many.
+    Arguments(&'static str),
+    /// A version of the protocol that there is not.
+    Protocol,
+    /// The cursor of a scan is none.
+    Cursor,
+}
+
+impl Refused {
+    /// As Redis says it.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Syntax => "ERR syntax error".into(),
+            Self::WrongType => {
+                "WRONGTYPE Operation against a key holding the wrong kind of value".into()
+            }
+            Self::Integer => "ERR value is not an integer or out of range".into(),
+            Self::Contradiction => {
+                "ERR XX and NX options at the same time are not compatible".into()
+            }
+            Self::Overflow => "ERR increment or decrement would overflow".into(),
+            Self::Float => "ERR value is not a valid float".into(),
+            Self::Range => "ERR min or max is not a float".into(),
+            Self::Expiry(name) => format!("ERR invalid expire time in '{name}' command"),
+            Self::Database => "ERR DB index is out of range".into(),
+            Self::Arguments(name) => {
+                format!("ERR wrong number of arguments for '{name}' command")
+            }
+            Self::Protocol => "NOPROTO unsupported protocol version".into(),
+            Self::Cursor => "ERR invalid cursor".into(),
+        }
+    }
+}
+
+macro_rules! commands {
+    ($($name:literal $arity:expr, $adds:literal => $run:path;)*) => {
+        /// The names of all commands that change or read keys, in small letters; a connection has some more of its own.
+        pub const COMMANDS: &[&str] = &[$($name),*];
+        const TABLE: &[Command] = &[$(Command {
+            name: $name,
+            arity: $arity,
+            adds: $adds,
+            run: $run,
+        }),*];
+    };
+}
+
+commands! {
+    "get" Exactly(2), false => strings::get;
+    "set" AtLeast(3), true => strings::set;
+    "mget" AtLeast(2), false => strings::mget;
+    "incrby" Exactly(3), true => strings::incrby;
+    "incr" Exactly(2), true => strings::incr;
+    "del" AtLeast(2), false => keys::del;
+    "exists" AtLeast(2), false => keys::exists;
+    "pexpire" Exactly(3), false => keys::pexpire;
+    "pexpireat" Exactly(3), false => keys::pexpireat;
+    "persist" Exactly(2), false => keys::persist;
+    "pttl" Exactly(2), false => keys::pttl;
+    "scan" AtLeast(2), false => keys::scan;
+    "dbsize" Exactly(1), false => keys::dbsize;
+    "flushall" AtLeast(1), false => keys::flushall;
+    "hget" Exactly(3), false => hashes::hget;
+    "hset" AtLeast(4), true => hashes::hset;
+    "hdel" AtLeast(3), false => hashes::hdel;
+    "hgetall" Exactly(2), false => hashes::hgetall;
+    "hlen" Exactly(2), false => hashes::hlen;
+    "zadd" AtLeast(4), true => sorted_sets::zadd;
+    "zrem" AtLeast(3), false => sorted_sets::zrem;
+    "zscore" Exactly(3), false => sorted_sets::zscore;
+    "zcard" Exactly(2), false => sorted_sets::zcard;
+    "zrangebyscore" AtLeast(4), false => sorted_sets::zrangebyscore;
+}
+
+/// The command of that name, in any letters.
+pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
+    TABLE
+        .iter()
+        .find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+impl Command {
+    /// Whether so many arguments are right, the name counted.
+    pub(crate) fn takes(&self, arguments: usize) -> bool {
+        match self.arity {
+            Exactly(count) => arguments == count,
+            AtLeast(count) => arguments >= count,
+        }
+    }
+
+    /// Runs it: the reply, and the change if the keys are journaled.
+    pub(crate) fn run(
+        &'static self,
+        keyspace: &mut Keyspace,
+        arguments: &[&[u8]],
+        reply: &mut ReplyWriter<'_>,
+        mut journal: Option<&mut Vec<u8>>,
+    ) {
+        if let Some(journal) = &mut journal {
+            keyspace.take_ended(journal);
+        }
+        let mut call = Call {
+            command: self,
+            keyspace,
+            arguments,
+            reply,
+            journal: journal.as_deref_mut(),
+        };
+        if let Err(refused) = (self.run)(&mut call) {
+            reply.error(&refused.text());
+        }
+        if let Some(journal) = journal {
+            keyspace.take_ended(journal);
+        }
+    }
+}
+
+/// A command with its arguments, and where it works.
+pub(crate) struct Call<'c, 'r> {
+    command: &'static Command,
+    keyspace: &'c mut Keyspace,
+    /// The name first.
+    arguments: &'c [&'c [u8]],
+    reply: &'c mut ReplyWriter<'r>,
+    journal: Option<&'c mut Vec<u8>>,
+}
+
+impl<'c> Call<'c, '_> {
+    fn argument(&self, number: usize) -> &'c [u8] {
+        self.arguments.get(number).copied().unwrap_or_default()
+    }
+    fn from(&self, number: usize) -> &'c [&'c [u8]] {
+        self.arguments.get(number..).unwrap_or_default()
+    }
+    /// Notes what the call changed, as a command that changes the same whenever it is run.
+    fn note(&mut self, arguments: &[&[u8]]) {
+        if let Some(journal) = &mut self.journal {
+            CommandWriter::new(journal).command(arguments);
+        }
+    }
+    /// Notes the call as it came.
+    fn note_as_it_is(&mut self) {
+        self.note(self.arguments);
+    }
+    fn wrong_arguments(&self) -> Refused {
+        Refused::Arguments(self.command.name)
+    }
+}
+
+/// Whether a word is this one, in any letters.
+fn is(argument: &[u8], word: &str) -> bool {
+    argument.eq_ignore_ascii_case(word.as_bytes())
+}
+
+fn integer(argument: &[u8]) -> Result<i64, Refused> {
+    let text = core::str::from_utf8(argument).map_err(|_| Refused::Integer)?;
+    // One way to write each number, so that what is read is written the same.
+    let number: i64 = text.parse().map_err(|_| Refused::Integer)?;
+    match number.to_string() == text {
+        true => Ok(number),
+        false => Err(Refused::Integer),
+    }
+}
+
+fn float(argument: &[u8]) -> Option<f64> {
+    let text = core::str::from_utf8(argument).ok()?;
+    let number: f64 = text.parse().ok()?;
+    (!number.is_nan()).then_some(number)
+}
+
+/// A number as Redis writes scores: whole ones without a point.
+pub(crate) fn shown(number: f64) -> String {
+    match number {
+        f64::INFINITY => "inf".into(),
+        f64::NEG_INFINITY => "-inf".into(),
+        _ => number.to_string(),
+    }
+}
+
+/// The value of a key that holds what `of` finds in it; `None` if there is no key.
+fn held<'k, T>(
+    keyspace: &'k Keyspace,
+    key: &[u8],
+    of: impl FnOnce(&'k Stored) -> Option<T>,
+) -> Result<Option<T>, Refused> {
+    match keyspace.get(key) {
+        None => Ok(None),
+        Some(stored) => of(stored).map(Some).ok_or(Refused::WrongType),
+    }
+}

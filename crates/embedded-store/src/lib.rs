@@ -1,0 +1,27 @@
+//! A store for clusters that have no other: what of Redis the placement `remote` uses, in this process or beside it, over its protocol.
+//!
+//! It answers the commands of [`COMMANDS`] as Redis 7 does: strings, hashes, sorted sets, times, and transactions by `WATCH`, `MULTI` and
+//! `EXEC`. There are no scripts, no subscriptions, one database, no replicas. Nothing here reads a clock or waits but [`Server`], which
+//! serves connections on one thread.
+//!
+//! What it holds is bounded ([`Keyspace::new`]): beyond that what adds is refused (`OOM`), as Redis does without eviction. With a
+//! [`Journal`] it is durable: changes are appended to a file as commands, which is read again at start, and rewritten when it has grown.
+//!
+//! Read first: `keyspace.rs`, then `command/mod.rs` (commands and their table), `session.rs` (one connection), `journal.rs` and
+//! `server.rs`.
+
+#![forbid(unsafe_code)]
+
+mod command;
+mod fields;
+mod journal;
+mod keyspace;
+mod server;
+mod session;
+mod sorted;
+
+pub use command::COMMANDS;
+pub use journal::{Journal, JournalError, Sync};
+pub use keyspace::Keyspace;
+pub use server::{Server, ServerConfig, ServerError};
+pub use session::{After, Session};

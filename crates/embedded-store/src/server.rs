@@ -1,0 +1,374 @@
+//! Serves connections on one thread.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use asterism_resp::{Scanner, Value};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::journal::{Journal, JournalError, Sync};
+use crate::keyspace::Keyspace;
+use crate::session::{After, Session};
+
+/// Bytes of one command at most.
+const COMMAND_BYTES_MAX: usize = 64 << 20;
+/// Bytes of replies that wait for a client to read them, at most: then its connection ends.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Bytes read from a connection at a time.
+const READ_BYTES: usize = 1 << 16;
+/// The longest wait for something to come: how late a stop is seen at most.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// How a store is served.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where connections are taken.
+    pub listen: SocketAddr,
+    /// Connections at a time, at most: one more is closed at once.
+    pub clients_max: usize,
+    /// Bytes that keys and values may take.
+    pub bytes_max: usize,
+    /// Where changes are kept, and when they are on the disk there; `None`: what the store holds ends with it.
+    pub journal: Option<(PathBuf, Sync)>,
+}
+
+impl ServerConfig {
+    /// On that address, with 128 connections and 1 GiB, kept nowhere.
+    #[must_use]
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            clients_max: 128,
+            bytes_max: 1 << 30,
+            journal: None,
+        }
+    }
+}
+
+/// Why a store is not served, or not any more.
+#[derive(Debug)]
+pub enum ServerError {
+    /// The address cannot be taken.
+    Listen {
+        /// Which one.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The journal is not read, or not written.
+    Journal(JournalError),
+    /// The system does not say what came.
+    Poll(io::Error),
+}
+
+impl core::fmt::Display for ServerError {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Listen { address, error } => write!(formatter, "{address}: {error}"),
+            Self::Journal(error) => error.fmt(formatter),
+            Self::Poll(error) => write!(formatter, "connections cannot be waited for: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for ServerError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Listen { error, .. } | Self::Poll(error) => Some(error),
+            Self::Journal(error) => Some(error),
+        }
+    }
+}
+
+impl From<JournalError> for ServerError {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+/// A connection with what came and what is to go.
+struct Client {
+    stream: TcpStream,
+    session: Session,
+    scanner: Scanner,
+    received: Vec<u8>,
+    replies: Vec<u8>,
+    /// Replies that were sent.
+    sent: usize,
+    after: After,
+}
+
+/// A store that takes connections.
+pub struct Server {
+    listener: TcpListener,
+    clients: Vec<Client>,
+    clients_max: usize,
+    keyspace: Keyspace,
+    journal: Option<Journal>,
+    changes: Vec<u8>,
+    /// Bytes that were cut off the journal's end when it was opened.
+    cut: u64,
+    refused: u64,
+    now_ms: Box<dyn Fn() -> u64 + Send>,
+}
+
+impl core::fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "Server({} clients)", self.clients.len())
+    }
+}
+
+impl Server {
+    /// Takes the address, and reads the journal. `now_ms` tells the time: milliseconds since 1970.
+    ///
+    /// # Errors
+    /// See [`ServerError`].
+    pub fn bind(
+        config: ServerConfig,
+        now_ms: impl Fn() -> u64 + Send + 'static,
+    ) -> Result<Self, ServerError> {
+        let failed = |error| ServerError::Listen {
+            address: config.listen,
+            error,
+        };
+        let listener = TcpListener::bind(config.listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let mut keyspace = Keyspace::new(config.bytes_max);
+        let (mut journal, mut cut) = (None, 0);
+        if let Some((path, sync)) = &config.journal {
+            let (opened, bytes) = Journal::open(path, *sync, &mut keyspace)?;
+            (journal, cut) = (Some(opened), bytes);
+        }
+        Ok(Self {
+            listener,
+            clients: Vec::new(),
+            clients_max: config.clients_max,
+            keyspace,
+            journal,
+            changes: Vec::new(),
+            cut,
+            refused: 0,
+            now_ms: Box::new(now_ms),
+        })
+    }
+
+    /// Where connections are taken: the port that was given for port 0.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+    /// What it holds.
+    #[must_use]
+    pub fn keyspace(&self) -> &Keyspace {
+        &self.keyspace
+    }
+    /// Bytes that were not whole at the end of the journal, and were cut off.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+    /// Connections that were closed at once since there were too many.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Serves until it is to stop, which it sees within 50 ms.
+    ///
+    /// # Errors
+    /// It cannot go on. What was acknowledged is in the journal.
+    pub fn run(&mut self, stops: &AtomicBool) -> Result<(), ServerError> {
+        while !stops.load(Ordering::Relaxed) {
+            self.turn()?;
+        }
+        let now_ms = (self.now_ms)();
+        match &mut self.journal {
+            Some(journal) => Ok(journal.finish(now_ms)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for something to come, and answers it.
+    fn turn(&mut self) -> Result<(), ServerError> {
+        let ready = self.wait()?;
+        self.keyspace.advance((self.now_ms)());
+        if self.journal.is_some() {
+            self.keyspace.take_ended(&mut self.changes);
+        }
+        for (client, is_ready) in self.clients.iter_mut().zip(ready) {
+            if is_ready {
+                client.receive();
+            }
+            let journal = self.journal.is_some().then_some(&mut self.changes);
+            client.answer(&mut self.keyspace, journal);
+        }
+        // Before anything is acknowledged.
+        if let Some(journal) = &mut self.journal {
+            journal.append(&self.changes, (self.now_ms)())?;
+            self.changes.clear();
+            if journal.has_grown() {
+                journal.rewrite(&self.keyspace)?;
+            }
+        }
+        for client in &mut self.clients {
+            client.send();
+        }
+        let over = self.clients.extract_if(.., |client| client.is_over());
+        for client in over {
+            client.session.end(&mut self.keyspace);
+        }
+        self.take_clients();
+        Ok(())
+    }
+
+    /// Waits, and tells which clients are ready.
+    fn wait(&self) -> Result<Vec<bool>, ServerError> {
+        let mut descriptors: Vec<PollFd<'_>> = Vec::with_capacity(self.clients.len() + 1);
+        for client in &self.clients {
+            let flags = match client.sent < client.replies.len() {
+                true => PollFlags::IN | PollFlags::OUT,
+                false => PollFlags::IN,
+            };
+            descriptors.push(PollFd::from_borrowed_fd(client.descriptor(), flags));
+        }
+        descriptors.push(PollFd::new(&self.listener, PollFlags::IN));
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: WAIT_MAX.subsec_nanos().into(),
+        };
+        match poll(&mut descriptors, Some(&wait)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(ServerError::Poll(errno.into())),
+        }
+        let clients = descriptors.iter().take(self.clients.len());
+        let is_ready = |descriptor: &PollFd<'_>| {
+            let quiet = PollFlags::OUT;
+            !descriptor.revents().difference(quiet).is_empty()
+        };
+        Ok(clients.map(is_ready).collect())
+    }
+
+    fn take_clients(&mut self) {
+        // What fails here is the client's affair: it comes again.
+        while let Ok((stream, _)) = self.listener.accept() {
+            let is_set = stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok();
+            if self.clients.len() >= self.clients_max || !is_set {
+                self.refused += 1;
+                continue;
+            }
+            self.clients.push(Client {
+                stream,
+                session: Session::new(),
+                scanner: Scanner::new(),
+                received: Vec::new(),
+                replies: Vec::new(),
+                sent: 0,
+                after: After::GoesOn,
+            });
+        }
+    }
+}
+
+impl Client {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// It has its last reply, or does not read them.
+    fn is_over(&self) -> bool {
+        let waiting = self.replies.len() - self.sent;
+        self.after == After::Ends && waiting == 0 || waiting > WAITING_BYTES_MAX
+    }
+
+    fn receive(&mut self) {
+        let before = self.received.len();
+        self.received.resize(before + READ_BYTES, 0);
+        let read = self.stream.read(&mut self.received[before..]);
+        let count = match read {
+            Ok(0) => {
+                self.after = After::Ends;
+                0
+            }
+            Ok(count) => count,
+            Err(error) if is_for_later(&error) => 0,
+            Err(_) => {
+                self.after = After::Ends;
+                self.replies.clear();
+                self.sent = 0;
+                0
+            }
+        };
+        self.received.truncate(before + count);
+    }
+
+    /// Answers all commands that are whole.
+    fn answer(&mut self, keyspace: &mut Keyspace, mut journal: Option<&mut Vec<u8>>) {
+        let mut from = 0;
+        loop {
+            let rest = self.received.get(from..).unwrap_or_default();
+            match self.scanner.scan(rest) {
+                Ok(Some(length)) => {
+                    let command = rest.get(..length).unwrap_or_default();
+                    if let Ok(Some((value, _))) = Value::read(command) {
+                        let journal = journal.as_deref_mut();
+                        let after = self
+                            .session
+                            .call(keyspace, value, &mut self.replies, journal);
+                        if after == After::Ends {
+                            self.after = After::Ends;
+                            from = self.received.len();
+                            break;
+                        }
+                    }
+                    from += length;
+                }
+                Ok(None) if rest.len() <= COMMAND_BYTES_MAX => break,
+                Ok(None) => {
+                    self.protocol_error("a command is too long");
+                    from = self.received.len();
+                    break;
+                }
+                Err(error) => {
+                    self.protocol_error(&error.to_string());
+                    from = self.received.len();
+                    break;
+                }
+            }
+        }
+        self.received.drain(..from);
+    }
+
+    fn protocol_error(&mut self, what: &str) {
+        let mut reply = asterism_resp::ReplyWriter::new(&mut self.replies, false);
+        reply.error(&format!("ERR Protocol error: {what}"));
+        self.after = After::Ends;
+    }
+
+    fn send(&mut self) {
+        while let Some(rest @ [_, ..]) = self.replies.get(self.sent..) {
+            match self.stream.write(rest) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_for_later(&error) => break,
+                Err(_) => {
+                    self.after = After::Ends;
+                    self.sent = self.replies.len();
+                }
+            }
+        }
+        if self.sent == self.replies.len() {
+            self.replies.clear();
+            self.sent = 0;
+        }
+    }
+}
+
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

@@ -1,0 +1,352 @@
+//! One connection: what it has asked for beyond commands of keys, its transaction, and the keys that it watches.
+
+use asterism_resp::{ReplyWriter, Value};
+
+use crate::command::{self, Command, Refused};
+use crate::keyspace::Keyspace;
+
+/// Arguments of one command at most.
+pub(crate) const ARGUMENTS_MAX: usize = 1 << 16;
+/// Commands of one transaction at most.
+pub(crate) const QUEUED_MAX: usize = 1 << 14;
+/// Keys that one connection watches at most.
+pub(crate) const WATCHED_MAX: usize = 1 << 14;
+
+/// What becomes of a connection after a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It goes on.
+    GoesOn,
+    /// It ends when its replies are sent.
+    Ends,
+}
+
+/// A command that waits for `EXEC`.
+struct Queued {
+    what: What,
+    arguments: Vec<Vec<u8>>,
+}
+
+/// What a command is about.
+#[derive(Clone, Copy)]
+enum What {
+    Keys(&'static Command),
+    Connection(Own),
+}
+
+/// A connection.
+#[derive(Default)]
+pub struct Session {
+    is_version_3: bool,
+    /// The commands of a transaction that was begun.
+    queued: Option<Vec<Queued>>,
+    /// One of them was refused: the transaction will not be made.
+    is_broken: bool,
+    watched: Vec<(Vec<u8>, u64)>,
+}
+
+impl core::fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "Session({} watched)", self.watched.len())
+    }
+}
+
+/// Commands of a connection itself, which may stand in no transaction but for the last ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+    Hello,
+    Quit,
+    Ping,
+    Echo,
+    Select,
+    Client,
+    Command,
+    Info,
+    Wait,
+}
+
+fn own(name: &[u8]) -> Option<Own> {
+    Some(match name.to_ascii_lowercase().as_slice() {
+        b"multi" => Own::Multi,
+        b"exec" => Own::Exec,
+        b"discard" => Own::Discard,
+        b"watch" => Own::Watch,
+        b"unwatch" => Own::Unwatch,
+        b"hello" => Own::Hello,
+        b"quit" => Own::Quit,
+        b"ping" => Own::Ping,
+        b"echo" => Own::Echo,
+        b"select" => Own::Select,
+        b"client" => Own::Client,
+        b"command" => Own::Command,
+        b"info" => Own::Info,
+        b"wait" => Own::Wait,
+        _ => return None,
+    })
+}
+
+impl Own {
+    /// It is done at once also within a transaction.
+    fn is_of_transactions(self) -> bool {
+        matches!(
+            self,
+            Own::Multi | Own::Exec | Own::Discard | Own::Watch | Own::Quit
+        )
+    }
+}
+
+impl Session {
+    /// A connection that has asked for nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Does what a client sent: the reply goes to `out`, and what changed to the journal.
+    pub fn call(
+        &mut self,
+        keyspace: &mut Keyspace,
+        sent: Value<'_>,
+        out: &mut Vec<u8>,
+        journal: Option<&mut Vec<u8>>,
+    ) -> After {
+        let mut reply = ReplyWriter::new(out, self.is_version_3);
+        let arguments: Option<Vec<&[u8]>> = match sent {
+            Value::Array(values) if values.len() <= ARGUMENTS_MAX => {
+                values.map(|value| value.bytes()).collect()
+            }
+            _ => None,
+        };
+        let Some(arguments) = arguments else {
+            reply.error("ERR Protocol error: a command is an array of strings");
+            return After::Ends;
+        };
+        let Some(&name) = arguments.first() else {
+            return After::GoesOn;
+        };
+        let own = own(name);
+        if let Some(own) = own.filter(|own| self.queued.is_none() || own.is_of_transactions()) {
+            return self.call_own(keyspace, own, &arguments, (out, journal));
+        }
+        if let Some(own) = own {
+            self.queue(What::Connection(own), &arguments, &mut reply);
+            return After::GoesOn;
+        }
+        let Some(command) = command::find(name) else {
+            let name = String::from_utf8_lossy(name);
+            reply.error(&format!("ERR unknown command '{name}'"));
+            self.is_broken = true;
+            return After::GoesOn;
+        };
+        if !command.takes(arguments.len()) {
+            reply.error(&Refused::Arguments(command.name).text());
+            self.is_broken = true;
+        } else if command.adds && keyspace.is_full() {
+            reply.error("OOM command not allowed when used memory > 'maxmemory'.");
+            self.is_broken = true;
+        } else if self.queued.is_some() {
+            self.queue(What::Keys(command), &arguments, &mut reply);
+        } else {
+            command.run(keyspace, &arguments, &mut reply, journal);
+        }
+        After::GoesOn
+    }
+
+    /// A command is to be made with the others of its transaction.
+    fn queue(&mut self, what: What, arguments: &[&[u8]], reply: &mut ReplyWriter<'_>) {
+        let Some(queued) = &mut self.queued else {
+            return;
+        };
+        if queued.len() >= QUEUED_MAX {
+            reply.error("ERR too many commands in one transaction");
+            self.is_broken = true;
+            return;
+        }
+        let arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
+        queued.push(Queued { what, arguments });
+        reply.status("QUEUED");
+    }
+
+    fn call_own(
+        &mut self,
+        keyspace: &mut Keyspace,
+        own: Own,
+        arguments: &[&[u8]],
+        (out, journal): (&mut Vec<u8>, Option<&mut Vec<u8>>),
+    ) -> After {
+        let mut reply = ReplyWriter::new(out, self.is_version_3);
+        let rest = arguments.get(1..).unwrap_or_default();
+        let wrong = |reply: &mut ReplyWriter<'_>| {
+            let name = String::from_utf8_lossy(arguments[0]).to_lowercase();
+            reply.error(&format!(
+                "ERR wrong number of arguments for '{name}' command"
+            ));
+        };
+        let is_within = self.queued.is_some();
+        match own {
+            Own::Multi if is_within => reply.error("ERR MULTI calls can not be nested"),
+            Own::Multi => {
+                self.queued = Some(Vec::new());
+                self.is_broken = false;
+                reply.status("OK");
+            }
+            Own::Exec => self.execute(keyspace, (out, journal)),
+            Own::Discard if is_within => {
+                self.end_transaction(keyspace);
+                reply.status("OK");
+            }
+            Own::Discard => reply.error("ERR DISCARD without MULTI"),
+            Own::Watch if is_within => {
+                reply.error("ERR WATCH inside MULTI is not allowed");
+            }
+            Own::Watch if rest.is_empty() => wrong(&mut reply),
+            Own::Watch if self.watched.len() + rest.len() > WATCHED_MAX => {
+                reply.error("ERR too many watched keys");
+            }
+            Own::Watch => {
+                // A key that is watched already stays as it was seen first.
+                for key in rest {
+                    self.watched.push((key.to_vec(), keyspace.watch(key)));
+                }
+                reply.status("OK");
+            }
+            Own::Unwatch => {
+                self.unwatch(keyspace);
+                reply.status("OK");
+            }
+            Own::Hello => self.hello(rest, (out, keyspace)),
+            Own::Quit => {
+                reply.status("OK");
+                return After::Ends;
+            }
+            Own::Ping => match rest {
+                [] => reply.status("PONG"),
+                [text] => reply.string(text),
+                _ => wrong(&mut reply),
+            },
+            Own::Echo => match rest {
+                [text] => reply.string(text),
+                _ => wrong(&mut reply),
+            },
+            Own::Select => match rest {
+                [b"0"] => reply.status("OK"),
+                [_] => reply.error(&Refused::Database.text()),
+                _ => wrong(&mut reply),
+            },
+            // Names of clients, and what they are: nobody looks at them here.
+            Own::Client => match rest {
+                [what, ..] if what.eq_ignore_ascii_case(b"id") => reply.integer(1),
+                [what, ..] if what.eq_ignore_ascii_case(b"tracking") => {
+                    reply.error("ERR this store tells no client what others change");
+                }
+                [_, ..] => reply.status("OK"),
+                [] => wrong(&mut reply),
+            },
+            Own::Command => reply.array(0),
+            Own::Info => {
+                let text = format!(
+                    "# Server\r\nredis_version:7.0.0\r\nredis_mode:standalone\r\nserver_name:asterism\r\n\r\n# Memory\r\n\
+                     used_memory:{}\r\nmaxmemory_policy:noeviction\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n\
+                     # Stats\r\nexpired_keys:{}\r\n",
+                    keyspace.bytes(),
+                    keyspace.expired(),
+                );
+                reply.string(text.as_bytes());
+            }
+            // There are no replicas.
+            Own::Wait => reply.integer(0),
+        }
+        After::GoesOn
+    }
+
+    fn hello(&mut self, rest: &[&[u8]], (out, _): (&mut Vec<u8>, &Keyspace)) {
+        let version = match rest.first() {
+            None => self.is_version_3,
+            Some(&b"2") => false,
+            Some(&b"3") => true,
+            Some(_) => {
+                let text = Refused::Protocol.text();
+                return ReplyWriter::new(out, self.is_version_3).error(&text);
+            }
+        };
+        self.is_version_3 = version;
+        let mut reply = ReplyWriter::new(out, version);
+        reply.map(5);
+        for (name, value) in [
+            ("server", "redis"),
+            ("version", "7.0.0"),
+            ("mode", "standalone"),
+            ("role", "master"),
+        ] {
+            reply.string(name.as_bytes());
+            reply.string(value.as_bytes());
+        }
+        reply.string(b"proto");
+        reply.integer(if version { 3 } else { 2 });
+    }
+
+    fn end_transaction(&mut self, keyspace: &mut Keyspace) {
+        self.queued = None;
+        self.is_broken = false;
+        self.unwatch(keyspace);
+    }
+
+    fn unwatch(&mut self, keyspace: &mut Keyspace) {
+        for (key, _) in self.watched.drain(..) {
+            keyspace.unwatch(&key);
+        }
+    }
+
+    /// The connection is over: it watches nothing more.
+    pub fn end(mut self, keyspace: &mut Keyspace) {
+        self.end_transaction(keyspace);
+    }
+
+    /// Makes the transaction whole, unless one of its commands was refused or a watched key has changed.
+    fn execute(
+        &mut self,
+        keyspace: &mut Keyspace,
+        (out, journal): (&mut Vec<u8>, Option<&mut Vec<u8>>),
+    ) {
+        let mut reply = ReplyWriter::new(out, self.is_version_3);
+        let Some(queued) = self.queued.take() else {
+            return reply.error("ERR EXEC without MULTI");
+        };
+        let is_changed = |(key, since): &(Vec<u8>, u64)| keyspace.has_changed(key, *since);
+        let has_changed = self.watched.iter().any(is_changed);
+        let is_broken = self.is_broken;
+        self.end_transaction(keyspace);
+        if is_broken {
+            return reply.error("EXECABORT Transaction discarded because of previous errors.");
+        }
+        if has_changed {
+            return reply.null_array();
+        }
+        reply.array(queued.len());
+        // What one transaction changed stands in the journal together, so that it is read again whole or not at all.
+        let mut noted = Vec::new();
+        for Queued { what, arguments } in &queued {
+            let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+            match what {
+                What::Keys(command) => {
+                    let noted = journal.is_some().then_some(&mut noted);
+                    let mut reply = ReplyWriter::new(out, self.is_version_3);
+                    command.run(keyspace, &arguments, &mut reply, noted);
+                }
+                What::Connection(own) => {
+                    self.call_own(keyspace, *own, &arguments, (out, None));
+                }
+            }
+        }
+        if let Some(journal) = journal
+            && !noted.is_empty()
+        {
+            crate::journal::write_together(journal, &noted);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The store as clients see it, over TCP: pieces, pipelines, many at once, and clients that misbehave.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use asterism_embedded_store::{Server, ServerConfig, ServerError};
+
+use crate::replies::command;
+
+/// A store that serves until it is dropped.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    stops: Arc<AtomicBool>,
+    serves: Option<JoinHandle<Result<(), ServerError>>>,
+}
+
+impl Running {
+    pub(crate) fn start(change: impl FnOnce(&mut ServerConfig)) -> Running {
+        let mut config = ServerConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        change(&mut config);
+        let mut server = Server::bind(config, || 1_000_000).expect("a port is free");
+        let address = server.address().expect("it has an address");
+        let stops = Arc::new(AtomicBool::new(false));
+        let seen = stops.clone();
+        let serves = Some(std::thread::spawn(move || server.run(&seen)));
+        Running {
+            address,
+            stops,
+            serves,
+        }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("it listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream
+    }
+
+    pub(crate) fn stop(mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+        let serves = self.serves.take().expect("it serves");
+        serves
+            .join()
+            .expect("it does not panic")
+            .expect("it ends well");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn expect(stream: &mut TcpStream, reply: &[u8]) {
+    let mut read = vec![0; reply.len()];
+    stream.read_exact(&mut read).expect("it answers");
+    assert_eq!(
+        String::from_utf8_lossy(&read),
+        String::from_utf8_lossy(reply)
+    );
+}
+
+/// Whether the other side has closed the connection, perhaps behind a reply.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn commands_in_pieces_and_many_at_once_are_answered_in_order() {
+    let store = Running::start(|_| {});
+    let mut stream = store.connect();
+    for byte in command("set a 1") {
+        stream.write_all(&[byte]).unwrap();
+        stream.flush().unwrap();
+    }
+    expect(&mut stream, b"+OK\r\n");
+    let many: Vec<u8> = (0..10_000).flat_map(|_| command("incr n")).collect();
+    let mut writes = stream.try_clone().unwrap();
+    let writer = std::thread::spawn(move || writes.write_all(&many).unwrap());
+    let replies: String = (1..=10_000)
+        .map(|number| format!(":{number}\r\n"))
+        .collect();
+    expect(&mut stream, replies.as_bytes());
+    writer.join().unwrap();
+    store.stop();
+}
+
+#[test]
+fn clients_at_once_are_each_answered_their_own() {
+    let store = Running::start(|_| {});
+    let clients: Vec<_> = (0..20)
+        .map(|number| {
+            let mut stream = store.connect();
+            std::thread::spawn(move || {
+                for round in 0..100 {
+                    stream
+                        .write_all(&command(&format!("set k{number} v{number}-{round}")))
+                        .unwrap();
+                    stream
+                        .write_all(&command(&format!("get k{number}")))
+                        .unwrap();
+                    let value = format!("v{number}-{round}");
+                    expect(
+                        &mut stream,
+                        format!("+OK\r\n${}\r\n{value}\r\n", value.len()).as_bytes(),
+                    );
+                }
+            })
+        })
+        .collect();
+    clients
+        .into_iter()
+        .for_each(|client| client.join().unwrap());
+    store.stop();
+}
+
+#[test]
+fn a_client_that_misbehaves_is_closed_and_the_others_go_on() {
+    let store = Running::start(|config| config.clients_max = 4);
+    let mut good = store.connect();
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"*-5\r\n",
+        b"*1\r\n:5\r\n",
+        b"*1\r\n$99999999999\r\n",
+        b"*99999999\r\n",
+        b":1\r\n",
+        &[0xff; 10_000],
+    ] {
+        let mut bad = store.connect();
+        bad.write_all(bytes).unwrap();
+        assert!(is_closed(&mut bad), "{bytes:?}");
+        good.write_all(&command("ping")).unwrap();
+        expect(&mut good, b"+PONG\r\n");
+    }
+    // Too many at once: the fifth is closed.
+    let mut some: Vec<TcpStream> = (0..3).map(|_| store.connect()).collect();
+    for stream in &mut some {
+        stream.write_all(&command("ping")).unwrap();
+        expect(stream, b"+PONG\r\n");
+    }
+    assert!(is_closed(&mut store.connect()));
+    // One that ends in the middle of a command.
+    some[0].write_all(b"*2\r\n$3\r\nge").unwrap();
+    drop(some);
+    good.write_all(&command("quit")).unwrap();
+    expect(&mut good, b"+OK\r\n");
+    assert!(is_closed(&mut good));
+    store.stop();
+}
+
+#[test]
+fn a_client_that_reads_no_replies_is_closed_in_the_end() {
+    let store = Running::start(|_| {});
+    let mut deaf = store.connect();
+    let value = "v".repeat(1 << 20);
+    deaf.write_all(&command(&format!("set large {value}")))
+        .unwrap();
+    expect(&mut deaf, b"+OK\r\n");
+    let asks: Vec<u8> = (0..200).flat_map(|_| command("get large")).collect();
+    // The store closes it rather than keep 200 MiB for it, or stop.
+    let _ = deaf.write_all(&asks);
+    let mut good = store.connect();
+    good.write_all(&command("ping")).unwrap();
+    expect(&mut good, b"+PONG\r\n");
+    let mut read = Vec::new();
+    let _ = deaf.read_to_end(&mut read);
+    assert!(
+        read.len() < 150 << 20,
+        "{} bytes were kept for it",
+        read.len()
+    );
+    store.stop();
+}

@@ -1,0 +1,220 @@
+//! Commands of a session, and their replies as values.
+
+use asterism_embedded_store::{After, Keyspace, Session};
+use asterism_resp::{CommandWriter, Value};
+
+/// A reply that owns its bytes. Numbers with a fraction are strings in either version, and nothing is nothing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reply {
+    Status(String),
+    Error(String),
+    Integer(i64),
+    Text(Vec<u8>),
+    Null,
+    Boolean(bool),
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    pub(crate) fn of(value: Value<'_>) -> Reply {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match value {
+            Value::Status(bytes) => Reply::Status(text(bytes)),
+            Value::Error(bytes) => Reply::Error(text(bytes)),
+            Value::Integer(number) => Reply::Integer(number),
+            Value::String(bytes) => Reply::Text(bytes.to_vec()),
+            Value::Null => Reply::Null,
+            Value::Boolean(is) => Reply::Boolean(is),
+            Value::Array(values) | Value::Push(values) => {
+                Reply::Array(values.map(Reply::of).collect())
+            }
+        }
+    }
+}
+
+/// A command of words; `\0` stands for a space within one.
+pub(crate) fn command(words: &str) -> Vec<u8> {
+    let words: Vec<Vec<u8>> = words
+        .split_whitespace()
+        .map(|word| word.replace('\0', " ").into_bytes())
+        .collect();
+    let arguments: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    let mut bytes = Vec::new();
+    CommandWriter::new(&mut bytes).command(&arguments);
+    bytes
+}
+
+/// What a session replies.
+pub(crate) fn ask(session: &mut Session, keyspace: &mut Keyspace, words: &str) -> Reply {
+    let bytes = command(words);
+    let (value, _) = Value::read(&bytes).expect("a command").expect("whole");
+    let mut out = Vec::new();
+    let after = session.call(keyspace, value, &mut out, None);
+    assert_eq!(after, After::GoesOn, "{words}");
+    let (reply, length) = Value::read(&out).expect("a reply").expect("whole");
+    assert_eq!(length, out.len(), "one reply for a command");
+    Reply::of(reply)
+}
+
+fn status(text: &str) -> Reply {
+    Reply::Status(text.into())
+}
+fn text(text: &str) -> Reply {
+    Reply::Text(text.as_bytes().to_vec())
+}
+
+const PLENTY: usize = 1 << 20;
+
+#[test]
+fn keys_end_at_their_time() {
+    let (mut session, mut keyspace) = (Session::new(), Keyspace::new(PLENTY));
+    let mut ask = |keyspace: &mut Keyspace, words: &str| ask(&mut session, keyspace, words);
+    keyspace.advance(1_000);
+    assert_eq!(ask(&mut keyspace, "set a 1 px 500"), status("OK"));
+    assert_eq!(ask(&mut keyspace, "set b 1"), status("OK"));
+    assert_eq!(ask(&mut keyspace, "pexpire b 700"), Reply::Integer(1));
+    assert_eq!(ask(&mut keyspace, "pttl a"), Reply::Integer(500));
+    assert_eq!(keyspace.next_due_ms(), Some(1_500));
+    keyspace.advance(1_499);
+    assert_eq!(
+        ask(&mut keyspace, "mget a b"),
+        Reply::Array(vec![text("1"), text("1")])
+    );
+    keyspace.advance(1_500);
+    assert_eq!(
+        ask(&mut keyspace, "mget a b"),
+        Reply::Array(vec![Reply::Null, text("1")])
+    );
+    // Another value has no time, one that is kept has the time that it had.
+    assert_eq!(ask(&mut keyspace, "set b 2 keepttl"), status("OK"));
+    assert_eq!(ask(&mut keyspace, "incrby b 3"), Reply::Integer(5));
+    assert_eq!(ask(&mut keyspace, "pttl b"), Reply::Integer(200));
+    assert_eq!(ask(&mut keyspace, "persist b"), Reply::Integer(1));
+    keyspace.advance(9_000);
+    assert_eq!(ask(&mut keyspace, "get b"), text("5"));
+    assert_eq!(ask(&mut keyspace, "pexpireat b 8999"), Reply::Integer(1));
+    assert_eq!(ask(&mut keyspace, "exists b"), Reply::Integer(0));
+    assert_eq!(
+        (keyspace.len(), keyspace.bytes(), keyspace.expired()),
+        (0, 0, 2)
+    );
+    // Time does not go back.
+    keyspace.advance(5);
+    assert_eq!(ask(&mut keyspace, "set a 1 pxat 9000"), status("OK"));
+    assert_eq!(ask(&mut keyspace, "get a"), Reply::Null);
+}
+
+#[test]
+fn a_transaction_is_not_made_when_a_watched_key_has_changed() {
+    let (mut one, mut other) = (Session::new(), Session::new());
+    let mut keyspace = Keyspace::new(PLENTY);
+    for (change, is_made) in [
+        ("get a", true),
+        ("set b 1", true),
+        ("set a 2", false),
+        ("set a 1", false),
+        ("del a", false),
+        ("pexpire a 9000", false),
+        ("flushall", false),
+    ] {
+        ask(&mut one, &mut keyspace, "set a 1");
+        ask(&mut one, &mut keyspace, "watch a");
+        ask(&mut other, &mut keyspace, change);
+        ask(&mut one, &mut keyspace, "multi");
+        ask(&mut one, &mut keyspace, "incrby n 1");
+        let reply = ask(&mut one, &mut keyspace, "exec");
+        assert_eq!(reply != Reply::Null, is_made, "{change}");
+        // Nothing is watched any more.
+        ask(&mut other, &mut keyspace, "set a 9");
+        ask(&mut one, &mut keyspace, "multi");
+        assert_eq!(ask(&mut one, &mut keyspace, "exec"), Reply::Array(vec![]));
+    }
+    keyspace.advance(10);
+    ask(&mut one, &mut keyspace, "set a 1 px 5");
+    ask(&mut one, &mut keyspace, "watch a");
+    keyspace.advance(15);
+    ask(&mut one, &mut keyspace, "multi");
+    assert_eq!(
+        ask(&mut one, &mut keyspace, "exec"),
+        Reply::Null,
+        "its time ended"
+    );
+}
+
+#[test]
+fn a_full_store_refuses_what_adds_and_goes_on() {
+    let (mut session, mut keyspace) = (Session::new(), Keyspace::new(10_000));
+    let mut added = 0;
+    let refused = loop {
+        let reply = ask(
+            &mut session,
+            &mut keyspace,
+            &format!("set key{added} {}", "v".repeat(100)),
+        );
+        match reply {
+            Reply::Error(text) => break text,
+            _ => added += 1,
+        }
+        assert!(added < 1_000);
+    };
+    assert!(refused.starts_with("OOM "), "{refused}");
+    assert!((30..100).contains(&added), "{added}");
+    ask(&mut session, &mut keyspace, "multi");
+    assert!(matches!(
+        ask(&mut session, &mut keyspace, "set more 1"),
+        Reply::Error(_)
+    ));
+    let reply = ask(&mut session, &mut keyspace, "exec");
+    assert!(matches!(reply, Reply::Error(text) if text.starts_with("EXECABORT")));
+    assert_eq!(
+        ask(&mut session, &mut keyspace, "get key0"),
+        text(&"v".repeat(100))
+    );
+    for key in 0..10 {
+        ask(&mut session, &mut keyspace, &format!("del key{key}"));
+    }
+    assert_eq!(ask(&mut session, &mut keyspace, "set more 1"), status("OK"));
+    ask(&mut session, &mut keyspace, "flushall");
+    assert_eq!(keyspace.bytes(), 0);
+}
+
+#[test]
+fn a_scan_finds_once_what_is_there_all_the_while() {
+    let (mut session, mut keyspace) = (Session::new(), Keyspace::new(PLENTY));
+    for number in 0..200 {
+        ask(
+            &mut session,
+            &mut keyspace,
+            &format!("set stays:{number} 1"),
+        );
+        ask(&mut session, &mut keyspace, &format!("set goes:{number} 1"));
+    }
+    let (mut cursor, mut found, mut steps) = ("0".to_owned(), Vec::new(), 0);
+    loop {
+        let words = format!("scan {cursor} match st?ys:* count 7");
+        let Reply::Array(parts) = ask(&mut session, &mut keyspace, &words) else {
+            panic!("a cursor and keys");
+        };
+        let [Reply::Text(next), Reply::Array(keys)] = parts.as_slice() else {
+            panic!("a cursor and keys");
+        };
+        found.extend(keys.clone());
+        cursor = String::from_utf8(next.clone()).unwrap();
+        if cursor == "0" {
+            break;
+        }
+        ask(&mut session, &mut keyspace, &format!("del goes:{steps}"));
+        ask(
+            &mut session,
+            &mut keyspace,
+            &format!("set stays:{steps} again"),
+        );
+        ask(&mut session, &mut keyspace, &format!("set new:{steps} 1"));
+        steps += 1;
+    }
+    assert!(steps > 40);
+    assert_eq!(found.len(), 200);
+    found.sort();
+    found.dedup();
+    assert_eq!(found.len(), 200);
+}

@@ -1,0 +1,417 @@
+//! The same commands to this store and to the real Redis: the replies are the same. Says `SKIPPED` where `redis-server` is not installed.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use asterism_embedded_store::{Keyspace, Session};
+use asterism_resp::{Scanner, Value};
+
+use crate::replies::{Reply, ask, command};
+
+/// A Redis of this test's own, without files.
+struct Redis {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Redis {
+    /// `None` where there is no `redis-server`.
+    fn start() -> Option<Redis> {
+        // A port that was free just now.
+        let port = std::net::TcpListener::bind(("127.0.0.1", 0))
+            .ok()?
+            .local_addr()
+            .ok()?
+            .port();
+        let port_text = port.to_string();
+        let process = Command::new("redis-server")
+            .args([
+                "--port",
+                &port_text,
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+            ])
+            .stdout(Stdio::null())
+            .spawn();
+        let Ok(process) = process else {
+            println!("SKIPPED the same replies as Redis: redis-server is not installed");
+            return None;
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let redis = Redis { process, address };
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "redis-server does not answer"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(redis)
+    }
+
+    fn connect(&self) -> Connection {
+        let stream = TcpStream::connect(self.address).expect("it answers");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        Connection {
+            stream,
+            received: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Connection {
+    fn ask(&mut self, words: &str) -> Reply {
+        self.stream.write_all(&command(words)).expect("it is sent");
+        let mut scanner = Scanner::new();
+        loop {
+            if let Some(length) = scanner.scan(&self.received).expect("a reply") {
+                let (value, _) = Value::read(&self.received)
+                    .expect("a reply")
+                    .expect("whole");
+                let reply = Reply::of(value);
+                self.received.drain(..length);
+                return reply;
+            }
+            let mut some = [0; 4_096];
+            let count = self.stream.read(&mut some).expect("it answers");
+            assert!(count > 0, "{words}: it closed the connection");
+            self.received.extend(&some[..count]);
+        }
+    }
+}
+
+/// Two connections to each of the two stores.
+struct Both {
+    sessions: [Session; 2],
+    keyspace: Keyspace,
+    connections: [Connection; 2],
+}
+
+impl Both {
+    fn new(redis: &Redis) -> Both {
+        let mut both = Both {
+            sessions: [Session::new(), Session::new()],
+            keyspace: Keyspace::new(1 << 30),
+            connections: [redis.connect(), redis.connect()],
+        };
+        both.keyspace.advance(1_000_000_000_000);
+        both.same(0, "flushall");
+        both
+    }
+
+    /// Sends a command by one of the connections; what both reply.
+    fn same(&mut self, by: usize, words: &str) -> Reply {
+        let ours = ask(&mut self.sessions[by], &mut self.keyspace, words);
+        let theirs = self.connections[by].ask(words);
+        let (ours, theirs) = match words.split_whitespace().next() {
+            // In no order.
+            Some("hgetall") => (sorted_pairs(ours), sorted_pairs(theirs)),
+            // They say more.
+            Some("hello") => (Reply::Null, Reply::Null),
+            _ => (ours, theirs),
+        };
+        // They name the arguments too.
+        let is_unknown = |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with("ERR unknown command"));
+        if !(is_unknown(&ours) && is_unknown(&theirs)) {
+            assert_eq!(ours, theirs, "`{words}`: ours, and theirs");
+        }
+        ours
+    }
+}
+
+fn sorted_pairs(reply: Reply) -> Reply {
+    let Reply::Array(values) = reply else {
+        return reply;
+    };
+    let mut pairs: Vec<_> = values.chunks(2).map(<[Reply]>::to_vec).collect();
+    pairs.sort();
+    Reply::Array(pairs.concat())
+}
+
+#[test]
+fn commands_and_their_mistakes_have_the_same_replies() {
+    let Some(redis) = Redis::start() else {
+        return;
+    };
+    for version in ["2", "3"] {
+        let mut both = Both::new(&redis);
+        both.same(0, &format!("hello {version}"));
+        for words in COMMANDS
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+        {
+            both.same(0, words);
+        }
+    }
+}
+
+/// One after the other on one connection.
+const COMMANDS: &str = "
+    ping
+    ping hello
+    ping a b
+    echo hello
+    echo
+    select 0
+    nonsense
+    get
+    get a b
+    get a
+    set a 1
+    set a
+    set a 1 2
+    set a 1 nx
+    set b 1 nx
+    set b 2 xx
+    set c 2 xx
+    set b 3 nx xx
+    set b 3 nx get
+    set d 3 nx get
+    set b 4 get
+    set b 5 px
+    set b 5 px 0
+    set b 5 px -1
+    set b 5 px x
+    set b 5 px 100000 ex 100
+    set b 5 px 100000 keepttl
+    set b 5 keepttl px 100000
+    set b 5 px 9223372036854775807
+    set b 5 ex 9223372036854775807
+    persist b
+    SET b 6 Px 100000
+    persist b
+    persist b
+    pexpire nothing 10
+    pexpire b x
+    pexpire b 9223372036854775807
+    pexpire b 100000
+    exists a a b nothing
+    set empty
+    set short ab
+    mget a b nothing a
+    incr a
+    incrby a 10
+    incrby a -20
+    incrby a 1.5
+    incrby a 01
+    incrby new 5
+    incrby short 1
+    set most 9223372036854775807
+    incr most
+    incrby most -1
+    set space \0\x31
+    incr space
+    del
+    del a a nothing
+    del b short
+    dbsize
+    hset h
+    hset h f
+    hset h f 1
+    hset h f 2 g 3
+    hset h f 2 g
+    hset h f 2 i 1 i 2
+    hget h f
+    hget h nothing
+    hget nothing f
+    hgetall h
+    hgetall nothing
+    hlen h
+    hlen nothing
+    hdel h f nothing
+    hdel nothing f
+    get h
+    set x 1 get
+    set h 1 get
+    incr h
+    hget x f
+    hset x f 1
+    zadd x 1 a
+    mget x h
+    hdel h g i
+    exists h
+    zadd z 1 a
+    zadd z 2 a
+    zadd z 2 a 3 b
+    zadd z x a
+    zadd z nan a
+    zadd z 1
+    zadd z 1 a 2
+    zadd z nx 9 a 9 c
+    zadd z xx 8 a 8 nothing
+    zadd z xx nx 1 a
+    zadd z ch 7 a 7 c 1 d
+    zadd z inf top -inf bottom
+    zadd z 1.5 half -0.25 below
+    zadd z 1e3 thousand
+    zscore z half
+    zscore z thousand
+    zscore z top
+    zscore z nothing
+    zscore nothing a
+    zcard z
+    zcard nothing
+    zrangebyscore z -inf +inf
+    zrangebyscore z -inf +inf withscores
+    zrangebyscore z (1 7
+    zrangebyscore z 1 (7
+    zrangebyscore z 7 7
+    zrangebyscore z 8 1
+    zrangebyscore z -inf +inf limit 1 2
+    zrangebyscore z -inf +inf limit 0 -1
+    zrangebyscore z -inf +inf limit -1 2
+    zrangebyscore z -inf +inf limit 1
+    zrangebyscore z -inf +inf limit 1 x
+    zrangebyscore z -inf +inf limit 20 2 withscores
+    zrangebyscore z a b
+    zrangebyscore nothing 0 1
+    zrem z a nothing
+    zrem nothing a
+    zrem z b c d top bottom half below thousand
+    exists z
+    exec
+    discard
+    multi
+    multi
+    exec
+    multi
+    set t 1
+    incr t
+    get t
+    hget t f
+    exec
+    multi
+    nonsense
+    set t 9
+    exec
+    get t
+    multi
+    get
+    exec
+    multi
+    set t 7
+    discard
+    get t
+    multi
+    watch t
+    set t 8
+    exec
+    watch
+    watch t
+    unwatch
+    multi
+    exec
+    scan x
+    scan 0 count 0
+    scan 0 match
+    flushall nonsense
+    flushall sync
+    dbsize
+    pttl nothing
+    set e 1
+    pttl e
+    hset h f 1
+    pexpire h 0
+    exists h
+    pexpireat e 1
+    exists e
+    wait 0 1
+";
+
+/// Draws by a seed: what the numbers are does not matter, so long as they are the same each time.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % count
+    }
+    fn of<'w>(&mut self, words: &[&'w str]) -> &'w str {
+        words[self.below(words.len())]
+    }
+}
+
+fn drawn(draws: &mut Draws) -> String {
+    let key = draws.of(&["a", "b", "c", "d"]).to_owned();
+    let other = draws.of(&["a", "b", "c", "d"]);
+    let value = draws.below(20);
+    let field = draws.of(&["f", "g", "h"]);
+    match draws.below(27) {
+        0 | 1 => format!("get {key}"),
+        2 | 3 => format!("set {key} {value}"),
+        4 => format!("set {key} {value} nx get"),
+        5 => format!("set {key} {value} nx"),
+        6 => format!("set {key} {value} xx"),
+        7 => format!("mget {key} {other}"),
+        8 | 9 => format!("incrby {key} {value}"),
+        10 => format!("del {key} {other}"),
+        11 => format!("exists {key} {other}"),
+        12 | 13 => format!("hset {key} {field} {value}"),
+        14 => format!("hget {key} {field}"),
+        15 => format!("hdel {key} {field}"),
+        16 => format!("hlen {key}"),
+        17 | 18 => format!("zadd {key} {value} {field}"),
+        19 => format!("zrem {key} {field}"),
+        20 => format!("zrangebyscore {key} {value} +inf withscores"),
+        21 => format!("zcard {key}"),
+        22 => format!("watch {key}"),
+        23 => "multi".into(),
+        24 | 25 => "exec".into(),
+        _ => draws
+            .of(&["discard", "unwatch", "dbsize", "flushall"])
+            .into(),
+    }
+}
+
+#[test]
+fn drawn_commands_of_two_connections_have_the_same_replies() {
+    let Some(redis) = Redis::start() else {
+        return;
+    };
+    let (mut made, mut refused) = (0, 0);
+    for seed in 0..40 {
+        let mut both = Both::new(&redis);
+        let version = if seed % 2 == 0 { "hello 2" } else { "hello 3" };
+        both.same(0, version);
+        both.same(1, version);
+        let mut draws = Draws(seed);
+        for _ in 0..400 {
+            let by = draws.below(2);
+            let words = drawn(&mut draws);
+            let reply = both.same(by, &words);
+            if words == "exec" {
+                made += u32::from(matches!(reply, Reply::Array(_)));
+                refused += u32::from(reply == Reply::Null);
+            }
+        }
+    }
+    assert!(
+        made > 100 && refused > 20,
+        "{made} transactions made and {refused} refused show little"
+    );
+}
