@@ -414,7 +414,7 @@ impl Context {
         self.begin_staged(call.requests);
         *self.call.borrow_mut() = call;
     }
-    /// Goes on with a packet whose call has ended: what is drawn and told next is as in that call.
+    /// Goes on with a packet whose call has ended: its time and its draws are those of that call.
     pub fn go_on_after(&self, call: &Call) {
         self.arrived_us.set(call.arrived_us);
         self.arrived_tick.set(call.arrived_tick);

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_told_once_the_log_has_room_for_what_was_kept_back() {
+    fn all_is_reported_once_the_log_has_room_for_what_was_kept_back() {
         let (up, mut reader) = ByteRing::new(1 << 18).expect("memory for a ring");
         let (_writer, down) = ByteRing::new(1 << 16).expect("memory for a ring");
         let mut parts = InstanceParts::alone(1);
@@ -504,7 +504,7 @@ mod tests {
         assert!(instance.tell_all(now), "there is room");
         assert_eq!(totals(&mut reader), 1, "the count");
         assert!(instance.tell_all(now));
-        assert_eq!(totals(&mut reader), 0, "told once");
+        assert_eq!(totals(&mut reader), 0, "reported once");
     }
 
     #[test]

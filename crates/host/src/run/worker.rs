@@ -199,14 +199,14 @@ impl<F: NetworkFunction> Worker<F> {
         let until = self.clock.now() + TELL_REST;
         loop {
             let now = self.clock.now();
-            let is_told = self.instance.tell_all(now);
+            let is_said = self.instance.tell_all(now);
             self.waker.ring();
             // Held packets leave, or their time ends.
-            if self.instance.held() > 0 || !is_told && now < until {
+            if self.instance.held() > 0 || !is_said && now < until {
                 continue;
             }
-            if !is_told {
-                let event = Event::warning("counts-not-told")
+            if !is_said {
+                let event = Event::warning("counts-lost")
                     .effect("the others never learn what this instance counted last")
                     .cure("members that acknowledge: the log had no room for more");
                 let _ = self.events.try_send(event);

@@ -233,7 +233,10 @@ fn drive(
     let begun = Instant::now();
     while !instance.tell_all(clock.now()) {
         ring();
-        assert!(begun.elapsed() < Duration::from_secs(20), "not all is told");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "not all is reported"
+        );
     }
     ring();
 }
