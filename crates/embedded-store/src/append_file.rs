@@ -13,7 +13,7 @@ use asterism_resp::{CommandWriter, Scanner, Value};
 use crate::command;
 use crate::keyspace::{Keyspace, Stored};
 
-/// A journal is not rewritten below so many bytes.
+/// An append file is not rewritten below so many bytes.
 const REWRITTEN_FROM_BYTES: u64 = 1 << 20;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 16;
@@ -30,9 +30,9 @@ pub enum Sync {
     Never,
 }
 
-/// Why a journal is not read or written.
+/// Why an append file is not read or written.
 #[derive(Debug)]
-pub enum JournalError {
+pub enum AppendFileError {
     /// The system says so, of this file.
     File {
         /// Which one.
@@ -40,7 +40,7 @@ pub enum JournalError {
         /// Why.
         error: io::Error,
     },
-    /// The file is no journal: what stands at this byte is no command that changes keys.
+    /// The file is no append_file: what stands at this byte is no command that changes keys.
     NotRead {
         /// Which one.
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum JournalError {
     },
 }
 
-impl core::fmt::Display for JournalError {
+impl core::fmt::Display for AppendFileError {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::File { path, error } => write!(formatter, "{}: {error}", path.display()),
@@ -62,7 +62,7 @@ impl core::fmt::Display for JournalError {
     }
 }
 
-impl core::error::Error for JournalError {
+impl core::error::Error for AppendFileError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::File { error, .. } => Some(error),
@@ -73,7 +73,7 @@ impl core::error::Error for JournalError {
 
 /// The file, open at its end.
 #[derive(Debug)]
-pub struct Journal {
+pub struct AppendFile {
     path: PathBuf,
     file: File,
     sync: Sync,
@@ -85,14 +85,14 @@ pub struct Journal {
 }
 
 /// Appends what one transaction changed.
-pub(crate) fn write_together(journal: &mut Vec<u8>, noted: &[u8]) {
-    CommandWriter::new(journal).command(&[b"multi"]);
-    journal.extend_from_slice(noted);
-    CommandWriter::new(journal).command(&[b"exec"]);
+pub(crate) fn write_together(append_file: &mut Vec<u8>, noted: &[u8]) {
+    CommandWriter::new(append_file).command(&[b"multi"]);
+    append_file.extend_from_slice(noted);
+    CommandWriter::new(append_file).command(&[b"exec"]);
 }
 
-impl Journal {
-    /// Opens a journal, which is made if there is none, and has the keyspace as it says. Tells how many bytes at the end were not
+impl AppendFile {
+    /// Opens an append file, which is made if there is none, and has the keyspace as it says. Tells how many bytes at the end were not
     /// whole, and are cut off.
     ///
     /// # Errors
@@ -101,8 +101,8 @@ impl Journal {
         path: &Path,
         sync: Sync,
         keyspace: &mut Keyspace,
-    ) -> Result<(Self, u64), JournalError> {
-        let failed = |error| JournalError::File {
+    ) -> Result<(Self, u64), AppendFileError> {
+        let failed = |error| AppendFileError::File {
             path: path.to_owned(),
             error,
         };
@@ -111,7 +111,7 @@ impl Journal {
         let mut file = options.open(path).map_err(failed)?;
         let whole = read(&mut file, keyspace).map_err(|error| match error {
             ReadError::File(error) => failed(error),
-            ReadError::At(at) => JournalError::NotRead {
+            ReadError::At(at) => AppendFileError::NotRead {
                 path: path.to_owned(),
                 at,
             },
@@ -123,7 +123,7 @@ impl Journal {
         }
         file.seek(SeekFrom::Start(whole)).map_err(failed)?;
         keyspace.note_ended();
-        let journal = Self {
+        let append_file = Self {
             path: path.to_owned(),
             file,
             sync,
@@ -132,14 +132,14 @@ impl Journal {
             is_synced: true,
             synced_ms: 0,
         };
-        Ok((journal, cut))
+        Ok((append_file, cut))
     }
 
     /// Appends changes. Once it returns they may be acknowledged.
     ///
     /// # Errors
     /// The system says so. What the file holds then is not known: the store must not go on.
-    pub fn append(&mut self, changes: &[u8], now_ms: u64) -> Result<(), JournalError> {
+    pub fn append(&mut self, changes: &[u8], now_ms: u64) -> Result<(), AppendFileError> {
         let result = self.try_append(changes, now_ms);
         result.map_err(|error| self.failed(error))
     }
@@ -165,8 +165,8 @@ impl Journal {
     /// Has all be on the disk, unless the system is to say when.
     ///
     /// # Errors
-    /// As [`Journal::append`].
-    pub fn finish(&mut self, now_ms: u64) -> Result<(), JournalError> {
+    /// As [`AppendFile::append`].
+    pub fn finish(&mut self, now_ms: u64) -> Result<(), AppendFileError> {
         if self.sync != Sync::Never {
             self.file.sync_data().map_err(|error| self.failed(error))?;
             (self.is_synced, self.synced_ms) = (true, now_ms);
@@ -185,7 +185,7 @@ impl Journal {
     ///
     /// # Errors
     /// The system says so. The old file is as it was, and goes on.
-    pub fn rewrite(&mut self, keyspace: &Keyspace) -> Result<(), JournalError> {
+    pub fn rewrite(&mut self, keyspace: &Keyspace) -> Result<(), AppendFileError> {
         let result = self.try_rewrite(keyspace);
         // Not at once again if it failed.
         self.bytes_rewritten = self.bytes;
@@ -221,8 +221,8 @@ impl Journal {
         Ok(())
     }
 
-    fn failed(&self, error: io::Error) -> JournalError {
-        JournalError::File {
+    fn failed(&self, error: io::Error) -> AppendFileError {
+        AppendFileError::File {
             path: self.path.clone(),
             error,
         }
@@ -308,7 +308,7 @@ fn name_of(command: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Runs a command of a journal. `None` if it is none that changes keys.
+/// Runs a command of an append file. `None` if it is none that changes keys.
 fn run(keyspace: &mut Keyspace, bytes: &[u8]) -> Option<()> {
     let (Value::Array(values), _) = Value::read(bytes).ok()?? else {
         return None;

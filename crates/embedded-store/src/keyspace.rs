@@ -64,7 +64,7 @@ pub struct Keyspace {
     bytes_max: usize,
     now_ms: u64,
     expired: u64,
-    /// Keys whose time ended and that the journal has not been told of; `None` without a journal.
+    /// Keys whose time ended and that the append file does not say yet; `None` without an append file.
     ended: Option<Vec<Vec<u8>>>,
 }
 
@@ -155,10 +155,10 @@ impl Keyspace {
     pub(crate) fn note_ended(&mut self) {
         self.ended = Some(Vec::new());
     }
-    /// Appends the removal of the keys whose time has ended: a journal is read without a clock.
-    pub(crate) fn take_ended(&mut self, journal: &mut Vec<u8>) {
+    /// Appends the removal of the keys whose time has ended: an append file is read without a clock.
+    pub(crate) fn take_ended(&mut self, append_file: &mut Vec<u8>) {
         for key in self.ended.iter_mut().flat_map(|ended| ended.drain(..)) {
-            CommandWriter::new(journal).command(&[b"del", &key]);
+            CommandWriter::new(append_file).command(&[b"del", &key]);
         }
     }
 

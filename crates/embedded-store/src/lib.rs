@@ -5,23 +5,23 @@
 //! serves connections on one thread.
 //!
 //! What it holds is bounded ([`Keyspace::new`]): beyond that what adds is refused (`OOM`), as Redis does without eviction. With a
-//! [`Journal`] it is durable: changes are appended to a file as commands, which is read again at start, and rewritten when it has grown.
+//! [`AppendFile`] it is durable: changes are appended to a file as commands, which is read again at start, and rewritten when it has grown.
 //!
-//! Read first: `keyspace.rs`, then `command/mod.rs` (commands and their table), `session.rs` (one connection), `journal.rs` and
+//! Read first: `keyspace.rs`, then `command/mod.rs` (commands and their table), `session.rs` (one connection), `append_file.rs` and
 //! `server.rs`.
 
 #![forbid(unsafe_code)]
 
+mod append_file;
 mod command;
 mod fields;
-mod journal;
 mod keyspace;
 mod server;
 mod session;
 mod sorted;
 
+pub use append_file::{AppendFile, AppendFileError, Sync};
 pub use command::COMMANDS;
-pub use journal::{Journal, JournalError, Sync};
 pub use keyspace::Keyspace;
 pub use server::{Server, ServerConfig, ServerError};
 pub use session::{After, Session};

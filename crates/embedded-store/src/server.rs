@@ -10,7 +10,7 @@ use std::time::Duration;
 use asterism_resp::{Scanner, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::journal::{Journal, JournalError, Sync};
+use crate::append_file::{AppendFile, AppendFileError, Sync};
 use crate::keyspace::Keyspace;
 use crate::session::{After, Session};
 
@@ -33,7 +33,7 @@ pub struct ServerConfig {
     /// Bytes that keys and values may take.
     pub bytes_max: usize,
     /// Where changes are kept, and when they are on the disk there; `None`: what the store holds ends with it.
-    pub journal: Option<(PathBuf, Sync)>,
+    pub append_file: Option<(PathBuf, Sync)>,
 }
 
 impl ServerConfig {
@@ -44,7 +44,7 @@ impl ServerConfig {
             listen,
             clients_max: 128,
             bytes_max: 1 << 30,
-            journal: None,
+            append_file: None,
         }
     }
 }
@@ -59,8 +59,8 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
-    /// The journal is not read, or not written.
-    Journal(JournalError),
+    /// The append file is not read, or not written.
+    AppendFile(AppendFileError),
     /// The system does not say what came.
     Poll(io::Error),
 }
@@ -69,7 +69,7 @@ impl core::fmt::Display for ServerError {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Listen { address, error } => write!(formatter, "{address}: {error}"),
-            Self::Journal(error) => error.fmt(formatter),
+            Self::AppendFile(error) => error.fmt(formatter),
             Self::Poll(error) => write!(formatter, "connections cannot be waited for: {error}"),
         }
     }
@@ -79,14 +79,14 @@ impl core::error::Error for ServerError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Listen { error, .. } | Self::Poll(error) => Some(error),
-            Self::Journal(error) => Some(error),
+            Self::AppendFile(error) => Some(error),
         }
     }
 }
 
-impl From<JournalError> for ServerError {
-    fn from(error: JournalError) -> Self {
-        Self::Journal(error)
+impl From<AppendFileError> for ServerError {
+    fn from(error: AppendFileError) -> Self {
+        Self::AppendFile(error)
     }
 }
 
@@ -108,9 +108,9 @@ pub struct Server {
     clients: Vec<Client>,
     clients_max: usize,
     keyspace: Keyspace,
-    journal: Option<Journal>,
+    append_file: Option<AppendFile>,
     changes: Vec<u8>,
-    /// Bytes that were cut off the journal's end when it was opened.
+    /// Bytes that were cut off the append file's end when it was opened.
     cut: u64,
     refused: u64,
     now_ms: Box<dyn Fn() -> u64 + Send>,
@@ -123,7 +123,7 @@ impl core::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Takes the address, and reads the journal. `now_ms` tells the time: milliseconds since 1970.
+    /// Takes the address, and reads the append file. `now_ms` tells the time: milliseconds since 1970.
     ///
     /// # Errors
     /// See [`ServerError`].
@@ -138,17 +138,17 @@ impl Server {
         let listener = TcpListener::bind(config.listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let mut keyspace = Keyspace::new(config.bytes_max);
-        let (mut journal, mut cut) = (None, 0);
-        if let Some((path, sync)) = &config.journal {
-            let (opened, bytes) = Journal::open(path, *sync, &mut keyspace)?;
-            (journal, cut) = (Some(opened), bytes);
+        let (mut append_file, mut cut) = (None, 0);
+        if let Some((path, sync)) = &config.append_file {
+            let (opened, bytes) = AppendFile::open(path, *sync, &mut keyspace)?;
+            (append_file, cut) = (Some(opened), bytes);
         }
         Ok(Self {
             listener,
             clients: Vec::new(),
             clients_max: config.clients_max,
             keyspace,
-            journal,
+            append_file,
             changes: Vec::new(),
             cut,
             refused: 0,
@@ -168,7 +168,7 @@ impl Server {
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
     }
-    /// Bytes that were not whole at the end of the journal, and were cut off.
+    /// Bytes that were not whole at the end of the append file, and were cut off.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.cut
@@ -182,14 +182,14 @@ impl Server {
     /// Serves until it is to stop, which it sees within 50 ms.
     ///
     /// # Errors
-    /// It cannot go on. What was acknowledged is in the journal.
+    /// It cannot go on. What was acknowledged is in the append file.
     pub fn run(&mut self, stops: &AtomicBool) -> Result<(), ServerError> {
         while !stops.load(Ordering::Relaxed) {
             self.turn()?;
         }
         let now_ms = (self.now_ms)();
-        match &mut self.journal {
-            Some(journal) => Ok(journal.finish(now_ms)?),
+        match &mut self.append_file {
+            Some(append_file) => Ok(append_file.finish(now_ms)?),
             None => Ok(()),
         }
     }
@@ -198,22 +198,22 @@ impl Server {
     fn turn(&mut self) -> Result<(), ServerError> {
         let ready = self.wait()?;
         self.keyspace.advance((self.now_ms)());
-        if self.journal.is_some() {
+        if self.append_file.is_some() {
             self.keyspace.take_ended(&mut self.changes);
         }
         for (client, is_ready) in self.clients.iter_mut().zip(ready) {
             if is_ready {
                 client.receive();
             }
-            let journal = self.journal.is_some().then_some(&mut self.changes);
-            client.answer(&mut self.keyspace, journal);
+            let append_file = self.append_file.is_some().then_some(&mut self.changes);
+            client.answer(&mut self.keyspace, append_file);
         }
         // Before anything is acknowledged.
-        if let Some(journal) = &mut self.journal {
-            journal.append(&self.changes, (self.now_ms)())?;
+        if let Some(append_file) = &mut self.append_file {
+            append_file.append(&self.changes, (self.now_ms)())?;
             self.changes.clear();
-            if journal.has_grown() {
-                journal.rewrite(&self.keyspace)?;
+            if append_file.has_grown() {
+                append_file.rewrite(&self.keyspace)?;
             }
         }
         for client in &mut self.clients {
@@ -308,7 +308,7 @@ impl Client {
     }
 
     /// Answers all commands that are whole.
-    fn answer(&mut self, keyspace: &mut Keyspace, mut journal: Option<&mut Vec<u8>>) {
+    fn answer(&mut self, keyspace: &mut Keyspace, mut append_file: Option<&mut Vec<u8>>) {
         let mut from = 0;
         loop {
             let rest = self.received.get(from..).unwrap_or_default();
@@ -316,10 +316,10 @@ impl Client {
                 Ok(Some(length)) => {
                     let command = rest.get(..length).unwrap_or_default();
                     if let Ok(Some((value, _))) = Value::read(command) {
-                        let journal = journal.as_deref_mut();
-                        let after = self
-                            .session
-                            .call(keyspace, value, &mut self.replies, journal);
+                        let append_file = append_file.as_deref_mut();
+                        let after =
+                            self.session
+                                .call(keyspace, value, &mut self.replies, append_file);
                         if after == After::Ends {
                             self.after = After::Ends;
                             from = self.received.len();

@@ -107,13 +107,13 @@ impl Session {
         Self::default()
     }
 
-    /// Does what a client sent: the reply goes to `out`, and what changed to the journal.
+    /// Does what a client sent: the reply goes to `out`, and what changed to the append file.
     pub fn call(
         &mut self,
         keyspace: &mut Keyspace,
         sent: Value<'_>,
         out: &mut Vec<u8>,
-        journal: Option<&mut Vec<u8>>,
+        append_file: Option<&mut Vec<u8>>,
     ) -> After {
         let mut reply = ReplyWriter::new(out, self.is_version_3);
         let arguments: Option<Vec<&[u8]>> = match sent {
@@ -131,7 +131,7 @@ impl Session {
         };
         let own = own(name);
         if let Some(own) = own.filter(|own| self.queued.is_none() || own.is_of_transactions()) {
-            return self.call_own(keyspace, own, &arguments, (out, journal));
+            return self.call_own(keyspace, own, &arguments, (out, append_file));
         }
         if let Some(own) = own {
             self.queue(What::Connection(own), &arguments, &mut reply);
@@ -152,7 +152,7 @@ impl Session {
         } else if self.queued.is_some() {
             self.queue(What::Keys(command), &arguments, &mut reply);
         } else {
-            command.run(keyspace, &arguments, &mut reply, journal);
+            command.run(keyspace, &arguments, &mut reply, append_file);
         }
         After::GoesOn
     }
@@ -177,7 +177,7 @@ impl Session {
         keyspace: &mut Keyspace,
         own: Own,
         arguments: &[&[u8]],
-        (out, journal): (&mut Vec<u8>, Option<&mut Vec<u8>>),
+        (out, append_file): (&mut Vec<u8>, Option<&mut Vec<u8>>),
     ) -> After {
         let mut reply = ReplyWriter::new(out, self.is_version_3);
         let rest = arguments.get(1..).unwrap_or_default();
@@ -195,7 +195,7 @@ impl Session {
                 self.is_broken = false;
                 reply.status("OK");
             }
-            Own::Exec => self.execute(keyspace, (out, journal)),
+            Own::Exec => self.execute(keyspace, (out, append_file)),
             Own::Discard if is_within => {
                 self.end_transaction(keyspace);
                 reply.status("OK");
@@ -311,7 +311,7 @@ impl Session {
     fn execute(
         &mut self,
         keyspace: &mut Keyspace,
-        (out, journal): (&mut Vec<u8>, Option<&mut Vec<u8>>),
+        (out, append_file): (&mut Vec<u8>, Option<&mut Vec<u8>>),
     ) {
         let mut reply = ReplyWriter::new(out, self.is_version_3);
         let Some(queued) = self.queued.take() else {
@@ -328,13 +328,13 @@ impl Session {
             return reply.null_array();
         }
         reply.array(queued.len());
-        // What one transaction changed stands in the journal together, so that it is read again whole or not at all.
+        // What one transaction changed stands in the append file together, so that it is read again whole or not at all.
         let mut noted = Vec::new();
         for Queued { what, arguments } in &queued {
             let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
             match what {
                 What::Keys(command) => {
-                    let noted = journal.is_some().then_some(&mut noted);
+                    let noted = append_file.is_some().then_some(&mut noted);
                     let mut reply = ReplyWriter::new(out, self.is_version_3);
                     command.run(keyspace, &arguments, &mut reply, noted);
                 }
@@ -343,10 +343,10 @@ impl Session {
                 }
             }
         }
-        if let Some(journal) = journal
+        if let Some(append_file) = append_file
             && !noted.is_empty()
         {
-            crate::journal::write_together(journal, &noted);
+            crate::append_file::write_together(append_file, &noted);
         }
     }
 }

@@ -141,29 +141,29 @@ impl Command {
         }
     }
 
-    /// Runs it: the reply, and the change if the keys are journaled.
+    /// Runs it: the reply, and the change if the keys are appended to a file.
     pub(crate) fn run(
         &'static self,
         keyspace: &mut Keyspace,
         arguments: &[&[u8]],
         reply: &mut ReplyWriter<'_>,
-        mut journal: Option<&mut Vec<u8>>,
+        mut append_file: Option<&mut Vec<u8>>,
     ) {
-        if let Some(journal) = &mut journal {
-            keyspace.take_ended(journal);
+        if let Some(append_file) = &mut append_file {
+            keyspace.take_ended(append_file);
         }
         let mut call = Call {
             command: self,
             keyspace,
             arguments,
             reply,
-            journal: journal.as_deref_mut(),
+            append_file: append_file.as_deref_mut(),
         };
         if let Err(refused) = (self.run)(&mut call) {
             reply.error(&refused.text());
         }
-        if let Some(journal) = journal {
-            keyspace.take_ended(journal);
+        if let Some(append_file) = append_file {
+            keyspace.take_ended(append_file);
         }
     }
 }
@@ -175,7 +175,7 @@ pub(crate) struct Call<'c, 'r> {
     /// The name first.
     arguments: &'c [&'c [u8]],
     reply: &'c mut ReplyWriter<'r>,
-    journal: Option<&'c mut Vec<u8>>,
+    append_file: Option<&'c mut Vec<u8>>,
 }
 
 impl<'c> Call<'c, '_> {
@@ -187,8 +187,8 @@ impl<'c> Call<'c, '_> {
     }
     /// Notes what the call changed, as a command that changes the same whenever it is run.
     fn note(&mut self, arguments: &[&[u8]]) {
-        if let Some(journal) = &mut self.journal {
-            CommandWriter::new(journal).command(arguments);
+        if let Some(append_file) = &mut self.append_file {
+            CommandWriter::new(append_file).command(arguments);
         }
     }
     /// Notes the call as it came.

@@ -1,9 +1,9 @@
-//! What a store with a journal holds after its process ended, and when the file is damaged.
+//! What a store with an append file holds after its process ended, and when the file is damaged.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use asterism_embedded_store::{Journal, JournalError, Keyspace, Session, Sync};
+use asterism_embedded_store::{AppendFile, AppendFileError, Keyspace, Session, Sync};
 use asterism_resp::Value;
 
 use crate::connections::{Running, expect};
@@ -21,7 +21,7 @@ impl Folder {
         Folder(path)
     }
     fn file(&self) -> PathBuf {
-        self.0.join("store.journal")
+        self.0.join("store.commands")
     }
 }
 
@@ -31,10 +31,11 @@ impl Drop for Folder {
     }
 }
 
-/// Does these commands in a store with a journal, as a server does.
+/// Does these commands in a store with an append file, as a server does.
 fn write(path: &Path, commands: &str, from_ms: u64) -> u64 {
     let (mut keyspace, mut session) = (Keyspace::new(1 << 20), Session::new());
-    let (mut journal, cut) = Journal::open(path, Sync::Always, &mut keyspace).expect("a journal");
+    let (mut append_file, cut) =
+        AppendFile::open(path, Sync::Always, &mut keyspace).expect("an append file");
     for (words, now_ms) in commands
         .lines()
         .map(str::trim)
@@ -47,14 +48,14 @@ fn write(path: &Path, commands: &str, from_ms: u64) -> u64 {
         let (value, _) = Value::read(&bytes).unwrap().unwrap();
         session.call(&mut keyspace, value, &mut out, Some(&mut changes));
         assert_ne!(out[0], b'-', "{words}");
-        journal.append(&changes, now_ms).expect("it is written");
+        append_file.append(&changes, now_ms).expect("it is written");
     }
     cut
 }
 
 fn opened(path: &Path) -> (Keyspace, u64) {
     let mut keyspace = Keyspace::new(1 << 20);
-    let (_, cut) = Journal::open(path, Sync::Never, &mut keyspace).expect("a journal");
+    let (_, cut) = AppendFile::open(path, Sync::Never, &mut keyspace).expect("an append file");
     (keyspace, cut)
 }
 
@@ -143,7 +144,7 @@ fn a_file_that_was_cut_anywhere_has_whole_commands_and_whole_transactions() {
 }
 
 #[test]
-fn what_is_no_journal_is_refused_and_left_alone() {
+fn what_is_no_append_file_is_refused_and_left_alone() {
     let folder = Folder::new("damaged");
     let path = folder.file();
     for damage in [
@@ -162,25 +163,26 @@ fn what_is_no_journal_is_refused_and_left_alone() {
             .unwrap();
         file.write_all(damage).unwrap();
         let before = std::fs::read(&path).unwrap();
-        let error = Journal::open(&path, Sync::Never, &mut Keyspace::new(1 << 20));
+        let error = AppendFile::open(&path, Sync::Never, &mut Keyspace::new(1 << 20));
         let error = error.expect_err("it is refused");
         assert!(
-            matches!(&error, JournalError::NotRead { at, .. } if *at == good.len() as u64),
+            matches!(&error, AppendFileError::NotRead { at, .. } if *at == good.len() as u64),
             "{damage:?}: {error}"
         );
         assert_eq!(std::fs::read(&path).unwrap(), before, "it is as it was");
         std::fs::remove_file(&path).unwrap();
     }
-    let error = Journal::open(&folder.0, Sync::Never, &mut Keyspace::new(1)).expect_err("a folder");
+    let error =
+        AppendFile::open(&folder.0, Sync::Never, &mut Keyspace::new(1)).expect_err("a folder");
     assert!(error.to_string().contains(&*folder.0.to_string_lossy()));
 }
 
 #[test]
-fn a_journal_that_has_grown_is_rewritten_and_holds_the_same() {
+fn an_append_file_that_has_grown_is_rewritten_and_holds_the_same() {
     let folder = Folder::new("grown");
     let path = folder.file();
     let (mut keyspace, mut session) = (Keyspace::new(1 << 20), Session::new());
-    let (mut journal, _) = Journal::open(&path, Sync::EverySecond, &mut keyspace).unwrap();
+    let (mut append_file, _) = AppendFile::open(&path, Sync::EverySecond, &mut keyspace).unwrap();
     let mut rewritten = 0;
     for round in 0_u64..40_000 {
         let words = match round % 4 {
@@ -194,16 +196,16 @@ fn a_journal_that_has_grown_is_rewritten_and_holds_the_same() {
         let mut changes = Vec::new();
         keyspace.advance(round);
         session.call(&mut keyspace, value, &mut Vec::new(), Some(&mut changes));
-        journal.append(&changes, round).unwrap();
-        if journal.has_grown() {
-            journal.rewrite(&keyspace).unwrap();
+        append_file.append(&changes, round).unwrap();
+        if append_file.has_grown() {
+            append_file.rewrite(&keyspace).unwrap();
             rewritten += 1;
         }
     }
     assert!(rewritten > 0);
     let length = std::fs::metadata(&path).unwrap().len();
     assert!(length < 1_100_000, "{length} bytes");
-    drop(journal);
+    drop(append_file);
     let (mut again, cut) = opened(&path);
     assert_eq!(cut, 0);
     again.advance(40_000);
@@ -229,7 +231,8 @@ fn a_server_that_is_started_again_has_what_it_acknowledged() {
     let folder = Folder::new("server");
     let path = folder.file();
     for round in 1..4 {
-        let store = Running::start(|config| config.journal = Some((path.clone(), Sync::Always)));
+        let store =
+            Running::start(|config| config.append_file = Some((path.clone(), Sync::Always)));
         let mut stream = store.connect();
         stream.write_all(&command("incr n")).unwrap();
         expect(&mut stream, format!(":{round}\r\n").as_bytes());
