@@ -22,7 +22,7 @@ use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
 use crate::observable::{metrics_of, values_of};
 use crate::reason::Reason;
-use crate::stages::{objects_of, waits_at};
+use crate::stages::{decided, objects_of, stage_names, waits_at};
 
 pub use allocations::{CountingAllocator, allocations};
 pub use cluster::ClusterKit;
@@ -284,16 +284,18 @@ impl<F: NetworkFunction> Testkit<F> {
         pinned: Pinned,
     ) -> (Verdict, u32) {
         let (now_us, tick) = (self.now_us, self.context.tick());
-        let original = bytes.to_vec();
+        let mut original = bytes.to_vec();
         self.context.set_now(pinned.arrived_us, pinned.tick);
         self.context.arrive(pinned.arrived_us);
         self.context.begin(pinned.serial);
         self.context.set_now(now_us, tick);
         let mut port = port;
         let calls_max = match self.store {
-            Some(_) => CALLS_OF_STORE_MAX,
+            Some(_) => CALLS_OF_STORE_MAX * stage_names(&self.function).len().max(1) as u32,
             None => CALLS_MAX,
         };
+        // Where a store decides, each stage's call ends before the next one's.
+        self.context.set_singly(self.store.is_some());
         for calls in 1..=calls_max {
             let emitted = self.emissions.len();
             let given = Call {
@@ -307,13 +309,22 @@ impl<F: NetworkFunction> Testkit<F> {
             self.allocations += allocations() - before;
             match result {
                 // Of a chain that turned it round: it goes on.
-                Ok(Verdict::Forward(to)) if Place::of(to).is_some() => port = to,
+                Ok(Verdict::Forward(to)) if Place::of(to).is_some() && self.store.is_none() => {
+                    port = to;
+                }
                 Ok(verdict) => {
                     if let Some(refused) = self.end() {
                         bytes.copy_from_slice(&original);
                         self.emissions.truncate(emitted);
                         self.await_answers(refused.requests());
                         self.go_on(refused);
+                        continue;
+                    }
+                    if let Verdict::Forward(to) = verdict
+                        && Place::of(to).is_some()
+                    {
+                        original.copy_from_slice(bytes);
+                        port = to;
                         continue;
                     }
                     // The next packet arrives when the test says so, however long this one waited.
@@ -351,6 +362,7 @@ impl<F: NetworkFunction> Testkit<F> {
     /// be called again.
     fn end(&mut self) -> Option<PinnedCall> {
         let Self {
+            function,
             state,
             context,
             store,
@@ -366,13 +378,16 @@ impl<F: NetworkFunction> Testkit<F> {
         context.seal(transaction);
         state.withdraw();
         let (mut call, _) = context.park();
-        if !store.commit(transaction) {
+        let is_committed = store.commit(transaction);
+        decided(function, state, call.requests(), is_committed);
+        if !is_committed {
             context.refuse(&mut call);
             return Some(call);
         }
         let here = |object| !store.has(object);
         let made = state.commit(context, transaction.writes(), here);
         made.expect("recorded writes are writes");
+        context.go_on_after(&call);
         context.abandon(call, |object, number| state.give_back(object, number));
         state.settle();
         None

@@ -185,16 +185,13 @@ impl<F: NetworkFunction> Contract<F> {
         );
     }
 
-    /// A store: packets end as they do where all state is local, and leave the same state, wherever each object lives. Nothing is demanded of
-    /// a chain, whose objects no instance keeps in a store: each of its stages would have a transaction of its own.
+    /// A store: packets end as they do where all state is local, and leave the same state, wherever each object lives.
     ///
     /// # Panics
     /// See [`Contract::names`].
     pub fn in_a_store(&self) {
         let steps = [(self.steps)(), self.damaged()].concat();
-        if (self.make)().stages().is_none() {
-            hostile_everywhere(self.make, &steps);
-        }
+        hostile_everywhere(self.make, &steps);
     }
 
     /// Silence: when no packet comes for a day, what was held for flows is given back. A host that is drained ends so.
