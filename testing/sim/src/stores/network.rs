@@ -248,12 +248,15 @@ impl Store for HostEnd {
     }
 }
 
-/// Packets that left a host, by port, until they are taken.
+/// Packets with the ports by which they left.
+type Left = Vec<(u16, Vec<u8>)>;
+
+/// Packets that left a host, until they are taken.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outside(Arc<Mutex<Vec<(u16, Vec<u8>)>>>);
+pub(super) struct Outside(Arc<Mutex<Left>>);
 
 impl Outside {
-    pub(super) fn take(&self) -> Vec<(u16, Vec<u8>)> {
+    pub(super) fn take(&self) -> Left {
         core::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
