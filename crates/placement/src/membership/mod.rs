@@ -1,8 +1,8 @@
 //! Membership: who takes part in a cluster, in which incarnation, and since which epoch. Every protocol asks this module; none of it
 //! knows of streams, logs or objects.
 //!
-//! An epoch's [`Roster`] is handed in and never guessed. [`Membership`] holds the epoch in force and judges the next one; for each
-//! other member it says what changes ([`Change`]), and the protocols do what follows for their own state: the replicator ends and
+//! An epoch's [`Roster`] is handed in and never guessed. `Membership` holds the epoch in force and judges the next one; for each
+//! other member it says what changes (`Change`), and the protocols do what follows for their own state: the replicator ends and
 //! begins streams (`replicated::epochs`). It also judges whether a message comes from a participant, and knows who joins or leaves.
 //!
 //! Two subjects are membership and replication at once, and stand with the streams that they need. A newcomer has joined once it has
