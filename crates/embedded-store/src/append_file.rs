@@ -4,7 +4,7 @@
 //! ends within a command or a transaction was cut by the end of a process: what is not whole is cut off, and nothing of it was
 //! acknowledged under [`Sync::Always`].
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,8 @@ use crate::keyspace::{Keyspace, Stored};
 const REWRITTEN_FROM_BYTES: u64 = 1 << 20;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 16;
+/// Bytes of one command at most, as of those that clients send.
+pub(crate) const COMMAND_BYTES_MAX: usize = 64 << 20;
 
 /// When what was appended is on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +42,12 @@ pub enum AppendFileError {
         /// Why.
         error: io::Error,
     },
-    /// The file is no append_file: what stands at this byte is no command that changes keys.
+    /// Another store has it open.
+    InUse {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// The file is no append file: what stands at this byte is no command that changes keys.
     NotRead {
         /// Which one.
         path: PathBuf,
@@ -53,6 +60,11 @@ impl core::fmt::Display for AppendFileError {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::File { path, error } => write!(formatter, "{}: {error}", path.display()),
+            Self::InUse { path } => write!(
+                formatter,
+                "{}: another store has it open: stop that one, or name another file",
+                path.display()
+            ),
             Self::NotRead { path, at } => write!(
                 formatter,
                 "{}: no command that changes keys at byte {at}: move the file away, or restore it",
@@ -66,7 +78,7 @@ impl core::error::Error for AppendFileError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::File { error, .. } => Some(error),
-            Self::NotRead { .. } => None,
+            Self::InUse { .. } | Self::NotRead { .. } => None,
         }
     }
 }
@@ -109,6 +121,15 @@ impl AppendFile {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(AppendFileError::InUse {
+                    path: path.to_owned(),
+                });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
         let whole = read(&mut file, keyspace).map_err(|error| match error {
             ReadError::File(error) => failed(error),
             ReadError::At(at) => AppendFileError::NotRead {
@@ -197,6 +218,8 @@ impl AppendFile {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
         let mut file = options.open(&beside)?;
+        // Before it has the name of the one that is locked now.
+        file.lock()?;
         let (mut bytes, mut commands) = (0, Vec::new());
         for (key, value, expires_ms) in keyspace.all() {
             write_key(&mut commands, key, value, expires_ms);
@@ -292,6 +315,9 @@ fn read(file: &mut File, keyspace: &mut Keyspace) -> Result<u64, ReadError> {
         }
         bytes.drain(..from);
         let before = bytes.len();
+        if before > COMMAND_BYTES_MAX {
+            return Err(ReadError::At(at));
+        }
         bytes.resize(before + READ_BYTES, 0);
         let read = file.read(&mut bytes[before..]).map_err(ReadError::File)?;
         bytes.truncate(before + read);

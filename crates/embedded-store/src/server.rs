@@ -10,14 +10,15 @@ use std::time::Duration;
 use asterism_resp::{Scanner, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::append_file::{AppendFile, AppendFileError, Sync};
+use crate::append_file::{AppendFile, AppendFileError, COMMAND_BYTES_MAX, Sync};
 use crate::keyspace::Keyspace;
-use crate::session::{After, Session};
+use crate::session::{After, REPLIES_BYTES_MAX, Session};
 
-/// Bytes of one command at most.
-const COMMAND_BYTES_MAX: usize = 64 << 20;
-/// Bytes of replies that wait for a client to read them, at most: then its connection ends.
-const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Bytes that are kept for all connections together: commands that are not whole, transactions, replies. Beyond them the connection that
+/// takes most of them ends.
+const KEPT_BYTES_MAX: usize = 256 << 20;
+/// What one connection takes that may as well go on.
+const LITTLE_BYTES: usize = 1 << 20;
 /// Bytes read from a connection at a time.
 const READ_BYTES: usize = 1 << 16;
 /// The longest wait for something to come: how late a stop is seen at most.
@@ -201,12 +202,18 @@ impl Server {
         if self.append_file.is_some() {
             self.keyspace.take_ended(&mut self.changes);
         }
-        for (client, is_ready) in self.clients.iter_mut().zip(ready) {
+        for (number, is_ready) in ready.into_iter().enumerate() {
+            let Some(client) = self.clients.get_mut(number) else {
+                break;
+            };
             if is_ready {
                 client.receive();
             }
             let append_file = self.append_file.is_some().then_some(&mut self.changes);
             client.answer(&mut self.keyspace, append_file);
+            if client.kept_bytes() > LITTLE_BYTES {
+                self.end_the_largest();
+            }
         }
         // Before anything is acknowledged.
         if let Some(append_file) = &mut self.append_file {
@@ -227,13 +234,35 @@ impl Server {
         Ok(())
     }
 
+    /// Ends connections until what is kept for them all is within the bound.
+    fn end_the_largest(&mut self) {
+        let mut bytes: usize = self.clients.iter().map(Client::kept_bytes).sum();
+        while bytes > KEPT_BYTES_MAX {
+            let largest = self
+                .clients
+                .iter_mut()
+                .max_by_key(|client| client.kept_bytes());
+            let Some(client) = largest else {
+                return;
+            };
+            bytes -= client.kept_bytes();
+            client.give_up();
+            client.session.give_up_transaction();
+        }
+    }
+
     /// Waits, and tells which clients are ready.
     fn wait(&self) -> Result<Vec<bool>, ServerError> {
         let mut descriptors: Vec<PollFd<'_>> = Vec::with_capacity(self.clients.len() + 1);
         for client in &self.clients {
+            // From one that ends nothing more is taken.
+            let reads = match client.after {
+                After::GoesOn => PollFlags::IN,
+                After::Ends => PollFlags::empty(),
+            };
             let flags = match client.sent < client.replies.len() {
-                true => PollFlags::IN | PollFlags::OUT,
-                false => PollFlags::IN,
+                true => reads | PollFlags::OUT,
+                false => reads,
             };
             descriptors.push(PollFd::from_borrowed_fd(client.descriptor(), flags));
         }
@@ -283,7 +312,18 @@ impl Client {
     /// It has its last reply, or does not read them.
     fn is_over(&self) -> bool {
         let waiting = self.replies.len() - self.sent;
-        self.after == After::Ends && waiting == 0 || waiting > WAITING_BYTES_MAX
+        self.after == After::Ends && waiting == 0 || waiting > REPLIES_BYTES_MAX
+    }
+
+    /// Bytes that are kept for it.
+    fn kept_bytes(&self) -> usize {
+        self.received.capacity() + self.replies.capacity() + self.session.kept_bytes()
+    }
+
+    /// It is sent nothing more, and what is kept for it is let go.
+    fn give_up(&mut self) {
+        self.after = After::Ends;
+        (self.received, self.replies, self.sent) = (Vec::new(), Vec::new(), 0);
     }
 
     fn receive(&mut self) {
@@ -297,12 +337,7 @@ impl Client {
             }
             Ok(count) => count,
             Err(error) if is_for_later(&error) => 0,
-            Err(_) => {
-                self.after = After::Ends;
-                self.replies.clear();
-                self.sent = 0;
-                0
-            }
+            Err(_) => return self.give_up(),
         };
         self.received.truncate(before + count);
     }
@@ -320,7 +355,8 @@ impl Client {
                         let after =
                             self.session
                                 .call(keyspace, value, &mut self.replies, append_file);
-                        if after == After::Ends {
+                        let waiting = self.replies.len() - self.sent;
+                        if after == After::Ends || waiting > REPLIES_BYTES_MAX {
                             self.after = After::Ends;
                             from = self.received.len();
                             break;
@@ -342,6 +378,9 @@ impl Client {
             }
         }
         self.received.drain(..from);
+        if self.received.is_empty() {
+            self.received.shrink_to(READ_BYTES);
+        }
     }
 
     fn protocol_error(&mut self, what: &str) {
@@ -364,6 +403,7 @@ impl Client {
         }
         if self.sent == self.replies.len() {
             self.replies.clear();
+            self.replies.shrink_to(READ_BYTES);
             self.sent = 0;
         }
     }

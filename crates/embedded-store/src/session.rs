@@ -9,6 +9,10 @@ use crate::keyspace::Keyspace;
 pub(crate) const ARGUMENTS_MAX: usize = 1 << 16;
 /// Commands of one transaction at most.
 pub(crate) const QUEUED_MAX: usize = 1 << 14;
+/// Bytes of the commands of one transaction, and of the keys that one connection watches, at most.
+pub(crate) const KEPT_BYTES_MAX: usize = 32 << 20;
+/// Bytes of replies behind which a connection is sent nothing more: it ends.
+pub(crate) const REPLIES_BYTES_MAX: usize = 64 << 20;
 /// Keys that one connection watches at most.
 pub(crate) const WATCHED_MAX: usize = 1 << 14;
 
@@ -42,7 +46,9 @@ pub struct Session {
     queued: Option<Vec<Queued>>,
     /// One of them was refused: the transaction will not be made.
     is_broken: bool,
+    queued_bytes: usize,
     watched: Vec<(Vec<u8>, u64)>,
+    watched_bytes: usize,
 }
 
 impl core::fmt::Debug for Session {
@@ -162,11 +168,13 @@ impl Session {
         let Some(queued) = &mut self.queued else {
             return;
         };
-        if queued.len() >= QUEUED_MAX {
+        let bytes: usize = arguments.iter().map(|argument| argument.len()).sum();
+        if queued.len() >= QUEUED_MAX || self.queued_bytes + bytes > KEPT_BYTES_MAX {
             reply.error("ERR too many commands in one transaction");
             self.is_broken = true;
             return;
         }
+        self.queued_bytes += bytes;
         let arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
         queued.push(Queued { what, arguments });
         reply.status("QUEUED");
@@ -205,12 +213,11 @@ impl Session {
                 reply.error("ERR WATCH inside MULTI is not allowed");
             }
             Own::Watch if rest.is_empty() => wrong(&mut reply),
-            Own::Watch if self.watched.len() + rest.len() > WATCHED_MAX => {
-                reply.error("ERR too many watched keys");
-            }
+            Own::Watch if !self.may_watch(rest) => reply.error("ERR too many watched keys"),
             Own::Watch => {
                 // A key that is watched already stays as it was seen first.
                 for key in rest {
+                    self.watched_bytes += key.len();
                     self.watched.push((key.to_vec(), keyspace.watch(key)));
                 }
                 reply.status("OK");
@@ -290,8 +297,19 @@ impl Session {
         reply.integer(if version { 3 } else { 2 });
     }
 
+    fn may_watch(&self, keys: &[&[u8]]) -> bool {
+        let bytes: usize = keys.iter().map(|key| key.len()).sum();
+        self.watched.len() + keys.len() <= WATCHED_MAX
+            && self.watched_bytes + bytes <= KEPT_BYTES_MAX
+    }
+
+    /// Bytes that are kept for this connection alone.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.queued_bytes + self.watched_bytes
+    }
+
     fn end_transaction(&mut self, keyspace: &mut Keyspace) {
-        self.queued = None;
+        (self.queued, self.queued_bytes) = (None, 0);
         self.is_broken = false;
         self.unwatch(keyspace);
     }
@@ -300,6 +318,12 @@ impl Session {
         for (key, _) in self.watched.drain(..) {
             keyspace.unwatch(&key);
         }
+        self.watched_bytes = 0;
+    }
+
+    /// The commands of a transaction that was begun are let go: the connection ends.
+    pub(crate) fn give_up_transaction(&mut self) {
+        (self.queued, self.queued_bytes) = (None, 0);
     }
 
     /// The connection is over: it watches nothing more.
@@ -329,9 +353,15 @@ impl Session {
         }
         reply.array(queued.len());
         // What one transaction changed stands in the append file together, so that it is read again whole or not at all.
-        let mut noted = Vec::new();
+        let (mut noted, mut unsent) = (Vec::new(), Vec::new());
         for Queued { what, arguments } in &queued {
             let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+            // The transaction is made whole, though the client is sent no more of its replies.
+            unsent.clear();
+            let out = match out.len() <= REPLIES_BYTES_MAX {
+                true => &mut *out,
+                false => &mut unsent,
+            };
             match what {
                 What::Keys(command) => {
                     let noted = append_file.is_some().then_some(&mut noted);

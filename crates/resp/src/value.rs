@@ -1,6 +1,6 @@
 //! A value, as it stands in the bytes that came.
 
-use crate::scan::{Head, RespError, head, integer, line};
+use crate::scan::{DEPTH_MAX, Head, RespError, head, integer, line};
 
 /// A value of the protocol. Commands are arrays of strings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,6 +75,16 @@ impl<'a> Value<'a> {
     /// # Errors
     /// They are no value.
     pub fn read(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, RespError> {
+        // What is said about a value is passed over.
+        let Some(about) = attributes(bytes)? else {
+            return Ok(None);
+        };
+        let value = Self::read_plain(bytes.get(about..).unwrap_or_default())?;
+        Ok(value.map(|(value, length)| (value, about + length)))
+    }
+
+    /// The same of a value without attributes.
+    fn read_plain(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, RespError> {
         let Some(&kind) = bytes.first() else {
             return Ok(None);
         };
@@ -112,14 +122,7 @@ impl<'a> Value<'a> {
                 };
                 return Ok(Some((value, next + length)));
             }
-            Head::Attribute(count) => {
-                let Some(length) = length_of(bytes, next, count)? else {
-                    return Ok(None);
-                };
-                let behind = next + length;
-                let value = Self::read(bytes.get(behind..).unwrap_or_default())?;
-                return Ok(value.map(|(value, length)| (value, behind + length)));
-            }
+            Head::Attribute(_) => return Err(RespError::Depth),
             Head::Line => match kind {
                 b'+' => Self::Status(line),
                 b'-' => Self::Error(line),
@@ -141,6 +144,27 @@ impl<'a> Value<'a> {
             _ => None,
         }
     }
+}
+
+/// Bytes of the attributes that stand before a value, of which there are no more than arrays may be nested.
+fn attributes(bytes: &[u8]) -> Result<Option<usize>, RespError> {
+    let mut at = 0;
+    for _ in 0..DEPTH_MAX {
+        if bytes.get(at) != Some(&b'|') {
+            return Ok(Some(at));
+        }
+        let Some((line, next)) = line(bytes, at + 1, at + 1)? else {
+            return Ok(None);
+        };
+        let Head::Attribute(count) = head(b'|', line)? else {
+            return Err(RespError::Number);
+        };
+        let Some(length) = length_of(bytes, next, count)? else {
+            return Ok(None);
+        };
+        at = next + length;
+    }
+    Ok(Some(at))
 }
 
 /// Bytes of so many values from there on.

@@ -114,6 +114,15 @@ fn what_is_no_value_is_refused() {
 }
 
 #[test]
+fn attributes_without_end_are_refused() {
+    let many = b"|0\r\n".repeat(100_000);
+    assert_eq!(Value::read(&many), Err(RespError::Depth));
+    assert_eq!(Scanner::new().scan(&many), Err(RespError::Depth));
+    let some = [b"|0\r\n".repeat(3), b":1\r\n".to_vec()].concat();
+    assert_eq!(read(&some), Value::Integer(1));
+}
+
+#[test]
 fn a_line_end_in_a_status_does_not_begin_another_reply() {
     let mut out = Vec::new();
     ReplyWriter::new(&mut out, false).error("ERR a\r\n+OK");

@@ -57,6 +57,8 @@ pub(crate) enum Refused {
     Protocol,
     /// The cursor of a scan is none.
     Cursor,
+    /// The reply would be longer than a connection is ever sent.
+    Reply,
 }
 
 impl Refused {
@@ -81,6 +83,7 @@ impl Refused {
             }
             Self::Protocol => "NOPROTO unsupported protocol version".into(),
             Self::Cursor => "ERR invalid cursor".into(),
+            Self::Reply => "ERR the reply is too long: ask for fewer keys".into(),
         }
     }
 }

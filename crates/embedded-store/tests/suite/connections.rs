@@ -159,6 +159,58 @@ fn a_client_that_misbehaves_is_closed_and_the_others_go_on() {
     store.stop();
 }
 
+/// What a client sends is a few hundred bytes, and the replies would be 32 GiB.
+#[test]
+fn small_commands_with_large_replies_take_a_bounded_part_of_memory() {
+    let store = Running::start(|_| {});
+    let mut stream = store.connect();
+    let value = "v".repeat(8 << 20);
+    stream
+        .write_all(&command(&format!("set large {value}")))
+        .unwrap();
+    expect(&mut stream, b"+OK\r\n");
+    let before = resident_bytes();
+    let keys = "large ".repeat(4_000);
+    stream.write_all(&command(&format!("mget {keys}"))).unwrap();
+    expect(
+        &mut stream,
+        b"-ERR the reply is too long: ask for fewer keys\r\n",
+    );
+    for within in [false, true] {
+        let mut bad = store.connect();
+        let gets: Vec<u8> = (0..2_000).flat_map(|_| command("get large")).collect();
+        let all = match within {
+            true => [command("multi"), gets, command("incr n"), command("exec")].concat(),
+            false => gets,
+        };
+        let mut writes = bad.try_clone().unwrap();
+        let writer = std::thread::spawn(move || _ = writes.write_all(&all));
+        assert!(is_closed(&mut bad));
+        writer.join().unwrap();
+    }
+    // A transaction is made whole all the same.
+    stream.write_all(&command("get n")).unwrap();
+    expect(&mut stream, b"$1\r\n1\r\n");
+    let most = peak_bytes().saturating_sub(before);
+    assert!(most < 1 << 30, "{most} bytes");
+    store.stop();
+}
+
+fn status_bytes(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with(name));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    kib.and_then(|kib| kib.parse::<usize>().ok())
+        .expect("a number")
+        << 10
+}
+fn resident_bytes() -> usize {
+    status_bytes("VmRSS")
+}
+fn peak_bytes() -> usize {
+    status_bytes("VmHWM")
+}
+
 #[test]
 fn a_client_that_reads_no_replies_is_closed_in_the_end() {
     let store = Running::start(|_| {});

@@ -227,6 +227,21 @@ fn an_append_file_that_has_grown_is_rewritten_and_holds_the_same() {
 }
 
 #[test]
+fn a_file_that_another_store_has_open_is_refused() {
+    let folder = Folder::new("locked");
+    let path = folder.file();
+    let mut keyspace = Keyspace::new(1 << 20);
+    let (mut first, _) = AppendFile::open(&path, Sync::Always, &mut keyspace).unwrap();
+    let again = || AppendFile::open(&path, Sync::Always, &mut Keyspace::new(1));
+    assert!(matches!(again(), Err(AppendFileError::InUse { .. })));
+    // The one that takes its place is locked too.
+    first.rewrite(&keyspace).unwrap();
+    assert!(matches!(again(), Err(AppendFileError::InUse { .. })));
+    drop(first);
+    assert!(again().is_ok());
+}
+
+#[test]
 fn a_server_that_is_started_again_has_what_it_acknowledged() {
     let folder = Folder::new("server");
     let path = folder.file();
