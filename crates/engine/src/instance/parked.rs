@@ -233,15 +233,14 @@ impl<F: NetworkFunction> Instance<F> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
 
     use asterism_function::{Ask, Builder, Late, Map, Verdict, build, state};
     use asterism_placement::Time;
     use asterism_state::{Absence, ObjectSettings, OriginName};
 
     use super::*;
-    use crate::exchange::{Down, Round};
-    use crate::instance::{Exchange, InstanceParts, Reports};
+    use crate::exchange::Down;
+    use crate::instance::{Exchange, InstanceParts};
     use asterism_io::frame::FramePool;
     use asterism_io::ring::ByteRing;
 
@@ -415,14 +414,7 @@ mod tests {
         let (_writer, down) = ByteRing::new(128 << 10).expect("memory for a ring");
         let mut parts = InstanceParts::alone(1);
         parts.identity.members = vec![parts.identity.own.member, 7];
-        parts.exchange = Some(Exchange {
-            up,
-            down,
-            committed: Arc::new(AtomicU64::new(0)),
-            written: 0,
-            round: Arc::new(Round::default()),
-            reports: Reports::new(),
-        });
+        parts.exchange = Some(Exchange::of_rings(up, down));
         let settings = ObjectSettings {
             absence: Absence::Wait { us: 500_000 },
             ..ObjectSettings::REPLICATED
@@ -474,14 +466,7 @@ mod tests {
         let (mut writer, down) = ByteRing::new(128 << 10).expect("memory for a ring");
         let mut parts = InstanceParts::alone(1);
         parts.identity.members = vec![parts.identity.own.member, 7];
-        parts.exchange = Some(Exchange {
-            up,
-            down,
-            committed: Arc::new(AtomicU64::new(0)),
-            written: 0,
-            round: Arc::new(Round::default()),
-            reports: Reports::new(),
-        });
+        parts.exchange = Some(Exchange::of_rings(up, down));
         let settings = ObjectSettings {
             absence: Absence::Wait { us: 500_000 },
             ..ObjectSettings::REPLICATED

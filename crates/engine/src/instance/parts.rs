@@ -60,6 +60,19 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
+    /// Over these rings, of a host of this instance alone.
+    #[cfg(test)]
+    pub(crate) fn of_rings(up: RingWriter, down: RingReader) -> Self {
+        Self {
+            up,
+            down,
+            committed: Arc::new(AtomicU64::new(0)),
+            written: 0,
+            round: Arc::new(Round::default()),
+            reports: Reports::new(),
+        }
+    }
+
     /// Says a word to the state channel, now or when there is room.
     #[inline]
     pub(super) fn say(&mut self, report: Report) {

@@ -347,15 +347,14 @@ impl<F: NetworkFunction> Instance<F> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
 
     use asterism_function::{Ask, Builder, Counter, Late, Map, Single, Verdict, state};
     use asterism_placement::Time;
     use asterism_state::{ObjectSettings, OriginName};
 
     use super::*;
-    use crate::exchange::{Down, Round, write_incarnations};
-    use crate::instance::{Exchange, InstanceParts, Reports};
+    use crate::exchange::{Down, write_incarnations};
+    use crate::instance::{Exchange, InstanceParts};
     use asterism_io::frame::FramePool;
     use asterism_io::ring::{ByteRing, RingReader};
 
@@ -392,14 +391,7 @@ mod tests {
             let (mut writer, down) = ByteRing::new(1 << 20).expect("memory for a ring");
             let mut parts = InstanceParts::alone(1);
             parts.joins = joins;
-            parts.exchange = Some(Exchange {
-                up,
-                down,
-                committed: Arc::new(AtomicU64::new(0)),
-                written: 0,
-                round: Arc::new(Round::default()),
-                reports: Reports::new(),
-            });
+            parts.exchange = Some(Exchange::of_rings(up, down));
             let mut instance = instance(parts, ObjectSettings::REPLICATED);
             for _ in 0..64 {
                 let part = Down::SnapshotPart {
@@ -425,14 +417,7 @@ mod tests {
         let (mut writer, down) = ByteRing::new(1 << 16).expect("memory for a ring");
         let mut parts = InstanceParts::alone(1);
         parts.identity.members = vec![parts.identity.own.member, 7];
-        parts.exchange = Some(Exchange {
-            up,
-            down,
-            committed: Arc::new(AtomicU64::new(0)),
-            written: 0,
-            round: Arc::new(Round::default()),
-            reports: Reports::new(),
-        });
+        parts.exchange = Some(Exchange::of_rings(up, down));
         let mut instance = instance(parts, ObjectSettings::REPLICATED);
         let incarnation = |incarnation| OriginName {
             member: 7,
@@ -471,14 +456,7 @@ mod tests {
         let (up, mut reader) = ByteRing::new(1 << 18).expect("memory for a ring");
         let (_writer, down) = ByteRing::new(1 << 16).expect("memory for a ring");
         let mut parts = InstanceParts::alone(1);
-        parts.exchange = Some(Exchange {
-            up,
-            down,
-            committed: Arc::new(AtomicU64::new(0)),
-            written: 0,
-            round: Arc::new(Round::default()),
-            reports: Reports::new(),
-        });
+        parts.exchange = Some(Exchange::of_rings(up, down));
         let mut instance = instance(parts, ObjectSettings::REPLICATED);
         let now = Time::from_micros(1_000_000);
         instance.turn(now);

@@ -109,7 +109,6 @@ impl<F: NetworkFunction> Instance<F> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
 
     use asterism_function::{Ask, Builder, Late, Map, Single, Verdict, state};
     use asterism_placement::Time;
@@ -117,8 +116,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::exchange::{Down, REMOTE, Round, Up, write_incarnations};
-    use crate::instance::{Exchange, InstanceParts, Reports};
+    use crate::exchange::{Down, REMOTE, Up, write_incarnations};
+    use crate::instance::{Exchange, InstanceParts};
     use asterism_io::frame::FramePool;
     use asterism_io::ring::ByteRing;
 
@@ -195,14 +194,7 @@ mod tests {
         let room = (records.len() * 64).next_power_of_two().max(1 << 20);
         let (mut writer, down) = ByteRing::new(room).expect("memory for a ring");
         let mut parts = InstanceParts::alone(1);
-        parts.exchange = Some(Exchange {
-            up,
-            down,
-            committed: Arc::new(AtomicU64::new(0)),
-            written: 0,
-            round: Arc::new(Round::default()),
-            reports: Reports::new(),
-        });
+        parts.exchange = Some(Exchange::of_rings(up, down));
         let mut instance = start(parts);
         for record in records {
             record.push(&mut writer).expect("room");

@@ -1,15 +1,14 @@
 //! Tests of what one packet writes: it is one group up to the bound, has room in the log, and no function may exceed it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use asterism_function::{Ask, Builder, Late, Map, NetworkFunction, PortNumber, Verdict, state};
 use asterism_placement::Time;
 use asterism_state::{Context, GROUP_BYTES_MAX, ObjectSettings};
 
 use super::sharing::BURST_LOG_BYTES;
-use super::{Exchange, InstanceParts, Reports};
-use crate::exchange::{Round, Up};
+use super::{Exchange, InstanceParts};
+use crate::exchange::Up;
 use asterism_io::frame::{BURST, FramePool};
 use asterism_io::ring::ByteRing;
 
@@ -83,14 +82,7 @@ fn the_largest_write_sets_are_whole_groups_and_find_room_in_a_log_that_is_nearly
     let (up, mut reader) = ByteRing::new(128 << 10).expect("memory for a ring");
     let (_writer, down) = ByteRing::new(128 << 10).expect("memory for a ring");
     let mut parts = InstanceParts::alone(1);
-    parts.exchange = Some(Exchange {
-        up,
-        down,
-        committed: Arc::new(AtomicU64::new(0)),
-        written: 0,
-        round: Arc::new(Round::default()),
-        reports: Reports::new(),
-    });
+    parts.exchange = Some(Exchange::of_rings(up, down));
     let pool = FramePool::new(64).expect("memory for frames");
     let function = Arc::new(Fits(WRITES));
     let mut instance = parts.start(function, |_| ObjectSettings::REPLICATED, pool, Vec::new());

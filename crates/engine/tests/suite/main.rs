@@ -12,5 +12,6 @@ mod outside;
 mod packet_loop;
 mod prefetching;
 mod sites;
+mod store_end;
 mod stored;
 mod transport;

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use asterism_engine::{Attempt, Instance, InstanceParts, Store, StoreEvent};
+use asterism_engine::{Instance, InstanceParts, Store};
 use asterism_function::testkit::{
-    FromStore, HostileStore, Recorded, RecordedCall, RecordedCalls, SEED, START_TICK, SequentialBox,
+    HostileStore, Recorded, RecordedCall, RecordedCalls, SEED, START_TICK, SequentialBox,
 };
 use asterism_function::{
     Ask, Builder, Counter, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict,
@@ -17,9 +17,10 @@ use asterism_function::{
 };
 use asterism_io::frame::FramePool;
 use asterism_placement::Time;
-use asterism_state::{ObjectSettings, Query, Ticket, Transaction};
+use asterism_state::{ObjectSettings, Transaction};
 
 use crate::outside;
+use crate::store_end::{Shared, end};
 
 /// Where the payload begins, which is a packet's number.
 const PAYLOAD: usize = 42;
@@ -116,73 +117,27 @@ pub(crate) fn committed(transaction: &Transaction) -> u32 {
 /// Calls in the order in which the store committed them.
 type Log = Rc<RefCell<Vec<RecordedCall>>>;
 
-struct Link {
-    store: Rc<RefCell<HostileStore<Tills, Attempt>>>,
-    calls: RecordedCalls,
-    /// The call of each transaction.
-    called: HashMap<Attempt, RecordedCall>,
-    log: Log,
-    answer: Vec<u8>,
-}
-
-impl Store for Link {
-    fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time) {
-        self.store.borrow_mut().ask(ticket, &query, now.as_micros());
-    }
-    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
-        let calls = &self.calls;
-        let call = self.called.entry(attempt).or_insert_with(|| {
-            let call = calls.take_last_staged();
-            call.expect("a call is committed when it has ended")
-        });
-        let mut store = self.store.borrow_mut();
-        if store.ask_to_commit(attempt, transaction, now.as_micros()) {
-            self.log.borrow_mut().push(call.clone());
-        }
-    }
-    fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
-        let mut store = self.store.borrow_mut();
-        store
-            .next_due_us()
-            .filter(|&due_us| due_us <= now.as_micros())?;
-        Some(match store.next_event()?.1 {
-            FromStore::Answer(ticket, answer) => {
-                self.answer = answer;
-                StoreEvent::Answer {
-                    ticket,
-                    answer: &self.answer,
-                }
-            }
-            FromStore::Decision(attempt, is_committed) => StoreEvent::Decision {
-                attempt,
-                is_committed,
-            },
-        })
-    }
-    fn next_due(&self) -> Option<Time> {
-        self.store.borrow().next_due_us().map(Time::from_micros)
-    }
-}
-
-type Shared = Rc<RefCell<HostileStore<Tills, Attempt>>>;
-
 thread_local! {
     /// The store of the instance that was made last: an instance's end of it is made where the instance is.
-    static STORE: RefCell<Option<(Shared, Log)>> = const { RefCell::new(None) };
+    static STORE: RefCell<Option<(Shared<Tills>, Log)>> = const { RefCell::new(None) };
 }
 
 /// Makes a store, and an instance's end of it.
 fn link(calls: RecordedCalls) -> Box<dyn Store> {
-    let store: Shared = Rc::new(RefCell::new(HostileStore::new(&Tills, lives_there)));
+    let store: Shared<Tills> = Rc::new(RefCell::new(HostileStore::new(&Tills, lives_there)));
     store.borrow_mut().set_now(0, START_TICK);
     let log = Log::default();
     STORE.set(Some((store.clone(), log.clone())));
-    Box::new(Link {
-        store,
-        calls,
-        called: HashMap::new(),
-        log,
-        answer: Vec::new(),
+    // The call of each transaction.
+    let mut called = HashMap::new();
+    end(store, move |attempt, is_new| {
+        let call = called.entry(attempt).or_insert_with(|| {
+            let call = calls.take_last_staged();
+            call.expect("a call is committed when it has ended")
+        });
+        if is_new {
+            log.borrow_mut().push(call.clone());
+        }
     })
 }
 

@@ -203,6 +203,7 @@ impl<F: NetworkFunction> Worker<F> {
             self.waker.ring();
             // Held packets leave, or their time ends.
             if self.instance.held() > 0 || !is_said && now < until {
+                self.rest(now);
                 continue;
             }
             if !is_said {

@@ -3,71 +3,28 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use asterism_engine::{Attempt, Store, StoreEvent};
 use asterism_function::Reason;
 use asterism_function::chain::{Chain, ChainState, OnFailure, Stage};
-use asterism_function::testkit::{FromStore, HostileStore};
-use asterism_placement::Time;
-use asterism_state::{ObjectSettings, Query, Ticket, Transaction};
+use asterism_function::testkit::HostileStore;
+use asterism_state::ObjectSettings;
 
 use crate::chain::letters::{Bench, Left, LetterState, late, packet, shifting, sized, stage};
-
-type Shared = Rc<RefCell<HostileStore<Chain, Attempt>>>;
+use crate::store_end::{Shared, end};
 
 thread_local! {
     /// The store of the instance that was made last.
-    static STORE: RefCell<Option<Shared>> = const { RefCell::new(None) };
-}
-
-struct Link {
-    store: Shared,
-    answer: Vec<u8>,
-}
-
-impl Store for Link {
-    fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time) {
-        self.store.borrow_mut().ask(ticket, &query, now.as_micros());
-    }
-    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
-        let mut store = self.store.borrow_mut();
-        store.ask_to_commit(attempt, transaction, now.as_micros());
-    }
-    fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
-        let mut store = self.store.borrow_mut();
-        store
-            .next_due_us()
-            .filter(|&due_us| due_us <= now.as_micros())?;
-        Some(match store.next_event()?.1 {
-            FromStore::Answer(ticket, answer) => {
-                self.answer = answer;
-                StoreEvent::Answer {
-                    ticket,
-                    answer: &self.answer,
-                }
-            }
-            FromStore::Decision(attempt, is_committed) => StoreEvent::Decision {
-                attempt,
-                is_committed,
-            },
-        })
-    }
-    fn next_due(&self) -> Option<Time> {
-        self.store.borrow().next_due_us().map(Time::from_micros)
-    }
+    static STORE: RefCell<Option<Shared<Chain>>> = const { RefCell::new(None) };
 }
 
 /// A chain of which these objects live in a store.
-fn bench(stages: Vec<Stage>, objects: &'static [&'static str]) -> (Bench, Shared) {
+fn bench(stages: Vec<Stage>, objects: &'static [&'static str]) -> (Bench, Shared<Chain>) {
     let bench = Bench::started(stages, &[false, false], |parts, chain, pool, ports| {
         let of_store = chain.clone();
         let parts = parts.with_store(move || {
             let store = HostileStore::new(&*of_store, |name| objects.contains(&name));
-            let store: Shared = Rc::new(RefCell::new(store));
+            let store: Shared<Chain> = Rc::new(RefCell::new(store));
             STORE.set(Some(store.clone()));
-            Box::new(Link {
-                store,
-                answer: Vec::new(),
-            })
+            end(store, |_, _| {})
         });
         let settings = move |name: &str| match objects.contains(&name) {
             true => ObjectSettings::REMOTE,
