@@ -240,19 +240,17 @@ impl Keyspace {
         new: impl FnOnce() -> Stored,
         change: impl FnOnce(&mut Stored) -> (T, bool),
     ) -> T {
-        let is_new = !self.entries.contains_key(key);
-        if is_new {
-            let entry = Entry {
-                value: new(),
-                born: self.bear(key),
-                expires_ms: None,
-                bytes: 0,
-            };
-            self.entries.insert(key.to_vec(), entry);
-        }
-        let Some(entry) = self.entries.get_mut(key) else {
-            unreachable!("it was inserted");
+        let born = match self.entries.contains_key(key) {
+            true => 0,
+            false => self.bear(key),
         };
+        let entry = self.entries.entry(key.to_vec());
+        let entry = entry.or_insert_with(|| Entry {
+            value: new(),
+            born,
+            expires_ms: None,
+            bytes: 0,
+        });
         let (answer, is_changed) = change(&mut entry.value);
         let bytes = key.len() + OVERHEAD_BYTES + entry.value.bytes();
         self.bytes = self.bytes - entry.bytes + bytes;

@@ -226,7 +226,7 @@ impl Session {
                 self.unwatch(keyspace);
                 reply.status("OK");
             }
-            Own::Hello => self.hello(rest, (out, keyspace)),
+            Own::Hello => self.hello(rest, out),
             Own::Quit => {
                 reply.status("OK");
                 return After::Ends;
@@ -271,7 +271,7 @@ impl Session {
         After::GoesOn
     }
 
-    fn hello(&mut self, rest: &[&[u8]], (out, _): (&mut Vec<u8>, &Keyspace)) {
+    fn hello(&mut self, rest: &[&[u8]], out: &mut Vec<u8>) {
         let version = match rest.first() {
             None => self.is_version_3,
             Some(&b"2") => false,

@@ -32,14 +32,11 @@ pub struct Values<'a> {
 
 impl PartialEq for Values<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.left == other.left && self.eq_by_values(*other)
+        Iterator::eq(*self, *other)
     }
 }
 
 impl<'a> Values<'a> {
-    fn eq_by_values(self, other: Self) -> bool {
-        Iterator::eq(self, other)
-    }
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
