@@ -406,7 +406,9 @@ impl Turner {
                 self.publish(now);
             }
             if stop_at.is_none() && self.stop.load(Ordering::Acquire) {
-                stop_at = Some(now + self.run.flush_max);
+                // From when the request is seen: the turn may have begun, and been set aside, long
+                // before it was made.
+                stop_at = Some(self.clock.now() + self.run.flush_max);
                 self.channel.leave(now);
             }
             if let Some(stop_at) = stop_at {
