@@ -2,6 +2,7 @@
 
 mod accumulators;
 mod announced;
+mod block_assignment;
 mod convergence;
 mod generations;
 mod golden;
