@@ -37,7 +37,7 @@ pub use eve::{Eve, EveAlerts};
 pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;
 pub use host::{Host, Idle};
-pub use objects::{ObjectChoice, Placement, Sharing};
+pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 
 use core::ops::Range;
@@ -107,6 +107,14 @@ impl Function {
     pub fn object_settings(&self, name: &str) -> ObjectSettings {
         let choice = self.objects.iter().find(|choice| choice.name == name);
         choice.map_or(ObjectSettings::LOCAL, ObjectChoice::settings)
+    }
+    /// Which of the objects of these names are replicated: a bit for each, by its place.
+    #[must_use]
+    pub fn replicated(&self, objects: &[&str]) -> u64 {
+        let bits = (0..).zip(objects);
+        bits.fold(0, |set, (place, name)| {
+            set | u64::from(self.object_settings(name).is_replicated()) << place
+        })
     }
 }
 

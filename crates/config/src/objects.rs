@@ -28,6 +28,17 @@ pub struct ObjectChoice {
     pub capacity: u32,
     /// Packets that depend on a change of it are held back until other hosts have it.
     pub holds_output: bool,
+    /// What holds while it is replicated, if it may be changed between local and replicated while the host runs.
+    pub movable: Option<Replicated>,
+}
+
+/// What holds of an object while it is replicated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicated {
+    /// What an absent entry means.
+    pub absent: Absent,
+    /// Packets that depend on a change of it are held back until other hosts have it.
+    pub holds_output: bool,
 }
 
 /// Where an object lives.
@@ -68,17 +79,82 @@ impl ObjectChoice {
                 Placement::Late(delay) => microseconds(delay),
                 _ => 0,
             },
-            absence: match self.absent {
+            movable: self.movable.is_some(),
+            absence: match self
+                .movable
+                .map_or(self.absent, |replicated| replicated.absent)
+            {
                 Absent::Drop => Absence::Answer,
                 Absent::Wait(longest) => Absence::Wait {
                     us: microseconds(longest),
                 },
             },
             capacity: self.capacity,
-            audited: self.placement == Placement::Replicated,
-            holds_output: self.holds_output,
+            audited: self.placement == Placement::Replicated || self.movable.is_some(),
+            holds_output: self
+                .movable
+                .map_or(self.holds_output, |replicated| replicated.holds_output),
         }
     }
+
+    /// Whether a running host can go over to what is wanted of the object: only its placement differs, if anything, and that between
+    /// local and replicated.
+    #[must_use]
+    pub fn changes_to(&self, wanted: &ObjectChoice) -> bool {
+        let is_movable = self.movable.is_some() && wanted.movable.is_some();
+        self == wanted || is_movable && self.is_same_elsewhere(wanted)
+    }
+
+    /// Whether all but its placement, and what follows from that, is the same.
+    #[must_use]
+    pub fn is_same_elsewhere(&self, wanted: &ObjectChoice) -> bool {
+        let ObjectChoice {
+            name,
+            kind,
+            placement: _,
+            absent: _,
+            capacity,
+            holds_output: _,
+            movable,
+        } = self;
+        (*name, *kind, *capacity) == (wanted.name, wanted.kind, wanted.capacity)
+            && (movable.is_none() || wanted.movable.is_none() || *movable == wanted.movable)
+    }
+
+    /// Why a running host cannot go over to another placement, and what to do instead.
+    #[must_use]
+    pub fn stays_because(&self, wanted: &ObjectChoice) -> &'static str {
+        if [self.placement, wanted.placement]
+            .iter()
+            .any(|placement| matches!(placement, Placement::Late(_)))
+        {
+            return "the placement `late` is for tests; stop all hosts, then start them with it";
+        }
+        match self.kind {
+            ObjectKind::Pool => {
+                "its items are leased to hosts, and one would be given to two flows; leave it as it is, or stop all hosts, then start them with it"
+            }
+            ObjectKind::TokenBucket => {
+                "hosts would spend the tokens of one bucket twice; leave it as it is, or stop all hosts, then start them with it"
+            }
+            ObjectKind::Derived => "it follows from other objects; leave it as it is",
+            ObjectKind::Table | ObjectKind::Counter if self.movable.is_some() => STAYS_BY_KIND,
+            ObjectKind::Table | ObjectKind::Counter => {
+                "one instance alone has the state, so it makes no difference; leave it as it is, or stop the host, then start it with it"
+            }
+        }
+    }
+}
+
+/// Why an object stays where it is that is built as one that cannot be changed.
+pub const STAYS_BY_KIND: &str = "graphs, sketches, filters, and sums over a window of time stay where they are; leave it as it is, or stop all hosts, then start them with it";
+
+/// Whether a running host can go over from some objects to others: only placements differ, if anything, of objects that may be changed
+/// between local and replicated.
+#[must_use]
+pub fn change_to(now: &[ObjectChoice], wanted: &[ObjectChoice]) -> bool {
+    let mut pairs = now.iter().zip(wanted);
+    now.len() == wanted.len() && pairs.all(|(now, wanted)| now.changes_to(wanted))
 }
 
 /// What was chosen as the capacity of the object of a name; 0: what the function suggests.
@@ -161,7 +237,9 @@ pub(super) fn read<S>(
                 kind: one.object.kind,
                 placement: one.placement?,
                 absent: effective_absent(one),
-                holds_output: holds_output(one, sharing),
+                holds_output: one.placement == Some(Placement::Replicated)
+                    && holds_output(one, sharing),
+                movable: replicated(one, sharing),
                 capacity: if values.has(CHOICE.capacity) {
                     values.get(CHOICE.capacity)? as u32
                 } else {
@@ -335,10 +413,9 @@ fn check_release(
     }
 }
 
-/// Whether packets wait for other hosts to have the object's changes.
+/// Whether packets wait for other hosts to have the object's changes, where it is replicated.
 fn holds_output(one: &Chosen<'_>, sharing: Sharing) -> bool {
     sharing.is_acked
-        && one.placement == Some(Placement::Replicated)
         && one.values.has(CHOICE.release)
         && one.values.get(CHOICE.release) != Some(AT_ONCE.word)
 }
@@ -346,9 +423,28 @@ fn holds_output(one: &Chosen<'_>, sharing: Sharing) -> bool {
 /// A default wait is no wait where no other instance writes.
 fn effective_absent(one: &Chosen<'_>) -> Absent {
     match one.placement {
-        Some(Placement::Replicated) if one.values.has(CHOICE.absent) => {
-            one.values.get(CHOICE.absent).unwrap_or(Absent::Drop)
-        }
+        Some(Placement::Replicated) => chosen_absent(one),
         _ => Absent::Drop,
     }
+}
+
+fn chosen_absent(one: &Chosen<'_>) -> Absent {
+    match one.values.has(CHOICE.absent) {
+        true => one.values.get(CHOICE.absent).unwrap_or(Absent::Drop),
+        false => Absent::Drop,
+    }
+}
+
+/// What holds of an object while it is replicated, if it may be changed while the host runs.
+fn replicated(one: &Chosen<'_>, sharing: Sharing) -> Option<Replicated> {
+    let is_movable = sharing.is_shared()
+        && matches!(one.object.kind, ObjectKind::Table | ObjectKind::Counter)
+        && matches!(
+            one.placement,
+            Some(Placement::Local | Placement::Replicated)
+        );
+    is_movable.then(|| Replicated {
+        absent: chosen_absent(one),
+        holds_output: holds_output(one, sharing),
+    })
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::context::{Context, Tick, WriteSet, WriteSetTooLong};
 use crate::layout::{Shape, manual};
-use crate::object::{Home, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
+use crate::object::{Absence, Home, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
 use crate::pool::{Pool, Space};
 use crate::state::State;
 use crate::table::{Row, Table, TableSettings, Value};
@@ -147,13 +147,41 @@ impl Builder {
     /// An object whose sums flushes tell.
     fn sums(&self, name: &str) -> (u8, ObjectSettings) {
         let (number, settings) = self.object(name);
-        if self.lazy {
-            self.context.tell_lazily(number);
-        }
+        self.report_lazily(number);
         (number, settings)
     }
 
+    /// The same of those that may change between local and replicated.
+    fn movable_sums(&self, name: &str) -> (u8, ObjectSettings) {
+        let (number, settings) = self.movable_object(name);
+        self.report_lazily(number);
+        (number, settings)
+    }
+
+    fn report_lazily(&self, number: u8) {
+        if self.lazy {
+            self.context.tell_lazily(number);
+        }
+    }
+
+    /// An object that stays where it is while packets flow.
     fn object(&self, name: &str) -> (u8, ObjectSettings) {
+        let (number, mut settings) = self.number_object(name);
+        settings.movable = false;
+        (number, settings)
+    }
+
+    /// An object that may change between local and replicated, if its settings say so.
+    fn movable_object(&self, name: &str) -> (u8, ObjectSettings) {
+        let (number, mut settings) = self.number_object(name);
+        settings.movable &= settings.late_us == 0 && !settings.is_remote();
+        let mut shape = self.shape.get();
+        shape.movable |= u64::from(settings.movable) << number;
+        self.shape.set(shape);
+        (number, settings)
+    }
+
+    fn number_object(&self, name: &str) -> (u8, ObjectSettings) {
         let number = self.next_object();
         assert!(
             usize::from(number) < OBJECTS_MAX,
@@ -187,7 +215,7 @@ impl Builder {
     /// A table (map, two-way map or set): `capacity` is what the function suggests; `idle` the idle times
     /// of its classes in seconds, 0 for ever. Objects are built in the order of the state's fields.
     pub fn table<R: Row, V: Value>(&self, name: &str, capacity: u32, idle: &[Tick]) -> Table<R, V> {
-        let (object, settings) = self.object(name);
+        let (object, settings) = self.movable_object(name);
         idle.iter().for_each(|&idle| self.context.expect_idle(idle));
         let kind = [
             manual("table", 2 + V::JOINS as u64),
@@ -227,14 +255,14 @@ impl Builder {
 
     /// A counter that all instances add to.
     pub fn counter(&self, name: &str) -> crate::Counter {
-        let (object, settings) = self.sums(name);
+        let (object, settings) = self.movable_sums(name);
         self.note(&settings, &[manual("counter", 1)], &[]);
         crate::Counter::new(self.context.clone(), object, settings)
     }
 
     /// A counter for each key.
     pub fn counters<K: crate::Key>(&self, name: &str, capacity: u32) -> crate::Counters<K> {
-        let (object, mut settings) = self.sums(name);
+        let (object, mut settings) = self.movable_sums(name);
         settings.capacity = settings.capacity_or(capacity);
         let made = [settings.capacity.into()];
         self.note(&settings, &[manual("counters", 1), K::LAYOUT], &made);
@@ -363,7 +391,7 @@ impl Builder {
 
     /// One value.
     pub fn register<V: Value>(&self, name: &str, initial: V) -> crate::Register<V> {
-        let (object, settings) = self.object(name);
+        let (object, settings) = self.movable_object(name);
         self.note(
             &settings,
             &[manual("register", V::JOINS as u64), V::LAYOUT],
@@ -395,96 +423,17 @@ fn table_settings(settings: &ObjectSettings, capacity: u32, idle: &[Tick]) -> Ta
         logged: settings.is_replicated(),
         is_remote: settings.is_remote(),
         records: true,
+        chosen: *settings,
         audited: settings.is_replicated() && settings.audited,
         holds_output: settings.is_replicated() && settings.holds_output,
         late_us: settings.late_us,
-        absence: settings.absence,
+        absence: match settings.movable && !settings.is_replicated() {
+            // Nobody else makes entries.
+            true => Absence::Answer,
+            false => settings.absence,
+        },
         capacity,
         expected: capacity.min(1 << 14),
         idle: classes,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::context::{Identity, Sequencer};
-    use crate::layout::Shape;
-    use crate::object::Absence;
-
-    fn shape(settings: ObjectSettings, build: impl Fn(&Builder)) -> Shape {
-        let sequencer = Sequencer::Own(Cell::new(0));
-        let context = Context::new(Identity::alone(), sequencer, 1, Vec::new());
-        let builder = Builder::new(Rc::new(context), move |_| settings);
-        build(&builder);
-        builder.shape()
-    }
-
-    fn table<R: Row, V: Value>(builder: &Builder, name: &str, capacity: u32, idle: Tick) {
-        drop(builder.table::<R, V>(name, capacity, &[idle]));
-    }
-
-    #[test]
-    fn what_hosts_must_have_alike_is_in_the_shape_and_nothing_else() {
-        use crate::{Pair, Single};
-        let of = |build: fn(&Builder)| shape(ObjectSettings::REPLICATED, build);
-        let first = of(|builder| table::<Single<u32>, ()>(builder, "a", 64, 5));
-        let layouts = [
-            first,
-            of(|builder| table::<Single<u32>, ()>(builder, "b", 64, 5)),
-            of(|builder| table::<Single<u64>, ()>(builder, "a", 64, 5)),
-            of(|builder| table::<Pair<u16, u16>, ()>(builder, "a", 64, 5)),
-            of(|builder| drop(builder.counter("a"))),
-            of(|builder| drop(builder.counters::<u32>("a", 64))),
-            of(|builder| drop(builder.bloom::<u32>("a", 64, 0.01))),
-            of(|builder| {
-                table::<Single<u32>, ()>(builder, "a", 64, 5);
-                drop(builder.counter("b"));
-            }),
-            of(|builder| {
-                drop(builder.counter("b"));
-                table::<Single<u32>, ()>(builder, "a", 64, 5);
-            }),
-        ];
-        for (place, shape) in layouts.iter().enumerate() {
-            let same = layouts.iter().filter(|other| other.layout == shape.layout);
-            assert_eq!(same.count(), 1, "{place}");
-            let same = layouts.iter().filter(|other| other.whole == shape.whole);
-            assert_eq!(same.count(), 1, "{place}");
-        }
-        // Sizes are no layout, but hosts must have them alike, wherever they were said.
-        let smaller = ObjectSettings {
-            capacity: 63,
-            ..ObjectSettings::REPLICATED
-        };
-        let others = [
-            of(|builder| table::<Single<u32>, ()>(builder, "a", 65, 5)),
-            of(|builder| table::<Single<u32>, ()>(builder, "a", 64, 6)),
-            shape(smaller, |builder| {
-                table::<Single<u32>, ()>(builder, "a", 64, 5);
-            }),
-            shape(ObjectSettings::LOCAL, |builder| {
-                table::<Single<u32>, ()>(builder, "a", 64, 5);
-            }),
-        ];
-        for (place, other) in others.iter().enumerate() {
-            assert_eq!(other.layout, first.layout, "{place}");
-            let same = others.iter().filter(|one| one.whole == other.whole);
-            assert_eq!(same.count(), 1, "{place}");
-            assert_ne!(other.whole, first.whole, "{place}");
-        }
-        // How long a host waits is its own matter, and so is how much it keeps for itself.
-        let patient = ObjectSettings {
-            absence: Absence::Wait { us: 9 },
-            ..ObjectSettings::REPLICATED
-        };
-        let waits = shape(patient, |builder| {
-            table::<Single<u32>, ()>(builder, "a", 64, 5);
-        });
-        assert_eq!(waits, first);
-        let alone = shape(ObjectSettings::LOCAL, |builder| {
-            table::<Single<u32>, ()>(builder, "a", 99, 5);
-        });
-        assert_eq!(alone, others[3]);
     }
 }

@@ -6,27 +6,3 @@ pub use asterism_wire::layout::{
 };
 
 pub use crate::shape::Shape;
-
-#[cfg(test)]
-mod tests {
-    use crate::wire::Wire;
-    use crate::{Pair, Single};
-
-    #[test]
-    fn rows_that_are_written_otherwise_have_another_layout() {
-        let layouts = [
-            u16::LAYOUT,
-            <[u8; 3]>::LAYOUT,
-            Option::<u16>::LAYOUT,
-            <(u8, u16)>::LAYOUT,
-            Single::<u16>::LAYOUT,
-            Single::<u8>::LAYOUT,
-            Pair::<u8, u16>::LAYOUT,
-            Pair::<u16, u8>::LAYOUT,
-        ];
-        let mut apart = layouts.to_vec();
-        apart.sort_unstable();
-        apart.dedup();
-        assert_eq!(apart.len(), layouts.len());
-    }
-}

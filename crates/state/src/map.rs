@@ -341,6 +341,12 @@ impl<R: Row, V: Value> Replicate for Table<R, V> {
     fn prefetch(&self, input: &mut Reader<'_>) {
         Table::prefetch_operation(self, input);
     }
+    fn share(&mut self, shares: bool) -> bool {
+        Table::share(self, shares)
+    }
+    fn announce(&mut self, cursor: u32, records: u32) -> Option<u32> {
+        Table::announce_held(self, cursor, records)
+    }
 }
 
 impl<R: Row, V: Value> Snapshot for Table<R, V> {

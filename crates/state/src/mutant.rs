@@ -154,6 +154,16 @@ asterism_mutant::planted! {
     RefusedCallCounted,
     /// A grant that a refused call spent stays spent (a port that nobody uses and nobody gets).
     RefusedGrantSpent,
+    /// What a host held before an object was shared is not written for the others (a new peer of a table that knows only what came
+    /// later: conntrackd without its initial bulk update).
+    HeldNotAnnounced,
+    /// An entry that ended while the table was not shared is forgotten at once when it is, though another host may still hold it (an
+    /// entry that one host has and another has not, for ever).
+    LocalEndForgotten,
+    /// A table that is shared no longer leaves entries that others used last to them (entries that nobody ends).
+    OthersEntriesStay,
+    /// What was counted before a counter was shared is added once more (haproxy#1497: counters "significantly increase").
+    LocalTotalCountedTwice,
     /// What a packet depends on is forgotten where a stage of a chain ends (the state of an earlier stage is lost with its host).
     StageForgetsDependency,
 }

@@ -173,6 +173,16 @@ impl<V: Value> Replicate for Register<V> {
         self.note_change(stamp);
         Ok(())
     }
+    fn share(&mut self, shares: bool) -> bool {
+        self.settings.share(shares)
+    }
+    fn announce(&mut self, _: u32, _: u32) -> Option<u32> {
+        // One that joins has one generation, whether it was written or not.
+        if V::JOINS || self.generation > 0 {
+            self.write(self.value, self.generation);
+        }
+        None
+    }
 }
 
 impl<V: Value> Sweep for Register<V> {
@@ -216,7 +226,7 @@ impl<V: Value> Audit for Register<V> {
 
 impl<V: Value> Snapshot for Register<V> {
     fn snapshot(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
-        if cursor > 0 || self.stamp.sequence == 0 {
+        if cursor > 0 || self.stamp.sequence == 0 || !self.settings.is_replicated() {
             return None;
         }
         if !part.has_room() {

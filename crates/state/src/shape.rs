@@ -12,16 +12,19 @@ pub struct Shape {
     pub layout: u64,
     /// That, which of them are shared, and their sizes: anyone who differs has no room for, or no use of, what others write.
     pub whole: u64,
+    /// Objects that may change between local and replicated, a bit for each by its number.
+    pub movable: u64,
 }
 
 impl Shape {
     pub(crate) const EMPTY: Self = Self {
         layout: 1,
         whole: 2,
+        movable: 0,
     };
 
     /// With an object of a name and a kind, whose operations are written so, and which is made with these numbers. What nobody
-    /// else writes to may be of any size.
+    /// else writes to may be of any size; of what may be shared later it counts, and where the object is does not.
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -30,7 +33,7 @@ impl Shape {
         made: &[u64],
     ) {
         self.layout = hash::word(hash::bytes(name.as_bytes(), of_parts(layout)), self.layout);
-        let made = match settings.is_replicated() {
+        let made = match settings.may_be_replicated() {
             true => hash::word(1, of_parts(made)),
             false => 0,
         };
@@ -43,6 +46,7 @@ impl Shape {
         Self {
             layout: hash::word(number, self.layout),
             whole: hash::word(number, self.whole),
+            ..self
         }
     }
 }

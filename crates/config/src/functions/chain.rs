@@ -10,7 +10,7 @@ use super::{FunctionError, FunctionSettings, Outside, ReadFile, Settings, WithFu
 use crate::diagnostic::Report;
 use crate::direction::{Direction, FirstSpeaker, Side};
 use crate::kind::{Kind, Word};
-use crate::objects::{ObjectChoice, Sharing};
+use crate::objects::{ObjectChoice, Sharing, change_to};
 use crate::section::{ChosenWord, Default, Setting, section};
 use crate::value::show_duration;
 
@@ -113,8 +113,8 @@ pub const STAGE_CHANGEABLE: &[&str] = &[
 
 impl StageSettings {
     fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
-        let same = (self.name, self.function, &self.objects)
-            == (wanted.name, wanted.function, &wanted.objects);
+        let same = (self.name, self.function) == (wanted.name, wanted.function)
+            && change_to(&self.objects, &wanted.objects);
         let mut changes = self
             .settings
             .change_to(&wanted.settings, self.name)

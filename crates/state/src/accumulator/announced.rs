@@ -24,7 +24,7 @@ pub(super) struct Announced<T: Zeroed> {
 impl<T: Zeroed> Announced<T> {
     /// Of so many cells; `None` if they are not shared, or not audited.
     pub(super) fn new(settings: &ObjectSettings, room: u32) -> Option<Self> {
-        let leaves = Leaves::new(settings.is_replicated() && settings.audited)?;
+        let leaves = Leaves::new(settings.may_be_replicated() && settings.audited)?;
         let own = Region::new(room as usize);
         Some(Self { leaves, own })
     }

@@ -176,6 +176,13 @@ impl Replicate for Counter {
         let total = input.varint()?;
         self.learn(writing, total, stamp)
     }
+    fn share(&mut self, shares: bool) -> bool {
+        let was_shared = self.settings.is_replicated();
+        if mutant::active(Mutant::LocalTotalCountedTwice) && shares && !was_shared {
+            self.own = self.own.wrapping_add(change(self.own, self.reported));
+        }
+        self.settings.share(shares)
+    }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         let changed = self.own != self.reported || self.again;
         if !changed || !self.settings.is_replicated() || self.context.accumulators_held() {

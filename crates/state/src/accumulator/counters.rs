@@ -57,14 +57,15 @@ impl<K: Key> Counters<K> {
     pub(crate) fn new(context: Rc<Context>, object: u8, settings: ObjectSettings) -> Self {
         let capacity = settings.capacity;
         let (_, shares) = context.identity().share();
-        let (own_max, room) = if settings.is_replicated() {
-            let own_max = capacity.div_ceil(shares);
-            let leased = own_max.checked_mul(shares);
+        let share = capacity.div_ceil(shares);
+        let room = if settings.may_be_replicated() {
+            let leased = share.checked_mul(shares);
             let room = leased.and_then(|leased| leased.checked_mul(SLACK));
-            (own_max, room.expect("there are fewer than 2^32 counters"))
+            room.expect("there are fewer than 2^32 counters")
         } else {
-            (capacity, capacity)
+            capacity
         };
+        let leases = settings.is_replicated() && !mutant::active(Mutant::CapacityNotLeased);
         let writer_counters =
             WriterCounters::new(context.clone(), object, &settings, (room, Totals::Grow));
         Self {
@@ -75,11 +76,7 @@ impl<K: Key> Counters<K> {
             writer_counters,
             used: 0,
             own: 0,
-            own_max: if mutant::active(Mutant::CapacityNotLeased) {
-                capacity
-            } else {
-                own_max
-            },
+            own_max: if leases { share } else { capacity },
             reserved: Reservations::default(),
             refused_full: 0,
         }
@@ -248,6 +245,19 @@ impl<K: Key> Replicate for Counters<K> {
     }
     fn joined(&mut self) {
         self.writer_counters.joined();
+    }
+    /// Of what counts here it begins with a share at most, so that the keys of all fit.
+    fn share(&mut self, shares: bool) -> bool {
+        let (_, parts) = self.context.identity().share();
+        let capacity = self.settings.capacity;
+        let share = capacity.div_ceil(parts);
+        if shares && (self.own > share || self.used > share.saturating_mul(SLACK)) {
+            return self.settings.is_replicated();
+        }
+        let shares = self.settings.share(shares);
+        self.own_max = if shares { share } else { capacity };
+        self.writer_counters.share(shares);
+        shares
     }
 }
 

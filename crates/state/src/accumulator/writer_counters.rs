@@ -86,6 +86,8 @@ pub(super) struct WriterCounters<T: Copy> {
     context: Rc<Context>,
     object: u8,
     logged: bool,
+    /// What changes is noted, since it is logged now or may be later.
+    notes_changes: bool,
     totals: Totals,
     writer_counters: Region<Cell<T>>,
     changed: Vec<u32>,
@@ -109,13 +111,14 @@ impl<T: Copy> WriterCounters<T> {
     ) -> Self {
         let logged = settings.is_replicated();
         assert!(
-            !logged || room <= CELLS_MAX,
+            !settings.may_be_replicated() || room <= CELLS_MAX,
             "a shared accumulator has at most {CELLS_MAX} writer_counters"
         );
         Self {
             context,
             object,
             logged,
+            notes_changes: settings.may_be_replicated(),
             totals,
             writer_counters: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
@@ -169,9 +172,14 @@ impl<T: Copy> WriterCounters<T> {
     #[cold]
     #[inline(never)]
     fn mark(&mut self, place: u32) {
-        if self.logged {
+        if self.notes_changes {
             self.changed.push(place);
         }
+    }
+
+    /// Logs totals from now on, all that was added since they were logged last included; or does so no longer.
+    pub(super) fn share(&mut self, shares: bool) {
+        self.logged = shares;
     }
 
     /// Whose totals are spoken of.
@@ -325,6 +333,9 @@ impl<T: Copy> WriterCounters<T> {
         name: impl Fn(u32, &T, &mut Writer<'_>),
         hash: impl Fn(u32, &T) -> u64,
     ) -> bool {
+        if !self.logged {
+            return true;
+        }
         if self.context.accumulators_held() {
             self.hold_changes();
             return true;
@@ -398,7 +409,8 @@ impl<T: Copy> WriterCounters<T> {
 
     /// Copies digests of what is announced; false if none are kept.
     pub(super) fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
-        let leaves = self.announced.as_ref().map(|announced| &announced.leaves);
+        let announced = self.announced.as_ref().filter(|_| self.logged);
+        let leaves = announced.map(|announced| &announced.leaves);
         Leaves::read(leaves, first, out)
     }
 

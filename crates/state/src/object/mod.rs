@@ -54,6 +54,16 @@ pub trait Replicate {
     fn prefetch(&self, _input: &mut Reader<'_>) {}
     /// This instance, which has just begun, has what the others have, and may write from now on.
     fn joined(&mut self) {}
+    /// Logs its operations for other instances from now on, or does so no longer; whether it does. It does not begin while it holds more
+    /// than a share of what all instances may hold together. What others write is applied either way.
+    fn share(&mut self, _shares: bool) -> bool {
+        false
+    }
+    /// Writes what up to `records` records from `cursor` on hold again, as this instance's: others may lack it since the object was
+    /// not shared here, or there. Where to go on, `None` at the end. Sums need none of it: their next flush reports what was added.
+    fn announce(&mut self, _cursor: u32, _records: u32) -> Option<u32> {
+        None
+    }
     /// Logs what accumulated since the last flush. Stops, and says so with `false`, when `bytes` are used; the next call goes on.
     /// What changes meanwhile may be left for the flush after it.
     fn flush(&mut self, _bytes: &mut usize) -> bool {

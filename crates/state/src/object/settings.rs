@@ -38,6 +38,9 @@ pub struct ObjectSettings {
     pub home: Home,
     /// Reads are late by this much (microseconds); 0: never. The test placement.
     pub late_us: u32,
+    /// The operator may change it between local and replicated while packets flow, if it is an object that can: see
+    /// [`Replicate::share`](super::Replicate::share). It has memory for the whole cluster either way.
+    pub movable: bool,
     /// What an absent entry means.
     pub absence: Absence,
     /// Entries at most, over the whole cluster; 0: what the function asks for.
@@ -54,6 +57,7 @@ impl ObjectSettings {
     pub const LOCAL: Self = Self {
         home: Home::Local,
         late_us: 0,
+        movable: false,
         absence: Absence::Answer,
         capacity: 0,
         audited: false,
@@ -63,6 +67,7 @@ impl ObjectSettings {
     pub const REPLICATED: Self = Self {
         home: Home::Replicated,
         late_us: 0,
+        movable: false,
         absence: Absence::Answer,
         capacity: 0,
         audited: true,
@@ -80,10 +85,26 @@ impl ObjectSettings {
     pub fn is_replicated(&self) -> bool {
         self.home == Home::Replicated
     }
+    /// Whether operations are logged for other instances, or may be later.
+    pub(crate) fn may_be_replicated(&self) -> bool {
+        self.is_replicated() || self.movable
+    }
     /// Whether reads are requests to a store.
     #[inline]
     pub(crate) fn is_remote(&self) -> bool {
         self.home == Home::Remote
+    }
+
+    /// From now on it is shared, or no longer, if that may change; whether it is.
+    pub(crate) fn share(&mut self, shares: bool) -> bool {
+        if self.movable {
+            self.home = if shares {
+                Home::Replicated
+            } else {
+                Home::Local
+            };
+        }
+        self.is_replicated()
     }
 
     /// What the operator says of the capacity, or else what the function asks for.

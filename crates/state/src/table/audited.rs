@@ -39,10 +39,18 @@ impl<R: Row, V: Value> Table<R, V> {
     /// An entry became what it is in `after`, or came as that. Only what can be found has a digest, but a change of what has
     /// ended counts as well: a write that comes after the removal that it preceded leaves no other trace.
     #[inline]
-    pub(super) fn audit(&mut self, before: Option<&Record<R, V>>, after: &Record<R, V>) {
+    pub(super) fn audit(
+        &mut self,
+        number: u32,
+        before: Option<&Record<R, V>>,
+        after: &Record<R, V>,
+    ) {
         let Some(leaves) = &mut self.leaves else {
             return;
         };
+        if number >= self.digested {
+            return;
+        }
         let what = |record: &Record<R, V>| {
             let header = &record.header;
             let (ended, flags) = (header.expired, header.flags & (LIVE | REMOVED));
@@ -66,6 +74,21 @@ impl<R: Row, V: Value> Table<R, V> {
         if let Some(after) = Some(after).filter(is_live) {
             leaves.add(leaf, digest(after, &self.context, &mut self.scratch));
         }
+    }
+
+    /// Takes a record into the digests that is not in them yet, if all before it are.
+    pub(super) fn digest_first(&mut self, number: u32) {
+        if number != self.digested {
+            return;
+        }
+        let record = &self.records[number as usize];
+        if let Some(leaves) = &mut self.leaves
+            && record.header.flags & LIVE != 0
+        {
+            let leaf = Leaves::of(record.row.lane_hash(0, self.context.seed()));
+            leaves.add(leaf, digest(record, &self.context, &mut self.scratch));
+        }
+        self.digested += 1;
     }
 
     /// [`Audit::write_again`] of the `wanted` entries alone.

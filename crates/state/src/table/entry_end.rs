@@ -124,7 +124,8 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         let record = &self.records[number as usize];
         let hash = record.row.lane_hash(0, 0);
-        let inherits = self.context.inherits(Origin(record.header.toucher), hash);
+        let inherits =
+            self.context.inherits(Origin(record.header.toucher), hash) || self.ends_all_itself();
         taken(match inherits {
             true => Branch::OrphanEnded,
             false => Branch::OrphanLeft,
@@ -164,7 +165,8 @@ impl<R: Row, V: Value> Table<R, V> {
     #[inline]
     fn is_end_known(&self, number: u32) -> bool {
         !self.settings.logged
-            || self.context.is_stable(self.links[number as usize].death())
+            || self.is_end_reported(number)
+                && self.context.is_stable(self.links[number as usize].death())
             || mutant::active(Mutant::TombstoneForgottenEarly)
     }
 

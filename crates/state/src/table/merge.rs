@@ -176,7 +176,7 @@ impl<R: Row, V: Value> Table<R, V> {
         } else {
             self.links[number as usize].set_death(copy.death);
         }
-        self.audit(None, &record);
+        self.audit(number, None, &record);
         self.link(number, copy.row, hashes);
         if live && !copy.is_snapshot {
             self.note_change(number, copy.stamp, copy.own);
@@ -233,7 +233,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if takes {
             self.note_generation(number, copy.generation);
         }
-        self.audit(Some(&before), &record);
+        self.audit(number, Some(&before), &record);
         if !live && (was_live || ends) {
             self.links[number as usize].set_death(copy.death);
         }

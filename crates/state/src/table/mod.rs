@@ -17,6 +17,7 @@ mod purge;
 mod record;
 mod saved;
 mod settings;
+mod shared;
 mod totals;
 mod unconfirmed;
 mod writes;
@@ -34,7 +35,6 @@ use crate::audit::Leaves;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::mutant::{self, Mutant};
-use crate::object::Absence;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::wire::Writer;
@@ -141,6 +141,8 @@ pub struct Table<R: Row, V: Value> {
     tally: TableTally,
     /// Digests of its parts, if it is shared, and room to encode an entry.
     leaves: Option<Leaves>,
+    /// Records from here on are not in them yet.
+    digested: u32,
     scratch: Vec<u8>,
 }
 
@@ -189,22 +191,18 @@ impl<R: Row, V: Value> Table<R, V> {
     /// An empty table; reserves address space for its whole capacity at once.
     pub(crate) fn new(context: Rc<Context>, object: u8, settings: TableSettings) -> Self {
         let (_, shares) = context.identity().share();
-        let (own_max, room) = if settings.logged {
-            let own_max = settings.capacity.div_ceil(shares);
-            let leased = own_max.checked_mul(shares);
-            let own_max = if mutant::active(Mutant::CapacityNotLeased) {
-                settings.capacity
-            } else {
-                own_max
-            };
+        let own_max = shared::own_max(&context, &settings);
+        let room = if settings.chosen.may_be_replicated() {
+            let leased = settings.capacity.div_ceil(shares).checked_mul(shares);
             let room = leased.and_then(|leased| leased.checked_mul(SLACK));
-            (own_max, room.expect("a table has fewer than 2^31 entries"))
+            room.expect("a table has fewer than 2^31 entries")
         } else {
-            (settings.capacity, settings.capacity)
+            settings.capacity
         };
         assert!(room < 1 << 31, "a table has fewer than 2^31 entries");
         let capacity = room as usize;
         let lane = |lane: usize| Index::new(if lane < R::LANES { capacity } else { 0 });
+        let may_hold = settings.chosen.holds_output && settings.chosen.may_be_replicated();
         let mut records = Region::new(capacity);
         records.touch(settings.expected as usize);
         Self {
@@ -212,8 +210,8 @@ impl<R: Row, V: Value> Table<R, V> {
             object,
             records,
             links: Region::new(capacity),
-            versions: Region::new(if settings.holds_output { capacity } else { 0 }),
-            unconfirmed: VecDeque::with_capacity(if settings.holds_output {
+            versions: Region::new(if may_hold { capacity } else { 0 }),
+            unconfirmed: VecDeque::with_capacity(if may_hold {
                 unconfirmed::WAITING_MAX
             } else {
                 0
@@ -229,7 +227,7 @@ impl<R: Row, V: Value> Table<R, V> {
             room,
             generation_floor: 0,
             has_any: false,
-            is_absence_certain: settings.absence == Absence::Answer && !settings.is_remote,
+            is_absence_certain: settings.is_absence_certain(),
             has_wide_generations: false,
             sweep_next: 0,
             on_forget: None,
@@ -240,6 +238,7 @@ impl<R: Row, V: Value> Table<R, V> {
             turned: None,
             tally: TableTally::default(),
             leaves: Leaves::new(settings.audited),
+            digested: u32::MAX,
             scratch: Vec::with_capacity(OPERATION_BYTES_MAX),
             settings,
         }

@@ -40,7 +40,9 @@ impl Purge {
         let through = self.through.get(usize::from(stamp.origin.0));
         self.leaves.contains(leaf)
             && through.is_some_and(|&through| {
+                // What has no number yet nobody else can have written.
                 through > 0
+                    && stamp.sequence > 0
                     && (through >= stamp.sequence || mutant::active(Mutant::RepairRemovesNews))
             })
     }
@@ -191,7 +193,7 @@ impl<R: Row, V: Value> Table<R, V> {
         self.turn(number, false);
         let after = self.records[number as usize];
         if !mutant::active(Mutant::RemovedStaysInDigest) {
-            self.audit(Some(&before), &after);
+            self.audit(number, Some(&before), &after);
         }
         self.relink(number);
         self.forget(number);

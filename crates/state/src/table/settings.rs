@@ -1,12 +1,14 @@
 //! How a table is set up.
 
 use crate::context::Tick;
-use crate::object::{Absence, IDLE_CLASSES};
+use crate::object::{Absence, IDLE_CLASSES, ObjectSettings};
 
 /// What a table is built with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableSettings {
     pub(crate) logged: bool,
+    /// What the operator chose, of which the rest says what is so now.
+    pub(crate) chosen: ObjectSettings,
     /// Its entries are in a store; here are those alone that were answered for the call under way.
     pub(crate) is_remote: bool,
     /// A call with answers of stores records what it writes; not of a table that is a part of another object.
@@ -19,4 +21,11 @@ pub(crate) struct TableSettings {
     /// Entries whose memory is touched at start.
     pub(crate) expected: u32,
     pub(crate) idle: [Tick; IDLE_CLASSES],
+}
+
+impl TableSettings {
+    /// Whether what is not found here is nowhere, as far as reads are to know.
+    pub(super) fn is_absence_certain(&self) -> bool {
+        self.absence == Absence::Answer && !self.is_remote
+    }
 }

@@ -13,6 +13,8 @@ mod manual;
 mod objects;
 mod parts;
 mod saved;
+mod shapes;
+mod shared_later;
 mod shown;
 mod sketches;
 mod token_buckets;

@@ -6,7 +6,11 @@ use asterism_state::mutant::{self, Mutant};
 
 /// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs` and `.../token_rates.rs`, and those that tests
 /// of the packet loop find.
-const ELSEWHERE: [Mutant; 30] = [
+const ELSEWHERE: [Mutant; 34] = [
+    Mutant::HeldNotAnnounced,
+    Mutant::LocalEndForgotten,
+    Mutant::OthersEntriesStay,
+    Mutant::LocalTotalCountedTwice,
     Mutant::AnswerOfAnother,
     Mutant::ReadsUnchecked,
     Mutant::RefusedCallCounted,
