@@ -40,6 +40,7 @@ local KINDS = {
     [6] = "snapshot acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
     [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "audit", [130] = "keys",
     [131] = "stream", [132] = "ask", [133] = "lacks", [134] = "clock",
+    [135] = "placements",
 }
 local RELAY_KINDS = { [1] = "to be handed on", [2] = "handed on" }
 local COVERS = { [0] = "changes", [1] = "the full state" }
@@ -83,6 +84,7 @@ list(ProtoField.uint32, {
     { "audit.number", "Round" }, { "snapshot.scan", "Scan" }, { "snapshot.index", "Index of the chunk" }, { "snapshot_end.scan", "Scan" },
     { "snapshot_end.chunks", "Chunks" }, { "snapshot_acknowledge.scan", "Scan" },
     { "snapshot_acknowledge.prefix", "Chunks before this arrived" }, { "keys.check", "Check" },
+    { "placements.begun", "Begun so often" }, { "placements.covered", "Answered of all" },
 })
 list(ProtoField.uint32, { { "session", "Session" }, { "handshake.to_session", "To session" } }, base.HEX)
 list(ProtoField.uint64, {
@@ -103,6 +105,8 @@ list(ProtoField.uint64, {
     { "clock.cluster", "Cluster's time (us since 1970)" }, { "clock.date", "Date (us since 1970)" },
 })
 list(ProtoField.uint64, {
+    { "placements.wanted", "Objects replicated by configuration" }, { "placements.shared", "Objects shared" },
+    { "placements.last", "Objects begun last" }, { "placements.ever", "Objects ever begun" },
     { "audit.digest", "Digest" }, { "audit.changed", "Changed leaves" }, { "stream.digest", "Digest up to there" },
 }, base.HEX)
 for _, name in ipairs({ "join_vector", "close" }) do
@@ -509,6 +513,16 @@ local function asked(name)
 end
 bodies[132] = asked("ask")
 bodies[133] = asked("lacks")
+
+bodies[135] = function(body, tree)
+    body:fixed(tree, "placements.wanted", 8)
+    local shared = body:fixed(tree, "placements.shared", 8):le_uint64()
+    body:fixed(tree, "placements.last", 8)
+    body:fixed(tree, "placements.ever", 8)
+    body:fixed(tree, "placements.begun", 4)
+    body:fixed(tree, "placements.covered", 4)
+    return "shares " .. shared:tohex()
+end
 
 bodies[134] = function(body, tree)
     local settled = body:fixed(tree, "clock.flags", 1):uint() % 2 == 1

@@ -69,6 +69,8 @@ kinds! {
     KIND_LACKS = 0x85, Sites;
     /// What the sender's clocks show.
     KIND_CLOCK = 0x86, Replication;
+    /// Where the sender has its objects.
+    KIND_PLACEMENTS = 0x87, Replication;
 }
 
 /// The reader of every kind; `None`: a message with it is refused whole.

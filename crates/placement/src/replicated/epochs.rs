@@ -35,6 +35,7 @@ impl Replicator {
         self.membership.check_roster(roster)?;
         self.membership.begin_epoch(roster);
         self.counters.rosters_installed += 1;
+        self.placements_version += 1;
         for peer_index in self.peers.places() {
             match self.membership.change(peer_index, roster) {
                 Change::Absent => {}

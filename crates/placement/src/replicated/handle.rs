@@ -9,8 +9,8 @@ use super::progress::Standing;
 use super::replicator::Replicator;
 use super::snapshot::SNAPSHOT_WINDOW_CHUNKS;
 use super::wire::{
-    AcceptedKeys, Acknowledgements, Frame, Groups, SnapshotAcknowledge, SnapshotEndFrame,
-    StateSnapshot,
+    AcceptedKeys, Acknowledgements, Frame, Groups, Placements, SnapshotAcknowledge,
+    SnapshotEndFrame, StateSnapshot,
 };
 use super::{Deliver, Event, SnapshotEnd};
 use crate::membership::{Held, MembershipFrame, PeerIndex};
@@ -156,6 +156,9 @@ impl Replicator {
                 }
             }
             Frame::Keys(keys) => self.take_keys(peer_index, header.timestamp, keys),
+            Frame::Placements(placements) => {
+                self.take_placements(peer_index, header.timestamp, placements);
+            }
             Frame::Clock(frame) => self.take_clock(now, peer_index, &frame, deliver),
             Frame::Ask(runs) => self.take_ask(peer_index, runs),
             Frame::Lacks(runs) => self.take_lacks(now, peer_index, runs),
@@ -178,6 +181,16 @@ impl Replicator {
         let known = &mut self.peers[peer_index].keys;
         if known.is_none_or(|(_, at)| at <= timestamp) {
             *known = Some((keys, timestamp));
+        }
+    }
+
+    /// Where a member has its objects.
+    fn take_placements(&mut self, peer_index: PeerIndex, timestamp: Time, placements: Placements) {
+        let known = &mut self.peers[peer_index].placements;
+        if known.is_none_or(|(_, at)| at <= timestamp) {
+            let is_news = known.is_none_or(|(before, _)| before != placements);
+            *known = Some((placements, timestamp));
+            self.placements_version += u64::from(is_news);
         }
     }
 

@@ -19,6 +19,7 @@
 //! `coalescing` the delay of accumulators on a congested path. `audit` is a protocol of its own, beside the replicator.
 
 mod acknowledgement_schedule;
+mod announcement;
 mod applied_reports;
 pub mod audit;
 mod check;
@@ -35,7 +36,6 @@ mod events;
 mod fuzz;
 mod handle;
 mod inbound;
-mod key_announcement;
 mod lagging;
 mod log;
 mod message_writer;
@@ -62,6 +62,7 @@ mod transmit;
 mod verbs;
 mod wire;
 
+pub use announcement::KEYS_INTERVAL;
 pub use cluster_time::{CLOCK_INTERVAL, CLUSTER_TIME_APART_MAX, MemberClock};
 pub use coalescing::Window;
 pub use config::{
@@ -72,7 +73,6 @@ pub use counters::Counters;
 pub use deliver::{Deliver, SnapshotEnd, SnapshotKind};
 pub use events::{Destination, Event};
 pub use fuzz::fuzz_handle;
-pub use key_announcement::KEYS_INTERVAL;
 pub use participants::Ended;
 pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
 pub use reachability::Lacking;
@@ -83,4 +83,4 @@ pub use sites::{
     SitesConfig, fuzz_frame,
 };
 pub use submit::{LogCapacity, SnapshotError, SubmitError};
-pub use wire::{AcceptedKey, AcceptedKeys, Asked};
+pub use wire::{AcceptedKey, AcceptedKeys, Asked, Placements};

@@ -11,7 +11,7 @@ use super::pending_acknowledgements::PendingAcknowledgements;
 use super::progress::{RoundTrip, Standing};
 use super::sent::{Run, Sent};
 use super::snapshot::{InboundSnapshot, OutboundSnapshot};
-use super::wire::{AcceptedKeys, AcknowledgeEntry, RUNS_MAX};
+use super::wire::{AcceptedKeys, AcknowledgeEntry, Placements, RUNS_MAX};
 use crate::membership::{MemberIndex, PeerIndex};
 
 /// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.
@@ -66,6 +66,8 @@ pub(super) struct Peer {
     pub(super) held_up: Option<Time>,
     /// The cluster keys that it accepts, and its clock when it said so.
     pub(super) keys: Option<(AcceptedKeys, Time)>,
+    /// Where it has its objects, and its clock when it said so.
+    pub(super) placements: Option<(Placements, Time)>,
     /// Where the own stream begins for it: what was before, a snapshot brings.
     pub(super) begins_after: u64,
     /// Where its stream begins for this member, which joins; `None` until it said so.
@@ -84,6 +86,7 @@ impl Peer {
         Peer {
             member,
             keys: None,
+            placements: None,
             held_up: None,
             heard: None,
             timestamp: None,

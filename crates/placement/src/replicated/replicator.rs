@@ -4,6 +4,7 @@ use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
 use super::acknowledgement_schedule::{AcknowledgementSchedule, Turns};
+use super::announcement::Announcement;
 use super::applied_reports::AppliedReports;
 use super::closings::Closings;
 use super::cluster_time::ClusterTime;
@@ -12,7 +13,6 @@ use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
 use super::confirms::Confirms;
 use super::counters::Counters;
 use super::events::Events;
-use super::key_announcement::KeyAnnouncement;
 use super::log::Log;
 use super::message_writer::MessageWriter;
 use super::own_stream::OwnStream;
@@ -24,6 +24,7 @@ use super::sites::Routes;
 use super::snapshot::ScanNumbers;
 use super::snapshots_received::SnapshotsReceived;
 use super::stability::Stability;
+use super::wire::{AcceptedKeys, Placements};
 use super::{Event, LogCapacity, SubmitError};
 use crate::membership::{ByPeer, MemberIndex, Membership, PeerIndex};
 
@@ -73,7 +74,11 @@ pub struct Replicator {
     /// The cluster's time.
     pub(super) time: ClusterTime,
     /// The cluster keys that this member announces.
-    pub(super) keys: KeyAnnouncement,
+    pub(super) keys: Announcement<AcceptedKeys>,
+    /// Where this member announces to have its objects.
+    pub(super) placements: Announcement<Placements>,
+    /// Changes with what is known of the others'.
+    pub(super) placements_version: u64,
     /// The latest timestamp sent.
     pub(super) clock: Time,
     /// How messages are written.
@@ -133,7 +138,9 @@ impl Replicator {
             acknowledgements: AcknowledgementSchedule::default(),
             turns: Turns::default(),
             time: ClusterTime::new(config.cluster_time_at_zero_us),
-            keys: KeyAnnouncement::default(),
+            keys: Announcement::default(),
+            placements: Announcement::default(),
+            placements_version: 0,
             clock: Time::ZERO,
             writer: MessageWriter::new(config.payload_bytes_max),
             config,

@@ -2,8 +2,8 @@
 
 use crate::envelope::{
     ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, KIND_ACKNOWLEDGE,
-    KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, KIND_SNAPSHOT, KIND_SNAPSHOT_ACKNOWLEDGE,
-    KIND_SNAPSHOT_END, varint_bytes, write_frame, write_varint,
+    KIND_KEEP_ALIVE, KIND_KEYS, KIND_PLACEMENTS, KIND_RECORDS, KIND_SNAPSHOT,
+    KIND_SNAPSHOT_ACKNOWLEDGE, KIND_SNAPSHOT_END, varint_bytes, write_frame, write_varint,
 };
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
@@ -15,7 +15,8 @@ use super::replicator::Replicator;
 use super::sites::Gap;
 use super::snapshot::Piece;
 use super::wire::{
-    AcceptedKeys, CLOCK_BYTES, KEYS_BYTES_MAX, SnapshotEndFrame, StateSnapshot, write_entry,
+    AcceptedKeys, CLOCK_BYTES, KEYS_BYTES_MAX, PLACEMENTS_BYTES_MAX, Placements, SnapshotEndFrame,
+    StateSnapshot, write_entry,
 };
 use super::{Destination, SnapshotKind};
 use crate::membership::{MembershipFrame, PeerIndex, PeerSet};
@@ -74,6 +75,25 @@ impl Replicator {
         peer.keys.map(|(keys, _)| keys)
     }
 
+    /// Has acknowledgements say, as often and with the next one, where this member has its objects.
+    pub fn announce_placements(&mut self, now: Time, placements: Placements) {
+        self.placements.set(placements);
+        self.want_acknowledge(now, true);
+    }
+
+    /// Where a member said that it has its objects, in the incarnation of it that is known; `None` if it did not say.
+    #[must_use]
+    pub fn placements_of(&self, member: MemberId) -> Option<Placements> {
+        let peer = self.peers.iter().find(|peer| peer.member == member)?;
+        peer.placements.map(|(placements, _)| placements)
+    }
+
+    /// Changes with what [`placements_of`](Replicator::placements_of) answers, and with the epoch.
+    #[must_use]
+    pub fn placements_version(&self) -> u64 {
+        self.placements_version
+    }
+
     /// Fills a message that is nearly full, so that full messages have one length. Others it leaves alone.
     pub fn pad(&self, buffer: &mut Vec<u8>) {
         self.writer.pad(buffer);
@@ -126,7 +146,10 @@ impl Replicator {
         let peers = self.peers.len();
         let announced = self.keys.due(now);
         let keys_bytes = announced.map_or(0, |_| KEYS_BYTES_MAX);
-        let room = self.writer.payload_bytes() - 2 * KEEP_ALIVE_BYTES - keys_bytes - CLOCK_BYTES;
+        let placements = self.placements.due(now);
+        let placements_bytes = placements.map_or(0, |_| PLACEMENTS_BYTES_MAX);
+        let announced_bytes = keys_bytes + placements_bytes + CLOCK_BYTES;
+        let room = self.writer.payload_bytes() - 2 * KEEP_ALIVE_BYTES - announced_bytes;
         let mut echoes = 0;
         for peer_index in self.peers.places_from(self.turns.acknowledgements) {
             let peer = &self.peers[peer_index];
@@ -163,6 +186,11 @@ impl Replicator {
             keys.write(self.writer.begin());
             self.writer.end(KIND_KEYS, buffer);
             self.keys.went(now);
+        }
+        if let Some(placements) = placements {
+            placements.write(self.writer.begin());
+            self.writer.end(KIND_PLACEMENTS, buffer);
+            self.placements.went(now);
         }
         if self.acknowledgements.take_probe() {
             write_frame(buffer, KIND_KEEP_ALIVE, &[1]);

@@ -20,6 +20,7 @@
 
 mod beside;
 mod comparison;
+mod excluded;
 mod holds;
 mod reading;
 mod stream_position;
@@ -151,6 +152,8 @@ pub struct Auditor {
     lanes: usize,
     /// By object: it has digests by leaves.
     audited: Vec<bool>,
+    /// Objects that are not compared for now, a bit for each.
+    excluded: u64,
     reference: Option<MemberId>,
     next_at: Time,
     next: usize,
@@ -194,6 +197,7 @@ impl Auditor {
             me,
             lanes,
             audited: vec![true; objects],
+            excluded: 0,
             reference: None,
             next_at: now,
             next: 0,
@@ -325,7 +329,8 @@ impl Auditor {
     }
 
     fn begin_round(&mut self, now: Time, replicator: &Replicator, holds: &Holds) {
-        let places = self.audited.iter().filter(|&&audited| audited).count() * SEGMENTS;
+        let objects = (0..self.objects()).filter(|&object| self.is_audited(object));
+        let places = objects.count() * SEGMENTS;
         let Some(pause) = CYCLE.checked_div(places as u32) else {
             self.next_at = now + CYCLE;
             return;
@@ -338,7 +343,7 @@ impl Auditor {
                 segment: (self.next % SEGMENTS) as u8,
             };
             self.next = (self.next + 1) % (self.audited.len() * SEGMENTS);
-            if self.audited[usize::from(place.object)] {
+            if self.is_audited(place.object) {
                 break place;
             }
         };
@@ -401,7 +406,8 @@ impl Auditor {
             self.asked.remove(at);
         }
         let Some(&leaves) = leaves else {
-            if let Some(audited) = self.audited.get_mut(usize::from(place.object)) {
+            let audited = self.audited.get_mut(usize::from(place.object));
+            if let Some(audited) = audited.filter(|_| self.excluded >> place.object & 1 == 0) {
                 *audited = false;
             }
             return;
@@ -497,7 +503,9 @@ impl Auditor {
         match reading.filter(|reading| usize::from(reading.place.object) < self.audited.len()) {
             // As the reference itself knows best, and after an epoch for a moment others do not know yet.
             Some(reading) if self.reference == Some(from) && from != self.members[self.me] => {
-                self.take(now, from, reading);
+                if self.excluded >> reading.place.object & 1 == 0 {
+                    self.take(now, from, reading);
+                }
             }
             _ => self.tally.refused += 1,
         }
@@ -631,7 +639,7 @@ impl Auditor {
     pub fn is_audited(&self, object: u8) -> bool {
         self.audited
             .get(usize::from(object))
-            .is_some_and(|&audited| audited)
+            .is_some_and(|&audited| audited && self.excluded >> object & 1 == 0)
     }
 
     /// Since when every part of an object was found equal at least once, at all instances that are compared; `None` if
@@ -650,7 +658,8 @@ impl Auditor {
     /// When the auditor is due next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        let leads = self.reference == Some(self.members[self.me]) && self.audited.contains(&true);
+        let audits = (0..self.objects()).any(|object| self.is_audited(object));
+        let leads = self.reference == Some(self.members[self.me]) && audits;
         let second = self.rounds.front().map(|round| round.second_at);
         let next = leads.then_some(self.next_at);
         let times = [second, next, self.telling.at];

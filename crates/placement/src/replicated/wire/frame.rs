@@ -1,9 +1,9 @@
 //! The frames of a state message, as a replicator reads them.
 
 use crate::envelope::{
-    KIND_ACKNOWLEDGE, KIND_ASK, KIND_CLOCK, KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS,
-    KIND_SNAPSHOT, KIND_SNAPSHOT_ACKNOWLEDGE, KIND_SNAPSHOT_END, RawFrame, RawFrames, Reader,
-    Reads, Refused, SEQUENCE_MAX,
+    KIND_ACKNOWLEDGE, KIND_ASK, KIND_CLOCK, KIND_KEEP_ALIVE, KIND_KEYS, KIND_PLACEMENTS,
+    KIND_RECORDS, KIND_SNAPSHOT, KIND_SNAPSHOT_ACKNOWLEDGE, KIND_SNAPSHOT_END, RawFrame, RawFrames,
+    Reader, Reads, Refused, SEQUENCE_MAX,
 };
 
 use crate::membership::MembershipFrame;
@@ -14,6 +14,7 @@ use super::Acknowledgements;
 use super::ask::AskedRuns;
 use super::clock::ClockFrame;
 use super::keys::AcceptedKeys;
+use super::placements::Placements;
 use super::snapshot::{SnapshotAcknowledge, SnapshotEndFrame, StateSnapshot};
 
 /// A frame, checked in full.
@@ -33,6 +34,8 @@ pub(crate) enum Frame<'a> {
     Membership(u8, &'a [u8]),
     /// The cluster keys that the sender accepts.
     Keys(AcceptedKeys),
+    /// Where the sender has its objects.
+    Placements(Placements),
     /// What the sender lacks and asks the relay of its site for.
     Ask(AskedRuns<'a>),
     /// What the sender was asked for, and has not.
@@ -88,6 +91,7 @@ impl<'a> Frame<'a> {
                 SnapshotAcknowledge::read(body).map(Frame::SnapshotAcknowledge)
             }
             KIND_KEYS => AcceptedKeys::read(body).map(Frame::Keys),
+            KIND_PLACEMENTS => Placements::read(body).map(Frame::Placements),
             KIND_CLOCK => ClockFrame::read(body).map(Frame::Clock),
             _ => None,
         }

@@ -9,6 +9,7 @@
 //! ask         := (origin first more)+                 kind 0x84; to the relay of the own site
 //! lacks       := (origin first more)+                 kind 0x85; what a relay was asked for and has not
 //! clock       := flags:u8 cluster:u64 date:u64        kind 0x86; bit 0: settled; microseconds since 1970
+//! placements  := (objects:u64)x4 begun:u32 covered:u32 kind 0x87; objects wanted, shared, begun last and ever begun to share
 //! snapshots                                           see `snapshot`
 //! ```
 //!
@@ -22,6 +23,7 @@ mod frame;
 #[cfg(test)]
 mod golden;
 mod keys;
+mod placements;
 mod snapshot;
 
 pub(crate) use acknowledge::{AcknowledgeEntry, Acknowledgements, write_entry};
@@ -31,6 +33,8 @@ pub(crate) use clock::{CLOCK_BYTES, ClockFrame};
 pub(crate) use frame::{Frame, Frames, Groups};
 pub(crate) use keys::KEYS_BYTES_MAX;
 pub use keys::{AcceptedKey, AcceptedKeys};
+pub(crate) use placements::PLACEMENTS_BYTES_MAX;
+pub use placements::Placements;
 pub(crate) use snapshot::{SnapshotAcknowledge, SnapshotEndFrame, StateSnapshot};
 
 /// The most present runs in one entry of an acknowledgement.

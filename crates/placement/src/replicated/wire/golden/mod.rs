@@ -89,6 +89,14 @@ fn fields_of(bytes: &[u8]) -> Fields {
             keys.iter()
                 .map(|key| field("key", format!("id={} check={}", key.id, key.check))),
         ),
+        Frame::Placements(placements) => fields.extend([
+            field("wanted", placements.wanted),
+            field("shared", placements.shared),
+            field("last", placements.last),
+            field("ever", placements.ever),
+            field("begun", placements.begun),
+            field("covered", placements.covered),
+        ]),
         Frame::Skipped => fields.push(field("length", length)),
         Frame::Beside => fields.extend(audit_fields_of(kind, body)),
         _ => fields.extend(membership::fields_of(kind, body)),
@@ -192,6 +200,15 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
             });
             AcceptedKeys::new(keys).write(&mut body);
         }
+        KIND_PLACEMENTS => Placements {
+            wanted: vector.number("wanted"),
+            shared: vector.number("shared"),
+            last: vector.number("last"),
+            ever: vector.number("ever"),
+            begun: vector.number("begun"),
+            covered: vector.number("covered"),
+        }
+        .write(&mut body),
         KIND_AUDIT => {
             let words = |name| vector.all(name).map(number).collect::<Vec<u64>>();
             let turn = match vector.number::<u8>("turn") {
@@ -260,7 +277,7 @@ fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
     assert_eq!(
         kinds,
         [
-            1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 131, 132, 133, 134, 254
+            1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 131, 132, 133, 134, 135, 254
         ]
     );
 }

@@ -1,49 +1,57 @@
-//! The announcement of the cluster keys that this member accepts.
+//! What this member announces of itself beside its stream: the cluster keys that it accepts, and where its objects are.
 
 use core::time::Duration;
 
 use crate::Time;
 
-use super::wire::AcceptedKeys;
-
-/// How often a member says which cluster keys it accepts.
+/// How often a member says which cluster keys it accepts, and where its objects are.
 pub const KEYS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is announced, and when it last was.
-#[derive(Debug, Default)]
-pub(super) struct KeyAnnouncement {
+#[derive(Debug)]
+pub(super) struct Announcement<T> {
     /// `None`: nothing is announced.
-    keys: Option<AcceptedKeys>,
+    what: Option<T>,
     sent: Option<Time>,
 }
 
-impl KeyAnnouncement {
-    /// These are announced from now on, with the next acknowledgements.
-    pub(super) fn set(&mut self, keys: AcceptedKeys) {
-        (self.keys, self.sent) = (Some(keys), None);
+impl<T> Default for Announcement<T> {
+    fn default() -> Self {
+        Self {
+            what: None,
+            sent: None,
+        }
+    }
+}
+
+impl<T: Copy> Announcement<T> {
+    /// This is announced from now on, with the next acknowledgements.
+    pub(super) fn set(&mut self, what: T) {
+        (self.what, self.sent) = (Some(what), None);
     }
 
     /// What is to be announced now.
-    pub(super) fn due(&self, now: Time) -> Option<AcceptedKeys> {
+    pub(super) fn due(&self, now: Time) -> Option<T> {
         let is_due = self.sent.is_none_or(|at| now.since(at) >= KEYS_INTERVAL);
-        self.keys.filter(|_| is_due)
+        self.what.filter(|_| is_due)
     }
 
     /// It was announced.
     pub(super) fn went(&mut self, now: Time) {
-        debug_assert!(self.keys.is_some());
+        debug_assert!(self.what.is_some());
         self.sent = Some(now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::AcceptedKeys;
     use super::*;
 
     #[test]
     fn keys_are_announced_once_an_interval_and_at_once_when_they_change() {
         let (keys, start) = (AcceptedKeys::default(), Time(1));
-        let mut announcement = KeyAnnouncement::default();
+        let mut announcement = Announcement::default();
         assert_eq!(announcement.due(start), None);
         announcement.set(keys);
         assert_eq!(announcement.due(start), Some(keys));
