@@ -17,6 +17,7 @@ mod outlet;
 mod progress;
 mod protocols;
 mod scans;
+mod sharing;
 mod sites;
 
 use asterism_placement::envelope::Message;
@@ -39,6 +40,8 @@ use events::EVENTS_MAX;
 use outlet::Outlet;
 use protocols::Protocols;
 use scans::SnapshotScan;
+pub use sharing::SharedObjects;
+use sharing::Sharing;
 use sites::Sites;
 
 pub use events::ChannelEvent;
@@ -136,6 +139,8 @@ pub struct StateChannel {
     /// Where members have sites: what this one does as a relay, and copies for other sites.
     sites: Option<Box<Sites>>,
     accepted: AcceptedKeys,
+    /// Objects that are changed between local and replicated; `None` if none can be.
+    sharing: Option<Box<Sharing>>,
     backlog_bytes_max: usize,
     events: VecDeque<ChannelEvent>,
     tally: ChannelTally,
@@ -197,6 +202,7 @@ impl StateChannel {
             pads: false,
             sites,
             accepted: AcceptedKeys::default(),
+            sharing: None,
             backlog_bytes_max: BACKLOG_BYTES_MAX,
             events: VecDeque::with_capacity(EVENTS_MAX),
             tally: ChannelTally::default(),
@@ -283,6 +289,7 @@ impl StateChannel {
         self.serve_scans(now);
         self.report_applied(now);
         self.secure.handle_timeout(now);
+        self.share_objects(now);
         for place in self.protocols.places() {
             if let Some(mut core) = self.protocols.at(place) {
                 core.handle_timeout(now);
@@ -381,6 +388,9 @@ impl StateChannel {
             self.sites
                 .as_ref()
                 .and_then(|sites| sites.relay.poll_timeout()),
+            self.sharing
+                .as_ref()
+                .and_then(|sharing| sharing.poll_timeout()),
         ];
         timeouts.into_iter().flatten().min()
     }
@@ -567,6 +577,11 @@ impl StateChannel {
                     home.commit(now, number, attempt, transaction);
                 }
             }
+            Up::Shared {
+                number: asked,
+                objects,
+            } => self.note_shared(number, asked, objects),
+            Up::Announced { number: asked } => self.note_announced(number, asked),
         }
         true
     }

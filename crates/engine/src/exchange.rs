@@ -38,6 +38,10 @@ pub(crate) enum Up<'a> {
         written: u64,
         leaves: &'a [u8],
     },
+    /// It did what [`Down::Share`] of this number asks for; the objects whose operations it logs.
+    Shared { number: u32, objects: u64 },
+    /// It has written again all that [`Down::Announce`] of this number asks for, in the groups before this record.
+    Announced { number: u32 },
     /// What had changed in its accumulators is in the groups before this record: the whole of it, or its share of what may be
     /// logged in this round.
     Drained { round: u64, whole: bool },
@@ -96,6 +100,14 @@ pub(crate) enum Down<'a> {
     Ready,
     /// The cluster's time at zero of the host's clock, for all that comes after this record: microseconds since 1970.
     ClusterTime { at_zero_us: i64 },
+    /// Of the `movable` objects, a bit for each, these are `shared` from here on, and others are not.
+    Share {
+        number: u32,
+        movable: u64,
+        shared: u64,
+    },
+    /// Writes again all that there is of these objects, as far as they are shared: instances may lack it that shared them later.
+    Announce { number: u32, objects: u64 },
     /// Read digests for an auditor, of what came before this record.
     Audit {
         ticket: u32,
@@ -257,6 +269,11 @@ impl<'a> Up<'a> {
                 .and(&ticket.to_le_bytes())
                 .and(&written.to_le_bytes())
                 .push(ring, leaves),
+            Self::Shared { number, objects } => Head::new(11)
+                .and(&number.to_le_bytes())
+                .and(&objects.to_le_bytes())
+                .push(ring, &[]),
+            Self::Announced { number } => Head::new(12).and(&number.to_le_bytes()).push(ring, &[]),
             Self::Drained { round, whole } => Head::new(8)
                 .and(&round.to_le_bytes())
                 .and(&[u8::from(*whole)])
@@ -330,6 +347,13 @@ impl<'a> Up<'a> {
                 attempt: fields.u64()?,
                 transaction: fields.0,
             },
+            11 => Self::Shared {
+                number: fields.u32()?,
+                objects: fields.u64()?,
+            },
+            12 => Self::Announced {
+                number: fields.u32()?,
+            },
             _ => return None,
         })
     }
@@ -402,6 +426,19 @@ impl<'a> Down<'a> {
             Self::BlockAssignment { epoch, bytes } => {
                 Head::new(12).and(&epoch.to_le_bytes()).push(ring, bytes)
             }
+            Self::Share {
+                number,
+                movable,
+                shared,
+            } => Head::new(15)
+                .and(&number.to_le_bytes())
+                .and(&movable.to_le_bytes())
+                .and(&shared.to_le_bytes())
+                .push(ring, &[]),
+            Self::Announce { number, objects } => Head::new(16)
+                .and(&number.to_le_bytes())
+                .and(&objects.to_le_bytes())
+                .push(ring, &[]),
             Self::Audit {
                 ticket,
                 object,
@@ -478,6 +515,15 @@ impl<'a> Down<'a> {
             },
             14 => Self::ClusterTime {
                 at_zero_us: fields.u64()?.cast_signed(),
+            },
+            15 => Self::Share {
+                number: fields.u32()?,
+                movable: fields.u64()?,
+                shared: fields.u64()?,
+            },
+            16 => Self::Announce {
+                number: fields.u32()?,
+                objects: fields.u64()?,
             },
             _ => return None,
         })
@@ -565,6 +611,11 @@ mod tests {
                 attempt: 7 << 16,
                 transaction: b"reads and writes",
             },
+            Up::Shared {
+                number: 7,
+                objects: 1 << 63,
+            },
+            Up::Announced { number: u32::MAX },
         ];
         let downs = [
             Down::Group {
@@ -610,6 +661,15 @@ mod tests {
                 at_zero_us: -1_700_000_000,
             },
             Down::Outdated { is_outdated: true },
+            Down::Share {
+                number: 3,
+                movable: 1 << 40,
+                shared: 1,
+            },
+            Down::Announce {
+                number: 4,
+                objects: u64::MAX,
+            },
             Down::Audit {
                 ticket: 1 << 30,
                 object: 5,

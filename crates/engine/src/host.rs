@@ -58,6 +58,8 @@ pub struct HostConfig {
     /// Objects of an instance, all of which are audited: digests of their parts are compared with the other hosts'; 0: none
     /// is, and this host takes no part in that. The same on all hosts.
     pub audited_objects: usize,
+    /// Objects that may be changed between local and replicated while the host runs, and where they are now.
+    pub placements: Placed,
     /// How long this host grants from its pools though so few members answer it that the others may be a majority; one idle time
     /// later it handles no packets, and later still the others may have what it held. The same on all hosts. Sane: 1 h. Bound:
     /// at least 1 s; zero: it grants for ever, and only who is known to be dead is inherited from.
@@ -99,6 +101,7 @@ impl HostConfig {
             tick_at_zero: 1_000,
             shares_time: true,
             audited_objects: 0,
+            placements: Placed::default(),
             port_lease: Duration::ZERO,
             hold: None,
             terms: None,
@@ -108,6 +111,15 @@ impl HostConfig {
             members,
         }
     }
+}
+
+/// Where objects are that may be changed between local and replicated while a host runs: sets of them have a bit for each, by its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// Those that may be changed: [`Shape::movable`](asterism_state::layout::Shape::movable). The same on all hosts.
+    pub movable: u64,
+    /// Those of them that are replicated by this host's configuration.
+    pub replicated: u64,
 }
 
 /// The shortest time between two acknowledgements where packets are held for them.
@@ -252,6 +264,7 @@ pub fn host(
     if let Some(hold) = &config.hold {
         channel.confirm_with(hold.copies);
     }
+    channel.place(config.placements, now);
     Ok((channel, parts))
 }
 

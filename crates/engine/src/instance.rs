@@ -10,6 +10,7 @@
 //! `view.rs` (looking at it from outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
 //! stages of a chain), `stopped.rs` (why it stops by itself).
 
+mod announcing;
 mod applying;
 mod chained;
 mod held;
@@ -144,6 +145,7 @@ pub struct Instance<F: NetworkFunction> {
     /// Records of snapshots handed to the state channel.
     snapshot_records: u64,
     part: Vec<u8>,
+    announcer: announcing::Announcer,
     tally: Tally,
 }
 

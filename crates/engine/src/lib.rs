@@ -16,11 +16,13 @@ mod store;
 mod tally;
 pub mod transport;
 
-pub use channel::{BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, StateChannel};
+pub use channel::{
+    BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, SharedObjects, StateChannel,
+};
 pub use cluster::{Cluster, INBOX_DATAGRAMS_MAX, Member};
 pub use holding::{FlowClass, HoldSettings, Overdue};
 pub use home::{ChannelHome, HomeEvent};
-pub use host::{HostConfig, HostError, hash_seed, host};
+pub use host::{HostConfig, HostError, Placed, hash_seed, host};
 pub use instance::{
     APPLY_GROUPS_PER_TURN, Instance, InstanceParts, ObjectUse, Removal, Repair, Repaired,
     SAVED_PART_BYTES_MAX, SNAPSHOT_PARTS_PER_TURN, SNAPSHOT_PLACES_PER_TURN, StopReason,

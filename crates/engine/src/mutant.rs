@@ -62,6 +62,17 @@ asterism_mutant::planted! {
     /// Each later packet of a flow begins the age of the held packets again (packets of a flow that keeps sending are held for ever,
     /// and fill the host).
     FollowersProlongHolding,
+    /// What others write is thrown away while an object is local here (an update for a peer that has not been switched over yet is
+    /// lost: a rolling change that loses sessions).
+    GroupsDroppedWhileLocal,
+    /// An object is local as soon as the own configuration says so, while other hosts still share it (the first host of a rolling
+    /// change keeps its new sessions for itself).
+    LocalByOwnWordAlone,
+    /// A member that begins to share an object is not told again what others hold of it (a peer that is connected again without a
+    /// full update: haproxy#3161).
+    BeginningUnanswered,
+    /// Digests are compared while members still write again what they held (an auditor that alarms without cause).
+    ComparedBeforeAnswered,
     /// A later packet of a flow waits for all packets that are held (a flow that keeps sending is late for ever while others are opened,
     /// and fills the host).
     FollowersWaitForAll,

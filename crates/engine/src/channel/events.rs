@@ -108,6 +108,7 @@ impl StateChannel {
             Event::Leaving { member } => self.note(ChannelEvent::Leaving(member)),
             Event::Ready => {
                 self.outlet.push(&Down::Ready);
+                self.note_ready();
                 self.note(ChannelEvent::Ready);
             }
             Event::Heard { .. } => {}

@@ -109,6 +109,9 @@ impl<F: NetworkFunction> Instance<F> {
     #[inline]
     fn apply_group(&mut self, origin: OriginName, sequence: u64, bytes: &[u8]) -> bool {
         self.tally.groups_applied += 1;
+        if self.drops_before_switch() {
+            return true;
+        }
         let applied = self.state.apply(&self.context, origin, sequence, bytes);
         applied.is_ok() || !self.cannot_apply(StopReason::of_group(&self.context, origin, sequence))
     }
@@ -163,6 +166,12 @@ impl<F: NetworkFunction> Instance<F> {
                 self.parking.wake_absent(&self.context);
             }
             Down::Closed { origin } => self.close(origin),
+            Down::Share {
+                number,
+                movable,
+                shared,
+            } => return Some(self.share(number, movable, shared)),
+            Down::Announce { number, objects } => self.begin_announcing(number, objects),
             Down::ClusterTime { at_zero_us } => self.take_over_time(at_zero_us),
             Down::Ready => {
                 self.serving = true;

@@ -10,6 +10,7 @@ use asterism_state::layout::Shape;
 use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, State, Tick, hash};
 
 use super::Instance;
+use super::announcing::Announcer;
 use super::chained::WITHIN_MAX;
 use super::homes::{HomeEnd, OnChannel};
 use super::recency::Recency;
@@ -252,6 +253,7 @@ impl InstanceParts {
             sweep_outgrew: false,
             scans: Vec::new(),
             snapshot_records: 0,
+            announcer: Announcer::default(),
             part: Vec::with_capacity(SNAPSHOT_PART_BYTES),
             tally: Tally::default(),
         }

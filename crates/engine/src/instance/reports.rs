@@ -21,6 +21,8 @@ pub(super) enum Report {
     SnapshotApplied { from: MemberId, scan: u32 },
     EndedApplied { origin: OriginName },
     Drained { round: u64, whole: bool },
+    Shared { number: u32, objects: u64 },
+    Announced { number: u32 },
 }
 
 impl Report {
@@ -30,6 +32,8 @@ impl Report {
             Self::SnapshotApplied { from, scan } => Up::SnapshotApplied { from, scan },
             Self::EndedApplied { origin } => Up::EndedApplied { origin },
             Self::Drained { round, whole } => Up::Drained { round, whole },
+            Self::Shared { number, objects } => Up::Shared { number, objects },
+            Self::Announced { number } => Up::Announced { number },
         }
     }
 
@@ -37,7 +41,9 @@ impl Report {
     fn replaces(&self, before: &Self) -> bool {
         match (self, before) {
             (Self::Applied { origin, .. }, Self::Applied { origin: of, .. }) => origin == of,
-            (Self::Drained { .. }, Self::Drained { .. }) => true,
+            (Self::Drained { .. }, Self::Drained { .. })
+            | (Self::Shared { .. }, Self::Shared { .. })
+            | (Self::Announced { .. }, Self::Announced { .. }) => true,
             _ => self == before,
         }
     }

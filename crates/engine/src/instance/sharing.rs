@@ -97,6 +97,7 @@ impl<F: NetworkFunction> Instance<F> {
         if self.now_us.saturating_sub(self.swept_us) >= SWEEP_STEP_US && self.has_log_room() {
             self.sweep();
         }
+        self.announce(read);
         if !self.scans.is_empty() {
             self.scan(if read > 0 {
                 SNAPSHOT_PARTS_BESIDE_PACKETS

@@ -145,6 +145,9 @@ impl<F: NetworkFunction> Instance<F> {
         if let Some(store) = self.stored.as_ref().and_then(|stored| stored.next_due()) {
             due = due.min(store.as_micros());
         }
+        if self.announces() {
+            due = self.now_us;
+        }
         let ports = self.ports.iter().filter_map(|port| port.next_due());
         ports.fold(Time::from_micros(due), Time::min)
     }

@@ -151,6 +151,7 @@ enum Order {
     Install(Roster),
     SetKeys(KeyRing),
     SettleClusterTime,
+    SetReplicated(u64),
 }
 
 /// A state channel that was stopped.
@@ -313,6 +314,12 @@ impl StateChannelThread {
         self.order(Order::SettleClusterTime)
     }
 
+    /// These of the objects that may be changed are replicated by the host's configuration from now on, and the rest of them is local:
+    /// see [`StateChannel::set_replicated`]. False as above.
+    pub fn set_replicated(&self, objects: u64) -> bool {
+        self.order(Order::SetReplicated(objects))
+    }
+
     fn order(&self, order: Order) -> bool {
         let taken = self.orders.try_send(order).is_ok();
         self.ordered.store(true, Ordering::Release);
@@ -444,6 +451,7 @@ impl Turner {
                     // It is waited for.
                     self.publish_at = Time::ZERO;
                 }
+                Order::SetReplicated(objects) => self.channel.set_replicated(objects),
             }
         }
     }

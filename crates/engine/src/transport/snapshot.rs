@@ -16,7 +16,7 @@ use asterism_secure_channel::{RefusalCounts, Terms, Versions, WithoutKey};
 use super::statistics::{PeerTraffic, TransportState, TransportStatistics};
 use super::udp::UdpTransport;
 use super::watch::{PeerFault, Watch};
-use crate::channel::{ChannelTally, StateChannel};
+use crate::channel::{ChannelTally, SharedObjects, StateChannel};
 
 /// What a snapshot is made of.
 type Seen<'a> = (&'a StateChannel, &'a UdpTransport, &'a Watch);
@@ -116,6 +116,8 @@ pub struct ChannelSnapshot {
     pub ended: Vec<Ended>,
     /// What the auditor knows.
     pub audit: AuditSnapshot,
+    /// Objects that may be changed between local and replicated; `None` if there are none.
+    pub shared_objects: Option<SharedObjects>,
     /// Every site that has a member, as this host sees it; none where members have no sites.
     pub sites: Vec<SiteState>,
     /// The one that this host is in.
@@ -194,6 +196,7 @@ impl ChannelSnapshot {
             later_epoch: None,
             ended: Vec::new(),
             audit: AuditSnapshot::default(),
+            shared_objects: None,
             sites: Vec::new(),
             own_site: None,
             relay: RelayTally::default(),
@@ -233,6 +236,7 @@ impl ChannelSnapshot {
         self.ended.clear();
         self.ended.extend(replicator.ended());
         self.audit.fill(channel.auditor());
+        self.shared_objects = channel.shared_objects();
         self.sites.clear();
         self.sites.extend(channel.sites());
         let sites = replicator.config().sites.as_ref();
