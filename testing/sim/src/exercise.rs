@@ -115,7 +115,7 @@ impl Command {
         out
     }
 
-    fn read(payload: &[u8], flow: &Flow4) -> Option<Self> {
+    pub(crate) fn read(payload: &[u8], flow: &Flow4) -> Option<Self> {
         let verb = *Verb::ALL.get(usize::from(flow.destination_port.checked_sub(1_000)?))?;
         let token = payload.get(..4)?;
         Some(Self {

@@ -21,6 +21,7 @@ mod healing;
 mod inheritance;
 mod load;
 mod moved;
+mod moves;
 #[cfg(asterism_mutants)]
 pub mod mutants;
 pub mod oracle;

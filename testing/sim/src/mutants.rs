@@ -14,6 +14,7 @@ use asterism_translation::mutant as translation;
 
 use crate::functions::{nth_holding_seed, run_functions_seed};
 use crate::inheritance;
+use crate::moves;
 use crate::runs::run_seed;
 use crate::stores::run_store_seed;
 use crate::trace::Trace;
@@ -198,6 +199,22 @@ const OF_INHERITANCES: [state::Mutant; 12] = [
     state::Mutant::QuarantineSkipped,
 ];
 
+/// Planted bugs of changes between local and replicated: only seeds that [have some](crate::moves) are run.
+const OF_MOVES: ([state::Mutant; 4], [engine::Mutant; 4]) = (
+    [
+        state::Mutant::HeldNotAnnounced,
+        state::Mutant::LocalEndForgotten,
+        state::Mutant::OthersEntriesStay,
+        state::Mutant::LocalTotalCountedTwice,
+    ],
+    [
+        engine::Mutant::GroupsDroppedWhileLocal,
+        engine::Mutant::LocalByOwnWordAlone,
+        engine::Mutant::BeginningUnanswered,
+        engine::Mutant::ComparedBeforeAnswered,
+    ],
+);
+
 impl Planted {
     /// All that there are, but for those that tests of one crate find: [`IN_THE_SECURE_CHANNEL`], [`IN_THE_CORE`], [`IN_THE_STATE`],
     /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`] and [`OF_CHANNEL_HOMES`].
@@ -241,6 +258,8 @@ impl Planted {
                 inheritance::nth_seed(number)
             }
             Planted::Placement(placement::Mutant::SameEpochAgain) => inheritance::nth_seed(number),
+            Planted::State(mutant) if OF_MOVES.0.contains(&mutant) => moves::nth_seed(number),
+            Planted::Engine(mutant) if OF_MOVES.1.contains(&mutant) => moves::nth_seed(number),
             _ if self.is_of_holding() => nth_holding_seed(number),
             _ => number,
         }

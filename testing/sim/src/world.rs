@@ -26,6 +26,7 @@ use crate::healing::Healing;
 use crate::inheritance;
 use crate::load::TORRENT;
 use crate::moved::Looked;
+use crate::moves;
 use crate::oracle::Oracle;
 use crate::rebirth;
 use crate::repairs;
@@ -80,18 +81,13 @@ pub struct World<'t> {
     steps: u64,
 }
 
-/// A host of the scenario, with its function.
-pub(crate) fn build_host(
+/// How a host of the scenario takes part in its cluster.
+pub(crate) fn host_config(
     scenario: &Scenario,
     place: usize,
     incarnation: u64,
     salt: u8,
-    change: impl FnOnce(&mut HostConfig),
-) -> (
-    MemberId,
-    asterism_engine::StateChannel,
-    Vec<Instance<Exercise>>,
-) {
+) -> (HostConfig, Draws) {
     let names: Vec<_> = (0..scenario.members() as u16).map(MemberId).collect();
     let key = ClusterKey::from_random(1, [7; 32]);
     let mut draws = Draws::new(scenario.seed, 100 + place as u64 + u64::from(salt) * 1_000);
@@ -132,6 +128,22 @@ pub(crate) fn build_host(
     replica.silent_after = bounds.silent_after;
     replica.delivery = scenario.delivery[place];
     replica.sites = scenario.sites.as_ref().map(|sites| sites.config());
+    (config, draws)
+}
+
+/// A host of the scenario, with its function.
+pub(crate) fn build_host(
+    scenario: &Scenario,
+    place: usize,
+    incarnation: u64,
+    salt: u8,
+    change: impl FnOnce(&mut HostConfig),
+) -> (
+    MemberId,
+    asterism_engine::StateChannel,
+    Vec<Instance<Exercise>>,
+) {
+    let (mut config, mut draws) = host_config(scenario, place, incarnation, salt);
     change(&mut config);
     if config.shares_time && config.joins {
         // Whatever a newcomer's date is: six hours ahead, behind, a quarter of an hour or thirty years off.
@@ -259,6 +271,10 @@ impl<'t> World<'t> {
         if inheritance::is_due(&self.scenario) {
             inheritance::live_through(&self.scenario)?;
             *self.faults.entry("inheritance").or_default() += 1;
+        }
+        if moves::is_due(&self.scenario) {
+            moves::live_through(&self.scenario)?;
+            *self.faults.entry("moves").or_default() += 1;
         }
         audits::kept_are_true(&self.cluster)?;
         if audits::is_due(&self) {
