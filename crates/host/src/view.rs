@@ -13,6 +13,7 @@ pub mod exports;
 pub mod health;
 mod names;
 mod own;
+pub mod placements;
 pub mod ports;
 mod reports;
 pub mod sites;

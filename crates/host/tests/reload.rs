@@ -16,7 +16,7 @@ fn read(text: &str) -> Source {
 
 fn changes(now: &Source, wanted: &Source) -> Result<Vec<String>, Vec<String>> {
     let [now, wanted] = [now, wanted].map(|Source(config, text)| Written { config, text });
-    let changes = reload::changes(now, wanted, "test.toml");
+    let changes = reload::changes(now, wanted, "test.toml", &|name| !name.ends_with("links"));
     changes.map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
@@ -113,7 +113,7 @@ fn what_of_a_chain_cannot_change_is_pointed_at() {
         refused(&chained(&format!("{text}{more}"), "allow tcp on inside")),
         [
             "test.toml:6: [function.monitor] interval cannot change while the host runs: stop all hosts, then start them with it",
-            "test.toml:9: [function.monitor.state.links] placement cannot change while the host runs: stop all hosts, then start them with it",
+            "test.toml:9: [function.monitor.state.links] placement cannot change while the host runs: one instance alone has the state, so it makes no difference; leave it as it is, or stop the host, then start it with it",
         ]
     );
     let turned = text.replace("\"firewall\", \"monitor\"", "\"monitor\", \"firewall\"");
@@ -204,4 +204,73 @@ fn a_refused_reload_says_what_it_leaves_behind() {
         ReloadError::Unchangeable(Vec::new()).effect(),
         "nothing changed"
     );
+}
+
+#[test]
+fn an_object_goes_over_to_another_placement_and_others_stay_where_they_are() {
+    let with = |cluster: &str, state: &str| {
+        read(&format!(
+            "{cluster}\n[function.firewall]\nrules = \"a.rules\"\n[function.firewall.state]\n{state}\n"
+        ))
+    };
+    let cluster = "[cluster]\nmembers = [\"a\", \"b\"]\nkey = \"k\"";
+    let local = "blocked = { placement = \"local\" }";
+    let (shared, now) = (with(cluster, ""), with(cluster, local));
+    let said = |word: &str| {
+        Ok(vec![format!(
+            "[function.firewall.state.blocked] placement = \"{word}\""
+        )])
+    };
+    assert_eq!(changes(&now, &shared), said("replicated"));
+    assert_eq!(changes(&shared, &now), said("local"));
+    assert_eq!(
+        changes(
+            &now,
+            &with(cluster, "blocked = { placement = \"replicated\" }")
+        ),
+        said("replicated")
+    );
+    let refused = |now: &Source, wanted: &str, cure: &str| {
+        let refused = changes(now, &with(cluster, wanted)).unwrap_err();
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert!(refused[0].contains(cure), "{refused:?}");
+        assert!(
+            refused[0].starts_with("test.toml:7: [function.firewall.state.blocked]"),
+            "{refused:?}"
+        );
+    };
+    refused(
+        &shared,
+        "blocked = { placement = \"late\", delay = \"5ms\" }",
+        "for tests",
+    );
+    let larger = format!("blocked = {{ placement = \"local\", capacity = {} }}", 128);
+    refused(&shared, &larger, "capacity cannot change");
+    refused(
+        &shared,
+        "blocked = { absent = \"wait 7ms\" }",
+        "absent cannot change",
+    );
+    let alone = changes(&with("", ""), &with("", local)).unwrap_err();
+    assert!(
+        alone[0].contains("one instance alone has the state"),
+        "{alone:?}"
+    );
+}
+
+#[test]
+fn tables_that_routers_have_for_themselves_change_too() {
+    let text = |state: &str| {
+        format!(
+            "[function.nat]\noutside = [\"203.0.113.1\"]\n[function.nat.inside_link]\naddress = \"10.0.0.1/24\"\nnext_hop = \"10.0.0.254\"\n\
+             [function.nat.outside_link]\naddress = \"192.0.2.1/24\"\nnext_hop = \"192.0.2.254\"\n{state}"
+        )
+    };
+    let cluster = "[host]\ninstances = 2\n";
+    let local = "[function.nat.state]\nneighbours = { placement = \"local\" }\nerrors = { placement = \"replicated\" }\n";
+    let (now, wanted) = (
+        read(&text(cluster)),
+        read(&text(&format!("{local}{cluster}"))),
+    );
+    assert_eq!(changes(&now, &wanted).map(|changes| changes.len()), Ok(2));
 }

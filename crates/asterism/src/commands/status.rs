@@ -3,6 +3,7 @@
 use asterism_host::run::event_log::date;
 use asterism_host::run::jobs::keys::listed;
 use asterism_host::view::health::ahead_text;
+use asterism_host::view::placements::PlacementDocument;
 use asterism_host::view::{
     ChannelDocument, InstanceDocument, ObjectDocument, PeerDocument, PortDocument, StageDocument,
     StatusDocument, TimeDocument,
@@ -84,6 +85,9 @@ fn needs_text(status: &StatusDocument) -> String {
             "epoch {later} is in force elsewhere: until this host receives it, the host grants no ports and reads no packets\n"
         ));
     }
+    for placement in &status.placements {
+        text.push_str(&placement_text(placement));
+    }
     for incarnation in &status.ended {
         let waits = incarnation.waits_for.as_ref().map_or_else(
             || "members take over its updates from each other".to_owned(),
@@ -94,6 +98,34 @@ fn needs_text(status: &StatusDocument) -> String {
             incarnation.incarnation, incarnation.name
         ));
     }
+    text
+}
+
+/// How far an object's change between local and replicated is.
+fn placement_text(placement: &PlacementDocument) -> String {
+    let mut text = format!(
+        "{} is {} by this host's configuration, and {} with others now",
+        placement.object,
+        placement.placement,
+        if placement.shared {
+            "shared"
+        } else {
+            "not shared"
+        }
+    );
+    if !placement.differing.is_empty() {
+        text.push_str(&format!(
+            "; another placement have {}",
+            placement.differing.join(", ")
+        ));
+    }
+    if placement.waits {
+        text.push_str("; it waits until an instance holds no more of its entries than its share");
+    }
+    if !placement.settled {
+        text.push_str("; hosts still write again what they held");
+    }
+    text.push('\n');
     text
 }
 

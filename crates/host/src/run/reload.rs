@@ -11,7 +11,7 @@ use asterism_config::files::FileError;
 use asterism_config::functions::{
     FunctionError, FunctionSettings, Outside, OutsideFunction, WithFunction,
 };
-use asterism_config::{Cluster, Config, ObjectChoice, Settings};
+use asterism_config::{Cluster, Config, ObjectChoice, STAYS_BY_KIND, Settings, change_to};
 use thiserror::Error;
 
 use super::error::{AlertsFileError, BackgroundError};
@@ -119,6 +119,8 @@ pub struct Written<'a> {
 /// What of it is refused, so far.
 struct Refusals<'a> {
     file: &'a str,
+    /// Whether the object of a name is built as one that can be changed between local and replicated.
+    movable: &'a dyn Fn(&str) -> bool,
     differences: Vec<Difference>,
     errors: Vec<ChangeError>,
 }
@@ -126,14 +128,14 @@ struct Refusals<'a> {
 impl Refusals<'_> {
     /// Refuses that something changes, unless it is the same: an error for each field at or below `path` that is written
     /// otherwise, which says where; if none is (its meaning came from elsewhere), one without a line. Fields in `but` can change.
-    fn unless(&mut self, same: bool, path: &[&str], but: &[&str], cure: &'static str) {
+    fn unless(&mut self, same: bool, path: &[&str], but: &[&[&str]], cure: &'static str) {
         if same {
             return;
         }
         let file = || self.file.to_owned();
         let may = |one: &&Difference| {
             but.iter()
-                .any(|field| one.is_below(&[path, &[field]].concat()))
+                .any(|fields| one.is_below(&[path, fields].concat()))
         };
         let below = self.differences.iter().filter(|one| one.is_below(path));
         let before = self.errors.len();
@@ -163,21 +165,68 @@ impl Refusals<'_> {
         }
     }
 
+    /// Refuses that objects of the function, or of the stage of a chain, of this name change, but for placements that can.
+    fn of_objects(&mut self, name: &str, now: &[ObjectChoice], wanted: &[ObjectChoice]) {
+        for (now, wanted) in now.iter().zip(wanted) {
+            if now.placement == wanted.placement {
+                continue;
+            }
+            // What else differs of it is refused for itself.
+            let may_move = now.movable.is_some() && wanted.movable.is_some();
+            let path = ["function", name, "state", now.name, "placement"];
+            let cure = match may_move {
+                true => STAYS_BY_KIND,
+                false => now.stays_because(wanted),
+            };
+            let is_built_so = self.is_movable(name, now.name);
+            self.unless(may_move && is_built_so, &path, &[], cure);
+        }
+    }
+
+    /// Whether an object of a function, or of a stage, is built as one that can be changed.
+    fn is_movable(&self, name: &str, object: &str) -> bool {
+        (self.movable)(object) || (self.movable)(&format!("{name}.{object}"))
+    }
+
+    /// Refuses that a function, or a stage, changes in what it does not take up, which it does if `takes_up`.
+    fn of_one(
+        &mut self,
+        (name, takes_up): (&str, bool),
+        changeable: &[&str],
+        (now, wanted): (&[ObjectChoice], &[ObjectChoice]),
+    ) {
+        let same = now.len() == wanted.len()
+            && now
+                .iter()
+                .zip(wanted)
+                .all(|(now, wanted)| now.is_same_elsewhere(wanted));
+        let placed: Vec<[&str; 3]> = now
+            .iter()
+            .map(|one| ["state", one.name, "placement"])
+            .collect();
+        let fields: Vec<[&str; 1]> = changeable.iter().map(|field| [*field]).collect();
+        let but: Vec<&[&str]> = fields
+            .iter()
+            .map(|field| &field[..])
+            .chain(placed.iter().map(|field| &field[..]))
+            .collect();
+        self.unless(takes_up && same, &["function", name], &but, RESTART_ALL);
+        self.of_objects(name, now, wanted);
+    }
+
     fn of_function(&mut self, now: &Config, wanted: &Config) {
         let (a, b) = (&now.function, &wanted.function);
-        let takes_up = a.settings.change_to(&b.settings, a.name).is_some();
-        let same = a.name == b.name && takes_up && a.objects == b.objects;
+        let takes_up = a.name == b.name && a.settings.change_to(&b.settings, a.name).is_some();
         let (Settings::Chain(chain), Settings::Chain(then)) = (&a.settings, &b.settings) else {
             let is_chain = |settings: &Settings| matches!(settings, Settings::Chain(_));
             if is_chain(&a.settings) || is_chain(&b.settings) {
                 return self.unless(false, &["chain"], &[], RESTART_ALL);
             }
-            let path = ["function", b.name];
-            let but = match a.name == b.name {
-                true => a.settings.changeable(),
-                false => &[],
+            let (but, objects) = match a.name == b.name {
+                true => (a.settings.changeable(), (&a.objects[..], &b.objects[..])),
+                false => (&[][..], (&[][..], &[][..])),
             };
-            return self.unless(same, &path, but, RESTART_ALL);
+            return self.of_one((b.name, takes_up), but, objects);
         };
         let kinds = |chain: &asterism_config::functions::ChainSettings| -> Vec<_> {
             let stages = chain.stages.iter();
@@ -189,14 +238,14 @@ impl Refusals<'_> {
         for (now, wanted) in chain.stages.iter().zip(&then.stages) {
             let name = now.name;
             let takes_up = now.settings.change_to(&wanted.settings, name).is_some();
-            let same = takes_up && now.objects == wanted.objects;
-            let but = now.settings.changeable();
-            self.unless(same, &["function", name], but, RESTART_ALL);
+            let objects = (&now.objects[..], &wanted.objects[..]);
+            self.of_one((name, takes_up), now.settings.changeable(), objects);
         }
     }
 }
 
-/// Compares what runs with what is wanted, in a file of this name; tells what would change, for people.
+/// Compares what runs with what is wanted, in a file of this name; tells what would change, for people. `movable` says which objects
+/// are built as ones that can be changed between local and replicated.
 ///
 /// # Errors
 /// An error for each change that needs a new start, with its line in the file.
@@ -204,9 +253,11 @@ pub fn changes(
     now: Written<'_>,
     wanted: Written<'_>,
     file: &str,
+    movable: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<String>, Vec<ChangeError>> {
     let mut refusals = Refusals {
         file,
+        movable,
         differences: differences::between(now.text, wanted.text, &now.config.host.name),
         errors: Vec::new(),
     };
@@ -260,7 +311,9 @@ pub fn changes(
         return Err(refusals.errors);
     }
     let (a, b) = (&now.function, &wanted.function);
+    debug_assert!(change_to(&a.objects, &b.objects), "the rest was refused");
     let of_function = a.settings.change_to(&b.settings, a.name);
+    let of_objects = placements(now, wanted);
     let (a, b) = (&now.host, &wanted.host);
     let changes = [
         ("idle", a.idle != b.idle),
@@ -274,7 +327,29 @@ pub fn changes(
         .filter(|(_, changed)| *changed)
         .map(|(field, _)| format!("[host] {field}"))
         .chain(of_function.into_iter().flatten())
+        .chain(of_objects)
         .collect())
+}
+
+/// Objects whose placement differs, for people.
+fn placements(now: &Config, wanted: &Config) -> Vec<String> {
+    let (now, wanted) = (&now.function, &wanted.function);
+    let pairs = now.objects.iter().zip(&wanted.objects);
+    let moved = pairs.filter(|(now, wanted)| now.placement != wanted.placement);
+    let moved = moved.map(|(_, wanted)| wanted);
+    let table = |name: &str| match (&now.settings, name.split_once('.')) {
+        (Settings::Chain(_), Some((stage, object))) => format!("{stage}.state.{object}"),
+        _ => format!("{}.state.{name}", now.name),
+    };
+    moved
+        .map(|one| {
+            format!(
+                "[function.{}] placement = \"{}\"",
+                table(one.name),
+                one.placement.word()
+            )
+        })
+        .collect()
 }
 
 /// What is wrong with a configuration that cannot be used: how much, and the first of it, with its line.

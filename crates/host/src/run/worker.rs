@@ -367,6 +367,7 @@ impl<F: NetworkFunction> Worker<F> {
         let hurries = self.work.is_some()
             || self.instance.parked() > 0
             || self.instance.snapshot_under_way().0
+            || self.instance.announces()
             || waits;
         let most = if hurries { SLEEP_PARKED } else { SLEEP_MAX };
         let due = if waits {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::audit::AuditDocument;
 use super::caches::CachesDocument;
 use super::exports::ExportsDocument;
+use super::placements::PlacementDocument;
 use super::ports::PortsDocument;
 use super::sites::SitesDocument;
 use super::{HealthDocument, StageDocument};
@@ -59,6 +60,9 @@ pub struct StatusDocument {
     /// no ports, and soon reads no packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub later_epoch: Option<u32>,
+    /// State objects that hosts have in different placements, or whose change is not complete; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placements: Vec<PlacementDocument>,
     /// Incarnations that an epoch ended and whose updates not all members hold yet.
     pub ended: Vec<EndedDocument>,
     /// Lines that its log left out because there were too many of their kind.

@@ -19,7 +19,7 @@ use super::documents::{
 };
 use super::names::Names;
 use super::sites::SitesDocument;
-use super::{View, health, phase_word, stages};
+use super::{View, health, phase_word, placements, stages};
 use crate::run::requests::Request;
 use crate::run::statistics::{COUNTS, InstanceSnapshot};
 
@@ -45,6 +45,7 @@ impl View {
             epoch: channel.epoch.0,
             joined: channel.is_ready,
             later_epoch: channel.later_epoch.map(|(_, epoch)| epoch.0),
+            placements: placements::documents(&channel, names),
             ended: ended
                 .filter(|incarnation| !incarnation.closed)
                 .map(|incarnation| ended_document(incarnation, names))

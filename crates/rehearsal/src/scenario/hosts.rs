@@ -199,7 +199,16 @@ impl<F: NetworkFunction> World<'_, F> {
             config: &wanted,
             text: &text,
         };
-        if let Err(refused) = reload::changes(now, then, &name) {
+        let placements = |config: &Config| -> Vec<&'static str> {
+            let objects = config.function.objects.iter();
+            objects.map(|object| object.placement.word()).collect()
+        };
+        if placements(&self.config) != placements(&wanted) {
+            return Err(self
+                .failure(step, "this configuration has objects in other placements")
+                .help("hosts of a scenario keep them; `asterism reload` changes those of running hosts"));
+        }
+        if let Err(refused) = reload::changes(now, then, &name, &|_| true) {
             let failure = self.failure(step, "hosts that run refuse this configuration");
             let refused = refused.iter().map(ToString::to_string);
             return Err(refused.fold(failure, Diagnostic::help));

@@ -16,6 +16,7 @@ mod limits;
 mod manual;
 mod metrics;
 mod peers;
+mod placements;
 mod ports;
 mod recipe;
 mod reload;

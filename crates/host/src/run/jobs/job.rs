@@ -70,6 +70,8 @@ pub(in crate::run) struct HostContext {
     /// The configuration's file, which paths in it are relative to.
     pub(in crate::run) config_file: PathBuf,
     pub(in crate::run) member: MemberId,
+    /// Objects that may be changed between local and replicated, a bit for each by its number.
+    pub(in crate::run) movable: u64,
     pub(in crate::run) clock: MonotonicClock,
     /// The queue of each instance.
     pub(in crate::run) requests: Vec<SyncSender<Request>>,
@@ -85,6 +87,13 @@ impl HostContext {
     /// The cluster's common seconds at a time of this host's clock.
     pub(in crate::run) fn tick(&self, at: Time) -> Tick {
         self.view.dates().tick(at)
+    }
+
+    /// Whether the object of this name may be changed between local and replicated.
+    pub(in crate::run) fn is_movable(&self, object: &str) -> bool {
+        let mut objects = self.view.names.objects.iter();
+        let place = objects.position(|name| *name == object);
+        place.is_some_and(|place| self.movable >> place & 1 != 0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the main thread does beside the packets, as a table of jobs. Read `job.rs` first.
 //!
-//! - The cluster: `epochs.rs` (epochs that are handed in), `keys.rs`, `refused_members.rs`, `tombstones.rs`.
+//! - The cluster: `epochs.rs` (epochs that are handed in), `keys.rs`, `refused_members.rs`, `tombstones.rs`, `placements.rs`.
 //! - What leaves a host: `port_log.rs`, `flow_export.rs`, `eve.rs` (alerts).
 //! - Functions: `stations.rs`, `background.rs` (threads that check backends or fetch digests).
 //!
@@ -13,6 +13,7 @@ mod eve;
 mod flow_export;
 mod job;
 pub mod keys;
+mod placements;
 mod port_log;
 mod refused_members;
 mod stations;
@@ -31,6 +32,7 @@ use self::eve::Eve;
 use self::flow_export::FlowExport;
 use self::job::Job;
 use self::keys::Keys;
+use self::placements::PlacementWatch;
 use self::port_log::PortLog;
 use self::refused_members::RefusedMembers;
 use self::stations::Stations;
@@ -55,6 +57,7 @@ pub(super) struct Jobs {
     stations: Stations,
     refused_members: RefusedMembers,
     tombstones: TombstoneWatch,
+    placements: PlacementWatch,
     /// What runs in threads of its own until it is dropped.
     background: Option<BackgroundTask>,
 }
@@ -77,12 +80,13 @@ impl Jobs {
             stations: Stations::default(),
             refused_members: RefusedMembers::default(),
             tombstones: TombstoneWatch::default(),
+            placements: PlacementWatch::default(),
             background: None,
         }
     }
 
     /// All jobs that have turns, in the order of these.
-    fn table(&mut self) -> [&mut dyn Job; 8] {
+    fn table(&mut self) -> [&mut dyn Job; 9] {
         [
             &mut self.epochs,
             &mut self.keys,
@@ -92,6 +96,7 @@ impl Jobs {
             &mut self.stations,
             &mut self.refused_members,
             &mut self.tombstones,
+            &mut self.placements,
         ]
     }
 

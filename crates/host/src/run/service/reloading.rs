@@ -51,8 +51,8 @@ impl Service<'_, '_> {
             config: &wanted,
             text: &report.text,
         };
-        let changes =
-            reload::changes(now, then, &report.file).map_err(ReloadError::Unchangeable)?;
+        let changes = reload::changes(now, then, &report.file, &|name| self.host.is_movable(name))
+            .map_err(ReloadError::Unchangeable)?;
         let opened = Jobs::prepare(&wanted, &self.host)?;
         let (now, then) = (&self.host.config.function, &wanted.function);
         let is_other = now.settings.change_to(&then.settings, now.name) != Some(Vec::new());
@@ -64,6 +64,7 @@ impl Service<'_, '_> {
         for shared in &self.shared {
             shared.spins.store(spins, Ordering::Relaxed);
         }
+        self.place_objects(&wanted);
         self.host.config = wanted;
         self.text = report.text;
         self.jobs.reload(opened, is_other, &self.host)?;
@@ -83,6 +84,16 @@ impl Service<'_, '_> {
         } else {
             changes.join(", ")
         })
+    }
+
+    /// Has the state channel place objects as the configuration does. It waits for nobody: `asterism status` shows how far it is.
+    fn place_objects(&self, wanted: &Config) {
+        let objects = wanted.function.replicated(self.host.view.names.objects);
+        let until = self.host.clock.now() + TAKEN_UP_MAX;
+        while !self.host.channel.set_replicated(objects) && self.host.clock.now() < until {
+            // The state channel's thread takes its orders at its next turn.
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
     }
 
     /// Ends flows that the new rules deny, where that is chosen, beside the main thread: there may be many.

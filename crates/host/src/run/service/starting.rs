@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asterism_config::{Config, Idle};
 use asterism_engine::transport::{self, RunConfig, RunMode, StateChannelThread, Waker};
-use asterism_engine::{HostConfig, InstanceParts, host, shape_of};
+use asterism_engine::{HostConfig, InstanceParts, Placed, host, shape_of};
 use asterism_function::{NetworkFunction, objects_of, stage_names};
 use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::FramePool;
@@ -60,6 +60,7 @@ struct Start {
 struct Shape {
     whole: u64,
     layout: u64,
+    movable: u64,
 }
 
 /// The frames of an instance, and its ports.
@@ -109,6 +110,10 @@ impl Service<'_, '_> {
             tick_at_zero: clock.wall_at_zero().clamp(TICK_MIN, TICK_MAX),
             flush_us: FLUSH_US,
             audited_objects: objects_of(&**function).len(),
+            placements: Placed {
+                movable: shape.movable,
+                replicated: config.function.replicated(objects_of(&**function)),
+            },
             joins: start.joins,
             // Before the first epoch there is none.
             epoch: Epoch(u32::from(start.epoch.is_none())),
@@ -164,6 +169,7 @@ impl Service<'_, '_> {
                 config: config.clone(),
                 config_file: prepared.arguments.config.clone(),
                 member,
+                movable: shape.movable,
                 clock,
                 requests: instances.requests,
                 channel,
@@ -239,6 +245,7 @@ fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
     Shape {
         whole: shape.whole,
         layout: shape.layout,
+        movable: shape.movable,
     }
 }
 
