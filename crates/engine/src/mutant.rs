@@ -68,7 +68,7 @@ asterism_mutant::planted! {
     /// An object is local as soon as the own configuration says so, while other hosts still share it (the first host of a rolling
     /// change keeps its new sessions for itself).
     LocalByOwnWordAlone,
-    /// A member that begins to share an object is not told again what others hold of it (a peer that is connected again without a
+    /// A member that begins to share an object does not get again what others hold of it (a peer that is connected again without a
     /// full update: haproxy#3161).
     BeginningUnanswered,
     /// Digests are compared while members still write again what they held (an auditor that alarms without cause).

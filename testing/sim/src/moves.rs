@@ -512,7 +512,7 @@ impl Moves {
         Ok(())
     }
 
-    /// All is local: what nobody uses any more ends everywhere, whoever used it last.
+    /// All is local: what nobody uses any more ends everywhere, also what others used last.
     fn all_idles_out(&mut self) -> Result<(), Failure> {
         self.wait("what is local idles out at each host", |moves| {
             moves

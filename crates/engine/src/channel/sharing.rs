@@ -40,7 +40,7 @@ type Other = (MemberId, Option<Incarnation>, Option<Placements>);
 
 /// What one instance answered.
 #[derive(Clone, Copy, Debug)]
-struct Lane {
+struct InstanceAnswer {
     share: u32,
     objects: u64,
     announced: u32,
@@ -55,7 +55,7 @@ pub(super) struct Sharing {
     requested: u64,
     share: u32,
     requested_at: Time,
-    lanes: Vec<Lane>,
+    lanes: Vec<InstanceAnswer>,
     /// What all instances share.
     shared: u64,
     /// What instances were asked since then to share no longer: they did not for a while, though they may do so again.
@@ -112,7 +112,7 @@ impl Sharing {
             share: 0,
             requested_at: now,
             lanes: vec![
-                Lane {
+                InstanceAnswer {
                     share: 0,
                     objects,
                     announced: 0
@@ -165,7 +165,7 @@ impl Sharing {
 
     /// What all instances share by now; this host begins to share what is new of it.
     fn take_shared(&mut self) {
-        let has_answered = |lane: &Lane| lane.share == self.share;
+        let has_answered = |lane: &InstanceAnswer| lane.share == self.share;
         if !self.lanes.iter().all(has_answered) {
             return;
         }

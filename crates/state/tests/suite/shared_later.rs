@@ -202,7 +202,7 @@ fn what_each_host_held_is_everywhere_once_all_have_written_it_again() {
     hosts[1].lead(4);
     hosts[1].lead(5);
     hosts[2].lead(6);
-    assert_eq!(exchange(&mut hosts), 0, "nobody is told what is local");
+    assert_eq!(exchange(&mut hosts), 0, "nobody gets what is local");
     for host in &mut hosts {
         assert_eq!(host.share(true), [true; 5]);
         host.announce(|_| {});
@@ -389,7 +389,7 @@ fn entries_that_others_used_last_end_here_when_they_are_local_again() {
     hosts[1].sweep();
     hosts[1].sweep();
     assert_eq!((hosts[1].value(1), hosts[1].state.words.held()), (None, 0));
-    assert_eq!(exchange(&mut hosts), 0, "and nobody is told");
+    assert_eq!(exchange(&mut hosts), 0, "and nobody gets that");
     assert_eq!(hosts[0].value(1), Some(1));
 }
 
