@@ -38,6 +38,11 @@ pub enum ReloadError {
     /// The function cannot be made.
     #[error(transparent)]
     Function(#[from] FunctionError),
+    /// The state channel has taken none of its orders for seconds.
+    #[error(
+        "the state channel does not take orders; see in `asterism top` whether it turns, and reload again"
+    )]
+    ChannelBehind,
     /// An instance takes no requests any more; those before it have the other function.
     #[error("an instance has ended; start the host again")]
     InstanceEnded,
@@ -54,7 +59,9 @@ impl ReloadError {
     #[must_use]
     pub fn effect(&self) -> &'static str {
         match self {
-            ReloadError::InstanceEnded => "instances before that one have the other function",
+            ReloadError::InstanceEnded => {
+                "instances before that one have the other function, and objects the other placements"
+            }
             ReloadError::Alerts(_) | ReloadError::Background(_) => {
                 "the rest of the configuration is in force"
             }

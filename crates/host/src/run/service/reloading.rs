@@ -1,9 +1,11 @@
 //! A host that reads its configuration again while it runs: all that is wanted, or nothing, and an answer once it is in force.
 
+use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+use asterism_config::functions::FunctionError;
 use asterism_config::{Config, Idle};
 
 use super::Service;
@@ -56,15 +58,19 @@ impl Service<'_, '_> {
         let opened = Jobs::prepare(&wanted, &self.host)?;
         let (now, then) = (&self.host.config.function, &wanted.function);
         let is_other = now.settings.change_to(&then.settings, now.name) != Some(Vec::new());
-        let taken = match is_other {
-            true => Some(self.replace_function(&wanted)?),
+        let functions = match is_other {
+            true => Some(self.make_functions(&wanted)?),
             false => None,
+        };
+        self.place_objects(&wanted)?;
+        let taken = match functions {
+            Some(functions) => Some(self.replace_function(functions)?),
+            None => None,
         };
         let spins = wanted.host.idle == Idle::Spin;
         for shared in &self.shared {
             shared.spins.store(spins, Ordering::Relaxed);
         }
-        self.place_objects(&wanted);
         self.host.config = wanted;
         self.text = report.text;
         self.jobs.reload(opened, is_other, &self.host)?;
@@ -86,14 +92,18 @@ impl Service<'_, '_> {
         })
     }
 
-    /// Has the state channel place objects as the configuration does. It waits for nobody: `asterism status` shows how far it is.
-    fn place_objects(&self, wanted: &Config) {
+    /// Has the state channel place objects as the configuration does. It waits for no other member: `asterism status` shows how far it is.
+    fn place_objects(&self, wanted: &Config) -> Result<(), ReloadError> {
         let objects = wanted.function.replicated(self.host.view.names.objects);
         let until = self.host.clock.now() + TAKEN_UP_MAX;
-        while !self.host.channel.set_replicated(objects) && self.host.clock.now() < until {
+        while !self.host.channel.set_replicated(objects) {
+            if self.host.clock.now() >= until {
+                return Err(ReloadError::ChannelBehind);
+            }
             // The state channel's thread takes its orders at its next turn.
             std::thread::park_timeout(Duration::from_millis(1));
         }
+        Ok(())
     }
 
     /// Ends flows that the new rules deny, where that is chosen, beside the main thread: there may be many.
@@ -116,11 +126,17 @@ impl Service<'_, '_> {
         }
     }
 
-    /// Has all instances go on with the function that is wanted. Each says once that it does.
-    fn replace_function(&self, wanted: &Config) -> Result<Receiver<()>, ReloadError> {
+    /// The function that is wanted, once for each instance.
+    fn make_functions(&self, wanted: &Config) -> Result<Vec<Box<dyn Any + Send>>, FunctionError> {
         let copies = reload::Copies(&wanted.function.objects, self.host.requests.len());
-        let functions = wanted.function.settings.with(copies);
-        let functions = functions?;
+        wanted.function.settings.with(copies)
+    }
+
+    /// Has all instances go on with it. Each says once that it does.
+    fn replace_function(
+        &self,
+        functions: Vec<Box<dyn Any + Send>>,
+    ) -> Result<Receiver<()>, ReloadError> {
         let (taken, answers) = sync_channel(self.host.requests.len());
         for (requests, function) in self.host.requests.iter().zip(functions) {
             let taken = taken.clone();
