@@ -9,11 +9,11 @@
 //! decides when these may grant from them. So every instance tracks the use of every item, not only of its own: a bit each.
 //! The only message about a pool is the epoch that an instance has in force, once an epoch assigns any blocks.
 
-mod block_allocator;
-
 use core::cell::{Cell, RefCell};
 use core::fmt::Debug;
 use std::rc::Rc;
+
+use asterism_memory::blocks::{Begin, BlockAllocator, Standing};
 
 use crate::answer::Late;
 use crate::block_assignment::PARTITIONS;
@@ -28,10 +28,8 @@ use crate::object::{
 };
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
-use block_allocator::{Begin, BlockAllocator, Standing};
 
-/// Items in a leased block.
-pub const BLOCK_ITEMS: u32 = 64;
+pub use asterism_memory::blocks::BLOCK_ITEMS;
 
 /// What a pool's items are: `ranges` × `items` of them, numbered range by range.
 pub trait Space: Debug + 'static {
@@ -398,7 +396,8 @@ impl<S: Space> Shared<S> {
         // Who granted from a block and holds it still needs nobody's release, anyone who held it before.
         let keeps = leases.dealt > 0;
         let judge = |range, block| self.judge(range, block, &leases.open);
-        self.ranges.borrow_mut().deal(keeps, judge);
+        let kept = self.ranges.borrow_mut().deal(keeps, judge);
+        (0..kept).for_each(|_| taken(Branch::BlockKept));
     }
 
     fn take(&self, range: u32, wish: u32) -> Option<u32> {

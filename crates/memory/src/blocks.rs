@@ -1,16 +1,16 @@
-//! Which items of a pool are in use, and what this instance may do with each block of them.
+//! Numbered items that are leased in blocks: which are in use, and what this instance may do with each block of them.
 //!
 //! Plain data. What is known of a block lies together, so that a grant costs one cache line of it, and holding or returning an
 //! item another.
 
-use asterism_memory::region::prefetch;
+use crate::region::prefetch;
 
-use super::BLOCK_ITEMS;
-use crate::branch::{Branch, taken};
+/// Items of a block: what is known of them is one word.
+pub const BLOCK_ITEMS: u32 = 64;
 
 /// What an instance may do with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub enum Standing {
     /// Another instance's.
     Foreign,
     /// The epoch has dealt it to this instance, which may not grant from it yet.
@@ -22,7 +22,9 @@ pub(super) enum Standing {
 }
 
 impl Standing {
-    pub(super) fn is_granted_from(self) -> bool {
+    /// Whether this instance grants items of such a block.
+    #[inline]
+    pub fn is_granted_from(self) -> bool {
         matches!(self, Standing::Own | Standing::Reclaimed)
     }
 }
@@ -51,7 +53,7 @@ struct RangeState {
 
 /// Where a search for a free item begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begin {
+pub enum Begin {
     /// At the block of the wished item: neighbouring wishes stay neighbours, and outsiders cannot count upwards.
     AtWish,
     /// Where the last one ended.
@@ -60,7 +62,7 @@ pub(super) enum Begin {
 
 /// All items of a pool.
 #[derive(Debug)]
-pub(super) struct BlockAllocator {
+pub struct BlockAllocator {
     /// Items of a range.
     items: u32,
     /// Blocks of a range.
@@ -76,7 +78,7 @@ pub(super) struct BlockAllocator {
 
 impl BlockAllocator {
     /// Nothing is used, and nothing is this instance's.
-    pub(super) fn new(ranges: u32, items: u32) -> Self {
+    pub fn new(ranges: u32, items: u32) -> Self {
         let range_blocks = items.div_ceil(BLOCK_ITEMS);
         let nothing = Block {
             used: 0,
@@ -100,20 +102,26 @@ impl BlockAllocator {
         }
     }
 
-    pub(super) fn in_use(&self) -> u32 {
+    /// Items in use, of blocks that are granted from.
+    #[inline]
+    pub fn in_use(&self) -> u32 {
         self.in_use
     }
-    pub(super) fn quarantined(&self) -> u32 {
+    /// Items of blocks that are quarantined.
+    pub fn quarantined(&self) -> u32 {
         self.quarantined
     }
-    pub(super) fn reclaimed(&self) -> u32 {
+    /// Items of blocks that were another's and are granted from here.
+    pub fn reclaimed(&self) -> u32 {
         self.reclaimed
     }
     /// Items that may be granted.
-    pub(super) fn free(&self) -> u32 {
+    pub fn free(&self) -> u32 {
         self.ranges.iter().map(|range| range.free).sum()
     }
-    pub(super) fn has_free(&self, range: u32) -> bool {
+    /// Whether an item of the range may be granted.
+    #[inline]
+    pub fn has_free(&self, range: u32) -> bool {
         let range = self.ranges.get(range as usize);
         range.is_some_and(|range| range.free > 0)
     }
@@ -124,19 +132,23 @@ impl BlockAllocator {
         (block as usize, 1 << (place % BLOCK_ITEMS))
     }
 
-    pub(super) fn is_granted_from(&self, range: u32, place: u32) -> bool {
+    /// Whether this instance grants items of the block of this one.
+    #[inline]
+    pub fn is_granted_from(&self, range: u32, place: u32) -> bool {
         let block = self.blocks[self.bit(range, place).0];
         block.standing.is_granted_from()
     }
 
-    pub(super) fn is_used(&self, range: u32, place: u32) -> bool {
+    /// Whether an item is in use, whoever granted it.
+    #[inline]
+    pub fn is_used(&self, range: u32, place: u32) -> bool {
         let (block, bit) = self.bit(range, place);
         self.blocks[block].used & bit != 0
     }
 
     /// Asks for what a look at an item reads.
     #[inline]
-    pub(super) fn prefetch(&self, range: u32, place: u32) {
+    pub fn prefetch(&self, range: u32, place: u32) {
         if let Some(block) = self.blocks.get(self.bit(range, place).0) {
             prefetch(block);
         }
@@ -148,8 +160,9 @@ impl BlockAllocator {
     }
 
     /// Looks at every block again: `judge` says how each one stands, by range and number. What is granted from and `keeps` so stays
-    /// that while it is only quarantined. A look at each, so some milliseconds for a pool of millions of items.
-    pub(super) fn deal(&mut self, keeps: bool, judge: impl Fn(u32, u32) -> Standing) {
+    /// that while it is only quarantined; how many did. A look at each, so some milliseconds for a pool of millions of items.
+    pub fn deal(&mut self, keeps: bool, judge: impl Fn(u32, u32) -> Standing) -> usize {
+        let mut kept = 0;
         (self.in_use, self.quarantined, self.reclaimed) = (0, 0, 0);
         for number in 0..self.ranges.len() as u32 {
             let mut free = 0;
@@ -160,7 +173,7 @@ impl BlockAllocator {
                 if judged != Standing::Quarantined || !(keeps && known.standing.is_granted_from()) {
                     known.standing = judged;
                 } else {
-                    taken(Branch::BlockKept);
+                    kept += 1;
                 }
                 match known.standing {
                     Standing::Quarantined => self.quarantined += items,
@@ -175,6 +188,7 @@ impl BlockAllocator {
             self.ranges[number as usize] = RangeState { free, next: 0 };
             self.assert_sound(number);
         }
+        kept
     }
 
     /// What holds of a range after every change: counts are those of its blocks. Long ranges are only bounded.
@@ -197,7 +211,8 @@ impl BlockAllocator {
     }
 
     /// Takes a free item of a range that may be granted, the one at `wish` if it is one.
-    pub(super) fn take(&mut self, range: u32, wish: u32, begin: Begin) -> Option<u32> {
+    #[inline]
+    pub fn take(&mut self, range: u32, wish: u32, begin: Begin) -> Option<u32> {
         if !self.has_free(range) {
             return None;
         }
@@ -233,7 +248,8 @@ impl BlockAllocator {
     }
 
     /// An item is in use; false if it was already.
-    pub(super) fn hold(&mut self, range: u32, place: u32) -> bool {
+    #[inline]
+    pub fn hold(&mut self, range: u32, place: u32) -> bool {
         let (block, bit) = self.bit(range, place);
         let block = &mut self.blocks[block];
         let is_new = block.used & bit == 0;
@@ -246,7 +262,8 @@ impl BlockAllocator {
     }
 
     /// An item is in use no more.
-    pub(super) fn put(&mut self, range: u32, place: u32) {
+    #[inline]
+    pub fn put(&mut self, range: u32, place: u32) {
         let (block, bit) = self.bit(range, place);
         let block = &mut self.blocks[block];
         let was_used = block.used & bit != 0;
