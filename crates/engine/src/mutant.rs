@@ -71,6 +71,9 @@ asterism_mutant::planted! {
     /// A member that begins to share an object does not get again what others hold of it (a peer that is connected again without a
     /// full update: haproxy#3161).
     BeginningUnanswered,
+    /// What a newcomer begins to share before it has joined is not digested (an auditor that alarms at each host that returns with the
+    /// configuration of before).
+    NewcomerBeginsTooEarly,
     /// Digests are compared while members still write again what they held (an auditor that alarms without cause).
     ComparedBeforeAnswered,
     /// A later packet of a flow waits for all packets that are held (a flow that keeps sending is late for ever while others are opened,

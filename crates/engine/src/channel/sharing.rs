@@ -189,9 +189,17 @@ impl Sharing {
         }
     }
 
-    /// What others began to share since they were last looked at, and what this host began.
+    fn take_begun(&mut self, is_ready: bool) -> u64 {
+        match is_ready || mutant::active(Mutant::NewcomerBeginsTooEarly) {
+            true => core::mem::take(&mut self.begun),
+            false => 0,
+        }
+    }
+
+    /// What others began to share since they were last looked at, and what this host began. A newcomer holds nothing yet that others have
+    /// not, and may not write: what it began itself, whose digests are made with it, it writes again once it has joined.
     fn newly_begun(&mut self, is_ready: bool) -> u64 {
-        let mut objects = core::mem::take(&mut self.begun);
+        let mut objects = self.take_begun(is_ready);
         for (member, incarnation, placements) in &self.others {
             let (Some(incarnation), Some(placements)) = (incarnation, placements) else {
                 continue;
@@ -207,7 +215,6 @@ impl Sharing {
             }
             *before = placements.begun;
         }
-        // A newcomer holds nothing yet that others have not.
         if is_ready { objects & self.shared } else { 0 }
     }
 
@@ -403,7 +410,7 @@ impl StateChannel {
                 objects,
             });
             sharing.announcing = Some(objects);
-        } else if sharing.announcing.is_none() || answered {
+        } else if sharing.begun == 0 && (sharing.announcing.is_none() || answered) {
             // What was begun of objects that are local here needs no answer.
             sharing.announcing = None;
             sharing.covered.clone_from(&sharing.known);
