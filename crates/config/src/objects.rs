@@ -147,7 +147,7 @@ impl ObjectChoice {
 }
 
 /// Why an object stays where it is that is built as one that cannot be changed.
-pub const STAYS_BY_KIND: &str = "graphs, sketches, filters, and sums over a window of time stay where they are; leave it as it is, or stop all hosts, then start them with it";
+pub const STAYS_BY_KIND: &str = "graphs, sketches, filters, sums over a window of time, and entries of more than 236 bytes stay where they are; leave it as it is, or stop all hosts, then start them with it";
 
 /// Whether a running host can go over from some objects to others: only placements differ, if anything, of objects that may be changed
 /// between local and replicated.

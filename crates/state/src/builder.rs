@@ -3,10 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::context::{Context, Tick, WriteSet, WriteSetTooLong};
+use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WriteSet, WriteSetTooLong};
 use crate::layout::{Shape, manual};
 use crate::object::{Absence, Home, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
 use crate::pool::{Pool, Space};
+use crate::stamp_wire::STAMP_BYTES_MAX;
 use crate::state::State;
 use crate::table::{Row, Table, TableSettings, Value};
 
@@ -153,7 +154,7 @@ impl Builder {
 
     /// The same of those that may change between local and replicated.
     fn movable_sums(&self, name: &str) -> (u8, ObjectSettings) {
-        let (number, settings) = self.movable_object(name);
+        let (number, settings) = self.movable_object(name, 0);
         self.report_lazily(number);
         (number, settings)
     }
@@ -171,10 +172,12 @@ impl Builder {
         (number, settings)
     }
 
-    /// An object that may change between local and replicated, if its settings say so.
-    fn movable_object(&self, name: &str) -> (u8, ObjectSettings) {
+    /// An object that may change between local and replicated, if its settings say so, and its operations, of so many bytes at most, leave
+    /// room for the stamps of others.
+    fn movable_object(&self, name: &str, operation_bytes: usize) -> (u8, ObjectSettings) {
         let (number, mut settings) = self.number_object(name);
-        settings.movable &= settings.late_us == 0 && !settings.is_remote();
+        let has_room = operation_bytes + STAMP_BYTES_MAX <= OPERATION_BYTES_MAX;
+        settings.movable &= settings.late_us == 0 && !settings.is_remote() && has_room;
         let mut shape = self.shape.get();
         shape.movable |= u64::from(settings.movable) << number;
         self.shape.set(shape);
@@ -215,7 +218,7 @@ impl Builder {
     /// A table (map, two-way map or set): `capacity` is what the function suggests; `idle` the idle times
     /// of its classes in seconds, 0 for ever. Objects are built in the order of the state's fields.
     pub fn table<R: Row, V: Value>(&self, name: &str, capacity: u32, idle: &[Tick]) -> Table<R, V> {
-        let (object, settings) = self.movable_object(name);
+        let (object, settings) = self.movable_object(name, Table::<R, V>::OPERATION_BYTES);
         idle.iter().for_each(|&idle| self.context.expect_idle(idle));
         let kind = [
             manual("table", 2 + V::JOINS as u64),
@@ -391,7 +394,7 @@ impl Builder {
 
     /// One value.
     pub fn register<V: Value>(&self, name: &str, initial: V) -> crate::Register<V> {
-        let (object, settings) = self.movable_object(name);
+        let (object, settings) = self.movable_object(name, crate::Register::<V>::OPERATION_BYTES);
         self.note(
             &settings,
             &[manual("register", V::JOINS as u64), V::LAYOUT],

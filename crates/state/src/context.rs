@@ -617,6 +617,11 @@ impl Context {
             length <= OPERATION_BYTES_MAX,
             "an operation of {length} bytes: keys and values must be smaller"
         );
+        debug_assert!(
+            (groups.starts.last())
+                .is_none_or(|&(_, start)| groups.bytes.len() - start <= GROUP_BYTES_MAX),
+            "a group that nobody takes: its stamp was asked for fewer bytes"
+        );
         length
     }
     /// Bytes of operations that wait to be taken.

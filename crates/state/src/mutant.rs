@@ -160,6 +160,9 @@ asterism_mutant::planted! {
     /// An entry that ended while the table was not shared is forgotten at once when it is, though another host may still hold it (an
     /// entry that one host has and another has not, for ever).
     LocalEndForgotten,
+    /// What is written again has the stamp of that operation alone, though what is here has a later one of a member that is gone (entries that
+    /// differ for ever in who wrote them).
+    AnnouncedUnderOwnStamp,
     /// A table that is shared no longer leaves entries that others used last to them (entries that nobody ends).
     OthersEntriesStay,
     /// What was counted before a counter was shared is added once more (haproxy#1497: counters "significantly increase").

@@ -11,9 +11,12 @@ use crate::object::{
     Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Origins, Stamp};
-use crate::stamp_wire::{read_stamp, skip_stamp, write_stamp};
+use crate::stamp_wire::{STAMP_BYTES_MAX, read_stamp, skip_stamp, write_stamp};
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Writer};
+
+/// Flag of an operation: the stamp of the operation that wrote the value is another, and follows.
+const OPERATION_STAMPED: u8 = 1;
 
 /// One value. A write that knows of another beats it; of concurrent ones the value's order decides, then
 /// the stamp. Values that join do so instead.
@@ -139,19 +142,33 @@ impl<V: Value> Register<V> {
         }
     }
 
+    /// The stamp of an operation with so many bytes beside those of a write.
+    fn stamp_write(&self, more: usize) -> Stamp {
+        let bytes = Self::OPERATION_BYTES + more;
+        self.context.stamp(self.settings.is_replicated(), bytes)
+    }
+
     /// Writes a value here, and for the others.
     fn write(&mut self, value: V, generation: u64) {
-        let stamp = self
-            .context
-            .stamp(self.settings.is_replicated(), Self::OPERATION_BYTES);
-        self.merge(value, generation, stamp);
+        let stamp = self.stamp_write(0);
+        self.write_as(value, generation, (stamp, stamp));
+    }
+
+    /// The same by the operation of one stamp, as what another one wrote.
+    fn write_as(&mut self, value: V, generation: u64, (stamp, writer): (Stamp, Stamp)) {
+        self.merge(value, generation, writer);
         self.note_change(stamp);
         self.context.depend_on(self.version);
         if self.settings.is_replicated() {
+            let is_stamped = writer != stamp;
+            let flags = if is_stamped { OPERATION_STAMPED } else { 0 };
             self.context.log(|out| {
-                out.tag(self.object, 0);
+                out.tag(self.object, flags);
                 out.varint(generation);
                 self.value.encode(out);
+                if is_stamped {
+                    write_stamp(&self.context, writer, out);
+                }
             });
         }
     }
@@ -166,10 +183,14 @@ impl<V: Value> Writable for Register<V> {
 }
 
 impl<V: Value> Replicate for Register<V> {
-    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+    fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         let generation = input.varint()?;
         let value = V::decode(input)?;
-        self.merge(value, generation, stamp);
+        let writer = match flags & OPERATION_STAMPED {
+            0 => stamp,
+            _ => read_stamp(&self.context, input)?,
+        };
+        self.merge(value, generation, writer);
         self.note_change(stamp);
         Ok(())
     }
@@ -179,7 +200,11 @@ impl<V: Value> Replicate for Register<V> {
     fn announce(&mut self, _: u32, _: u32) -> Option<u32> {
         // One that joins has one generation, whether it was written or not.
         if V::JOINS || self.generation > 0 {
-            self.write(self.value, self.generation);
+            let stamp = self.stamp_write(STAMP_BYTES_MAX);
+            // Others may have this value by the operation that wrote it, or lack it: with the later stamp it is the same everywhere.
+            let is_later = self.context.compare(self.stamp, stamp).is_gt();
+            let writer = if is_later { self.stamp } else { stamp };
+            self.write_as(self.value, self.generation, (stamp, writer));
         }
         None
     }

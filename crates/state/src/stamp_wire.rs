@@ -4,6 +4,9 @@ use crate::context::Context;
 use crate::stamp::{Origin, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
+/// Bytes of a stamp at most: member, incarnation, sequence.
+pub(crate) const STAMP_BYTES_MAX: usize = 2 + 8 + 10;
+
 pub(crate) fn write_stamp(context: &Context, stamp: Stamp, out: &mut Writer<'_>) {
     write_origin(context, stamp.origin, out);
     out.varint(stamp.sequence);

@@ -200,10 +200,11 @@ const OF_INHERITANCES: [state::Mutant; 12] = [
 ];
 
 /// Planted bugs of changes between local and replicated: only seeds that [have some](crate::moves) are run.
-const OF_MOVES: ([state::Mutant; 4], [engine::Mutant; 4]) = (
+const OF_MOVES: ([state::Mutant; 5], [engine::Mutant; 5]) = (
     [
         state::Mutant::HeldNotAnnounced,
         state::Mutant::LocalEndForgotten,
+        state::Mutant::AnnouncedUnderOwnStamp,
         state::Mutant::OthersEntriesStay,
         state::Mutant::LocalTotalCountedTwice,
     ],
@@ -211,6 +212,7 @@ const OF_MOVES: ([state::Mutant; 4], [engine::Mutant; 4]) = (
         engine::Mutant::GroupsDroppedWhileLocal,
         engine::Mutant::LocalByOwnWordAlone,
         engine::Mutant::BeginningUnanswered,
+        engine::Mutant::NewcomerBeginsTooEarly,
         engine::Mutant::ComparedBeforeAnswered,
     ],
 );
@@ -302,16 +304,22 @@ impl Planted {
         }
     }
 
-    /// Runs one seed with it; returns the check that failed.
+    /// Runs one seed with it; returns the check that failed. A seed that fails without it as well has not found it.
     fn found_by(self, seed: u64) -> Option<String> {
         self.select();
+        let found = self.failed_check(seed);
+        clear();
+        found.filter(|_| self.failed_check(seed).is_none())
+    }
+
+    /// Runs one seed of those that are to find it, with what is selected.
+    fn failed_check(self, seed: u64) -> Option<String> {
         let trace = &mut Trace::new();
         let result = match (self.is_of_stores(), self.is_of_functions()) {
             (true, _) => run_store_seed(seed, trace),
             (_, true) => run_functions_seed(seed, trace),
             _ => run_seed(seed, trace),
         };
-        clear();
         result.err().map(|failure| failure.check.to_owned())
     }
 

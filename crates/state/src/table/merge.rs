@@ -27,7 +27,7 @@ pub(super) struct Copied<R, V> {
     pub(super) seen: Tick,
     pub(super) expired: Tick,
     pub(super) stamp: Stamp,
-    /// The operation that ended it, if it ended.
+    /// The operation that brings it, which ended it if it ended; of a snapshot, the operation that ended it.
     pub(super) death: Stamp,
     /// Who announced that use.
     pub(super) toucher: Origin,
@@ -40,6 +40,16 @@ pub(super) struct Copied<R, V> {
 }
 
 impl<R, V> Copied<R, V> {
+    /// The operation that others know it by.
+    #[inline]
+    fn operation(&self) -> Stamp {
+        if self.is_snapshot {
+            self.stamp
+        } else {
+            self.death
+        }
+    }
+
     /// How the copy's generation stands to that of the entry: of an older one it counts for nothing.
     #[inline]
     fn compare_generation(&self, generation: u64, was_removed: bool) -> Ordering {
@@ -135,7 +145,7 @@ impl<R: Row, V: Value> Table<R, V> {
         };
         // Every member applied that write, so this one did, and has forgotten the entry since: a slow
         // snapshot must not bring it back.
-        if !copy.own && self.settings.logged && self.context.is_stable(copy.stamp) {
+        if !copy.own && self.settings.logged && self.context.is_stable(copy.operation()) {
             taken(Branch::CopyForgotten);
             return None;
         }
@@ -179,7 +189,7 @@ impl<R: Row, V: Value> Table<R, V> {
         self.audit(number, None, &record);
         self.link(number, copy.row, hashes);
         if live && !copy.is_snapshot {
-            self.note_change(number, copy.stamp, copy.own);
+            self.note_change(number, copy.death, copy.own);
         }
         if live && !copy.own {
             self.note_adopted(&copy.row, copy.seen);
@@ -243,7 +253,7 @@ impl<R: Row, V: Value> Table<R, V> {
         // A use alone changes nothing that a packet could wait for.
         let is_changed = was_live != live || before.value != record.value;
         if is_changed && !copy.is_snapshot {
-            self.note_change(number, copy.stamp, copy.own);
+            self.note_change(number, copy.death, copy.own);
         }
         if is_changed && self.context.is_awaited() {
             self.wake_waiting(&self.hashes(&copy.row));

@@ -8,6 +8,7 @@ use crate::context::Tick;
 use crate::mutant::{self, Mutant};
 use crate::object::Part;
 use crate::stamp::{Origin, Stamp};
+use crate::stamp_wire::{STAMP_BYTES_MAX, read_stamp, write_stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Flag of an operation: uses up to the one it names are over.
@@ -16,6 +17,10 @@ pub(super) const OPERATION_EXPIRED: u8 = 1;
 pub(super) const OPERATION_REMOVED: u8 = 2;
 /// Flag of an operation: not an entry, but what a repair removes; see `purge.rs`.
 pub(super) const OPERATION_PURGE: u8 = 4;
+/// Flag of an operation with others beside it: the entry as another operation wrote it, whose stamp follows.
+const OPERATION_STAMPED: u8 = 4;
+/// Beside that: the entry lives. Of itself that has no flag.
+const STAMPED_LIVE: u8 = 3;
 /// Flag in a snapshot: not an entry, but the generation that new entries must start above.
 pub(super) const SNAPSHOT_FLOOR: u8 = 4;
 /// Flag of an entry in a snapshot, ended ones too: who announced its last use is another than who wrote it, and is named.
@@ -41,8 +46,40 @@ impl<R: Row, V: Value> Table<R, V> {
         stamp: Stamp,
     ) -> Result<(), BadBytes> {
         if flags & OPERATION_PURGE != 0 {
-            return self.apply_purge(input);
+            return self.apply_uncommon(flags, input, stamp);
         }
+        let copy = self.read_copy(flags, input, stamp)?;
+        self.merge(copy);
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn apply_uncommon(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        stamp: Stamp,
+    ) -> Result<(), BadBytes> {
+        let how = match flags & !OPERATION_STAMPED {
+            0 => return self.apply_purge(input),
+            STAMPED_LIVE => 0,
+            how => how,
+        };
+        let mut copy = self.read_copy(how, input, stamp)?;
+        copy.stamp = read_stamp(&self.context, input)?;
+        self.merge(copy);
+        Ok(())
+    }
+
+    /// An entry as an operation of this stamp has it.
+    #[inline]
+    fn read_copy(
+        &self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        stamp: Stamp,
+    ) -> Result<Copied<R, V>, BadBytes> {
         let row = R::decode(input)?;
         let generation = input.varint()?;
         let value = V::decode(input)?;
@@ -55,12 +92,11 @@ impl<R: Row, V: Value> Table<R, V> {
         } else {
             0
         };
-        let removed = flags & OPERATION_REMOVED != 0;
-        self.merge(Copied {
+        Ok(Copied {
             row,
             value,
             generation,
-            removed,
+            removed: flags & OPERATION_REMOVED != 0,
             seen,
             expired,
             stamp,
@@ -69,8 +105,37 @@ impl<R: Row, V: Value> Table<R, V> {
             own: false,
             earlier: false,
             is_snapshot: false,
+        })
+    }
+
+    /// Logs an entry of this instance's for the others, with its own stamp if that is another operation's.
+    #[inline]
+    pub(super) fn log_copy(&self, copy: &Copied<R, V>) {
+        let flags = if copy.expired > 0 {
+            OPERATION_EXPIRED
+        } else {
+            0
+        } | if copy.removed { OPERATION_REMOVED } else { 0 };
+        let is_stamped = copy.stamp != copy.death;
+        let flags = match is_stamped {
+            true => OPERATION_STAMPED | if flags == 0 { STAMPED_LIVE } else { flags },
+            false => flags,
+        };
+        let length = self.context.log(|out| {
+            out.tag(self.object, flags);
+            copy.row.encode(out);
+            out.varint(copy.generation);
+            copy.value.encode(out);
+            out.u24(copy.seen);
+            if is_stamped {
+                write_stamp(&self.context, copy.stamp, out);
+            }
         });
-        Ok(())
+        debug_assert!(
+            length <= Self::OPERATION_BYTES + if is_stamped { STAMP_BYTES_MAX } else { 0 },
+            "an entry took {length} bytes, of which its types say {} at most (`Wire::BYTES_MAX`)",
+            Self::OPERATION_BYTES
+        );
     }
 
     /// A time of which only the low 24 bits travelled (they wrap in 194 days): the one nearest to now.

@@ -6,13 +6,14 @@
 //! ([`Table::announce_held`]), ended entries too: from then on all have the join of what each had. The state channel decides when: see
 //! `crates/engine/src/channel/sharing.rs`.
 
-use super::merge::Whereabouts;
+use super::merge::{Copied, Whereabouts};
 use super::record::{LIVE, REMOVED, USED};
 use super::{Row, Table, TableSettings, Value};
 use crate::audit::Leaves;
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::object::Absence;
+use crate::stamp_wire::STAMP_BYTES_MAX;
 
 /// A table begins to be shared with so many shares of entries at most, those that others wrote included: together they fit the
 /// memory of all, and leave room for what each may add.
@@ -71,7 +72,7 @@ impl<R: Row, V: Value> Table<R, V> {
             let mut copy = self.copy_of(number, record.value, self.generation(number), seen);
             copy.removed = header.flags & REMOVED != 0;
             copy.expired = if is_live || copy.removed { 0 } else { seen };
-            self.publish(Whereabouts::In(number), copy);
+            self.publish_again(number, copy);
         }
         if end < self.used {
             return Some(end);
@@ -81,6 +82,21 @@ impl<R: Row, V: Value> Table<R, V> {
             self.digested = u32::MAX;
         }
         None
+    }
+
+    /// Writes an entry of which others may have what is here already, by the very operation that wrote it, or lack it: with the stamp that
+    /// it has, if that is later, so that it becomes the same everywhere.
+    fn publish_again(&mut self, number: u32, mut copy: Copied<R, V>) {
+        let known = self.records[number as usize].header.stamp();
+        let bytes = Self::OPERATION_BYTES + STAMP_BYTES_MAX;
+        copy.death = self.context.stamp(self.settings.logged, bytes);
+        let is_later = self.context.compare(known, copy.death).is_gt();
+        copy.stamp = match is_later && !mutant::active(Mutant::AnnouncedUnderOwnStamp) {
+            true => known,
+            false => copy.death,
+        };
+        self.log_copy(&copy);
+        self.merge_into(Whereabouts::In(number), copy);
     }
 
     /// Whether the end of an entry has a number, by which it is known when all members know it.

@@ -3,7 +3,6 @@
 use super::fetched::{RECORDED_CHANGE, RECORDED_REMOVAL, RECORDED_TOUCH, RECORDED_WRITE};
 use super::lanes::Hashes;
 use super::merge::{Copied, NOBODY, Whereabouts};
-use super::operations::{OPERATION_EXPIRED, OPERATION_REMOVED};
 use super::record::{LIVE, OWN_SHARE};
 use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
@@ -202,24 +201,7 @@ impl<R: Row, V: Value> Table<R, V> {
             },
         });
         if self.settings.logged && !silent {
-            let flags = if copy.expired > 0 {
-                OPERATION_EXPIRED
-            } else {
-                0
-            } | if copy.removed { OPERATION_REMOVED } else { 0 };
-            let object = self.object;
-            let length = self.context.log(|out| {
-                out.tag(object, flags);
-                copy.row.encode(out);
-                out.varint(copy.generation);
-                copy.value.encode(out);
-                out.u24(copy.seen);
-            });
-            debug_assert!(
-                length <= Self::OPERATION_BYTES,
-                "an entry took {length} bytes, of which its types say {} at most (`Wire::BYTES_MAX`)",
-                Self::OPERATION_BYTES
-            );
+            self.log_copy(&copy);
         }
         self.merge_into(known, copy)
     }

@@ -175,8 +175,8 @@ fn writes_become_the_bytes_and_the_bytes_say_the_same_elsewhere() {
     reader.context.begin(1);
     let known = reader.state.words.get(&TWO_USERS).expect("replicated");
     reader.state.act().words.touch(&known.unwrap());
-    let groups = groups(&mut reader.state, &reader.context);
-    let (sequence, bytes) = &groups[0];
+    let written = groups(&mut reader.state, &reader.context);
+    let (sequence, bytes) = &written[0];
     assert_eq!(*sequence, used.number::<u64>("sequence"));
     assert_eq!(to_hex(bytes), to_hex(&used.bytes));
     let (state, context) = (&mut writer.state, &writer.context);
@@ -201,6 +201,33 @@ fn writes_become_the_bytes_and_the_bytes_say_the_same_elsewhere() {
     // And it says to others what it was reported.
     let said = snapshot(&newcomer.state, 10_000).concat();
     assert_eq!(to_hex(&said), to_hex(&entries));
+
+    // As its own operations too, as when an object is shared anew: what the writer wrote stays its writing.
+    newcomer.context.begin(2);
+    for object in [0, 2] {
+        let object = newcomer.state.object_mut(object).expect("an object");
+        assert_eq!(object.announce(0, 64), None);
+    }
+    let again = named(&vectors, "again table and register");
+    let written = groups(&mut newcomer.state, &newcomer.context);
+    let (sequence, bytes) = &written[0];
+    assert_eq!(*sequence, again.number::<u64>("sequence"));
+    assert_eq!(to_hex(bytes), to_hex(&again.bytes));
+    let mut other = member(1);
+    other.context.set_now(0, writer.context.tick());
+    let (state, context) = (&mut other.state, &other.context);
+    assert_eq!(state.apply(context, name(3), *sequence, bytes), Ok(()));
+    for object in [0, 2] {
+        assert_eq!(state.digest(object), writer.state.digest(object));
+    }
+    for cut in 1..bytes.len() {
+        let mut other = member(1);
+        let (state, context) = (&mut other.state, &other.context);
+        let ends = again.number::<usize>("first-bytes") == cut
+            || again.number::<usize>("second-bytes") == cut;
+        let applied = state.apply(context, name(3), *sequence, &bytes[..cut]);
+        assert_eq!(applied.is_ok(), ends, "cut at {cut}");
+    }
 }
 
 #[test]

@@ -42,9 +42,13 @@ const SETTINGS: ObjectSettings = ObjectSettings {
 };
 
 fn host(member: u16) -> Host {
+    host_of(member, 1)
+}
+
+fn host_of(member: u16, incarnation: u64) -> Host {
     let name = OriginName {
         member,
-        incarnation: 1,
+        incarnation,
     };
     let identity = Identity {
         own: name,
@@ -277,6 +281,43 @@ fn what_ended_here_and_lives_there_is_the_same_everywhere() {
         hosts[0].value(2).is_some(),
         "it was used later than it ended elsewhere"
     );
+}
+
+/// Its numbers are higher than those under which the others write it again.
+#[test]
+fn what_a_host_wrote_that_is_gone_is_the_same_everywhere() {
+    let mut hosts = hosts();
+    for host in &mut hosts {
+        host.share(true);
+    }
+    for key in 0..30 {
+        hosts[0].note(key);
+    }
+    hosts[0].insert(1, 1);
+    hosts[0].insert(2, 2);
+    hosts[0].remove(2);
+    hosts[0].lead(3);
+    exchange(&mut hosts);
+    let gone = hosts[0].name;
+    hosts[0] = host_of(0, 2);
+    for host in &mut hosts {
+        host.share(false);
+    }
+    // Known to all as of the members of now, the one that has begun again included.
+    for host in &hosts {
+        let gone = host.context.origin(gone).expect("room");
+        host.context.set_stable(gone, u64::MAX);
+    }
+    for host in &mut hosts {
+        assert_eq!(host.share(true), [true; 5]);
+        host.announce(|_| {});
+    }
+    exchange(&mut hosts);
+    assert!(is_equal(&hosts));
+    assert_eq!(hosts[0].state.known.len_now(), 30);
+    assert_eq!((hosts[0].value(1), hosts[0].value(2)), (Some(1), None));
+    assert_eq!(hosts[0].state.leader.get(), Ok(Word(3)));
+    assert!(hosts.iter().all(Host::has_true_digests));
 }
 
 #[test]

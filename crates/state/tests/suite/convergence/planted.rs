@@ -6,9 +6,10 @@ use asterism_state::mutant::{self, Mutant};
 
 /// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs` and `.../token_rates.rs`, and those that tests
 /// of the packet loop find.
-const ELSEWHERE: [Mutant; 34] = [
+const ELSEWHERE: [Mutant; 35] = [
     Mutant::HeldNotAnnounced,
     Mutant::LocalEndForgotten,
+    Mutant::AnnouncedUnderOwnStamp,
     Mutant::OthersEntriesStay,
     Mutant::LocalTotalCountedTwice,
     Mutant::AnswerOfAnother,
