@@ -139,7 +139,7 @@ impl BlockAllocator {
         block.standing.is_granted_from()
     }
 
-    /// Whether an item is in use, whoever granted it.
+    /// Whether an item is in use, anyone who granted it.
     #[inline]
     pub fn is_used(&self, range: u32, place: u32) -> bool {
         let (block, bit) = self.bit(range, place);

@@ -104,7 +104,8 @@ const IN_THE_CORE: [placement::Mutant; 22] = [
 /// Planted bugs that one seed in a hundred thousand finds, and each run of the state's own tests: one needs a death and three writes
 /// that cross (`crates/state/tests/suite/incarnations.rs`), one a port granted in the milliseconds after a return, one a thousand restarts, one what no
 /// placement lets happen but where two sponsors die in a row (`.../convergence`), and two a thousand incarnations that were forgotten (`.../forgotten`).
-const IN_THE_STATE: [state::Mutant; 6] = [
+const IN_THE_STATE: [state::Mutant; 7] = [
+    state::Mutant::LocalEndForgotten,
     state::Mutant::NamesPileUp,
     state::Mutant::LastUserOfTheEndedUnnamed,
     state::Mutant::GrantsUnjudged,
@@ -147,8 +148,9 @@ const OF_HOLDING: (placement::Mutant, state::Mutant) = (
 );
 
 /// Those that need two deaths, a chain, the age of a packet, or the order of single packets: the tests of held packets find
-/// them (`crates/engine/tests/suite/holding.rs`).
-const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 5]) = (
+/// them (`crates/engine/tests/suite/holding.rs`). The last one needs digests that are compared within a round trip
+/// (`crates/engine/src/channel/sharing.rs`).
+const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 6]) = (
     placement::Mutant::ConfirmedByOneOfMany,
     [
         state::Mutant::UnconfirmedReadLeaves,
@@ -160,16 +162,19 @@ const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 5]
         engine::Mutant::OverdueLeavesAnyway,
         engine::Mutant::FollowersProlongHolding,
         engine::Mutant::FollowersWaitForAll,
+        engine::Mutant::ComparedBeforeAnswered,
     ],
 );
 
 /// Planted bugs of stores: seeds of [stores](crate::stores) find them, whose hosts alone have any.
-const OF_STORES: ([state::Mutant; 4], [engine::Mutant; 4]) = (
+const OF_STORES: ([state::Mutant; 6], [engine::Mutant; 4]) = (
     [
         state::Mutant::AnswerOfAnother,
         state::Mutant::ReadsUnchecked,
         state::Mutant::RefusedCallCounted,
         state::Mutant::RefusedGrantSpent,
+        state::Mutant::UndecidedWriteUnseen,
+        state::Mutant::PromisedRoomGiven,
     ],
     [
         engine::Mutant::RefusedEmissionLeaves,
@@ -200,10 +205,9 @@ const OF_INHERITANCES: [state::Mutant; 12] = [
 ];
 
 /// Planted bugs of changes between local and replicated: only seeds that [have some](crate::moves) are run.
-const OF_MOVES: ([state::Mutant; 5], [engine::Mutant; 5]) = (
+const OF_MOVES: ([state::Mutant; 4], [engine::Mutant; 4]) = (
     [
         state::Mutant::HeldNotAnnounced,
-        state::Mutant::LocalEndForgotten,
         state::Mutant::AnnouncedUnderOwnStamp,
         state::Mutant::OthersEntriesStay,
         state::Mutant::LocalTotalCountedTwice,
@@ -213,7 +217,6 @@ const OF_MOVES: ([state::Mutant; 5], [engine::Mutant; 5]) = (
         engine::Mutant::LocalByOwnWordAlone,
         engine::Mutant::BeginningUnanswered,
         engine::Mutant::NewcomerBeginsTooEarly,
-        engine::Mutant::ComparedBeforeAnswered,
     ],
 );
 

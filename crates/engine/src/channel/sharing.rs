@@ -461,4 +461,35 @@ mod tests {
         answer(&mut sharing, 1, again, 3);
         assert_eq!(sharing.known[&sharing.own], 1, "once");
     }
+
+    #[test]
+    fn what_is_being_written_again_is_not_compared() {
+        let mut sharing = sharing();
+        for objects in [1, 3] {
+            let number = sharing.request(objects, Time(0));
+            answer(&mut sharing, 0, number, objects);
+            answer(&mut sharing, 1, number, objects);
+            sharing.is_settled = sharing.settles();
+            assert_eq!(sharing.excluded(), 2, "local, and then not answered");
+        }
+        assert_eq!(sharing.newly_begun(false), 0, "a newcomer waits");
+        assert_eq!(sharing.newly_begun(true), 2);
+        sharing.announcing = Some(2);
+        sharing.is_settled = sharing.settles();
+        assert_eq!(sharing.excluded(), 2);
+        sharing.announcing = None;
+        sharing.covered.clone_from(&sharing.known);
+        sharing.is_settled = sharing.settles();
+        assert_eq!(sharing.excluded(), 0);
+    }
+
+    /// Only in a build with `--cfg asterism_mutants`.
+    #[cfg(asterism_mutants)]
+    #[test]
+    fn the_planted_bug_is_found() {
+        mutant::select(Some(Mutant::ComparedBeforeAnswered));
+        let found = std::panic::catch_unwind(what_is_being_written_again_is_not_compared);
+        mutant::select(None);
+        assert!(found.is_err());
+    }
 }

@@ -202,7 +202,7 @@ fn writes_become_the_bytes_and_the_bytes_say_the_same_elsewhere() {
     let said = snapshot(&newcomer.state, 10_000).concat();
     assert_eq!(to_hex(&said), to_hex(&entries));
 
-    // As its own operations too, as when an object is shared anew: what the writer wrote stays its writing.
+    // As its own operations too, as when an object begins to be shared: what the writer wrote stays its writing.
     newcomer.context.begin(2);
     for object in [0, 2] {
         let object = newcomer.state.object_mut(object).expect("an object");

@@ -283,6 +283,44 @@ fn what_ended_here_and_lives_there_is_the_same_everywhere() {
     );
 }
 
+#[test]
+fn an_end_that_others_do_not_know_is_kept_until_it_is_written_for_them() {
+    let mut hosts = hosts();
+    for host in &mut hosts {
+        host.share(true);
+    }
+    hosts[0].insert(1, 1);
+    exchange(&mut hosts);
+    for host in &mut hosts {
+        host.share(false);
+    }
+    hosts[1].remove(1);
+    for host in &mut hosts {
+        host.share(true);
+        host.sweep();
+        host.sweep();
+    }
+    for host in &mut hosts {
+        host.announce(|_| {});
+    }
+    exchange(&mut hosts);
+    assert!(is_equal(&hosts));
+    assert_eq!([0, 1, 2].map(|place| hosts[place].value(1)), [None; 3]);
+}
+
+/// Only in a build with `--cfg asterism_mutants`.
+#[cfg(asterism_mutants)]
+#[test]
+fn the_planted_bug_is_found() {
+    use asterism_state::mutant::{self, Mutant};
+
+    mutant::select(Some(Mutant::LocalEndForgotten));
+    let test = an_end_that_others_do_not_know_is_kept_until_it_is_written_for_them;
+    let found = std::panic::catch_unwind(test);
+    mutant::select(None);
+    assert!(found.is_err());
+}
+
 /// Its numbers are higher than those under which the others write it again.
 #[test]
 fn what_a_host_wrote_that_is_gone_is_the_same_everywhere() {
