@@ -9,6 +9,7 @@ mod chained;
 mod late;
 mod requests;
 mod unconfirmed;
+mod undecided;
 mod write_set;
 
 use core::cell::{Cell, RefCell};
@@ -213,6 +214,7 @@ pub struct Context {
     writing: write_set::Writing,
     requests: requests::Requests,
     unconfirmed: unconfirmed::Unconfirmed,
+    undecided: undecided::Undecided,
     prefetch_hints: PrefetchHints,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
     attention: Cell<bool>,
@@ -270,6 +272,7 @@ impl Context {
             writing: write_set::Writing::default(),
             requests: requests::Requests::default(),
             unconfirmed: unconfirmed::Unconfirmed::default(),
+            undecided: undecided::Undecided::default(),
             prefetch_hints: PrefetchHints::default(),
             attention: Cell::new(false),
             acted: Cell::new(false),

@@ -146,6 +146,11 @@ asterism_mutant::planted! {
     UnconfirmedReadLeaves,
     /// The first confirmation confirms all changes (a packet leaves whose state no other host has).
     FirstChangeConfirmsAll,
+    /// A packet reads at once what a transaction writes here of which the store has not decided (two packets count one up, and it has
+    /// counted once).
+    UndecidedWriteUnseen,
+    /// What a transaction adds here takes no room until it is committed (a table with an entry too many, or a flow without its entry).
+    PromisedRoomGiven,
     /// An answer is taken by the packet that has the place of the one that asked (an answer given to another request).
     AnswerOfAnother,
     /// A store commits what was decided by answers that are outdated (a lost update: two packets take the same last place).

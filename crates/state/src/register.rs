@@ -57,19 +57,27 @@ impl<V: Value> Register<V> {
     /// The value as it is known here.
     #[inline(always)]
     pub fn get(&self) -> Result<V, Late> {
-        self.context.note_read_of(self.object);
-        if self.settings.late_us != 0
-            && !self.context.is_prefetching()
-            && !self
-                .context
-                .fetched(self.object, 0, self.settings.late_us.into())
-        {
-            return Err(Late::new());
+        if !self.context.answers_plainly() {
+            self.ahead()?;
         }
         if self.version != 0 {
             self.context.depend_on(self.version);
         }
         Ok(self.value)
+    }
+
+    #[cold]
+    fn ahead(&self) -> Result<(), Late> {
+        self.context.note_read_of(self.object);
+        if self.context.is_prefetching() {
+            return Ok(());
+        }
+        self.context.decided_whole(self.object)?;
+        let late_us = u64::from(self.settings.late_us);
+        if late_us != 0 && !self.context.fetched(self.object, 0, late_us) {
+            return Err(Late::new());
+        }
+        Ok(())
     }
 
     fn merge(&mut self, value: V, generation: u64, stamp: Stamp) {
@@ -293,6 +301,10 @@ impl<V: Value> Fetch for Register<V> {
 }
 
 impl<V: Value> Operations for Register<V> {
+    fn note_undecided(&mut self, _: u8, _: &mut Reader<'_>, begins: bool) -> Result<(), BadBytes> {
+        self.context.note_undecided_entry(self.object, begins);
+        Ok(())
+    }
     fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let value = V::decode(input)?;
         RegisterAct(self).set(value);

@@ -212,6 +212,27 @@ pub trait State: Sized + 'static {
             count == 0 || object.is_some_and(|object| object.is_room_for(count))
         }))
     }
+    /// The writes of a transaction to objects that are `here`, by number, wait for a store's decision from now on (`begins`), or have it.
+    /// Reads that it may answer otherwise are late meanwhile.
+    ///
+    /// # Errors
+    /// Some of them are no writes.
+    fn note_undecided(
+        &mut self,
+        context: &Context,
+        writes: &[u8],
+        here: impl Fn(u8) -> bool,
+        begins: bool,
+    ) -> Result<(), BadBytes> {
+        each_write(writes, |(number, kind), write| {
+            if !here(number) {
+                return Ok(());
+            }
+            let object = self.object_mut(number).ok_or(BadBytes)?;
+            let input = &mut Reader::new(write, context.addresses());
+            object.note_undecided(kind, input, begins)
+        })
+    }
     /// Makes the writes of a transaction to objects that are `here`, by number; the store has those of others.
     ///
     /// # Errors

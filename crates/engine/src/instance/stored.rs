@@ -7,7 +7,7 @@
 
 use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict, decided};
 use asterism_placement::Time;
-use asterism_state::{Answered, State, Transaction};
+use asterism_state::{Answered, Context, State, Transaction};
 
 use super::Instance;
 use super::homes::{HomeEnd, Upward};
@@ -240,11 +240,15 @@ impl<F: NetworkFunction> Instance<F> {
         let requests = self.context.requests();
         let attempt = stored.last_attempt.after(requests);
         stored.last_attempt = attempt;
+        let here = here(stored.objects);
         let Stored {
             store, outcomes, ..
         } = &mut **stored;
         if let Some(outcome) = outcomes.get_mut(usize::from(requests)) {
             self.context.seal(&mut outcome.transaction);
+            let writes = outcome.transaction.writes();
+            let noted = self.state.note_undecided(&self.context, writes, here, true);
+            debug_assert!(noted.is_ok(), "what was recorded is a write");
             let now = Time::from_micros(self.now_us);
             let mut up = Upward {
                 ring: self.exchange.as_mut().map(|exchange| &mut exchange.up),
@@ -291,10 +295,7 @@ impl<F: NetworkFunction> Instance<F> {
         let Some(stored) = &mut self.stored else {
             return self.give_up(parked, Reason::ParkedTooLong);
         };
-        let here = {
-            let objects = stored.objects;
-            move |object: u8| objects & 1 << object == 0
-        };
+        let here = here(stored.objects);
         let Some(outcome) = stored.outcome(requests) else {
             return self.give_up(parked, Reason::ParkedTooLong);
         };
@@ -302,6 +303,7 @@ impl<F: NetworkFunction> Instance<F> {
         else {
             return self.give_up(parked, Reason::ParkedTooLong);
         };
+        end_undecided(&mut self.state, &self.context, &outcome.transaction, here);
         let emitted = outcome.emitted.drain(..);
         let is_committed = outcome.is_committed.take() == Some(true);
         decided(&**self.function, &mut self.state, requests, is_committed);
@@ -347,13 +349,16 @@ impl<F: NetworkFunction> Instance<F> {
     /// was granted stays granted.
     #[cold]
     pub(super) fn forget_outcome(&mut self, requests: u16) {
-        let Some(outcome) = self
-            .stored
-            .as_mut()
-            .and_then(|stored| stored.outcome(requests))
-        else {
+        let Some(stored) = &mut self.stored else {
             return;
         };
+        let here = here(stored.objects);
+        let Some(outcome) = stored.outcome(requests) else {
+            return;
+        };
+        if outcome.verdict.take().is_some() {
+            end_undecided(&mut self.state, &self.context, &outcome.transaction, here);
+        }
         (outcome.attempt, outcome.is_committed) = (None, None);
         decided(&**self.function, &mut self.state, requests, false);
         let frames = outcome.emitted.drain(..).map(|(_, frame)| frame);
@@ -361,6 +366,22 @@ impl<F: NetworkFunction> Instance<F> {
             self.pool.release(frame);
         }
     }
+}
+
+/// Whether an object is not one of these, which are in the store.
+fn here(in_store: u64) -> impl Fn(u8) -> bool + Copy {
+    move |object| in_store & 1 << object == 0
+}
+
+/// A transaction waits for its decision no longer.
+fn end_undecided(
+    state: &mut impl State,
+    context: &Context,
+    transaction: &Transaction,
+    here: impl Fn(u8) -> bool,
+) {
+    let noted = state.note_undecided(context, transaction.writes(), here, false);
+    debug_assert!(noted.is_ok(), "what was recorded is a write");
 }
 
 /// Whether what a refused call emitted leaves.

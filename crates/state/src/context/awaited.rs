@@ -16,7 +16,7 @@ pub(super) const NOTING: u8 = 32;
 const CHAINS: usize = 4_096;
 const NOTHING: u16 = u16::MAX;
 /// In place of a lane: a read of the object that has no key of its own.
-const WHOLE: u8 = u8::MAX;
+pub(super) const WHOLE: u8 = u8::MAX;
 /// In place of a lane: a read of whether the object has entries.
 const EMPTINESS: u8 = u8::MAX - 1;
 /// What is read by no key of any object: whatever changes.
@@ -65,7 +65,7 @@ pub(super) struct Awaited {
 
 /// One number for what is read, 2⁻⁶⁴ apart from every other. An odd factor keeps hashes of one object and lane apart.
 #[inline(always)]
-fn key_of(object: u8, lane: u8, hash: u64) -> u64 {
+pub(super) fn key_of(object: u8, lane: u8, hash: u64) -> u64 {
     let of = (u64::from(object) << 8 | u64::from(lane)) + 1;
     (hash ^ of.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd134_2543_de82_ef95) | 1
 }

@@ -45,6 +45,18 @@ pub trait Operations {
     fn is_room_for(&self, _writes: u32) -> bool {
         true
     }
+    /// A write that was recorded waits for its decision from now on (`begins`), or has it: see `context/undecided.rs`.
+    ///
+    /// # Errors
+    /// It is no write of this object.
+    fn note_undecided(
+        &mut self,
+        _kind: u8,
+        _input: &mut Reader<'_>,
+        _begins: bool,
+    ) -> Result<(), BadBytes> {
+        Ok(())
+    }
     /// Makes a write that was recorded, as this instance's.
     ///
     /// # Errors

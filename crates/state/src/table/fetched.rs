@@ -8,6 +8,7 @@ use super::record::{CONFIRMED, DOMINATED, Header, LIVE, LIVED, Record, USED};
 use super::{Row, Table, Value};
 use crate::answer::Late;
 use crate::context::{LANE_ANY, LANE_ROOM, Query};
+use crate::mutant::{self, Mutant};
 use crate::object::{Fetch, Operations};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -198,6 +199,34 @@ impl<R: Row, V: Value> Operations for Table<R, V> {
 
     fn adds(&self, kind: u8) -> bool {
         kind == RECORDED_WRITE
+    }
+
+    fn note_undecided(
+        &mut self,
+        kind: u8,
+        input: &mut Reader<'_>,
+        begins: bool,
+    ) -> Result<(), BadBytes> {
+        let row = R::decode(input)?;
+        // A use is no matter to other packets.
+        if kind == RECORDED_TOUCH {
+            return Ok(());
+        }
+        for (lane, &hash) in self.hashes(&row).iter().enumerate().take(R::LANES) {
+            let read = (self.object, lane as u8, hash);
+            self.context.note_undecided(read, begins);
+        }
+        if kind == RECORDED_WRITE && !mutant::active(Mutant::PromisedRoomGiven) {
+            // It has its room already.
+            match begins {
+                true => (self.own, self.held) = (self.own + 1, self.held + 1),
+                false => (self.own, self.held) = (self.own - 1, self.held - 1),
+            }
+        }
+        if kind != RECORDED_CHANGE {
+            self.context.note_undecided_entry(self.object, begins);
+        }
+        Ok(())
     }
 
     fn commit(&mut self, kind: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {

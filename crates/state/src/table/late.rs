@@ -16,6 +16,7 @@ impl<R: Row, V: Value> Table<R, V> {
             return Err(self.prefetch_probe(lane, hash));
         }
         self.context.note_read(self.object, lane as u8, hash);
+        self.context.decided(self.object, lane as u8, hash)?;
         if self.settings.late_us != 0
             && !self
                 .context
@@ -39,6 +40,7 @@ impl<R: Row, V: Value> Table<R, V> {
             return Ok(());
         }
         self.context.note_read_of_emptiness(self.object);
+        self.context.decided_emptiness(self.object, self.live)?;
         let late_us = u64::from(self.settings.late_us);
         if late_us != 0 && !self.context.fetched(self.object, NO_KEY, late_us) {
             return Err(Late::new());

@@ -435,7 +435,7 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Permission to add an entry; `None` when this instance's share of the capacity is used up.
-    /// Late only where the entries are in a store.
+    /// Late only where the entries are in a store, or a store is to decide whether there is any.
     pub fn vacancy(&self) -> Result<Option<Vacancy>, Late> {
         if self.settings.is_remote {
             self.room_answered()?;
@@ -444,12 +444,13 @@ impl<R: Row, V: Value> Table<R, V> {
             (self.own, self.own_max),
             (self.held, self.settings.capacity),
         ];
-        Ok(self
-            .reserved
-            .take(&self.context, limits)
-            .then_some(Vacancy {
-                object: self.object,
-            }))
+        if !self.reserved.take(&self.context, limits) {
+            self.context.decided_room(self.object)?;
+            return Ok(None);
+        }
+        Ok(Some(Vacancy {
+            object: self.object,
+        }))
     }
 
     /// [`Table::vacancy`] for a row that is known already: what adding it reads first comes while the function decides on the rest.

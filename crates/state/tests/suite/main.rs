@@ -21,4 +21,5 @@ mod token_buckets;
 mod token_rates;
 mod top_k;
 mod unconfirmed;
+mod undecided;
 mod windowed;

@@ -37,9 +37,9 @@ pub(super) struct Count(u32);
 /// The function.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tills {
-    /// Each flow has an account of its own. What one packet reads of a host's own objects is not checked when the store commits, so no two
-    /// flows may use one entry there.
-    by_flow: bool,
+    /// Accounts end. Not where they are a host's own: that there was no room is a read of what the packet does not write, which may be
+    /// otherwise by the time at which the store commits.
+    ends: bool,
 }
 
 /// What the hosts have in common, but for the last two.
@@ -56,9 +56,8 @@ impl NetworkFunction for Tills {
     type State = Counted;
 
     fn state(&self, builder: &Builder) -> Counted {
-        let accounts = if self.by_flow { 1 << 8 } else { ACCOUNTS };
         Counted {
-            accounts: builder.table("accounts", accounts, &[IDLE_S]),
+            accounts: builder.table("accounts", ACCOUNTS, &[IDLE_S]),
             flows: builder.table("flows", 1 << 8, &[IDLE_S]),
             seen: builder.table("seen", 1 << 10, &[IDLE_S]),
             items: builder.pool("items", Ports { items: 1 << 10 }),
@@ -76,10 +75,7 @@ impl NetworkFunction for Tills {
             return Ok(Verdict::Forward(PortNumber(0)));
         }
         let flow = u32::from(flow.source_port);
-        let account = match self.by_flow {
-            true => flow,
-            false => flow % (ACCOUNTS + 1),
-        };
+        let account = flow % (ACCOUNTS + 1);
         let known = ask.all((
             ask.seen.entry(number),
             ask.accounts.get(&account),
@@ -101,7 +97,7 @@ impl NetworkFunction for Tills {
             act.items.take(grant);
         }
         match at {
-            Some(at) if count == ENDS_AT => act.accounts.remove(&at),
+            Some(at) if self.ends && count == ENDS_AT => act.accounts.remove(&at),
             _ if act.accounts.put(place, Count(count)) => {}
             _ => return Ok(Verdict::Drop(Reason::TableFull)),
         }
@@ -140,7 +136,7 @@ impl Accounts {
     pub(super) fn new(plan: &StorePlan) -> Self {
         Self {
             function: Tills {
-                by_flow: plan.homes == Homes::Odd,
+                ends: plan.homes != Homes::Odd,
             },
             draws: Draws::new(plan.seed, 61),
             sent: 0,

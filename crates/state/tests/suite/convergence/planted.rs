@@ -6,7 +6,7 @@ use asterism_state::mutant::{self, Mutant};
 
 /// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs` and `.../token_rates.rs`, and those that tests
 /// of the packet loop find.
-const ELSEWHERE: [Mutant; 35] = [
+const ELSEWHERE: [Mutant; 37] = [
     Mutant::HeldNotAnnounced,
     Mutant::LocalEndForgotten,
     Mutant::AnnouncedUnderOwnStamp,
@@ -16,6 +16,8 @@ const ELSEWHERE: [Mutant; 35] = [
     Mutant::ReadsUnchecked,
     Mutant::RefusedCallCounted,
     Mutant::RefusedGrantSpent,
+    Mutant::UndecidedWriteUnseen,
+    Mutant::PromisedRoomGiven,
     Mutant::HintTrusted,
     Mutant::OrphansLiveOn,
     Mutant::HeldChangesForgotten,
