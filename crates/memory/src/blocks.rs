@@ -31,7 +31,7 @@ impl Standing {
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// A bit for each item that is in use, anyone who granted it. Places beyond the range's end are in use for ever.
+    /// A bit for each item that is in use, which any instance may have granted. Places beyond the range's end are in use for ever.
     used: u64,
     standing: Standing,
 }
@@ -139,7 +139,7 @@ impl BlockAllocator {
         block.standing.is_granted_from()
     }
 
-    /// Whether an item is in use, anyone who granted it.
+    /// Whether an item is in use, which any instance may have granted.
     #[inline]
     pub fn is_used(&self, range: u32, place: u32) -> bool {
         let (block, bit) = self.bit(range, place);

@@ -253,7 +253,7 @@ fn bounds() -> String {
             "no port is read; counted as `held_by_parking`",
         ),
         (
-            "packets parked for absent entries",
+            "packets parked for absent entries, or for entries that wait for a store's decision",
             PARKED_ABSENT_MAX.to_string(),
             "the oldest is dropped: `parked-overflow`",
         ),
