@@ -199,6 +199,11 @@ impl<F: NetworkFunction> World<'_, F> {
             config: &wanted,
             text: &text,
         };
+        if let Err(refused) = reload::changes(now, then, &name, &|_| true) {
+            let failure = self.failure(step, "hosts that run refuse this configuration");
+            let refused = refused.iter().map(ToString::to_string);
+            return Err(refused.fold(failure, Diagnostic::help));
+        }
         let placements = |config: &Config| -> Vec<&'static str> {
             let objects = config.function.objects.iter();
             objects.map(|object| object.placement.word()).collect()
@@ -207,11 +212,6 @@ impl<F: NetworkFunction> World<'_, F> {
             return Err(self
                 .failure(step, "this configuration has objects in other placements")
                 .help("hosts of a scenario keep them; `asterism reload` changes those of running hosts"));
-        }
-        if let Err(refused) = reload::changes(now, then, &name, &|_| true) {
-            let failure = self.failure(step, "hosts that run refuse this configuration");
-            let refused = refused.iter().map(ToString::to_string);
-            return Err(refused.fold(failure, Diagnostic::help));
         }
         let lanes = wanted.host.instances;
         // One for the hosts that begin later.

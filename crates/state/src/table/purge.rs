@@ -9,7 +9,7 @@ use super::record::{CONFIRMED, LIVE};
 use super::{Row, Table, Value};
 use crate::audit::{LeafSet, Leaves};
 use crate::branch::{Branch, taken};
-use crate::context::Context;
+use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::mutant::{self, Mutant};
 use crate::stamp::{NamedOrigins, Origin, OriginName, Stamp, raise};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -120,7 +120,8 @@ impl<R: Row, V: Value> Table<R, V> {
             return;
         }
         for streams in through.chunks(STREAMS_MAX) {
-            let _ = self.stamp();
+            // Longer than an entry.
+            let _ = self.context.stamp(true, OPERATION_BYTES_MAX);
             let object = self.object;
             self.context.log(|out| {
                 out.tag(object, OPERATION_PURGE);

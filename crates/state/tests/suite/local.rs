@@ -157,7 +157,7 @@ fn what_is_not_shared_is_in_no_snapshot() {
         // Sums get theirs by the former too, and so do those of both that may be shared later.
         built("self.object(name)")
             + built("self.sums(name)")
-            + built("self.movable_object(name)")
+            + built("self.movable_object(name, ")
             + built("self.movable_sums(name)")
             - 2,
         // And a vector of an instance's own, which is in nothing at all.

@@ -58,7 +58,8 @@ fn hosts_whose_tables_are_of_other_sizes_refuse_each_other_and_both_say_so() {
 fn hosts_that_share_other_objects_refuse_each_other_whatever_the_function() {
     differ(
         "",
-        "[function.pass-through.state]\npackets = { placement = \"replicated\" }\n",
+        "[function.limiter]\nsources = { unit = \"packets\", rate = 1, burst = 10 }\n\
+         [function.limiter.state]\nsources = { placement = \"replicated\" }\n",
         "\"replicated\"",
         "\"local\"",
     );
