@@ -81,6 +81,18 @@ impl Sorted {
             .map(|(score, member)| (member.as_slice(), score.0))
     }
 
+    /// How many those are. Looks at those before them, or at themselves, whichever has no end.
+    pub(crate) fn count(&self, from: Bound, to: Bound) -> usize {
+        if to.score.0 != f64::INFINITY || to.is_exclusive {
+            return self.between(from, to).count();
+        }
+        let is_before = |(score, _): &&(Score, Vec<u8>)| match from.is_exclusive {
+            true => *score <= from.score,
+            false => *score < from.score,
+        };
+        self.len() - self.order.iter().take_while(is_before).count()
+    }
+
     /// All members, in order.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], f64)> {
         let each = self.order.iter();

@@ -18,6 +18,7 @@ mod namespace;
 pub mod nat;
 mod node;
 mod program;
+pub mod redis;
 pub mod squid;
 pub mod wire;
 

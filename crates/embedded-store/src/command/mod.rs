@@ -125,7 +125,9 @@ commands! {
     "zrem" AtLeast(3), false => sorted_sets::zrem;
     "zscore" Exactly(3), false => sorted_sets::zscore;
     "zcard" Exactly(2), false => sorted_sets::zcard;
+    "zcount" Exactly(4), false => sorted_sets::zcount;
     "zrangebyscore" AtLeast(4), false => sorted_sets::zrangebyscore;
+    "zremrangebyscore" Exactly(4), true => sorted_sets::zremrangebyscore;
 }
 
 /// The command of that name, in any letters.

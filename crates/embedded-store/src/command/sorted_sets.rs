@@ -149,3 +149,35 @@ pub(super) fn zrangebyscore(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     }
     Ok(())
 }
+
+pub(super) fn zcount(call: &mut Call<'_, '_>) -> Result<(), Refused> {
+    let (from, to) = (bound(call.argument(2))?, bound(call.argument(3))?);
+    let members = held(call.keyspace, call.argument(1), members)?;
+    let count = members.map_or(0, |members| members.count(from, to));
+    call.reply.integer(count as i64);
+    Ok(())
+}
+
+pub(super) fn zremrangebyscore(call: &mut Call<'_, '_>) -> Result<(), Refused> {
+    let (from, to) = (bound(call.argument(2))?, bound(call.argument(3))?);
+    let key = call.argument(1);
+    if held(call.keyspace, key, members)?.is_none() {
+        call.reply.integer(0);
+        return Ok(());
+    }
+    let new = || Stored::Sorted(Sorted::default());
+    let removed = call.keyspace.change(key, new, |stored| {
+        let Stored::Sorted(members) = stored else {
+            return (0, false);
+        };
+        let between = members.between(from, to);
+        let gone: Vec<Vec<u8>> = between.map(|(member, _)| member.to_vec()).collect();
+        gone.iter().for_each(|member| _ = members.remove(member));
+        (gone.len(), !gone.is_empty())
+    });
+    if removed > 0 {
+        call.note_as_it_is();
+    }
+    call.reply.integer(removed as i64);
+    Ok(())
+}

@@ -1,77 +1,32 @@
 //! The same commands to this store and to the real Redis: the replies are the same. Says `SKIPPED` where `redis-server` is not installed.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::net::TcpStream;
+use std::time::Duration;
 
 use asterism_embedded_store::{Keyspace, Session};
+use asterism_lab::redis::Redis;
 use asterism_resp::{Scanner, Value};
 
 use crate::replies::{Reply, ask, command};
 
-/// A Redis of this test's own, without files.
-struct Redis {
-    process: Child,
-    address: SocketAddr,
+/// `None` where there is no Redis.
+fn redis() -> Option<Redis> {
+    let redis = Redis::start();
+    if redis.is_none() {
+        println!("SKIPPED the same replies as Redis: redis-server is not installed");
+    }
+    redis
 }
 
-impl Redis {
-    /// `None` where there is no `redis-server`.
-    fn start() -> Option<Redis> {
-        // A port that was free just now.
-        let port = std::net::TcpListener::bind(("127.0.0.1", 0))
-            .ok()?
-            .local_addr()
-            .ok()?
-            .port();
-        let port_text = port.to_string();
-        let process = Command::new("redis-server")
-            .args([
-                "--port",
-                &port_text,
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-            ])
-            .stdout(Stdio::null())
-            .spawn();
-        let Ok(process) = process else {
-            println!("SKIPPED the same replies as Redis: redis-server is not installed");
-            return None;
-        };
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let redis = Redis { process, address };
-        let begun = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(
-                begun.elapsed() < Duration::from_secs(20),
-                "redis-server does not answer"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Some(redis)
-    }
-
-    fn connect(&self) -> Connection {
-        let stream = TcpStream::connect(self.address).expect("it answers");
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
-        Connection {
-            stream,
-            received: Vec::new(),
-        }
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+fn connect(redis: &Redis) -> Connection {
+    let stream = TcpStream::connect(redis.address()).expect("it answers");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    Connection {
+        stream,
+        received: Vec::new(),
     }
 }
 
@@ -113,7 +68,7 @@ impl Both {
         let mut both = Both {
             sessions: [Session::new(), Session::new()],
             keyspace: Keyspace::new(1 << 30),
-            connections: [redis.connect(), redis.connect()],
+            connections: [connect(redis), connect(redis)],
         };
         both.keyspace.advance(1_000_000_000_000);
         both.same(0, "flushall");
@@ -151,7 +106,7 @@ fn sorted_pairs(reply: Reply) -> Reply {
 
 #[test]
 fn commands_and_their_mistakes_have_the_same_replies() {
-    let Some(redis) = Redis::start() else {
+    let Some(redis) = redis() else {
         return;
     };
     for version in ["2", "3"] {
@@ -287,6 +242,23 @@ const COMMANDS: &str = "
     zrangebyscore z -inf +inf limit 20 2 withscores
     zrangebyscore z a b
     zrangebyscore nothing 0 1
+    zcount z -inf +inf
+    zcount z (1 7
+    zcount z 1 (7
+    zcount z (1 +inf
+    zcount z 7 +inf
+    zcount z 1 (+inf
+    zcount z 8 1
+    zcount z 8 -inf
+    zcount z a b
+    zcount z 1
+    zcount nothing 0 1
+    zremrangebyscore z 100 200
+    zremrangebyscore z 500 (+inf
+    zremrangebyscore z (1 1
+    zremrangebyscore z a b
+    zremrangebyscore z 1
+    zremrangebyscore nothing 0 1
     zrem z a nothing
     zrem nothing a
     zrem z b c d top bottom half below thousand
@@ -378,7 +350,11 @@ fn drawn(draws: &mut Draws) -> String {
         17 | 18 => format!("zadd {key} {value} {field}"),
         19 => format!("zrem {key} {field}"),
         20 => format!("zrangebyscore {key} {value} +inf withscores"),
-        21 => format!("zcard {key}"),
+        21 => match value % 3 {
+            0 => format!("zcard {key}"),
+            1 => format!("zcount {key} {value} +inf"),
+            _ => format!("zremrangebyscore {key} -inf ({value}"),
+        },
         22 => format!("watch {key}"),
         23 => "multi".into(),
         24 | 25 => "exec".into(),
@@ -390,7 +366,7 @@ fn drawn(draws: &mut Draws) -> String {
 
 #[test]
 fn drawn_commands_of_two_connections_have_the_same_replies() {
-    let Some(redis) = Redis::start() else {
+    let Some(redis) = redis() else {
         return;
     };
     let (mut made, mut refused) = (0, 0);
