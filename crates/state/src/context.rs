@@ -28,11 +28,11 @@ pub use crate::tick::Tick;
 use crate::trace::Step;
 use crate::wire::Writer;
 pub use awaited::AWAITED_READS_MAX;
-pub(crate) use requests::stable_hash;
 pub use requests::{
     ANSWER_BYTES_MAX, Answered, LANE_ANY, LANE_ROOM, Query, REQUESTS_PER_PACKET_MAX, Ticket,
-    Transaction,
+    Transaction, stable_hash,
 };
+pub use unconfirmed::UNCONFIRMED_MAX;
 pub(crate) use write_set::WriteSet;
 pub use write_set::{WRITES_PER_PACKET, WriteSetTooLong};
 

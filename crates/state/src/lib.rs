@@ -63,16 +63,16 @@ pub use builder::Builder;
 pub use context::{
     ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context, GRANTS_PER_PACKET_MAX,
     GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX,
-    Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick, Ticket, Transaction, WRITES_PER_PACKET,
-    WriteSetTooLong,
+    Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick, Ticket, Transaction, UNCONFIRMED_MAX,
+    WRITES_PER_PACKET, WriteSetTooLong, stable_hash,
 };
 pub use counts::{ObjectCount, ObjectCounts};
 pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
 pub use map::{BiMap, Entry, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Audit, Fetch, Home, IDLE_CLASSES, Inspect, OBJECTS_MAX, Object, ObjectSettings,
-    Operations, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Absence, Audit, Fetch, FetchedEntry, Home, IDLE_CLASSES, Inspect, OBJECTS_MAX, Object,
+    ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};

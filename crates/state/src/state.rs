@@ -188,6 +188,19 @@ pub trait State: Sized + 'static {
     fn withdraw(&mut self) {
         self.for_each_object(|object| object.withdraw());
     }
+    /// Hands out the writes of a transaction: for each its object, kind, and what the object recorded, a row and a value.
+    ///
+    /// # Errors
+    /// Some of them are no writes: those before were handed out.
+    fn each_write(&self, writes: &[u8], mut each: impl FnMut(u8, u8, &[u8])) -> Result<(), BadBytes>
+    where
+        Self: Sized,
+    {
+        each_write(writes, |(object, kind), write| {
+            each(object, kind, write);
+            Ok(())
+        })
+    }
     /// Whether what a transaction read is as it was answered, and there is room for what it adds.
     fn still_holds(&self, transaction: &Transaction) -> bool {
         let mut answer = Vec::new();

@@ -158,6 +158,11 @@ impl<'a> Reader<'a> {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
+    /// Bytes that were not read yet.
+    #[inline]
+    pub fn left(&self) -> usize {
+        self.bytes.len()
+    }
     /// The next `count` bytes.
     #[inline]
     pub fn raw(&mut self, count: usize) -> Result<&'a [u8], BadBytes> {

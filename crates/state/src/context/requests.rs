@@ -486,7 +486,8 @@ impl Context {
 
 /// The hash of the part of an answer that must be the same when the transaction is committed. An answer is that part's length (two
 /// bytes), the part, and what may change meanwhile.
-pub(crate) fn stable_hash(answer: &[u8]) -> u64 {
+#[must_use]
+pub fn stable_hash(answer: &[u8]) -> u64 {
     let length = answer
         .first_chunk()
         .map_or(0, |&length| u16::from_le_bytes(length));

@@ -3,8 +3,19 @@
 //! The same two traits serve both sides. An instance installs what the store answered for one call, and records what the call
 //! writes. The store extracts what is read and makes what was recorded. See `context/requests.rs`.
 
-use crate::context::Query;
+use crate::context::{Query, Tick};
 use crate::wire::{BadBytes, Reader};
+
+/// An entry of an answer.
+#[derive(Debug)]
+pub struct FetchedEntry<'a> {
+    /// What it is found by, as an answer has it.
+    pub row: &'a [u8],
+    /// When it ends unless it is used again; `None`: never.
+    pub ends: Option<Tick>,
+    /// The reads that find it.
+    pub reads: &'a [Query<'a>],
+}
 
 /// Reads by keys, of an object that lives in a store.
 pub trait Fetch {
@@ -24,6 +35,19 @@ pub trait Fetch {
     }
     /// Has nothing here any more that was answered.
     fn withdraw(&mut self) {}
+    /// Has nothing here any more at all, for an object that computes what a store is to hold: see [`Fetch::each_entry`].
+    fn clear(&mut self) {}
+    /// The entries in an answer to a read by a key, for a store that keeps answers under keys.
+    ///
+    /// # Errors
+    /// It is no answer of this object.
+    fn each_entry(
+        &self,
+        _answer: &[u8],
+        _each: &mut dyn FnMut(&FetchedEntry<'_>),
+    ) -> Result<(), BadBytes> {
+        Err(BadBytes)
+    }
 }
 
 /// Writes that a call records, and that are made when its transaction is committed.

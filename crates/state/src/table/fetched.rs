@@ -5,11 +5,11 @@
 
 use super::lanes::MEMBERS_SEEN_MAX;
 use super::record::{CONFIRMED, DOMINATED, Header, LIVE, LIVED, Record, USED};
-use super::{Row, Table, Value};
+use super::{LANES_MAX, Row, Table, Value};
 use crate::answer::Late;
-use crate::context::{LANE_ANY, LANE_ROOM, Query};
+use crate::context::{LANE_ANY, LANE_ROOM, Query, Tick};
 use crate::mutant::{self, Mutant};
-use crate::object::{Fetch, Operations};
+use crate::object::{Fetch, FetchedEntry, Operations};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Kinds of recorded writes.
@@ -90,14 +90,25 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Puts an entry here for the call under way.
-    fn install_entry(&mut self, row: R, value: V, is_shadowed: bool, touch_due: u32) {
+    fn install_entry(&mut self, row: R, value: V, known: Known) {
+        let Known {
+            is_shadowed,
+            touch_due,
+        } = known;
         let known = self.identity(&row);
         let number = known.or_else(|| {
             let header = Header {
                 touch_due,
+                seen: match self.idle(&value) {
+                    0 => 1,
+                    idle => touch_due.saturating_sub(announced_after(idle)).max(1),
+                },
                 flags: USED | LIVE | LIVED | CONFIRMED,
                 ..Header::default()
             };
+            if !self.settings.is_remote {
+                self.live += 1;
+            }
             self.allocate(Record { header, row, value })
         });
         let Some(number) = number else {
@@ -161,26 +172,22 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
             LANE_ANY => self.has_any = *stable.first().ok_or(BadBytes)? != 0,
             _ => {
                 let context = self.context.clone();
-                let mut input = Reader::new(stable, context.addresses());
-                let mut dues = rest.chunks_exact(4);
-                while !input.is_empty() {
-                    let (row, value) = (R::decode(&mut input)?, V::decode(&mut input)?);
-                    let is_shadowed = input.u8()? != 0;
-                    let due = dues
-                        .next()
-                        .and_then(|due| due.first_chunk())
-                        .ok_or(BadBytes)?;
-                    self.install_entry(row, value, is_shadowed, u32::from_le_bytes(*due));
-                }
+                return read_entries(answer, context.addresses(), |row, value, known, _| {
+                    self.install_entry(row, value, known);
+                });
             }
         }
         Ok(())
     }
 
     fn withdraw(&mut self) {
-        if !self.settings.is_remote {
-            return;
+        if self.settings.is_remote {
+            self.clear();
+            (self.own_max, self.has_any) = (0, false);
         }
+    }
+
+    fn clear(&mut self) {
         for number in 0..self.used {
             if self.records[number as usize].header.flags & USED != 0 {
                 self.unlink(number);
@@ -188,8 +195,81 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
             }
         }
         (self.used, self.free, self.held, self.own) = (0, 0, 0, 0);
-        (self.own_max, self.has_any) = (0, false);
+        if !self.settings.is_remote {
+            self.live = 0;
+        }
     }
+
+    fn each_entry(
+        &self,
+        answer: &[u8],
+        each: &mut dyn FnMut(&FetchedEntry<'_>),
+    ) -> Result<(), BadBytes> {
+        let mut keys: [Vec<u8>; LANES_MAX] = Default::default();
+        read_entries(
+            answer,
+            self.context.addresses(),
+            |row: R, value: V, known, bytes| {
+                let hashes = self.hashes(&row);
+                for (lane, key) in keys.iter_mut().enumerate().take(R::LANES) {
+                    key.clear();
+                    row.lane_key(lane, &mut Writer::new(key, self.context.addresses()));
+                }
+                let reads: [Query<'_>; LANES_MAX] = core::array::from_fn(|lane| Query {
+                    object: self.object,
+                    lane: lane as u8,
+                    hash: hashes[lane],
+                    key: &keys[lane],
+                });
+                let idle = self.idle(&value);
+                each(&FetchedEntry {
+                    row: bytes,
+                    // Uses before that are not announced, so the last one may have been as late.
+                    ends: (idle != 0).then(|| known.touch_due.saturating_add(idle)),
+                    reads: &reads[..R::LANES],
+                });
+            },
+        )
+    }
+}
+
+/// Seconds after which a use of an entry with this idle time is announced again.
+fn announced_after(idle: Tick) -> Tick {
+    (idle / 4).max(1)
+}
+
+/// What an answer says of an entry beside its row and value.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    is_shadowed: bool,
+    touch_due: Tick,
+}
+
+/// Reads the entries of an answer, each with the bytes of its row.
+fn read_entries<R: Row, V: Value>(
+    answer: &[u8],
+    addresses: &[u32],
+    mut each: impl FnMut(R, V, Known, &[u8]),
+) -> Result<(), BadBytes> {
+    let (length, rest) = answer.split_first_chunk().ok_or(BadBytes)?;
+    let stable = usize::from(u16::from_le_bytes(*length));
+    let (mut stable, rest) = rest.split_at_checked(stable).ok_or(BadBytes)?;
+    let mut dues = rest.chunks_exact(4);
+    while !stable.is_empty() {
+        let mut input = Reader::new(stable, addresses);
+        let row = R::decode(&mut input)?;
+        let row_bytes = &stable[..stable.len() - input.left()];
+        let (value, is_shadowed) = (V::decode(&mut input)?, input.u8()? != 0);
+        stable = &stable[stable.len() - input.left()..];
+        let due = dues.next().and_then(|due| due.first_chunk());
+        let touch_due = u32::from_le_bytes(*due.ok_or(BadBytes)?);
+        let known = Known {
+            is_shadowed,
+            touch_due,
+        };
+        each(row, value, known, row_bytes);
+    }
+    Ok(())
 }
 
 impl<R: Row, V: Value> Operations for Table<R, V> {

@@ -22,4 +22,5 @@ mod token_rates;
 mod top_k;
 mod unconfirmed;
 mod undecided;
+mod versions;
 mod windowed;
