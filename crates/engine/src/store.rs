@@ -4,7 +4,7 @@
 //! [`LATE_US`] is asked for again, under the same name: a store takes each transaction once however often it is asked to commit it.
 
 use asterism_placement::Time;
-use asterism_state::{Query, Ticket, Transaction};
+use asterism_state::{Query, Tick, Ticket, Transaction};
 
 use asterism_io::ring::RingReader;
 
@@ -69,10 +69,16 @@ impl core::fmt::Debug for MakeStore {
 
 /// A store that an instance asks, on the instance's thread: nothing here may wait.
 pub trait Store {
+    /// The second of the cluster's time, once a turn.
+    fn set_tick(&mut self, _tick: Tick) {}
     /// Asks for a read. It may have been asked before, under the same ticket.
     fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time);
     /// Has a transaction committed. It may have been before, under the same name: then it takes effect once.
     fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time);
+    /// Nobody waits for the decision on a transaction any more.
+    fn forget(&mut self, _attempt: Attempt) {}
+    /// All of a turn was asked for: what can be sent is to be.
+    fn send(&mut self, _now: Time) {}
     /// What came next, in any order; called until there is nothing.
     fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>>;
     /// When something comes, as far as that is known.

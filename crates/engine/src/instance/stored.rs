@@ -115,6 +115,7 @@ impl<F: NetworkFunction> Instance<F> {
             store, outcomes, ..
         } = &mut **stored;
         let now = Time::from_micros(self.now_us);
+        store.set_tick(self.context.tick());
         for _ in 0..EVENTS_PER_TURN_MAX {
             let Some(event) = store.next_event(now) else {
                 break;
@@ -176,6 +177,7 @@ impl<F: NetworkFunction> Instance<F> {
             store.ask(ticket, query, now, &mut up);
         });
         tally.store_without_room = store.requests_without_room();
+        store.send(now);
     }
 
     /// The packet that was resumed is called with what the store answered, if it asked for anything. False if it is dropped.
@@ -359,11 +361,15 @@ impl<F: NetworkFunction> Instance<F> {
         if outcome.verdict.take().is_some() {
             end_undecided(&mut self.state, &self.context, &outcome.transaction, here);
         }
-        (outcome.attempt, outcome.is_committed) = (None, None);
+        let attempt = outcome.attempt.take();
+        outcome.is_committed = None;
         decided(&**self.function, &mut self.state, requests, false);
         let frames = outcome.emitted.drain(..).map(|(_, frame)| frame);
         for frame in frames.chain(outcome.original.take()) {
             self.pool.release(frame);
+        }
+        if let Some(attempt) = attempt {
+            stored.store.forget(attempt);
         }
     }
 }

@@ -4,7 +4,7 @@
 mod on_channel;
 
 use asterism_placement::Time;
-use asterism_state::{Query, Ticket, Transaction};
+use asterism_state::{Query, Tick, Ticket, Transaction};
 
 use crate::store::{Attempt, Store, StoreEvent};
 use asterism_io::ring::RingWriter;
@@ -43,6 +43,27 @@ impl HomeEnd {
         match self {
             Self::Store(store) => store.commit(attempt, transaction, now),
             Self::OnChannel(home) => home.commit(attempt, transaction, up),
+        }
+    }
+
+    /// As [`Store::set_tick`].
+    pub(super) fn set_tick(&mut self, tick: Tick) {
+        if let Self::Store(store) = self {
+            store.set_tick(tick);
+        }
+    }
+
+    /// As [`Store::forget`].
+    pub(super) fn forget(&mut self, attempt: Attempt) {
+        if let Self::Store(store) = self {
+            store.forget(attempt);
+        }
+    }
+
+    /// As [`Store::send`]. What goes to the state channel is on its ring already.
+    pub(super) fn send(&mut self, now: Time) {
+        if let Self::Store(store) = self {
+            store.send(now);
         }
     }
 
