@@ -41,6 +41,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "function",
         ],
     ),
+    // A placement whose objects live in a store of the network.
+    (
+        "remote-store",
+        &["mutant", "resp", "state", "placement", "function", "engine"],
+    ),
     // What functions are made of: below them, and beside nothing that is not theirs to know.
     ("forwarding", &["function"]),
     ("blocking", &["function"]),

@@ -1,0 +1,194 @@
+//! A connection to a store that never waits: what can be read and written at once is, and a lost connection is made again by a thread of its own.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Duration;
+
+use asterism_resp::{Scanner, Value};
+
+/// How long the other side may take to accept a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// Pauses between two attempts: the first, and the longest.
+const PAUSE_FIRST_US: u64 = 10_000;
+const PAUSE_MAX_US: u64 = 1_000_000;
+/// Bytes read at a time.
+const READ_BYTES: usize = 1 << 16;
+/// Bytes of one reply at most.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
+enum Standing {
+    /// The next attempt is due at this time.
+    Away(u64),
+    Begun(Receiver<Option<TcpStream>>),
+    Open(TcpStream),
+}
+
+/// A connection.
+pub(crate) struct Connection {
+    address: SocketAddr,
+    standing: Standing,
+    pause_us: u64,
+    /// Differs from one connection to another, so that they do not all come at once.
+    salt: u64,
+    scanner: Scanner,
+    received: Vec<u8>,
+    /// What was read of it.
+    taken: usize,
+    pub(crate) to_send: Vec<u8>,
+    sent: usize,
+    is_answered: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(address: SocketAddr, salt: u64) -> Self {
+        Self {
+            address,
+            standing: Standing::Away(0),
+            pause_us: PAUSE_FIRST_US,
+            salt,
+            scanner: Scanner::new(),
+            received: Vec::new(),
+            taken: 0,
+            to_send: Vec::new(),
+            sent: 0,
+            is_answered: false,
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.standing, Standing::Open(_))
+    }
+
+    /// Goes on with an attempt to connect, and begins one that is due. True: there is a connection from now on.
+    pub(crate) fn connect(&mut self, now_us: u64) -> bool {
+        match &self.standing {
+            Standing::Away(at) if *at <= now_us => {
+                let (to, made) = channel();
+                let address = self.address;
+                let begun = std::thread::Builder::new()
+                    .name("store-connect".into())
+                    .spawn(move || {
+                        // Nobody may wait for it any more.
+                        let _ = to.send(open(address));
+                    });
+                match begun {
+                    Ok(_) => self.standing = Standing::Begun(made),
+                    Err(_) => self.pause(now_us),
+                }
+                false
+            }
+            Standing::Begun(made) => match made.try_recv() {
+                Ok(Some(stream)) => {
+                    self.standing = Standing::Open(stream);
+                    self.scanner = Scanner::new();
+                    self.received.clear();
+                    self.to_send.clear();
+                    (self.taken, self.sent, self.is_answered) = (0, 0, false);
+                    true
+                }
+                Err(TryRecvError::Empty) => false,
+                Ok(None) | Err(TryRecvError::Disconnected) => {
+                    self.pause(now_us);
+                    false
+                }
+            },
+            _ => false,
+        }
+    }
+
+    /// Waits for the next attempt, longer each time until a store answers.
+    fn pause(&mut self, now_us: u64) {
+        let pause_us = match self.is_answered {
+            true => PAUSE_FIRST_US,
+            false => self.pause_us,
+        };
+        self.salt = self
+            .salt
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(1);
+        let jitter_us = (self.salt >> 33) % (pause_us / 2 + 1);
+        self.standing = Standing::Away(now_us + pause_us / 2 + jitter_us);
+        self.pause_us = (pause_us * 2).min(PAUSE_MAX_US);
+        self.is_answered = false;
+    }
+
+    /// Gives the connection up.
+    pub(crate) fn close(&mut self, now_us: u64) {
+        self.pause(now_us);
+    }
+
+    /// Sends what can be sent at once. False: the connection is lost.
+    #[must_use]
+    pub(crate) fn send(&mut self) -> bool {
+        let Standing::Open(stream) = &mut self.standing else {
+            return true;
+        };
+        while self.sent < self.to_send.len() {
+            match stream.write(&self.to_send[self.sent..]) {
+                Ok(0) => return false,
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        self.to_send.clear();
+        self.sent = 0;
+        true
+    }
+
+    /// Reads what came. False: the connection is lost.
+    #[must_use]
+    pub(crate) fn receive(&mut self) -> bool {
+        let Standing::Open(stream) = &mut self.standing else {
+            return true;
+        };
+        if self.taken == self.received.len() {
+            self.received.clear();
+            self.taken = 0;
+        }
+        loop {
+            let before = self.received.len();
+            if before - self.taken > REPLY_BYTES_MAX {
+                return false;
+            }
+            self.received.resize(before + READ_BYTES, 0);
+            let read = stream.read(&mut self.received[before..]);
+            let count = *read.as_ref().unwrap_or(&0);
+            self.received.truncate(before + count);
+            match read {
+                Ok(0) => return false,
+                Ok(count) if count < READ_BYTES => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// The next reply, if it is whole. `Err`: what came is none.
+    pub(crate) fn next_reply(&mut self) -> Result<Option<Value<'_>>, ()> {
+        let length = match self.scanner.scan(&self.received[self.taken..]) {
+            Ok(Some(length)) => length,
+            Ok(None) => return Ok(None),
+            Err(_) => return Err(()),
+        };
+        let from = self.taken;
+        self.taken += length;
+        self.is_answered = true;
+        self.pause_us = PAUSE_FIRST_US;
+        match Value::read(&self.received[from..self.taken]) {
+            Ok(Some((value, _))) => Ok(Some(value)),
+            _ => Err(()),
+        }
+    }
+}
+
+fn open(address: SocketAddr) -> Option<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, CONNECT_MAX).ok()?;
+    stream.set_nodelay(true).ok()?;
+    stream.set_nonblocking(true).ok()?;
+    Some(stream)
+}

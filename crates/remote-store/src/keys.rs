@@ -1,0 +1,54 @@
+//! Under which keys a function's objects are kept. All have one hash tag, so that a cluster of stores has them in one place.
+//!
+//! | key | value |
+//! |---|---|
+//! | `{name}` object `:` lane `:` key | a string: the entries under that key of the lane, as [`Fetch::extract`](asterism_state::Fetch::extract) writes them |
+//! | `{name}` object `:ends` | a sorted set: each entry's row, with the second of the cluster's time at which it ends |
+//! | `{name}` `pipe:` client `:` pipe | a number: how many commits of that client and pipe were made |
+
+use asterism_state::Query;
+
+/// Begins the keys of a function.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    tag: Vec<u8>,
+}
+
+impl Keys {
+    /// Of the function of this name.
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            tag: format!("{{{name}}}").into_bytes(),
+        }
+    }
+
+    fn of_object(&self, object: u8) -> Vec<u8> {
+        let mut key = self.tag.clone();
+        key.extend(object.to_string().as_bytes());
+        key.push(b':');
+        key
+    }
+
+    /// Where the answer to a read by a key is.
+    pub(crate) fn of_read(&self, query: &Query<'_>) -> Vec<u8> {
+        let mut key = self.of_object(query.object);
+        key.extend(query.lane.to_string().as_bytes());
+        key.push(b':');
+        key.extend(query.key);
+        key
+    }
+
+    /// Where it says which entries an object has, and when they end.
+    pub(crate) fn of_ends(&self, object: u8) -> Vec<u8> {
+        let mut key = self.of_object(object);
+        key.extend(b"ends");
+        key
+    }
+
+    /// Where the commits of a pipe are counted.
+    pub(crate) fn of_pipe(&self, client: &str, pipe: usize) -> Vec<u8> {
+        let mut key = self.tag.clone();
+        key.extend(format!("pipe:{client}:{pipe}").as_bytes());
+        key
+    }
+}

@@ -1,0 +1,25 @@
+//! Objects of network functions in a store that speaks the protocol of Redis: what an instance reads there, and how it commits.
+//!
+//! Above the engine, of which this is a store ([`asterism_engine::Store`]). `client.rs` is sans I/O: it writes commands and takes replies.
+//! `connection.rs` has the connections to a real store, and `link.rs` joins both to an instance. `keys.rs` says under which keys what is kept.
+//!
+//! A store keeps, under each key by which an entry is found, the answer to that read: the entries as an instance takes them in. A transaction
+//! is committed by what all such stores have: `WATCH` of what it read and writes, one read of all, and `MULTI` with what becomes of it. What
+//! becomes of it is computed here, by objects of the same function that hold these entries alone (`workbench.rs`). Transactions that wait
+//! are committed together, by two round trips for all.
+//!
+//! Read first: `keys.rs`, then `commits.rs`.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod commits;
+mod connection;
+mod keys;
+mod link;
+pub mod mutant;
+mod reads;
+mod workbench;
+
+pub use client::{Client, ClientConfig, ClientEvent, ClientTally};
+pub use link::{RemoteConfig, RemoteStore};

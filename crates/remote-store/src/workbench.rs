@@ -1,0 +1,159 @@
+//! Objects that hold what a store answered for some transactions, and nothing else: what becomes of it is computed here.
+
+use core::cell::Cell;
+use std::rc::Rc;
+
+use asterism_function::{Builder, NetworkFunction};
+use asterism_state::{
+    BadBytes, Context, FetchedEntry, Identity, Object, ObjectSettings, Query, Sequencer, State,
+    Tick, Transaction,
+};
+
+/// The answer to a read by a key that finds nothing.
+pub(crate) const NOTHING: [u8; 2] = [0; 2];
+
+/// A read that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Read {
+    pub(crate) object: u8,
+    pub(crate) lane: u8,
+    hash: u64,
+    key: Vec<u8>,
+}
+
+impl Read {
+    pub(crate) fn new(query: &Query<'_>) -> Self {
+        Self {
+            object: query.object,
+            lane: query.lane,
+            hash: query.hash,
+            key: query.key.to_vec(),
+        }
+    }
+
+    pub(crate) fn query(&self) -> Query<'_> {
+        Query {
+            object: self.object,
+            lane: self.lane,
+            hash: self.hash,
+            key: &self.key,
+        }
+    }
+}
+
+/// A function's objects.
+pub(crate) struct Workbench<F: NetworkFunction> {
+    state: F::State,
+    context: Rc<Context>,
+    /// Those that are in the store, a bit for each.
+    objects: u64,
+    answer: Vec<u8>,
+}
+
+impl<F: NetworkFunction> core::fmt::Debug for Workbench<F> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "Workbench({:?})", self.state.objects())
+    }
+}
+
+impl<F: NetworkFunction> Workbench<F> {
+    /// Of the function whose instances hash keys with this seed, and that has these objects in the store.
+    pub(crate) fn new(function: &F, seed: u64, objects: u64) -> Self {
+        let addresses = function.addresses();
+        let context = Rc::new(Context::new(
+            Identity::alone(),
+            Sequencer::Own(Cell::new(0)),
+            seed,
+            addresses.iter().map(|address| address.to_bits()).collect(),
+        ));
+        let builder = Builder::new(context.clone(), |_| ObjectSettings::LOCAL);
+        let state = builder.built(function.state(&builder));
+        Self {
+            state,
+            context,
+            objects,
+            answer: Vec::new(),
+        }
+    }
+
+    pub(crate) fn set_tick(&self, tick: Tick) {
+        self.context.set_now(0, tick);
+    }
+
+    fn object(&self, object: u8) -> Result<&dyn Object, BadBytes> {
+        self.state.object(object).ok_or(BadBytes)
+    }
+
+    /// Entries that an object may have.
+    pub(crate) fn capacity(&self, object: u8) -> u64 {
+        self.object(object)
+            .map_or(0, |object| object.capacity().into())
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.state.for_each_object(|object| object.clear());
+    }
+
+    /// Has an answer here.
+    pub(crate) fn install(&mut self, read: &Read, answer: &[u8]) -> Result<(), BadBytes> {
+        let object = self.state.object_mut(read.object).ok_or(BadBytes)?;
+        object.install(read.lane, answer)
+    }
+
+    /// What a read finds here.
+    pub(crate) fn extract(&mut self, query: &Query<'_>) -> &[u8] {
+        self.answer.clear();
+        self.state.extract(query, &mut self.answer);
+        &self.answer
+    }
+
+    /// The entries of an answer.
+    pub(crate) fn each_entry(
+        &self,
+        object: u8,
+        answer: &[u8],
+        each: &mut dyn FnMut(&FetchedEntry<'_>),
+    ) -> Result<(), BadBytes> {
+        self.object(object)?.each_entry(answer, each)
+    }
+
+    /// The writes of a transaction: of each its object, whether it adds an entry, and that entry.
+    pub(crate) fn each_written(
+        &self,
+        transaction: &Transaction,
+        mut each: impl FnMut(u8, bool, &FetchedEntry<'_>),
+    ) -> Result<(), BadBytes> {
+        let mut result = Ok(());
+        let mut answer = Vec::new();
+        self.state
+            .each_write(transaction.writes(), |number, kind, write| {
+                if self.objects >> number & 1 == 0 {
+                    return;
+                }
+                let Ok(object) = self.object(number) else {
+                    return result = Err(BadBytes);
+                };
+                answer.clear();
+                // An entry as an answer has it: row and value, not shadowed; and when its next use is announced.
+                answer.extend((write.len() as u16 + 1).to_le_bytes());
+                answer.extend(write);
+                answer.extend([0; 5]);
+                let adds = object.adds(kind);
+                let entry = object.each_entry(&answer, &mut |entry| each(number, adds, entry));
+                result = result.and(entry);
+            })?;
+        result
+    }
+
+    /// Makes the writes of a transaction.
+    pub(crate) fn commit(&mut self, transaction: &Transaction) -> Result<(), BadBytes> {
+        let objects = self.objects;
+        let is_there = |object: u8| objects >> object & 1 != 0;
+        let made = self
+            .state
+            .commit(&self.context, transaction.writes(), is_there);
+        self.context.end(|_, _| {});
+        made
+    }
+}

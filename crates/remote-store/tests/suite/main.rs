@@ -1,0 +1,11 @@
+//! Objects in a store that speaks the protocol of Redis: the protocol over wires that fail, in virtual time, and real stores.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "real stores are waited for by the clock of the machine"
+)]
+
+mod outside;
+mod over_wires;
+mod real_stores;
+mod tills;
+mod wires;

@@ -1,0 +1,228 @@
+//! Several instances use one store over wires that break: each packet takes effect once.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use asterism_embedded_store::{Keyspace, Session};
+use asterism_engine::{Instance, InstanceParts};
+use asterism_function::PortNumber;
+use asterism_io::frame::FramePool;
+use asterism_placement::Time;
+use asterism_remote_store::{ClientConfig, ClientTally};
+use asterism_resp::{CommandWriter, Value};
+
+use crate::outside;
+use crate::tills::{IN_STORE, Tills, judge, packet, settings};
+use crate::wires::{Faults, Shared, Wires};
+
+pub(crate) const SEED: u64 = 0x5EED;
+/// So that packets are often in each other's way.
+const TILLS: Tills = Tills(4);
+const FLOWS: u32 = 12;
+
+pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
+    ClientConfig {
+        function: "tills".to_owned(),
+        client: format!("0.1.{number}"),
+        seed: SEED,
+        objects: IN_STORE,
+        commit_pipes,
+    }
+}
+
+thread_local! {
+    /// What the instance that is made next shares with the test: an instance's end of a store is made where the instance is.
+    static SHARED: RefCell<Option<(Shared, Tallies)>> = const { RefCell::new(None) };
+}
+
+type Tallies = (Rc<RefCell<ClientTally>>, Rc<RefCell<u64>>);
+
+struct World {
+    store: Shared,
+    instances: Vec<Instance<Tills>>,
+    left: Vec<Receiver<Vec<u8>>>,
+    tallies: Vec<Tallies>,
+    now_us: u64,
+}
+
+impl World {
+    fn new(instances: usize, commit_pipes: usize, faults: Faults) -> Self {
+        let store: Shared = Rc::new(RefCell::new(Keyspace::new(1 << 30)));
+        let mut world = Self {
+            store: store.clone(),
+            instances: Vec::new(),
+            left: Vec::new(),
+            tallies: Vec::new(),
+            now_us: 0,
+        };
+        for number in 0..instances {
+            let tallies = Tallies::default();
+            SHARED.set(Some((store.clone(), tallies.clone())));
+            let config = config(number, commit_pipes);
+            let make = move || {
+                let (store, tallies) = SHARED.take().expect("the test put it there");
+                let wires = Wires::new(&TILLS, &config, (store, faults), tallies);
+                Box::new(wires) as Box<dyn asterism_engine::Store>
+            };
+            let parts = InstanceParts::alone(SEED).with_store(make);
+            let (to, left) = channel();
+            let port = outside::port(move |bytes: &[u8]| {
+                to.send(bytes.to_vec()).expect("the test listens");
+            });
+            let pool = FramePool::new(2_048).expect("memory for frames");
+            let instance = parts.start(Arc::new(TILLS), settings, pool, vec![port]);
+            world.instances.push(instance);
+            world.left.push(left);
+            world.tallies.push(tallies);
+        }
+        world
+    }
+
+    fn turn(&mut self) {
+        self.now_us += 25;
+        let now = Time::from_micros(self.now_us);
+        for instance in &mut self.instances {
+            instance.turn(now);
+        }
+    }
+
+    /// Packets of all flows, each to any instance; what left of them.
+    fn run(&mut self, packets: u32, between_us: u64) -> Vec<Vec<u8>> {
+        for number in 0..packets {
+            while self.now_us < u64::from(number) * between_us {
+                self.turn();
+            }
+            let flow = (number * 7 % FLOWS) as u16;
+            let to = (number.wrapping_mul(0x9E37_79B1) >> 16) as usize % self.instances.len();
+            let now = Time::from_micros(self.now_us);
+            let bytes = packet(flow, number);
+            assert!(self.instances[to].inject(now, PortNumber(0), &bytes));
+        }
+        let until_us = self.now_us + 5_000_000;
+        let parked = |world: &World| -> usize {
+            let instances = world.instances.iter();
+            instances.map(|instance| instance.tally().parked).sum()
+        };
+        while parked(self) > 0 {
+            assert!(self.now_us < until_us, "{} are parked", parked(self));
+            self.turn();
+        }
+        self.turn();
+        for instance in &self.instances {
+            eprintln!("{:?}", instance.tally());
+        }
+        for of in &self.tallies {
+            eprintln!("{:?}", of.0);
+        }
+        self.left.iter().flat_map(|left| left.try_iter()).collect()
+    }
+}
+
+impl World {
+    /// Pairs under the keys of one side of the tokens, and whether each is shadowed.
+    fn pairs(&self, side: u8, keys: u32) -> BTreeMap<[u8; 8], bool> {
+        let mut pairs = BTreeMap::new();
+        for number in 0..keys {
+            let mut key = format!("{{tills}}2:{side}:").into_bytes();
+            key.extend(number.to_le_bytes());
+            let mut command = Vec::new();
+            CommandWriter::new(&mut command).command(&[b"GET", &key]);
+            let (sent, _) = Value::read(&command).expect("a command").expect("whole");
+            let mut reply = Vec::new();
+            let mut store = self.store.borrow_mut();
+            Session::new().call(&mut store, sent, &mut reply, None);
+            let (reply, _) = Value::read(&reply).expect("a reply").expect("whole");
+            let answer = reply.bytes().unwrap_or(&[0, 0]);
+            let length = usize::from(u16::from_le_bytes([answer[0], answer[1]]));
+            for entry in answer[2..2 + length].chunks(9) {
+                let row = *entry.first_chunk().expect("a pair and a flag");
+                pairs.insert(row, entry[8] != 0);
+            }
+        }
+        pairs
+    }
+}
+
+#[test]
+fn several_instances_share_a_store_and_each_packet_takes_effect_once() {
+    for (instances, commit_pipes) in [(1, 1), (2, 1), (3, 2)] {
+        let faults = Faults {
+            broken_of: 0,
+            delay_us: 200,
+        };
+        let mut world = World::new(instances, commit_pipes, faults);
+        let left = world.run(600, 100);
+        let dropped = judge(TILLS, &left, 600, 0);
+        assert!((50..200).contains(&dropped), "{dropped} without room");
+        let pairs = world.pairs(0, 600);
+        assert_eq!(pairs, world.pairs(1, TILLS.0 + 1), "both sides");
+        assert!(pairs.values().any(|is_shadowed| *is_shadowed));
+        let of_store = world.store.borrow().len();
+        assert!(of_store > 600, "{of_store} keys");
+        let crossed: u64 = world.tallies.iter().map(|of| of.0.borrow().crossed).sum();
+        assert_eq!(crossed > 0, instances > 1, "{crossed} batches were crossed");
+    }
+}
+
+#[test]
+fn connections_break_and_each_packet_takes_effect_once() {
+    let mut broken = 0;
+    for delay_us in [60, 200, 800] {
+        let faults = Faults {
+            broken_of: 300,
+            delay_us,
+        };
+        let mut world = World::new(3, 2, faults);
+        let left = world.run(500, 200);
+        let dropped = judge(TILLS, &left, 500, 0);
+        assert!((40..200).contains(&dropped), "{dropped} without room");
+        broken += world.tallies.iter().map(|of| *of.1.borrow()).sum::<u64>();
+    }
+    assert!(broken > 500, "{broken} broken connections show little");
+}
+
+#[test]
+fn the_last_room_is_given_once() {
+    for delay_us in (40..400).step_by(40) {
+        let faults = Faults {
+            broken_of: 0,
+            delay_us,
+        };
+        let mut world = World::new(5, 1, faults);
+        // A packet of each account, one more than there is room for, at once.
+        for number in 0..5 {
+            let bytes = packet(number, number.into());
+            let instance = &mut world.instances[usize::from(number)];
+            assert!(instance.inject(Time::ZERO, PortNumber(0), &bytes));
+        }
+        let left = world.run(0, 0);
+        assert_eq!(judge(TILLS, &left, 5, 0), 1);
+    }
+}
+
+/// Only in a build with `--cfg asterism_mutants`.
+#[cfg(asterism_mutants)]
+#[test]
+fn every_planted_bug_is_found() {
+    use asterism_remote_store::mutant::{Mutant, select};
+
+    let survived: Vec<Mutant> = Mutant::ALL
+        .into_iter()
+        .filter(|&planted| {
+            select(Some(planted));
+            let tests: [fn(); 3] = [
+                the_last_room_is_given_once,
+                several_instances_share_a_store_and_each_packet_takes_effect_once,
+                connections_break_and_each_packet_takes_effect_once,
+            ];
+            let passes = |test: &fn()| std::panic::catch_unwind(*test).is_ok();
+            let survives = tests.iter().all(passes);
+            select(None);
+            survives
+        })
+        .collect();
+    assert!(survived.is_empty(), "{survived:?}");
+}

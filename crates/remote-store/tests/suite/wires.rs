@@ -1,0 +1,247 @@
+//! A store in virtual time, and instances' connections to it: replies take a while, connections break, and what was sent by a broken one may
+//! come to the store later than what is sent by the next.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use asterism_embedded_store::{Keyspace, Session};
+use asterism_engine::{Attempt, Store, StoreEvent};
+use asterism_function::NetworkFunction;
+use asterism_placement::Time;
+use asterism_remote_store::{Client, ClientConfig, ClientEvent, ClientTally};
+use asterism_resp::Value;
+use asterism_state::{Query, Tick, Ticket, Transaction, hash};
+
+/// A store that several clients use.
+pub(crate) type Shared = Rc<RefCell<Keyspace>>;
+
+/// How bad the wires are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Faults {
+    /// One look of so many finds a connection broken; 0: none.
+    pub(crate) broken_of: u64,
+    pub(crate) delay_us: u64,
+}
+
+/// One direction of a connection: what is under way, in order, and when it comes.
+#[derive(Debug, Default)]
+struct Direction(VecDeque<(u64, Vec<u8>)>);
+
+impl Direction {
+    fn send(&mut self, at_us: u64, bytes: Vec<u8>) {
+        let last = self.0.back().map_or(0, |(at, _)| *at);
+        self.0.push_back((last.max(at_us), bytes));
+    }
+
+    fn arrived(&mut self, now_us: u64) -> Option<Vec<u8>> {
+        let (at, _) = self.0.front()?;
+        let is_here = *at <= now_us;
+        is_here
+            .then(|| self.0.pop_front())
+            .flatten()
+            .map(|(_, bytes)| bytes)
+    }
+}
+
+/// The store's end of a connection.
+struct Served {
+    session: Session,
+    received: Vec<u8>,
+    coming: Direction,
+}
+
+impl Served {
+    fn new() -> Self {
+        Self {
+            session: Session::new(),
+            received: Vec::new(),
+            coming: Direction::default(),
+        }
+    }
+
+    /// Does what has come; the replies.
+    fn serve(&mut self, keyspace: &mut Keyspace, now_us: u64) -> Vec<u8> {
+        let mut replies = Vec::new();
+        while let Some(bytes) = self.coming.arrived(now_us) {
+            self.received.extend(bytes);
+        }
+        let mut taken = 0;
+        while let Ok(Some((command, length))) = Value::read(&self.received[taken..]) {
+            self.session.call(keyspace, command, &mut replies, None);
+            taken += length;
+        }
+        self.received.drain(..taken);
+        replies
+    }
+}
+
+/// A connection of a client.
+struct Pipe {
+    served: Option<Served>,
+    replies: Direction,
+    received: Vec<u8>,
+    /// When there is the next one.
+    opens_us: u64,
+}
+
+/// An instance's end.
+pub(crate) struct Wires<F: NetworkFunction> {
+    client: Client<F, Attempt>,
+    pipes: Vec<Pipe>,
+    /// Connections that the client has given up, of which something is still under way.
+    orphans: Vec<Served>,
+    store: Shared,
+    faults: Faults,
+    tally: Rc<RefCell<ClientTally>>,
+    broken: Rc<RefCell<u64>>,
+    seed: u64,
+    draws: u64,
+    event: Option<ClientEvent<Attempt>>,
+    now_us: u64,
+}
+
+impl<F: NetworkFunction> Wires<F> {
+    pub(crate) fn new(
+        function: &F,
+        config: &ClientConfig,
+        (store, faults): (Shared, Faults),
+        (tally, broken): (Rc<RefCell<ClientTally>>, Rc<RefCell<u64>>),
+    ) -> Self {
+        let client = Client::new(function, config);
+        let pipe = |_| Pipe {
+            served: None,
+            replies: Direction::default(),
+            received: Vec::new(),
+            opens_us: 0,
+        };
+        Self {
+            pipes: (0..client.connections()).map(pipe).collect(),
+            client,
+            orphans: Vec::new(),
+            store,
+            faults,
+            tally,
+            broken,
+            seed: hash::bytes(config.client.as_bytes(), 7),
+            draws: 0,
+            event: None,
+            now_us: 0,
+        }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.draws += 1;
+        hash::words(self.draws, 0x0031_7E5A, self.seed) % below
+    }
+
+    fn delay(&mut self) -> u64 {
+        self.faults.delay_us / 2 + self.draw(self.faults.delay_us + 1)
+    }
+
+    fn pump(&mut self) {
+        let now_us = self.now_us;
+        let keyspace = self.store.clone();
+        let mut keyspace = keyspace.borrow_mut();
+        keyspace.advance(now_us / 1_000 + 1);
+        for orphan in &mut self.orphans {
+            orphan.serve(&mut keyspace, now_us);
+        }
+        self.orphans.retain(|orphan| !orphan.coming.0.is_empty());
+        for number in 0..self.pipes.len() {
+            self.pump_pipe(number, &mut keyspace);
+        }
+        *self.tally.borrow_mut() = self.client.tally();
+    }
+
+    fn pump_pipe(&mut self, number: usize, keyspace: &mut Keyspace) {
+        let now_us = self.now_us;
+        let delay = self.delay();
+        let is_broken = self.faults.broken_of > 0 && self.draw(self.faults.broken_of) == 0;
+        let pipe = &mut self.pipes[number];
+        let Some(served) = &mut pipe.served else {
+            if now_us >= pipe.opens_us {
+                pipe.served = Some(Served::new());
+                pipe.replies = Direction::default();
+                pipe.received.clear();
+                self.client.connected(number);
+            }
+            return;
+        };
+        let replies = served.serve(keyspace, now_us);
+        if !replies.is_empty() {
+            pipe.replies.send(now_us + delay, replies);
+        }
+        while let Some(bytes) = pipe.replies.arrived(now_us) {
+            pipe.received.extend(bytes);
+        }
+        let mut taken = 0;
+        let mut is_well = true;
+        while let Ok(Some((reply, length))) = Value::read(&pipe.received[taken..]) {
+            is_well &= self.client.reply(number, &reply, now_us);
+            taken += length;
+        }
+        pipe.received.drain(..taken);
+        assert!(is_well, "the store says what it should");
+        if is_broken {
+            *self.broken.borrow_mut() += 1;
+            let mut orphan = pipe.served.take().expect("it is there");
+            pipe.opens_us = now_us + 1_000;
+            self.client.lost(number);
+            // What is under way comes late, or never.
+            let late_us = match delay % 3 {
+                0 => return orphan.session.end(keyspace),
+                1 => 0,
+                _ => 5_000,
+            };
+            orphan
+                .coming
+                .0
+                .iter_mut()
+                .for_each(|(at, _)| *at += late_us);
+            self.orphans.push(orphan);
+        }
+    }
+}
+
+impl<F: NetworkFunction> Store for Wires<F> {
+    fn set_tick(&mut self, tick: Tick) {
+        self.client.set_tick(tick);
+    }
+    fn ask(&mut self, ticket: Ticket, query: Query<'_>, _: Time) {
+        self.client.ask(ticket, &query);
+    }
+    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, _: Time) {
+        self.client.commit(attempt, transaction);
+    }
+    fn forget(&mut self, attempt: Attempt) {
+        self.client.forget(attempt);
+    }
+    fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
+        if self.now_us < now.as_micros() {
+            self.now_us = now.as_micros();
+            self.pump();
+        }
+        self.event = self.client.next_event();
+        Some(match self.event.as_ref()? {
+            ClientEvent::Answer { ticket, answer } => StoreEvent::Answer {
+                ticket: *ticket,
+                answer,
+            },
+            ClientEvent::Decision { name, is_committed } => StoreEvent::Decision {
+                attempt: *name,
+                is_committed: *is_committed,
+            },
+        })
+    }
+    fn send(&mut self, now: Time) {
+        for number in 0..self.pipes.len() {
+            let mut bytes = Vec::new();
+            self.client.write(number, now.as_micros(), &mut bytes);
+            let at_us = now.as_micros() + self.delay();
+            if let (Some(served), false) = (&mut self.pipes[number].served, bytes.is_empty()) {
+                served.coming.send(at_us, bytes);
+            }
+        }
+    }
+}
