@@ -63,10 +63,10 @@ impl<F: NetworkFunction> Instance<F> {
         });
     }
 
-    /// Goes on with that.
+    /// Goes on with that, as long as packets are handled.
     #[inline]
     pub(super) fn announce(&mut self, read: usize) {
-        if self.announcer.under_way.is_some() {
+        if self.announcer.under_way.is_some() && self.serving {
             self.announce_some(match read {
                 0 => PORTIONS_PER_TURN,
                 _ => PORTIONS_BESIDE_PACKETS,

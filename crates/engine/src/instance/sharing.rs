@@ -86,6 +86,7 @@ impl<F: NetworkFunction> Instance<F> {
     pub(super) fn upkeep(&mut self, read: usize) {
         if let Some(exchange) = &mut self.exchange {
             exchange.say_waiting();
+            self.announce(read);
         }
         if !self.serving {
             (self.flushed_us, self.swept_us) = (self.now_us, self.now_us);
@@ -97,7 +98,6 @@ impl<F: NetworkFunction> Instance<F> {
         if self.now_us.saturating_sub(self.swept_us) >= SWEEP_STEP_US && self.has_log_room() {
             self.sweep();
         }
-        self.announce(read);
         if !self.scans.is_empty() {
             self.scan(if read > 0 {
                 SNAPSHOT_PARTS_BESIDE_PACKETS

@@ -165,7 +165,6 @@ impl Nat {
             return self.further::<THOROUGH>(ask);
         };
         let flags = plain.tcp_flags();
-        let stays = || session.value.stays(flags, plain.tcp_sequence(), direction);
         // Of a session that may have ended: a packet from inside may open the next one, or be of one that this hides.
         let ends_or_begins = match WAY {
             OUTBOUND => {
@@ -177,7 +176,9 @@ impl Nat {
         };
         if ends_or_begins
             || plain.ttl() <= 1
-            || !THOROUGH && (!stays() || ask.sessions.would_touch(&session))
+            || !THOROUGH
+                && (!session.value.stays(flags, plain.tcp_sequence(), direction)
+                    || ask.sessions.would_touch(&session))
             || to.may_be_too_long::<THOROUGH>(&plain, ask.packet())
         {
             return self.further::<THOROUGH>(ask);
