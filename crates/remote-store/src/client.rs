@@ -3,6 +3,7 @@
 use core::fmt::Debug;
 use std::collections::VecDeque;
 
+use asterism_engine::{Attempt, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_resp::Value;
 use asterism_state::{Query, Tick, Ticket, Transaction};
@@ -44,6 +45,23 @@ pub enum ClientEvent<A> {
         /// Its writes are made; else it is refused whole.
         is_committed: bool,
     },
+}
+
+impl ClientEvent<Attempt> {
+    /// The same as an instance takes it.
+    #[must_use]
+    pub fn for_instance(&self) -> StoreEvent<'_> {
+        match self {
+            Self::Answer { ticket, answer } => StoreEvent::Answer {
+                ticket: *ticket,
+                answer,
+            },
+            Self::Decision { name, is_committed } => StoreEvent::Decision {
+                attempt: *name,
+                is_committed: *is_committed,
+            },
+        }
+    }
 }
 
 /// What a client has counted.

@@ -338,18 +338,21 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                     self.finish(self.tries, decided);
                     Replied::Well
                 }
-                Value::Null if !is_refused => {
-                    self.step = Step::Time(0);
+                // Nothing of it was made.
+                Value::Null | Value::Error(_) => {
+                    let is_crossed = *value == Value::Null && !is_refused;
+                    let (pause_us, replied) = match is_crossed {
+                        true => (0, Replied::Crossed),
+                        false => (PAUSE_US, Replied::Refused),
+                    };
+                    self.step = Step::Time(now_us + pause_us);
                     if self.tries >= TRIES_MAX {
                         self.refuse_all(decided);
                         self.step = Step::Nothing;
                     }
-                    Replied::Crossed
+                    replied
                 }
-                _ => {
-                    self.step = Step::Time(now_us + PAUSE_US);
-                    Replied::Refused
-                }
+                _ => Replied::Nonsense,
             },
             Step::Leaving => {
                 self.step = Step::Nothing;

@@ -64,7 +64,15 @@ pub(super) fn zadd(call: &mut Call<'_, '_>) -> Result<(), Refused> {
 }
 
 pub(super) fn zrem(call: &mut Call<'_, '_>) -> Result<(), Refused> {
-    let (key, names) = (call.argument(1), call.from(2));
+    let names = call.from(2);
+    remove(call, |members| {
+        names.iter().filter(|member| members.remove(member)).count()
+    })
+}
+
+/// Takes members away, and replies how many.
+fn remove(call: &mut Call<'_, '_>, take: impl FnOnce(&mut Sorted) -> usize) -> Result<(), Refused> {
+    let key = call.argument(1);
     if held(call.keyspace, key, members)?.is_none() {
         call.reply.integer(0);
         return Ok(());
@@ -74,7 +82,7 @@ pub(super) fn zrem(call: &mut Call<'_, '_>) -> Result<(), Refused> {
         let Stored::Sorted(members) = stored else {
             return (0, false);
         };
-        let removed = names.iter().filter(|member| members.remove(member)).count();
+        let removed = take(members);
         (removed, removed > 0)
     });
     if removed > 0 {
@@ -160,24 +168,10 @@ pub(super) fn zcount(call: &mut Call<'_, '_>) -> Result<(), Refused> {
 
 pub(super) fn zremrangebyscore(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     let (from, to) = (bound(call.argument(2))?, bound(call.argument(3))?);
-    let key = call.argument(1);
-    if held(call.keyspace, key, members)?.is_none() {
-        call.reply.integer(0);
-        return Ok(());
-    }
-    let new = || Stored::Sorted(Sorted::default());
-    let removed = call.keyspace.change(key, new, |stored| {
-        let Stored::Sorted(members) = stored else {
-            return (0, false);
-        };
+    remove(call, |members| {
         let between = members.between(from, to);
         let gone: Vec<Vec<u8>> = between.map(|(member, _)| member.to_vec()).collect();
         gone.iter().for_each(|member| _ = members.remove(member));
-        (gone.len(), !gone.is_empty())
-    });
-    if removed > 0 {
-        call.note_as_it_is();
-    }
-    call.reply.integer(removed as i64);
-    Ok(())
+        gone.len()
+    })
 }

@@ -19,7 +19,7 @@ use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectSettings;
 
 use crate::chain::letters::{self, always, stage};
-use crate::outside;
+use asterism_lab::outside;
 
 /// Where the payload begins.
 const PAYLOAD: usize = 42;

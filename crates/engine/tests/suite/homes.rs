@@ -20,8 +20,8 @@ use asterism_placement::{ClusterId, Incarnation, MemberId, Protocol, Time};
 use asterism_secure_channel::ClusterKey;
 use asterism_state::{Query, Ticket, Transaction};
 
-use crate::outside;
 use crate::stored::{Tills, committed, lives_there, number_of, packet, settings};
+use asterism_lab::outside;
 
 /// What the home has. Here and not in the home, which can be sent to another thread.
 struct Shared {

@@ -8,7 +8,6 @@ mod cluster;
 mod dates;
 mod holding;
 mod homes;
-mod outside;
 mod packet_loop;
 mod prefetching;
 mod sites;

@@ -19,8 +19,8 @@ use asterism_io::frame::FramePool;
 use asterism_placement::Time;
 use asterism_state::{ObjectSettings, Transaction};
 
-use crate::outside;
 use crate::store_end::{Shared, end};
+use asterism_lab::outside;
 
 /// Where the payload begins, which is a packet's number.
 const PAYLOAD: usize = 42;

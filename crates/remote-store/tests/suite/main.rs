@@ -4,7 +4,6 @@
     reason = "real stores are waited for by the clock of the machine"
 )]
 
-mod outside;
 mod over_wires;
 mod real_stores;
 mod tills;

@@ -14,9 +14,9 @@ use asterism_placement::Time;
 use asterism_remote_store::{ClientConfig, ClientTally};
 use asterism_resp::{CommandWriter, Value};
 
-use crate::outside;
 use crate::tills::{IN_STORE, Tills, judge, packet, settings};
 use crate::wires::{Faults, Shared, Wires};
+use asterism_lab::outside;
 
 pub(crate) const SEED: u64 = 0x5EED;
 /// So that packets are often in each other's way.
@@ -201,6 +201,28 @@ fn the_last_room_is_given_once() {
         let left = world.run(0, 0);
         assert_eq!(judge(TILLS, &left, 5, 0), 1);
     }
+}
+
+#[test]
+fn packets_of_a_full_store_are_dropped_and_nothing_of_them_is_kept() {
+    let faults = Faults {
+        broken_of: 0,
+        delay_us: 200,
+    };
+    let mut world = World::new(1, 1, faults);
+    // It takes writes until it holds more than it may.
+    let mut full = Keyspace::new(0);
+    let mut command = Vec::new();
+    CommandWriter::new(&mut command).command(&[b"SET", b"other", b"value"]);
+    let (sent, _) = Value::read(&command).expect("a command").expect("whole");
+    Session::new().call(&mut full, sent, &mut Vec::new(), None);
+    *world.store.borrow_mut() = full;
+    let left = world.run(50, 100);
+    assert!(left.is_empty(), "{} left", left.len());
+    assert_eq!(world.store.borrow().len(), 1);
+    let tally = *world.tallies[0].0.borrow();
+    assert!(tally.refused > 32, "{tally:?}");
+    assert!(tally.decided >= 50, "{tally:?}");
 }
 
 /// Only in a build with `--cfg asterism_mutants`.

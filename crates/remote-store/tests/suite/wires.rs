@@ -223,16 +223,7 @@ impl<F: NetworkFunction> Store for Wires<F> {
             self.pump();
         }
         self.event = self.client.next_event();
-        Some(match self.event.as_ref()? {
-            ClientEvent::Answer { ticket, answer } => StoreEvent::Answer {
-                ticket: *ticket,
-                answer,
-            },
-            ClientEvent::Decision { name, is_committed } => StoreEvent::Decision {
-                attempt: *name,
-                is_committed: *is_committed,
-            },
-        })
+        self.event.as_ref().map(ClientEvent::for_instance)
     }
     fn send(&mut self, now: Time) {
         for number in 0..self.pipes.len() {

@@ -7,7 +7,7 @@ use asterism_io::port::{Port, PortStatistics};
 struct Outside<S>(S);
 
 /// The port that calls `sees`.
-pub(crate) fn port(sees: impl FnMut(&[u8]) + Send + 'static) -> Box<dyn Port> {
+pub fn port(sees: impl FnMut(&[u8]) + Send + 'static) -> Box<dyn Port> {
     Box::new(Outside(sees))
 }
 
