@@ -113,7 +113,7 @@ pub(crate) fn packet(flow: u16, number: u32) -> Vec<u8> {
 }
 
 /// What left, of `sent` packets: each number once, each account counted from 1 on without a gap, but for packets that were given up, and one
-/// account without room. How many packets were dropped for that.
+/// account without room. How many packets were dropped for want of room.
 pub(crate) fn judge(tills: Tills, left: &[Vec<u8>], sent: u32, given_up: u64) -> u32 {
     let mut numbers = BTreeSet::new();
     let mut counts: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
@@ -137,5 +137,5 @@ pub(crate) fn judge(tills: Tills, left: &[Vec<u8>], sent: u32, given_up: u64) ->
         lost <= given_up,
         "{lost} counts without a packet, and {given_up} given up"
     );
-    sent - left.len() as u32
+    sent - left.len() as u32 - given_up as u32
 }

@@ -69,9 +69,10 @@ fn three_hosts_agree_by_multicast() {
         let snapshot = host.snapshot();
         let counted = snapshot.transport;
         assert!(counted.multicast_sent > 10, "{counted:?}");
-        // Handshakes, and what one member alone lacked, are for one.
-        let again = &snapshot.replication;
-        let again = again.retransmits_by_echo + again.retransmits_by_timeout;
+        // Handshakes, and what one member alone lacked, are for one. On a slow machine hosts repeat much at once: many datagrams, a few dozen groups each.
+        let repeated = &snapshot.replication;
+        let again = repeated.retransmits_by_echo + repeated.retransmits_by_timeout;
+        let again = again + repeated.groups_retransmitted / 40;
         let alone = counted.datagrams_sent - counted.multicast_sent;
         assert!(
             alone <= 20 + again,
