@@ -92,10 +92,11 @@ impl<F: NetworkFunction> Instance<F> {
             (self.flushed_us, self.swept_us) = (self.now_us, self.now_us);
             return;
         }
-        if self.now_us.saturating_sub(self.flushed_us) >= self.flush_us && self.has_log_room() {
+        // Both times are of earlier turns. A clock that went back flushes and sweeps once too often.
+        if self.now_us.wrapping_sub(self.flushed_us) >= self.flush_us && self.has_log_room() {
             self.flush();
         }
-        if self.now_us.saturating_sub(self.swept_us) >= SWEEP_STEP_US && self.has_log_room() {
+        if self.now_us.wrapping_sub(self.swept_us) >= SWEEP_STEP_US && self.has_log_room() {
             self.sweep();
         }
         if !self.scans.is_empty() {

@@ -183,7 +183,10 @@ impl Nat {
         {
             return self.further::<THOROUGH>(ask);
         }
-        let known = THOROUGH.then(|| session.value.after(&Segment::from(&plain), direction));
+        let known = match THOROUGH {
+            true => Some(session.value.after(&Segment::from(&plain), direction)),
+            false => None,
+        };
         let mut act = match nearby {
             Some(nearby) => ask.act_nearby(nearby),
             None => ask.act()?,
