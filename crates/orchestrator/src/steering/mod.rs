@@ -5,16 +5,21 @@
 //! below, in the driver. No command adds or removes one target: each call carries the whole state, so that another call
 //! repairs a lost answer, a restart or a foreign change.
 //!
-//! Read `desired.rs` (the input), `error.rs` (the errors), `laws.rs` (the laws of every driver), then `ecmp/`, the one driver
-//! that is built: routes of a Linux router with several next hops.
+//! Read `desired.rs` (the input), `error.rs` (the errors), `laws.rs` (the laws of every driver), `applied.rs` and `slots.rs` (what
+//! drivers have in common), then the drivers: `ecmp/` (routes of a Linux router with several next hops) and `openvswitch/`
+//! (groups of a switch).
 
+mod applied;
 mod desired;
 pub mod ecmp;
 mod error;
 pub mod laws;
+pub mod openvswitch;
+mod slots;
 
 use std::time::Duration;
 
+use applied::Applied;
 pub use desired::{
     Desired, DesiredError, Generation, NAME_BYTES_MAX, Standing, TARGETS_MAX, Target, WEIGHT_MAX,
 };

@@ -19,10 +19,10 @@ pub use self::config::{
     ROUTES_MAX, SLOTS_MAX, SLOTS_SANE, Spread,
 };
 
-use self::plan::NextHop;
 use self::table::{Ip, Present, Table};
+use super::slots::{self, Stretch};
 use super::{
-    Abilities, Counts, Desired, InForce, Observed, ObservedTarget, Steering, SteeringError,
+    Abilities, Applied, Counts, Desired, InForce, Observed, ObservedTarget, Steering, SteeringError,
 };
 use crate::clock;
 
@@ -32,10 +32,7 @@ pub struct EcmpSteering {
     hops: Vec<EcmpHop>,
     spread: Spread,
     table: Box<dyn Table>,
-    /// What was begun last, whether or not it came to its end.
-    begun: Option<Desired>,
-    /// Whether it did.
-    is_applied: bool,
+    applied: Applied,
     counts: Counts,
 }
 
@@ -45,7 +42,7 @@ impl fmt::Debug for EcmpSteering {
             .field("routes", &self.routes)
             .field("hops", &self.hops)
             .field("spread", &self.spread)
-            .field("begun", &self.begun)
+            .field("applied", &self.applied)
             .finish_non_exhaustive()
     }
 }
@@ -68,23 +65,14 @@ impl EcmpSteering {
             hops: config.hops,
             spread: config.spread,
             table,
-            begun: None,
-            is_applied: false,
+            applied: Applied::default(),
             counts: Counts::default(),
         }
     }
 
     /// Refuses what cannot or must not be applied; else each taker's hop with its weight, in the order of the hops.
     fn takers(&self, desired: &Desired) -> Result<Vec<(usize, u16)>, SteeringError> {
-        if let Some(begun) = &self.begun {
-            let (offered, known) = (desired.generation(), begun.generation());
-            if offered < known {
-                return Err(SteeringError::Stale { offered, known });
-            }
-            if offered == known && desired != begun {
-                return Err(SteeringError::Contradicts(offered));
-            }
-        }
+        self.applied.check(desired)?;
         let mut takers = Vec::new();
         for (name, weight) in desired.takers() {
             let hop = self.hops.iter().position(|hop| hop.target == name);
@@ -104,9 +92,9 @@ impl EcmpSteering {
     }
 
     /// The next hops of a route as it is: those of targets by their place, others as none.
-    fn ways_of(&self, present: &Present) -> Vec<NextHop> {
-        let ways = present.hops.iter().map(|one| NextHop {
-            hop: self
+    fn ways_of(&self, present: &Present) -> Vec<Stretch> {
+        let ways = present.hops.iter().map(|one| Stretch {
+            target: self
                 .hops
                 .iter()
                 .position(|hop| hop.gateway == one.gateway && hop.interface == one.interface),
@@ -129,7 +117,7 @@ impl EcmpSteering {
             if is_ours && before.as_deref().is_some_and(|it| plan::same(it, &after)) {
                 continue;
             }
-            moved = moved.max(plan::moved_permille(before.as_deref(), &after));
+            moved = moved.max(slots::moved_permille(before.as_deref(), &after));
             lines.push(plan::line(route, &self.hops, &after));
         }
         if !lines.is_empty() {
@@ -153,14 +141,11 @@ impl Steering for EcmpSteering {
         let takers = self
             .takers(desired)
             .inspect_err(|_| self.counts.refused += 1)?;
-        let was_applied = self.is_applied && self.begun.as_ref() == Some(desired);
-        // From here on an older state is refused, even if this one fails half way.
-        self.begun = Some(desired.clone());
-        self.is_applied = false;
+        let was_applied = self.applied.begin(desired);
         let (changed, moved) = self
             .bring_about(&takers)
             .inspect_err(|_| self.counts.failed += 1)?;
-        self.is_applied = true;
+        self.applied.finish();
         self.counts.applied += 1;
         self.counts.changed += u64::from(changed);
         self.counts.repaired += u64::from(was_applied && changed > 0);
@@ -174,14 +159,14 @@ impl Steering for EcmpSteering {
 
     fn observe(&mut self) -> Result<Observed, SteeringError> {
         let present = self.table.read(&self.routes)?;
-        let takers = self.begun.as_ref().and_then(|begun| {
+        let takers = self.applied.begun().and_then(|begun| {
             self.takers(begun)
                 .ok()
                 .map(|takers| (begun.generation(), takers))
         });
         let mut observed = Observed {
             generation: None,
-            as_applied: self.is_applied,
+            as_applied: self.applied.is_finished(),
             targets: self
                 .hops
                 .iter()
@@ -193,14 +178,14 @@ impl Steering for EcmpSteering {
                 .collect(),
             elsewhere_permille: 0,
         };
-        if self.is_applied {
+        if self.applied.is_finished() {
             observed.generation = takers.as_ref().map(|(generation, _)| *generation);
         }
         for (route, present) in self.routes.iter().zip(&present) {
             let ways = present.as_ref().map(|present| self.ways_of(present));
             let ways = ways.unwrap_or_default();
             for (place, target) in observed.targets.iter_mut().enumerate() {
-                let share = plan::share_permille(&ways, Some(place));
+                let share = slots::share_permille(&ways, Some(place));
                 target.share_permille = target.share_permille.min(share);
                 target.link_down |= present.as_ref().is_some_and(|present| {
                     let hop = &self.hops[place];
@@ -210,7 +195,7 @@ impl Steering for EcmpSteering {
                     present.hops.iter().filter(is_it).any(|one| one.is_down)
                 });
             }
-            let elsewhere = plan::share_permille(&ways, None);
+            let elsewhere = slots::share_permille(&ways, None);
             observed.elsewhere_permille = observed.elsewhere_permille.max(elsewhere);
             let as_applied = takers.as_ref().is_some_and(|(_, takers)| {
                 let planned = plan::ways(self.spread, takers, Some(&ways));

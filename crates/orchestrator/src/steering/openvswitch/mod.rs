@@ -1,0 +1,2 @@
+//! Open vSwitch: its messages so far.
+pub mod openflow;
