@@ -47,6 +47,13 @@ pub enum SteeringError {
         /// What was said.
         said: String,
     },
+    /// The connection to it ended before it answered. Whether the change is in force is not known; apply again.
+    Lost {
+        /// What was to be changed.
+        what: String,
+        /// How it ended.
+        said: String,
+    },
     /// It did not answer in time. Whether the change is in force is not known; apply again.
     TimedOut {
         /// What was waited for.
@@ -103,6 +110,10 @@ impl fmt::Display for SteeringError {
             SteeringError::Refused { what, said } => write!(
                 f,
                 "{what} was refused ({said}): what came before it is in force; apply it again once the cause is gone"
+            ),
+            SteeringError::Lost { what, said } => write!(
+                f,
+                "{what}: the answer was lost ({said}); it may be in force or not; apply it again"
             ),
             SteeringError::TimedOut { what, waited } => write!(
                 f,
