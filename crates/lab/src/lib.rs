@@ -17,6 +17,7 @@ mod lab;
 mod namespace;
 pub mod nat;
 mod node;
+pub mod openvswitch;
 pub mod outside;
 mod program;
 pub mod redis;

@@ -5,9 +5,10 @@
 //! failure of a controller, so rules stay. `fail_mode` must be `secure` all the same; it is checked where the database is
 //! given.
 //!
-//! In OpenFlow 1.5 a change is one bundle, which is in force whole or not at all. In OpenFlow 1.3 a new group is made, then the
-//! flows are led to it, then the old group is deleted, with a barrier after each. The driver knows its flows by their cookie
-//! and its groups by their numbers; each call reads both, changes what differs, and leaves those of others alone.
+//! In OpenFlow 1.5 a change is one bundle, which is in force whole or not at all. In OpenFlow 1.3 a direction has two groups: the
+//! one to which no flow leads is written, then the flows are led there, with a barrier after each step. The driver knows its
+//! flows by their cookie and its groups by their numbers; each call reads both, changes what differs, and leaves those of
+//! others alone.
 //!
 //! `config.rs` has the settings; `openflow/` the messages; `connection.rs` and `channel.rs` speak them; `plan.rs` computes;
 //! `database.rs` checks the bridge's settings.
@@ -335,7 +336,7 @@ impl OvsSteering {
     fn make(&mut self, changes: Changes, deadline: Deadline) -> Result<(), SteeringError> {
         let what = format!(
             "changing {} groups and {} flows at {}",
-            changes.groups.len() + changes.unused.len(),
+            changes.groups.len(),
             changes.flows.len(),
             self.config.switch
         );
@@ -343,9 +344,9 @@ impl OvsSteering {
             let said = "there is no connection".to_owned();
             return Err(SteeringError::Unreachable { what, said });
         };
-        let groups = |all: Vec<_>| all.into_iter().map(Message::GroupMod).collect::<Vec<_>>();
-        let flows = changes.flows.into_iter().map(Message::FlowMod).collect();
-        let steps = [groups(changes.groups), flows, groups(changes.unused)];
+        let groups = changes.groups.into_iter().map(Message::GroupMod);
+        let flows = changes.flows.into_iter().map(Message::FlowMod);
+        let steps: [Vec<_>; 2] = [groups.collect(), flows.collect()];
         match connection.version() {
             Version::V15 => {
                 let prepared = connection.prepare(steps.concat(), deadline);

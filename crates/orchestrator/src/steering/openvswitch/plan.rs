@@ -36,17 +36,17 @@ pub(super) struct Changes {
     pub(super) groups: Vec<GroupMod>,
     /// Flows that lead to them, and flows that are not to be there.
     pub(super) flows: Vec<FlowMod>,
-    /// Groups to which no flow leads any more.
-    pub(super) unused: Vec<GroupMod>,
 }
 
 impl Changes {
     pub(super) fn count(&self) -> usize {
-        self.groups.len() + self.flows.len() + self.unused.len()
+        self.groups.len() + self.flows.len()
     }
 }
 
-/// Both numbers that a direction's group may have. OpenFlow 1.3 changes a group by making the other one and leading flows to it.
+/// Both numbers that a direction's group may have. Without bundles a change writes the one to which no flow leads, and leads the flows
+/// there. The other one stays, as it was, for the next change: the switch's cache leads packets to it for some time yet, and
+/// drops them if it is not there (15 of 10,080 datagrams over 50 changes).
 pub(super) fn group_ids(config: &OvsConfig, direction: usize) -> [u32; 2] {
     let first = config.first_group.wrapping_add(2 * direction as u32);
     [first, first.wrapping_add(1)]
@@ -254,10 +254,6 @@ impl Direction<'_> {
                     .flows
                     .push(self.flow_mod(FlowCommand::Add, matching, leads));
             }
-        }
-        let other = if id == first { second } else { first };
-        if self.present.group(other).is_some() {
-            changes.unused.push(GroupMod::delete(other));
         }
         Some(())
     }
