@@ -15,7 +15,9 @@ use asterism_orchestrator::steering::{Desired, Generation, Steering, SteeringErr
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const BRIDGE: &str = "br0";
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// The clients' network: without ports in its hash, a switch spreads by addresses.
+const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
+const CLIENT_COUNT: u16 = 40;
 const SERVER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const PORT: u16 = 5_000;
 /// Ports of the client's flows begin here.
@@ -40,6 +42,15 @@ struct Network3 {
     hosts: Vec<Node>,
 }
 
+fn client_address(number: u16) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, number as u8 + 1)
+}
+
+/// The client's end of a flow.
+fn endpoint(flow: u16) -> (Ipv4Addr, u16) {
+    (client_address(flow % CLIENT_COUNT), FLOW_PORTS + flow)
+}
+
 fn mac(side: u8, place: usize) -> [u8; 6] {
     [2, 0, 0, 0, side, place as u8 + 1]
 }
@@ -51,19 +62,24 @@ fn text(mac: [u8; 6]) -> String {
 fn network(lab: &Lab) -> Network3 {
     let node = |name: &str| lab.node(name).unwrap();
     let (client, server, switch) = (node("client"), node("server"), node("switch"));
-    let end = |(end, address, other): (&Node, Ipv4Addr, Ipv4Addr), port: &str| {
+    let clients: Vec<_> = (0..CLIENT_COUNT).map(client_address).collect();
+    let end = |end: &Node, port: &str, own: &[Ipv4Addr], others: &[Ipv4Addr]| {
         let cable = Cable::default();
         lab.cable((&switch, port), (end, "eth0"), &cable).unwrap();
+        let own = own
+            .iter()
+            .map(|own| format!("address add {own}/32 dev eth0"));
         // Whatever address is asked for is behind the switch, which writes the Ethernet address.
-        end.ip(&[
-            format!("address add {address}/32 dev eth0"),
-            format!("route add {other}/32 dev eth0"),
-            format!("neigh add {other} lladdr 02:00:00:00:99:99 dev eth0"),
-        ])
-        .unwrap();
+        let others = others.iter().flat_map(|other| {
+            [
+                format!("route add {other}/32 dev eth0"),
+                format!("neigh add {other} lladdr 02:00:00:00:99:99 dev eth0"),
+            ]
+        });
+        end.ip(&own.chain(others).collect::<Vec<_>>()).unwrap();
     };
-    end((&client, CLIENT, SERVER), "up");
-    end((&server, SERVER, CLIENT), "down");
+    end(&client, "up", &clients, &[SERVER]);
+    end(&server, "down", &[SERVER], &clients);
     let hosts = NAMES.iter().enumerate().map(|(place, name)| {
         let host = node(name);
         for (side, interface) in [(1, "in"), (2, "out")] {
@@ -79,11 +95,9 @@ fn network(lab: &Lab) -> Network3 {
         }
         // Both ends' packets are received here, and counted instead of forwarded.
         host.sysctl("net/ipv4/conf/all/accept_local", "1").unwrap();
-        host.ip(&[
-            format!("address add {SERVER}/32 dev lo"),
-            format!("address add {CLIENT}/32 dev lo"),
-        ])
-        .unwrap();
+        let addresses = clients.iter().chain([&SERVER]);
+        let addresses = addresses.map(|one| format!("address add {one}/32 dev lo"));
+        host.ip(&addresses.collect::<Vec<_>>()).unwrap();
         host
     });
     let hosts = hosts.collect();
@@ -112,7 +126,7 @@ fn only_13(switch: &OpenVSwitch<'_>) {
     switch.vsctl("--", &protocols).unwrap();
 }
 
-fn direction(ingress: &str, side: u8, to: Ipv4Addr, hash: Selection) -> OvsDirection {
+fn direction(ingress: &str, side: u8, to: (Ipv4Addr, u8), hash: Selection) -> OvsDirection {
     let prefix = if side == 1 { "in" } else { "out" };
     let hop = |(place, name): (usize, &&str)| OvsHop {
         target: (*name).to_owned(),
@@ -122,8 +136,8 @@ fn direction(ingress: &str, side: u8, to: Ipv4Addr, hash: Selection) -> OvsDirec
     OvsDirection {
         ingress: vec![ingress.to_owned()],
         destinations: vec![Network {
-            address: to.into(),
-            prefix_bits: 32,
+            address: to.0.into(),
+            prefix_bits: to.1,
         }],
         hash,
         hops: NAMES.iter().enumerate().map(hop).collect(),
@@ -132,12 +146,13 @@ fn direction(ingress: &str, side: u8, to: Ipv4Addr, hash: Selection) -> OvsDirec
 
 fn config(switch: &OpenVSwitch<'_>, hash: Selection) -> OvsConfig {
     let address = OvsAddress::Unix(switch.management(BRIDGE));
+    let inside = direction("up", 1, (SERVER, 32), hash);
     let both = match hash {
-        Selection::Source => vec![
-            direction("up", 1, SERVER, Selection::Source),
-            direction("down", 2, CLIENT, Selection::Destination),
-        ],
-        hash => vec![direction("up", 1, SERVER, hash)],
+        Selection::Source => {
+            let outside = direction("down", 2, (CLIENTS, 26), Selection::Destination);
+            vec![inside, outside]
+        }
+        _ => vec![inside],
     };
     OvsConfig {
         database: Some(OvsDatabase {
@@ -174,7 +189,7 @@ impl Flows {
             socket.set_nonblocking(true).unwrap();
             socket
         };
-        let sender = |flow| UdpSocket::bind((CLIENT, FLOW_PORTS + flow)).unwrap();
+        let sender = |flow| UdpSocket::bind(endpoint(flow)).unwrap();
         Flows {
             receivers: network.hosts.iter().map(listen).collect(),
             senders: network
@@ -237,6 +252,7 @@ fn the_driver_keeps_the_laws_on_a_switch() {
         return;
     }
     for (version, hash) in [
+        (Version::V15, Selection::Datapath),
         (Version::V15, Selection::FiveTuple),
         (Version::V15, Selection::Source),
         (Version::V15, Selection::Unnamed),
@@ -267,32 +283,46 @@ fn flows_go_where_they_are_steered() {
     if !ready() {
         return;
     }
-    let lab = Lab::new().unwrap();
-    let network = network(&lab);
-    let switch = bridge(&lab, &network);
-    let flows = Flows::new(&network);
-    let mut driver = driver(&switch, Selection::FiveTuple);
-    let done = driver.apply(&desired(1, &NAMES)).unwrap();
-    println!("the first rules: {done:?}");
-    let before = flows.hosts(1_000);
-    for host in 0..3 {
-        let count = before.iter().filter(|one| **one == host).count();
-        assert!((20..=60).contains(&count), "host {host} got {count}");
+    for (version, hash) in [
+        (Version::V15, Selection::Datapath),
+        (Version::V15, Selection::FiveTuple),
+        (Version::V15, Selection::Unnamed),
+        (Version::V13, Selection::Unnamed),
+    ] {
+        let lab = Lab::new().unwrap();
+        let network = network(&lab);
+        let switch = bridge(&lab, &network);
+        if version == Version::V13 {
+            only_13(&switch);
+        }
+        let flows = Flows::new(&network);
+        let mut driver = driver(&switch, hash);
+        let done = driver.apply(&desired(1, &NAMES)).unwrap();
+        println!("{version}, {hash:?}: {done:?}");
+        let before = flows.hosts(1_000);
+        let count = |host| before.iter().filter(|one| **one == host).count();
+        let counts: Vec<_> = (0..3).map(count).collect();
+        let enough = counts.iter().all(|count| (15..=70).contains(count));
+        assert!(enough, "{version}, {hash:?}: {counts:?}");
+        // Whether a client's flows have different targets: the switch's own method spreads no datagrams by their ports.
+        let together = (0..FLOWS - CLIENT_COUNT).all(|flow| {
+            let (one, other) = (flow, flow + CLIENT_COUNT);
+            before[usize::from(one)] == before[usize::from(other)]
+        });
+        assert_eq!(together, hash == Selection::Unnamed, "{version}, {hash:?}");
+        let done = driver.apply(&desired(2, &["b", "c"])).unwrap();
+        assert_eq!(done.moved_permille, Some(344));
+        let (after, rounds) = flows.hosts_without(2_000, 0);
+        println!("{counts:?}, then {done:?}; the cache followed in round {rounds}");
+        let pairs = before.iter().zip(&after);
+        let needless = pairs.filter(|(old, new)| **old != 0 && old != new);
+        assert_eq!(needless.count(), 0, "{version}, {hash:?}");
+        driver.apply(&desired(3, &NAMES)).unwrap();
+        wait_until("the first host to get flows again", PATIENCE, || {
+            flows.hosts(3_000).contains(&0)
+        })
+        .unwrap();
     }
-    let done = driver.apply(&desired(2, &["b", "c"])).unwrap();
-    assert_eq!((done.changed, done.moved_permille), (1, Some(344)));
-    let (after, rounds) = flows.hosts_without(2_000, 0);
-    println!("{done:?}; no flow with the first host from round {rounds} on");
-    let pairs = before.iter().zip(&after);
-    assert_eq!(
-        pairs.filter(|(old, new)| **old != 0 && old != new).count(),
-        0
-    );
-    driver.apply(&desired(3, &NAMES)).unwrap();
-    wait_until("the first host to get flows again", PATIENCE, || {
-        flows.hosts(3_000).contains(&0)
-    })
-    .unwrap();
 }
 
 /// A flow's packets reach the same host from both sides: by the client's address and port.
@@ -310,7 +340,7 @@ fn both_directions_of_a_flow_reach_one_host() {
     let there = flows.hosts(1);
     let receive = |host: &Node| {
         let socket = |flow| {
-            let socket = UdpSocket::bind((CLIENT, FLOW_PORTS + flow)).unwrap();
+            let socket = UdpSocket::bind(endpoint(flow)).unwrap();
             socket.set_nonblocking(true).unwrap();
             socket
         };
@@ -323,9 +353,7 @@ fn both_directions_of_a_flow_reach_one_host() {
         .enter(|| UdpSocket::bind((SERVER, PORT)).unwrap());
     let server = server.unwrap();
     for flow in 0..FLOWS {
-        server
-            .send_to(b"back", (CLIENT, FLOW_PORTS + flow))
-            .unwrap();
+        server.send_to(b"back", endpoint(flow)).unwrap();
     }
     let mut back = vec![usize::MAX; usize::from(FLOWS)];
     wait_until("the way back of all flows", PATIENCE, || {
@@ -349,7 +377,11 @@ fn no_packet_is_lost_while_targets_change() {
     if !ready() {
         return;
     }
-    for version in [Version::V15, Version::V13] {
+    for (version, hash) in [
+        (Version::V15, Selection::Datapath),
+        (Version::V15, Selection::FiveTuple),
+        (Version::V13, Selection::Unnamed),
+    ] {
         let lab = Lab::new().unwrap();
         let network = network(&lab);
         let switch = bridge(&lab, &network);
@@ -357,7 +389,7 @@ fn no_packet_is_lost_while_targets_change() {
             only_13(&switch);
         }
         let flows = Flows::new(&network);
-        let mut driver = driver(&switch, Selection::FiveTuple);
+        let mut driver = driver(&switch, hash);
         driver.apply(&desired(1, &NAMES)).unwrap();
         assert_eq!(driver.version(), Some(version));
         let changed = AtomicBool::new(false);
@@ -385,7 +417,7 @@ fn no_packet_is_lost_while_targets_change() {
         let mut took = took;
         took.sort_unstable();
         println!(
-            "{version}: 50 changes, median {:?}, worst {:?}; {} datagrams, {lost} lost",
+            "{version}, {hash:?}: 50 changes, median {:?}, worst {:?}; {} datagrams, {lost} lost",
             took[25],
             took[49],
             rounds * u32::from(FLOWS)

@@ -16,7 +16,7 @@ pub const INGRESS_PORTS_MAX: usize = 16;
 pub const NETWORKS_MAX: usize = 16;
 /// Slots of a group at most.
 pub const SLOTS_MAX: u16 = 128;
-/// How many slots are sane: a power of two, which the switch's own method needs for equal slots.
+/// How many slots are sane: a power of two, which the switch's own methods need for equal slots.
 pub const SLOTS_SANE: u16 = 64;
 /// The cookie of the driver's flows unless configured otherwise: "ASTERISM" in ASCII.
 pub const COOKIE: u64 = 0x4153_5445_5249_534d;
@@ -155,7 +155,7 @@ impl OvsConfig {
             within(direction.destinations.len(), NETWORKS_MAX, "networks")?;
             within(direction.hops.len(), TARGETS_MAX, "targets")?;
             if direction.hash == Selection::Other
-                || (direction.hash == Selection::Unnamed && !self.slots.is_power_of_two())
+                || (direction.hash.wants_power_of_two() && !self.slots.is_power_of_two())
             {
                 return Err(OvsConfigError::Hash(self.slots));
             }
@@ -239,7 +239,7 @@ pub enum OvsConfigError {
     Group(u32),
     /// The method of selection does not go with the number of slots.
     #[error(
-        "by the switch's own method {0} slots would not be equal: take a power of two, or name a hash"
+        "by the switch's own methods {0} slots would not be equal: take a power of two, or another hash"
     )]
     Hash(u16),
     /// An address has bits behind its prefix, or the prefix is longer than an address.

@@ -29,10 +29,13 @@ const DESTINATION: &[u8] = &[IPV4_DST, TCP_DST, UDP_DST, SCTP_DST, IPV6_DST];
 /// By what a group selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Selection {
-    /// As the switch does without being asked. All that can be said in OpenFlow 1.3.
+    /// As the switch does without being asked: a hash of both addresses and, except of UDP, both ports, the same for both
+    /// directions. Its cache has one entry a slot. All that can be said in OpenFlow 1.3.
     #[default]
     Unnamed,
-    /// A hash of addresses and ports.
+    /// The datapath's hash of addresses and ports, of a network card where it has one. Its cache has one entry a slot.
+    Datapath,
+    /// A hash of addresses and ports. Its cache has one entry a flow, as have the next two.
     FiveTuple,
     /// A hash of the source's address and port.
     Source,
@@ -43,17 +46,25 @@ pub enum Selection {
 }
 
 impl Selection {
-    fn fields(self) -> Option<&'static [u8]> {
+    /// The method's name, and the fields that it hashes.
+    fn method(self) -> Option<(&'static str, &'static [u8])> {
         match self {
-            Selection::FiveTuple => Some(FIVE_TUPLE),
-            Selection::Source => Some(SOURCE),
-            Selection::Destination => Some(DESTINATION),
+            Selection::Datapath => Some(("dp_hash", &[])),
+            Selection::FiveTuple => Some(("hash", FIVE_TUPLE)),
+            Selection::Source => Some(("hash", SOURCE)),
+            Selection::Destination => Some(("hash", DESTINATION)),
             Selection::Unnamed | Selection::Other => None,
         }
     }
 
+    /// Whether the switch makes equal slots of powers of two alone.
+    #[must_use]
+    pub fn wants_power_of_two(self) -> bool {
+        matches!(self, Selection::Unnamed | Selection::Datapath)
+    }
+
     fn write(self, to: &mut Writer) -> Result<(), WireError> {
-        let Some(fields) = self.fields() else {
+        let Some((method, fields)) = self.method() else {
             return match self {
                 Selection::Other => Err(WireError::NotInVersion("a selection that was not read")),
                 _ => Ok(()),
@@ -65,8 +76,8 @@ impl Selection {
         to.u32(SELECTION_EXPERIMENTER);
         to.u32(SELECTION_TYPE);
         to.zeros(4);
-        to.text("hash", METHOD_FIELD_BYTES)?;
-        to.zeros(8); // The basis of the hash.
+        to.text(method, METHOD_FIELD_BYTES)?;
+        to.zeros(8); // The basis of the hash; of dp_hash, the algorithm too: 0 is that of addresses and ports.
         for number in fields {
             // A field's value says which of its bits are hashed.
             let all = [0xff; 16];
@@ -97,7 +108,8 @@ impl Selection {
 
     fn read_method(mut from: Reader<'_>) -> Result<Selection, WireError> {
         from.skip(4)?;
-        let is_hash = from.bytes(METHOD_FIELD_BYTES)?.starts_with(b"hash\0");
+        let name = from.bytes(METHOD_FIELD_BYTES)?;
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         let basis = from.u64()?;
         let mut numbers = Vec::new();
         while !from.is_empty() {
@@ -109,20 +121,20 @@ impl Selection {
         }
         numbers.sort_unstable();
         let is_it = |selection: &Selection| {
-            let fields = selection.fields().unwrap_or_default();
-            let mut fields = fields.to_vec();
-            fields.sort_unstable();
-            fields == numbers
+            selection.method().is_some_and(|(method, fields)| {
+                let mut fields = fields.to_vec();
+                fields.sort_unstable();
+                method.as_bytes() == name && fields == numbers
+            })
         };
         let known = [
+            Selection::Datapath,
             Selection::FiveTuple,
             Selection::Source,
             Selection::Destination,
         ];
-        Ok(known
-            .into_iter()
-            .find(|one| is_hash && basis == 0 && is_it(one))
-            .unwrap_or(Selection::Other))
+        let found = known.into_iter().find(|one| basis == 0 && is_it(one));
+        Ok(found.unwrap_or(Selection::Other))
     }
 }
 

@@ -168,6 +168,7 @@ fn golden_bytes_are_read_and_made() {
 fn methods_of_selection_are_read_as_they_are_written() {
     for selection in [
         Selection::Unnamed,
+        Selection::Datapath,
         Selection::FiveTuple,
         Selection::Source,
         Selection::Destination,
