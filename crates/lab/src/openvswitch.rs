@@ -69,6 +69,22 @@ impl<'lab> OpenVSwitch<'lab> {
         }
     }
 
+    /// Has `ovs-vswitchd` stand still: its sockets stay, nobody answers.
+    pub fn suspend(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// Has it go on.
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: i32) {
+        if let Some(switch) = &self.switch {
+            switch.signal(signal);
+        }
+    }
+
     /// Starts `ovs-vswitchd` after it was killed; its bridges are there again when this returns, without rules.
     pub fn start_again(&mut self) -> Result<(), LabError> {
         let switch = with_folder(self.node.program("ovs-vswitchd"), &self.folder)

@@ -147,11 +147,10 @@ fn direction(ingress: &str, side: u8, to: (Ipv4Addr, u8), hash: Selection) -> Ov
 fn config(switch: &OpenVSwitch<'_>, hash: Selection) -> OvsConfig {
     let address = OvsAddress::Unix(switch.management(BRIDGE));
     let inside = direction("up", 1, (SERVER, 32), hash);
+    let outside = |hash| direction("down", 2, (CLIENTS, 26), hash);
     let both = match hash {
-        Selection::Source => {
-            let outside = direction("down", 2, (CLIENTS, 26), Selection::Destination);
-            vec![inside, outside]
-        }
+        Selection::Source => vec![inside, outside(Selection::Destination)],
+        Selection::Unnamed => vec![inside, outside(Selection::Unnamed)],
         _ => vec![inside],
     };
     OvsConfig {
@@ -265,15 +264,27 @@ fn the_driver_keeps_the_laws_on_a_switch() {
         if version == Version::V13 {
             only_13(&switch);
         }
-        let mut driver = driver(&switch, hash);
+        let mut config = config(&switch, hash);
+        // Other networks that are read back as they were written.
+        let others = [
+            Network::ALL_IPV4,
+            Network::ALL_IPV6,
+            Network {
+                address: "2001:db8:76::".parse().unwrap(),
+                prefix_bits: 47,
+            },
+        ];
+        config.directions[0].destinations.extend(others);
+        let directions = config.directions.len();
+        let mut driver = OvsSteering::new(config).unwrap();
         let kept = laws::check(&mut driver, &NAMES);
         assert_eq!(kept, Ok(()), "{version} {hash:?}");
         assert_eq!(driver.version(), Some(version));
         let wanted = format!("cookie={COOKIE:#x}/-1");
         let flows = switch.ofctl("OpenFlow13", &["dump-flows", BRIDGE, &wanted]);
         let flows = flows.unwrap();
-        let directions = if hash == Selection::Source { 2 } else { 1 };
-        assert_eq!(flows.matches("group:").count(), directions, "{flows}");
+        let count = directions + others.len();
+        assert_eq!(flows.matches("group:").count(), count, "{flows}");
     }
 }
 
@@ -325,50 +336,59 @@ fn flows_go_where_they_are_steered() {
     }
 }
 
-/// A flow's packets reach the same host from both sides: by the client's address and port.
+/// A flow's packets reach the same host from both sides: by the client's address and port, or by a hash that is the same for both.
 #[test]
 fn both_directions_of_a_flow_reach_one_host() {
     if !ready() {
         return;
     }
-    let lab = Lab::new().unwrap();
-    let network = network(&lab);
-    let switch = bridge(&lab, &network);
-    let mut driver = driver(&switch, Selection::Source);
-    driver.apply(&desired(1, &NAMES)).unwrap();
-    let flows = Flows::new(&network);
-    let there = flows.hosts(1);
-    let receive = |host: &Node| {
-        let socket = |flow| {
-            let socket = UdpSocket::bind(endpoint(flow)).unwrap();
-            socket.set_nonblocking(true).unwrap();
-            socket
+    for (version, hash) in [
+        (Version::V15, Selection::Source),
+        (Version::V15, Selection::Unnamed),
+        (Version::V13, Selection::Unnamed),
+    ] {
+        let lab = Lab::new().unwrap();
+        let network = network(&lab);
+        let switch = bridge(&lab, &network);
+        if version == Version::V13 {
+            only_13(&switch);
+        }
+        let mut driver = driver(&switch, hash);
+        driver.apply(&desired(1, &NAMES)).unwrap();
+        let flows = Flows::new(&network);
+        let there = flows.hosts(1);
+        let receive = |host: &Node| {
+            let socket = |flow| {
+                let socket = UdpSocket::bind(endpoint(flow)).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                socket
+            };
+            let sockets = host.enter(|| (0..FLOWS).map(socket).collect::<Vec<_>>());
+            sockets.unwrap()
         };
-        let sockets = host.enter(|| (0..FLOWS).map(socket).collect::<Vec<_>>());
-        sockets.unwrap()
-    };
-    let receivers: Vec<_> = network.hosts.iter().map(receive).collect();
-    let server = network
-        .server
-        .enter(|| UdpSocket::bind((SERVER, PORT)).unwrap());
-    let server = server.unwrap();
-    for flow in 0..FLOWS {
-        server.send_to(b"back", endpoint(flow)).unwrap();
-    }
-    let mut back = vec![usize::MAX; usize::from(FLOWS)];
-    wait_until("the way back of all flows", PATIENCE, || {
-        for (host, sockets) in receivers.iter().enumerate() {
-            for (flow, socket) in sockets.iter().enumerate() {
-                if socket.recv(&mut [0; 4]).is_ok() {
-                    back[flow] = host;
+        let receivers: Vec<_> = network.hosts.iter().map(receive).collect();
+        let server = network
+            .server
+            .enter(|| UdpSocket::bind((SERVER, PORT)).unwrap());
+        let server = server.unwrap();
+        for flow in 0..FLOWS {
+            server.send_to(b"back", endpoint(flow)).unwrap();
+        }
+        let mut back = vec![usize::MAX; usize::from(FLOWS)];
+        wait_until("the way back of all flows", PATIENCE, || {
+            for (host, sockets) in receivers.iter().enumerate() {
+                for (flow, socket) in sockets.iter().enumerate() {
+                    if socket.recv(&mut [0; 4]).is_ok() {
+                        back[flow] = host;
+                    }
                 }
             }
-        }
-        !back.contains(&usize::MAX)
-    })
-    .unwrap();
-    assert_eq!(there, back);
-    assert!((0..3).all(|host| there.contains(&host)));
+            !back.contains(&usize::MAX)
+        })
+        .unwrap();
+        assert_eq!(there, back, "{version} {hash:?}");
+        assert!((0..3).all(|host| there.contains(&host)));
+    }
 }
 
 /// A stream goes on while targets leave and return: no datagram is lost, with bundles and without.
@@ -440,6 +460,23 @@ fn a_switch_that_was_killed_gets_its_rules_again() {
     driver.apply(&desired(1, &["a", "b"])).unwrap();
     driver.apply(&desired(2, &NAMES)).unwrap();
     let before = flows.hosts(1);
+
+    // One that does not answer, to a driver that has little time.
+    switch.suspend();
+    let config = OvsConfig {
+        time_max: Duration::from_millis(100),
+        ..config(&switch, Selection::FiveTuple)
+    };
+    let mut hasty = OvsSteering::new(config).unwrap();
+    let error = hasty.apply(&desired(1, &["a"])).unwrap_err();
+    assert!(
+        matches!(&error, SteeringError::Unreachable { said, .. } if said.contains("100ms")),
+        "{error}"
+    );
+    drop(hasty);
+    switch.resume();
+    assert!(driver.observe().unwrap().as_applied);
+
     switch.kill();
     let error = driver.apply(&desired(3, &NAMES)).unwrap_err();
     assert!(

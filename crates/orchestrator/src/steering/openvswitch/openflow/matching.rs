@@ -41,11 +41,11 @@ impl Network {
         prefix_bits: 0,
     };
 
-    /// Bits of an address of its version.
-    #[must_use]
-    pub fn address_bits(&self) -> u8 {
-        if self.address.is_ipv4() { 32 } else { 128 }
-    }
+    /// All of IPv6.
+    pub const ALL_IPV6: Network = Network {
+        address: IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
+        prefix_bits: 0,
+    };
 
     /// Whether its prefix is no longer than an address and no bit is set behind it.
     #[must_use]
@@ -150,12 +150,7 @@ impl Match {
         match (version, read.destination) {
             (Some(version), Some(network)) => read.has_more |= version != known(network),
             (Some(ETH_TYPE_IPV4), None) => read.destination = Some(Network::ALL_IPV4),
-            (Some(ETH_TYPE_IPV6), None) => {
-                read.destination = Some(Network {
-                    address: IpAddr::from([0; 16]),
-                    prefix_bits: 0,
-                });
-            }
+            (Some(ETH_TYPE_IPV6), None) => read.destination = Some(Network::ALL_IPV6),
             (Some(_), None) | (None, Some(_)) => read.has_more = true,
             (None, None) => {}
         }
