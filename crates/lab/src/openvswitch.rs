@@ -1,6 +1,7 @@
 //! An Open vSwitch of a test's own: in a node, with the userspace datapath, its database and sockets in a folder of the
 //! laboratory. It ends with what started it.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,7 +51,9 @@ impl<'lab> OpenVSwitch<'lab> {
             .arg(&file)
             .args([format!("--remote=punix:{}", socket.display())])
             .start()?;
-        wait_until("ovsdb-server to answer", STARTS_WITHIN, || socket.exists())?;
+        // Its file is there before anybody listens.
+        let listens = || UnixStream::connect(&socket).is_ok();
+        wait_until("ovsdb-server to answer", STARTS_WITHIN, listens)?;
         let mut switch = OpenVSwitch {
             node,
             folder,

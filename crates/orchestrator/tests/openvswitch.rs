@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use asterism_lab::openvswitch::{OpenVSwitch, PROGRAMS};
 use asterism_lab::{Cable, Lab, Node, pause, wait_until};
-use asterism_orchestrator::steering::openvswitch::openflow::{Network, Selection, Version};
 use asterism_orchestrator::steering::openvswitch::{
-    COOKIE, OvsAddress, OvsConfig, OvsDatabase, OvsDirection, OvsHop, OvsSteering,
+    COOKIE, Network, OvsAddress, OvsConfig, OvsDatabase, OvsDirection, OvsHop, OvsSteering,
+    Selection, Version,
 };
 use asterism_orchestrator::steering::{Desired, Generation, Steering, SteeringError, Target, laws};
 
@@ -35,7 +35,7 @@ fn ready() -> bool {
 }
 
 /// A client and a server, and between them a switch with three hosts: each has a port inside and one outside.
-struct Network3 {
+struct Topology {
     client: Node,
     server: Node,
     switch: Node,
@@ -59,7 +59,7 @@ fn text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn network(lab: &Lab) -> Network3 {
+fn network(lab: &Lab) -> Topology {
     let node = |name: &str| lab.node(name).unwrap();
     let (client, server, switch) = (node("client"), node("server"), node("switch"));
     let clients: Vec<_> = (0..CLIENT_COUNT).map(client_address).collect();
@@ -101,7 +101,7 @@ fn network(lab: &Lab) -> Network3 {
         host
     });
     let hosts = hosts.collect();
-    Network3 {
+    Topology {
         client,
         server,
         switch,
@@ -109,7 +109,7 @@ fn network(lab: &Lab) -> Network3 {
     }
 }
 
-fn bridge<'lab>(lab: &Lab, network: &'lab Network3) -> OpenVSwitch<'lab> {
+fn bridge<'lab>(lab: &Lab, network: &'lab Topology) -> OpenVSwitch<'lab> {
     let switch = OpenVSwitch::start(lab, &network.switch).unwrap();
     let mut ports = vec!["up".to_owned(), "down".to_owned()];
     for name in NAMES {
@@ -181,7 +181,7 @@ struct Flows {
 }
 
 impl Flows {
-    fn new(network: &Network3) -> Flows {
+    fn new(network: &Topology) -> Flows {
         let listen = |host: &Node| {
             let socket = host.enter(|| UdpSocket::bind((SERVER, PORT)).unwrap());
             let socket = socket.unwrap();

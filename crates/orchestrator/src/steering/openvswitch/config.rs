@@ -14,8 +14,8 @@ pub const DIRECTIONS_MAX: usize = 4;
 pub const INGRESS_PORTS_MAX: usize = 16;
 /// Networks of one direction at most. A direction has a flow for each ingress port and network.
 pub const NETWORKS_MAX: usize = 16;
-/// Slots of a group at most.
-pub const SLOTS_MAX: u16 = 128;
+/// Slots of a group at most: so many different hashes has the switch's own method.
+pub const SLOTS_MAX: u16 = 64;
 /// How many slots are sane: a power of two, which the switch's own methods need for equal slots.
 pub const SLOTS_SANE: u16 = 64;
 /// The cookie of the driver's flows unless configured otherwise: "ASTERISM" in ASCII.

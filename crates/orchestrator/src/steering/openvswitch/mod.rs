@@ -28,10 +28,11 @@ pub use self::config::{
     NETWORKS_MAX, OvsAddress, OvsConfig, OvsConfigError, OvsDatabase, OvsDirection, OvsHop,
     PRIORITY, SLOTS_MAX, SLOTS_SANE,
 };
+pub use self::openflow::{MacAddress, Network, Selection, Version};
 
 use self::channel::{Deadline, Dial};
 use self::connection::{Connection, LinkError};
-use self::openflow::{FlowFilter, FlowMod, Match, Message, PORT_NUMBER_MAX, Version};
+use self::openflow::{FlowFilter, FlowMod, Match, Message, PORT_NUMBER_MAX};
 use self::plan::{Changes, Direction, Present};
 use super::slots::{self, Stretch};
 use super::{
@@ -96,14 +97,16 @@ impl OvsSteering {
         self.connection.as_ref().map(Connection::version)
     }
 
-    /// Waits until a port of the bridge has changed, for that long at most; whether one has since the last such call. Then
-    /// [`Steering::observe`] says whose link is down. Also keeps the connection alive: the switch ends one on which its
-    /// probes are not answered (`inactivity_probe`, 5 s), and each call makes another one then.
+    /// Waits until a port of the bridge has changed, for that long at most; whether one may have since the last such call, as it may
+    /// while there was no connection. Then [`Steering::observe`] says whose link is down. Also keeps the connection alive: the
+    /// switch ends one on which its probes are not answered (`inactivity_probe`, 5 s), and each call makes another one then.
     ///
     /// # Errors
     /// [`SteeringError::Unreachable`] or [`SteeringError::Unreadable`]. Nothing was touched.
     pub fn wait_for_ports(&mut self, time_max: Duration) -> Result<bool, SteeringError> {
-        self.connect(Deadline::after(self.config.time_max))?;
+        if self.connect(Deadline::after(self.config.time_max))? {
+            return Ok(true);
+        }
         let deadline = Deadline::after(time_max);
         loop {
             let Some(connection) = &mut self.connection else {
