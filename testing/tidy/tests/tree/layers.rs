@@ -80,7 +80,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("output", &["config"]),
     // Rosters and epochs may be its business; packets and what handles them are not.
-    ("orchestrator", &["placement"]),
+    ("orchestrator", &["mutant", "placement"]),
     // Of the orchestrator only the form in which it hands over an epoch.
     (
         "host",

@@ -1,0 +1,3 @@
+//! Tests of the orchestrator as its users see it, without a network.
+
+mod elasticity;
