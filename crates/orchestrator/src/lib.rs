@@ -1,11 +1,12 @@
 //! The orchestrator, above the hosts of a cluster: [`steering`] sends packets to instances, as one trait with one driver,
-//! [`epochs`] hands epochs to hosts over their control sockets, and [`elasticity`] decides when hosts come and go. The
-//! orchestrator sees no packets, and no host waits for it.
+//! [`epochs`] hands epochs to hosts over their control sockets, [`elasticity`] decides when hosts come and go, and [`usage`]
+//! meters tenants. The orchestrator sees no packets, and no host waits for it.
 //!
 //! May depend on everything below the binary except the packets; today it needs none of it. Read first: `steering/mod.rs`,
-//! then `epochs.rs` and `elasticity/mod.rs`.
+//! then `epochs.rs`, `elasticity/mod.rs` and `usage/mod.rs`.
 
 mod clock;
 pub mod elasticity;
 pub mod epochs;
 pub mod steering;
+pub mod usage;

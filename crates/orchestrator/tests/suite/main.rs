@@ -1,3 +1,4 @@
 //! Tests of the orchestrator as its users see it, without a network.
 
 mod elasticity;
+mod usage;

@@ -505,6 +505,9 @@ const PARTS: &[Part] = &[
     ("docs/src/simulator.md", "mutants of elasticity", || {
         mutants("crates/orchestrator/src/elasticity/mutant.rs")
     }),
+    ("docs/src/simulator.md", "mutants of metering", || {
+        mutants("crates/orchestrator/src/usage/mutant.rs")
+    }),
     ("docs/src/functions.md", "clauses", clauses),
     ("docs/src/scenarios.md", "steps", steps),
     ("docs/src/nat-oracle.md", "oracle rules", oracle_rules),

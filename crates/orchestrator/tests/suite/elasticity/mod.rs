@@ -8,4 +8,4 @@ mod page;
 mod planted;
 mod policies;
 mod properties;
-mod world;
+pub(crate) mod world;
