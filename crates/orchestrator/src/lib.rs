@@ -4,9 +4,15 @@
 //!
 //! May depend on everything below the binary except the packets; today it needs none of it. Read first: `steering/mod.rs`,
 //! then `epochs.rs`, `elasticity/mod.rs` and `usage/mod.rs`.
+//! [`launch`] starts, finds and ends the processes of hosts, and [`epochs`] hands epochs to hosts over their control sockets. The
+//! orchestrator sees no packets, and no host waits for it.
+//!
+//! May depend on everything below the binary except the packets; today it needs none of it. Read first: `steering/mod.rs`,
+//! then `launch/mod.rs` and `epochs.rs`.
 
 mod clock;
 pub mod elasticity;
 pub mod epochs;
+pub mod launch;
 pub mod steering;
 pub mod usage;
