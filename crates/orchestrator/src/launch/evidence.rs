@@ -53,7 +53,7 @@ impl FencingEvidence {
         &self.name
     }
 
-    /// The incarnation that has ended. Of earlier ones the same is true.
+    /// The incarnation that has ended. It says nothing of earlier ones, which may run on other machines.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.incarnation

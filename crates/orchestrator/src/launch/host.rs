@@ -132,7 +132,7 @@ pub struct Launched {
     pub took: Duration,
 }
 
-/// How a process ended.
+/// How a process ended. A container's end by a signal is the code 128 and the signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exit {
@@ -169,7 +169,8 @@ pub struct Found {
     pub process: Option<ProcessId>,
     /// Its container, by number.
     pub container: Option<String>,
-    /// The last lines of its log, at most [`super::LAST_LINES_MAX`].
+    /// The last lines of its log, at most [`super::LAST_LINES_MAX`]. Of a container only once it has ended, and until there is
+    /// evidence of that.
     pub last_lines: Vec<String>,
 }
 

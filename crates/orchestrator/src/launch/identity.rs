@@ -96,10 +96,11 @@ impl Process {
     }
 }
 
-/// All processes of this machine that have a variable with this value in their environment, the leader of a process group
-/// first. Processes whose environment may not be read are passed over. Some 10 µs a process.
-pub(super) fn with_variable(name: &str, value: &str) -> Vec<Process> {
-    let entry = format!("{name}={value}").into_bytes();
+/// All processes of this machine that have a variable of this name with such a value in their environment, the leader of a
+/// process group first. Processes whose environment may not be read are passed over. Some 10 µs a process.
+pub(super) fn with_variable(name: &str, is_such: impl Fn(&[u8]) -> bool) -> Vec<Process> {
+    let start = format!("{name}=").into_bytes();
+    let is_it = |entry: &[u8]| entry.strip_prefix(&*start).is_some_and(&is_such);
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -112,10 +113,7 @@ pub(super) fn with_variable(name: &str, value: &str) -> Vec<Process> {
         let Ok(Some(process)) = Process::open_number(pid) else {
             continue;
         };
-        if !environment(pid)
-            .split(|byte| *byte == 0)
-            .any(|one| one == entry)
-        {
+        if !environment(pid).split(|byte| *byte == 0).any(is_it) {
             continue;
         }
         let Some(stat) = Stat::read(pid).filter(|it| it.start_ticks == process.id.start_ticks)
@@ -198,7 +196,7 @@ mod tests {
             .env("ASTERISM_TEST_MARK", &value)
             .spawn()
             .unwrap();
-        let found = with_variable("ASTERISM_TEST_MARK", &value);
+        let found = with_variable("ASTERISM_TEST_MARK", |it| it == value.as_bytes());
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].id().pid, child.id());
         assert!(!found[0].ends_within(Duration::from_millis(1)));
@@ -210,6 +208,6 @@ mod tests {
         found[0].reap();
         assert_eq!(found[0].exit(), None);
         found[0].signal(Signal::KILL).unwrap();
-        assert!(with_variable("ASTERISM_TEST_MARK", &value).is_empty());
+        assert!(with_variable("ASTERISM_TEST_MARK", |it| it == value.as_bytes()).is_empty());
     }
 }

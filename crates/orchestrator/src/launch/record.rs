@@ -27,6 +27,8 @@ pub const HOSTS_MAX: usize = 1_024;
 pub const RECORD_BYTES_MAX: u64 = 256 * 1024;
 /// How long a call waits for another one that works with the same host.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Earlier incarnations of a host that are remembered as ended. Of others there is no evidence.
+const EARLIER_MAX: usize = 64;
 /// Time between two attempts to take a lock.
 const LOCK_AGAIN: Duration = Duration::from_millis(5);
 /// The form of records.
@@ -65,8 +67,10 @@ pub(super) struct Record {
     /// Whether the process was sent SIGTERM: a second one would end it without draining.
     pub(super) draining: bool,
     pub(super) exit: Option<Exit>,
-    /// Evidence was given of the end of this incarnation and all before: they are never started again.
+    /// Evidence was given of the end of this incarnation: it and those before are never started again.
     pub(super) fenced: u64,
+    /// Earlier incarnations that were launched here, and had ended when a later one was launched. The oldest first.
+    pub(super) earlier: Vec<u64>,
 }
 
 impl Record {
@@ -78,6 +82,14 @@ impl Record {
         command: String,
         before: Option<&Record>,
     ) -> Record {
+        let mut earlier = before.map_or_else(Vec::new, |before| before.earlier.clone());
+        earlier.extend(
+            before
+                .map(|before| before.incarnation)
+                .filter(|before| *before < incarnation),
+        );
+        let excess = earlier.len().saturating_sub(EARLIER_MAX);
+        earlier.drain(..excess);
         Record {
             version: VERSION,
             cluster: folder.cluster.clone(),
@@ -91,6 +103,7 @@ impl Record {
             draining: false,
             exit: None,
             fenced: before.map_or(0, |before| before.fenced),
+            earlier,
         }
     }
 
@@ -327,6 +340,12 @@ mod tests {
         assert_eq!(folder.read("a").unwrap(), Some(record.clone()));
         let next = Record::starting(&folder, "a", 4, String::new(), Some(&record));
         assert_eq!((next.fenced, next.exit), (2, None));
+        assert_eq!(next.earlier, [3]);
+        let mut last = next;
+        for incarnation in 4..100 {
+            last = Record::starting(&folder, "a", incarnation, String::new(), Some(&last));
+        }
+        assert_eq!(last.earlier, (35..99).collect::<Vec<_>>());
         std::fs::write(folder.file("b", "json.new"), "half").unwrap();
         std::fs::write(folder.file("No Name", "json"), "{}").unwrap();
         assert_eq!(folder.names().unwrap(), ["a"]);

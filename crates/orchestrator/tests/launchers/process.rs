@@ -195,8 +195,15 @@ fn a_damaged_record_starts_and_ends_nothing() {
     // Nor does one that was removed, while the process is there.
     std::fs::remove_file(world.file("a.json")).unwrap();
     let error = launcher.launch(&spec).unwrap_err().to_string();
-    assert!(error.contains("a.run"), "{error}");
+    assert!(error.contains("its record is gone"), "{error}");
     assert_eq!(world.starts("a"), 1);
+    // Nor does a folder that was emptied.
+    let lock = world.file("a.run");
+    std::fs::rename(&lock, world.file("a.away")).unwrap();
+    let error = launcher.launch(&spec).unwrap_err().to_string();
+    assert!(error.contains("its record is gone"), "{error}");
+    assert_eq!(world.starts("a"), 1);
+    std::fs::rename(world.file("a.away"), &lock).unwrap();
     std::fs::write(world.file("a.json"), sound).unwrap();
     assert!(launcher.launch(&spec).unwrap().already);
 }

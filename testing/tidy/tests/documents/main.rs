@@ -3,6 +3,7 @@
 mod documented;
 mod generated;
 mod links;
+mod manifests;
 mod proven;
 mod reported;
 mod shown;

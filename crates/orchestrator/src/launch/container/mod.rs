@@ -8,9 +8,10 @@
 //! A container counts as ended when podman says so and its process is not there, or when its process, with that start, is not
 //! there: the kernel ends all processes of a container with its first.
 //!
-//! `podman.rs` has the calls.
+//! `podman.rs` has the calls, `seen.rs` what is true of a container and its certain end.
 
 mod podman;
+mod seen;
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 pub use self::podman::CONTAINER_CALL_TIME_MAX;
-use self::podman::{CLUSTER_LABEL, HOST_LABEL, INCARNATION_LABEL, Podman, Shown, ShownState};
+use self::podman::{CLUSTER_LABEL, HOST_LABEL, INCARNATION_LABEL, Podman, Shown};
+use self::seen::{END_SHOWN_WITHIN, Seen};
 use super::identity::Process;
 use super::notices::{First, Notices, SOCKET_PATH_BYTES_MAX};
 use super::program::NoAnswer;
@@ -34,11 +36,6 @@ use crate::clock;
 
 /// The folder in a container that has the socket for its reports.
 const NOTIFY_FOLDER: &str = "/run/asterism-launch";
-/// How long podman may take to show the end of a process that has ended.
-const END_SHOWN_WITHIN: Duration = Duration::from_secs(5);
-/// Time between two looks at what gives no notice.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
 /// What a container is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerSource {
@@ -79,15 +76,6 @@ pub struct ContainerLauncher {
     counters: Counters,
 }
 
-/// What is true of a host's container.
-#[derive(Debug)]
-enum Seen {
-    Runs(Process),
-    Created,
-    Ended(Exit),
-    Unclear(String),
-}
-
 impl ContainerLauncher {
     /// A launcher over a folder. Starts nothing; containers of the cluster that are there are found by it.
     ///
@@ -123,60 +111,6 @@ impl ContainerLauncher {
         let name = self.container(host);
         let list = self.podman.list(self.folder.cluster(), Some(&name))?;
         Ok(list.into_iter().next())
-    }
-
-    /// What is true of a container, by podman and the kernel.
-    fn see(&self, record: Option<&Record>, shown: Option<&Shown>) -> Seen {
-        let recorded = record.filter(|record| record.boot == self.folder.boot());
-        let recorded = recorded.and_then(|record| record.process);
-        let lives = |id| match Process::open(id) {
-            Ok(process) => Ok(process.filter(|process| !process.ends_within(Duration::ZERO))),
-            Err(error) => Err(Seen::Unclear(error.to_string())),
-        };
-        let known = match recorded.map(lives).transpose() {
-            Ok(known) => known.flatten(),
-            Err(unclear) => return unclear,
-        };
-        let exit = record.and_then(|record| record.exit);
-        let Some(shown) = shown else {
-            return known.map_or(Seen::Ended(exit.unwrap_or(Exit::Unknown)), |process| {
-                Seen::Unclear(format!(
-                    "its container was removed, and {} still runs",
-                    process.id()
-                ))
-            });
-        };
-        match (&shown.state, known) {
-            (ShownState::Runs, Some(process)) => Seen::Runs(process),
-            (ShownState::Runs, None) => self.see_running(recorded.map(|id| id.pid), shown, exit),
-            (ShownState::Created, None) => Seen::Created,
-            (ShownState::Ended(exit), None) => Seen::Ended(*exit),
-            (ShownState::Other(state), _) => {
-                Seen::Unclear(format!("podman shows its container as {state:?}"))
-            }
-            (_, Some(process)) => Seen::Unclear(format!(
-                "podman shows its container as ended, and {} still runs",
-                process.id()
-            )),
-        }
-    }
-
-    /// Of a container that podman shows as running, and whose recorded process is not there: podman's own may be another.
-    fn see_running(&self, recorded: Option<u32>, shown: &Shown, exit: Option<Exit>) -> Seen {
-        let ended = Seen::Ended(exit.unwrap_or(Exit::Unknown));
-        let Some(pid) = shown.pid else {
-            return Seen::Unclear(
-                "podman shows its container as running without a process".to_owned(),
-            );
-        };
-        if recorded == Some(pid) {
-            return ended;
-        }
-        match Process::open_number(pid) {
-            Ok(Some(process)) if !process.ends_within(Duration::ZERO) => Seen::Runs(process),
-            Ok(_) => ended,
-            Err(error) => Seen::Unclear(error.to_string()),
-        }
     }
 
     fn notify_folder(&self, name: &str) -> PathBuf {
@@ -243,8 +177,8 @@ impl ContainerLauncher {
         {
             return Ok(launched);
         }
-        if shown.is_some() {
-            self.remove(&spec.name)?;
+        if let Some(shown) = &shown {
+            self.remove(&spec.name, shown)?;
         }
         let command = self.create_arguments(spec);
         let mut next = Record::starting(
@@ -357,23 +291,6 @@ impl ContainerLauncher {
             });
         }
         Ok(None)
-    }
-
-    /// Removes a container that has ended, or was never started. One that runs is refused by podman.
-    fn remove(&self, host: &str) -> Result<(), LaunchError> {
-        let doing = format!("removing the ended container of {host}");
-        match self.podman.call(["rm", &self.container(host)]) {
-            Ok(answer) if answer.success => Ok(()),
-            Ok(answer) => Err(LaunchError::Refused {
-                doing,
-                said: answer.errors,
-            }),
-            Err(NoAnswer::NotStarted(error)) => Err(error),
-            Err(error) => Err(LaunchError::Engine {
-                doing,
-                said: error.to_string(),
-            }),
-        }
     }
 
     fn start(
@@ -497,53 +414,6 @@ impl ContainerLauncher {
         }
     }
 
-    /// Waits until a container is seen to have ended with its exit, or any end once the time has passed; none if it runs.
-    fn await_end(&self, record: &Record, time: Duration) -> Result<Option<Exit>, LaunchError> {
-        let began = clock::now();
-        loop {
-            let shown = self.shown(&record.name)?;
-            let seen = self.see(Some(record), shown.as_ref());
-            let is_over = began.elapsed() >= time;
-            match seen {
-                Seen::Ended(exit) if exit != Exit::Unknown || is_over => return Ok(Some(exit)),
-                Seen::Created => return Ok(Some(Exit::Unknown)),
-                _ if is_over => return Ok(None),
-                _ => clock::pause(LOOK_AGAIN),
-            }
-        }
-    }
-
-    /// Kills a container and waits for its end.
-    fn kill(&self, record: &Record) -> Result<Exit, LaunchError> {
-        let not_ended = |why: String| LaunchError::NotEnded {
-            name: record.name.clone(),
-            waited: KILL_WAIT_MAX,
-            why,
-        };
-        let answer = self
-            .podman
-            .call(["kill", "--signal", "KILL", &self.container(&record.name)]);
-        // Podman may fail where the process that watches a container was killed: the kernel does not.
-        if let Ok(Some(process)) = record
-            .process
-            .map(Process::open)
-            .transpose()
-            .map(Option::flatten)
-        {
-            process
-                .signal(Signal::KILL)
-                .map_err(|error| not_ended(error.to_string()))?;
-            process.ends_within(KILL_WAIT_MAX);
-        }
-        match self.await_end(record, END_SHOWN_WITHIN)? {
-            Some(exit) => Ok(exit),
-            None => Err(not_ended(match answer {
-                Ok(answer) => answer.errors,
-                Err(error) => error.to_string(),
-            })),
-        }
-    }
-
     /// A host's record, made from its container's labels if it was lost.
     fn record_of(&self, name: &str, shown: Option<&Shown>) -> Result<Option<Record>, LaunchError> {
         if let Some(record) = self.folder.read(name)? {
@@ -589,10 +459,10 @@ impl ContainerLauncher {
             Seen::Unclear(why) => FoundState::Unknown(why),
             Seen::Created => FoundState::Ended(Exit::Unknown),
             Seen::Ended(exit) => {
-                found.last_lines = match shown {
-                    Some(_) => self.podman.last_lines(&self.container(&found.name)),
-                    None => Vec::new(),
-                };
+                // After evidence of its end nobody asks why, and a call of podman takes some 50 ms.
+                if shown.is_some() && record.fenced < found.incarnation {
+                    found.last_lines = self.podman.last_lines(&self.container(&found.name));
+                }
                 FoundState::Ended(exit)
             }
         };
@@ -615,10 +485,13 @@ impl ContainerLauncher {
         let mut record = self.record_of(name, shown.as_ref())?.ok_or_else(not_here)?;
         let labelled = shown.as_ref().and_then(|shown| shown.incarnation);
         let known = labelled.unwrap_or(0).max(record.incarnation);
-        if incarnation == 0 || incarnation > known {
-            return Err(not_here());
+        if known > record.incarnation {
+            // Another orchestrator launched a later one by another folder.
+            record = Record::starting(&self.folder, name, known, String::new(), Some(&record));
+            record.phase = Phase::Started;
+            record.container = shown.as_ref().map(|shown| shown.id.clone());
         }
-        if incarnation < known {
+        if record.earlier.contains(&incarnation) {
             let later = EndedBy::LaterIncarnation(known);
             return Ok(FencingEvidence::new(
                 name,
@@ -627,11 +500,16 @@ impl ContainerLauncher {
                 Exit::Unknown,
             ));
         }
+        if incarnation != known {
+            return Err(not_here());
+        }
         let exit = match (self.see(Some(&record), shown.as_ref()), mode) {
             (Seen::Ended(exit), _) => exit,
             (Seen::Created, _) => {
                 // Started by nobody from here on.
-                self.remove(name)?;
+                if let Some(shown) = &shown {
+                    self.remove(name, shown)?;
+                }
                 Exit::Unknown
             }
             (Seen::Runs(process), StopMode::Drain { within }) => {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use self::started::{MARK, Seen};
-use super::identity::Process;
+use super::identity::{self, Process};
 use super::log::{self, LOG_BYTES_MAX};
 use super::namespace::Network;
 use super::notices::{First, Notices, SOCKET_PATH_BYTES_MAX};
@@ -158,6 +158,9 @@ impl ProcessLauncher {
         {
             return Ok(launched);
         }
+        if before.is_none() {
+            self.refuse_unrecorded(&spec.name)?;
+        }
         let command = self.command(spec)?;
         let record = Record::starting(
             &self.folder,
@@ -167,6 +170,23 @@ impl ProcessLauncher {
             before.as_ref(),
         );
         self.start(spec, &command, record, began)
+    }
+
+    /// Refuses to start a host without a record whose process is there all the same: somebody removed its files.
+    fn refuse_unrecorded(&self, name: &str) -> Result<(), LaunchError> {
+        let unrecorded =
+            identity::with_variable(MARK, |value| started::is_mark_of(&self.folder, name, value));
+        match unrecorded.first() {
+            None => Ok(()),
+            Some(process) => Err(LaunchError::Uncertain {
+                name: name.to_owned(),
+                doing: "the launch".to_owned(),
+                said: format!(
+                    "its record is gone, and its {} is there: end it",
+                    process.id()
+                ),
+            }),
+        }
     }
 
     /// What the record of an earlier launch makes of this one: it runs already, it must not run, or (none) it is started now.
@@ -475,10 +495,7 @@ impl ProcessLauncher {
         super::check_name(name).map_err(|_| not_here())?;
         let _lock = self.folder.lock(name)?;
         let mut record = self.folder.read(name)?.ok_or_else(not_here)?;
-        if incarnation > record.incarnation || incarnation == 0 {
-            return Err(not_here());
-        }
-        if incarnation < record.incarnation {
+        if record.earlier.contains(&incarnation) {
             // The later one was started only when this one had ended.
             let later = super::EndedBy::LaterIncarnation(record.incarnation);
             return Ok(FencingEvidence::new(
@@ -487,6 +504,9 @@ impl ProcessLauncher {
                 later,
                 Exit::Unknown,
             ));
+        }
+        if incarnation != record.incarnation {
+            return Err(not_here());
         }
         let mut seen = started::see(&self.folder, &record);
         if let (Seen::Runs(process), StopMode::Drain { within }) = (&seen, mode) {

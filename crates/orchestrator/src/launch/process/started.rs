@@ -24,6 +24,18 @@ pub(super) fn mark(folder: &Folder, record: &Record) -> String {
     format!("{path}/{}#{}", record.name, record.incarnation)
 }
 
+/// Whether a value of the variable is that of any incarnation of a host.
+pub(super) fn is_mark_of(folder: &Folder, name: &str, value: &[u8]) -> bool {
+    let start = format!("{}/{name}#", folder.path().display());
+    value.starts_with(start.as_bytes())
+}
+
+/// The processes of an incarnation, the host's own first.
+fn marked(folder: &Folder, record: &Record) -> Vec<Process> {
+    let mark = mark(folder, record);
+    with_variable(MARK, |value| value == mark.as_bytes())
+}
+
 /// What is true of a host's process.
 #[derive(Debug)]
 pub(super) enum Seen {
@@ -74,9 +86,7 @@ pub(super) fn see(folder: &Folder, record: &Record) -> Seen {
         }
         // Its orchestrator died between its start and the record, or is just between them.
         if record.phase == Phase::Starting
-            && let Some(process) = with_variable(MARK, &mark(folder, record))
-                .into_iter()
-                .next()
+            && let Some(process) = marked(folder, record).into_iter().next()
             && !process.ends_within(Duration::ZERO)
         {
             return Seen::Runs(process);
@@ -126,7 +136,7 @@ pub(super) fn kill(
         exit = process.exit().unwrap_or(exit);
     }
     while folder.is_run_lock_held(&record.name)? {
-        for other in with_variable(MARK, &mark(folder, record)) {
+        for other in marked(folder, record) {
             kill_one(&other)?;
         }
         if left().is_zero() {
