@@ -12,6 +12,7 @@ mod flows;
 mod handed;
 mod host;
 mod keys;
+mod launched;
 mod limits;
 mod manual;
 mod metrics;

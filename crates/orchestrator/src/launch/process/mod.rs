@@ -552,7 +552,8 @@ impl ProcessLauncher {
         Ok(FencingEvidence::new(name, incarnation, ended_by, exit))
     }
 
-    /// Sends SIGTERM, unless an earlier call has: a host ends at once at the second.
+    /// Sends SIGTERM, unless an earlier call has: a host ends at once at the second. It is recorded before it is sent, so after a
+    /// death of the orchestrator between the two the host is not asked at all, and is left to be killed.
     fn drain(
         &self,
         record: &mut Record,
