@@ -106,6 +106,6 @@ fn a_host_that_waits_for_an_epoch_is_not_ready() {
     let says = error.to_string();
     assert!(matches!(error, LaunchError::NotReady { .. }), "{says}");
     assert!(says.contains("epoch"), "{says}");
-    written(&cluster, &["--again", "a"]);
+    written(&cluster, &["--founding"]);
     launching.launch("a", 2, LONG).unwrap();
 }
