@@ -123,6 +123,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("dig", "bind9-dnsutils"),
     ("dnsmasq", "dnsmasq-base"),
+    ("etcd", "etcd-server"),
     ("haproxy", "haproxy"),
     ("iperf3", "iperf3"),
     ("keepalived", "keepalived"),

@@ -11,6 +11,7 @@
 
 mod clock;
 mod error;
+pub mod etcd;
 pub mod http;
 mod interface;
 mod lab;
