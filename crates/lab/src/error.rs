@@ -134,6 +134,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ovs-vswitchd", "openvswitch-switch"),
     ("ovsdb-server", "openvswitch-switch"),
     ("ovsdb-tool", "openvswitch-switch"),
+    ("openssl", "openssl"),
     ("ping", "iputils-ping"),
     ("podman", "podman"),
     ("redis-server", "redis-server"),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::{
-    Campaigned, Changes, Effect, Key, Leadership, Outcome, Prefix, RefusedError, Renewed, Revision,
-    Snapshot, Standing, TERM_MIN, Transaction, TruthError, TruthStore, VALUE_BYTES_MAX, Version,
-    WRITES_MAX,
+    Campaigned, Change, Changes, Effect, Key, Leadership, Outcome, Prefix, RefusedError, Renewed,
+    Revision, Snapshot, Standing, TERM_MIN, Transaction, TruthError, TruthStore, VALUE_BYTES_MAX,
+    Version, WRITES_MAX,
 };
 
 /// Calls of one step at most, where a store may fail.
@@ -75,7 +75,7 @@ fn commit(
             Ok(outcome) => return Ok(outcome),
             Err(error) => {
                 if error.effect() == Effect::Unknown
-                    && let Some(revision) = proof(&fresh(store)?)
+                    && let Some(revision) = proof(&read(store, &Prefix::all())?)
                 {
                     return Ok(Outcome::Committed(revision));
                 }
@@ -88,16 +88,30 @@ fn commit(
     })
 }
 
-/// The newest of a few snapshots, since a hostile store may answer with one of the past.
-fn fresh(store: &mut dyn TruthStore) -> Result<Snapshot, LawError> {
-    let mut newest = read(store, &Prefix::all())?;
-    for _ in 0..3 {
-        let next = read(store, &Prefix::all())?;
-        if next.revision > newest.revision {
-            newest = next;
+/// What a store reports up to a revision. `None`: it has forgotten some of it, which it may at any time.
+fn reported(
+    store: &mut dyn TruthStore,
+    prefix: &Prefix,
+    after: Revision,
+    until: Version,
+    wait: Duration,
+) -> Result<Option<Vec<Change>>, LawError> {
+    let (mut at, mut seen) = (after, Vec::new());
+    for _ in 0..TRIES_MAX {
+        let found = persist(|| store.changes(prefix, at, wait))?;
+        let Changes::UpTo { revision, changes } = found else {
+            return Ok(None);
+        };
+        let is_new = changes.iter().all(|change| change.revision > at);
+        demand("report no change twice", is_new)?;
+        demand("not go back", revision >= at)?;
+        at = revision;
+        seen.extend(changes);
+        if at.0 >= until.0 {
+            return Ok(Some(seen));
         }
     }
-    Ok(newest)
+    Err(LawError::Broken("report a change at last"))
 }
 
 /// Writes one value under a guard.
@@ -154,18 +168,16 @@ fn entries(world: &mut World<'_>) -> Result<(), LawError> {
         first.0 > empty.revision.0,
     )?;
     // Another store of the same truth sees it at the latest when its changes say so.
-    let seen = persist(|| world.stores[last].changes(&laws, empty.revision, wait))?;
-    let Changes::UpTo { revision, changes } = seen else {
-        return Err(LawError::Broken("hold the newest change"));
-    };
-    demand(
-        "report a change to all of its stores",
-        changes.len() == 1 && changes[0].key == key && changes[0].value.as_deref() == Some(b"one"),
-    )?;
-    demand(
-        "date a change by its version",
-        changes[0].revision.0 == first.0 && revision.0 >= first.0,
-    )?;
+    let seen = reported(world.stores[last], &laws, empty.revision, first, wait)?;
+    if let Some(changes) = seen {
+        demand(
+            "report a change to all of its stores, dated by its version",
+            changes.len() == 1
+                && changes[0].key == key
+                && changes[0].value.as_deref() == Some(b"one")
+                && changes[0].revision.0 == first.0,
+        )?;
+    }
 
     let blind = set(world.stores[last], &key, Version::ABSENT, b"blind", None)?;
     let Outcome::Conflict(standing) = blind else {
@@ -199,16 +211,14 @@ fn entries(world: &mut World<'_>) -> Result<(), LawError> {
     let third = committed(&commit(world.stores[0], &both, &|snapshot| {
         snapshot.get(&other).map(|entry| Revision(entry.version.0))
     })?)?;
-    let after = persist(|| world.stores[0].changes(&laws, Revision(second.0), wait))?;
-    let Changes::UpTo { changes, .. } = after else {
-        return Err(LawError::Broken("hold the newest change"));
-    };
-    demand(
-        "report all writes of a transaction as one change",
-        changes.len() == 2 && changes.iter().all(|change| change.revision.0 == third.0),
-    )?;
-    let is_gone = changes.iter().any(|it| it.key == key && it.value.is_none());
-    demand("report a removal", is_gone)?;
+    if let Some(changes) = reported(world.stores[0], &laws, Revision(second.0), third, wait)? {
+        demand(
+            "report all writes of a transaction as one change",
+            changes.len() == 2 && changes.iter().all(|change| change.revision.0 == third.0),
+        )?;
+        let is_gone = changes.iter().any(|it| it.key == key && it.value.is_none());
+        demand("report a removal", is_gone)?;
+    }
     let again = committed(&set(
         world.stores[0],
         &key,
@@ -229,40 +239,27 @@ fn history(world: &mut World<'_>) -> Result<(), LawError> {
     let wait = world.wait;
     let prefix = Prefix::new("history/")?;
     let (key, beside) = (Key::new("history/a")?, Key::new("histories")?);
-    let begin = fresh(world.stores[0])?.revision;
+    let begin = read(world.stores[0], &Prefix::all())?.revision;
     let values: [&'static [u8]; 4] = [b"0", b"1", b"2", b"3"];
     let mut version = Version::ABSENT;
-    let mut at = begin;
-    let mut seen = Vec::new();
-    let mut unguarded = Version::ABSENT;
+    let mut version_beside = Version::ABSENT;
     for value in values {
         version = committed(&set(world.stores[0], &key, version, value, None)?)?;
-        unguarded = committed(&set(world.stores[0], &beside, unguarded, value, None)?)?;
+        version_beside = committed(&set(world.stores[0], &beside, version_beside, value, None)?)?;
     }
-    for _ in 0..TRIES_MAX {
-        let found = persist(|| world.stores[0].changes(&prefix, at, wait))?;
-        let Changes::UpTo { revision, changes } = found else {
-            // A store may forget at any time; a reader then reads.
-            let snapshot = fresh(world.stores[0])?;
-            let found = snapshot.get(&key).map(|entry| &*entry.value);
-            demand("hold what it no longer reports", found == Some(values[3]))?;
-            return Ok(());
-        };
-        demand(
-            "report no change twice",
-            changes.iter().all(|it| it.revision > at),
-        )?;
-        demand("not go back", revision >= at)?;
-        at = revision;
-        seen.extend(changes);
-        if at.0 >= version.0 {
-            break;
-        }
-    }
-    let reported: Vec<_> = seen.iter().filter_map(|it| it.value.as_deref()).collect();
+    let Some(changes) = reported(world.stores[0], &prefix, begin, version, wait)? else {
+        // A reader then reads.
+        let snapshot = read(world.stores[0], &Prefix::all())?;
+        let found = snapshot.get(&key).map(|entry| &*entry.value);
+        return demand("hold what it no longer reports", found == Some(values[3]));
+    };
+    let values_reported: Vec<_> = changes
+        .iter()
+        .filter_map(|it| it.value.as_deref())
+        .collect();
     demand(
         "report each change of the prefix once, in order",
-        reported == values,
+        values_reported == values,
     )
 }
 
@@ -286,7 +283,7 @@ fn bounds(world: &mut World<'_>) -> Result<(), LawError> {
         "refuse a term out of its bounds",
         matches!(term, Err(TruthError::Refused(_))),
     )?;
-    let snapshot = fresh(world.stores[0])?;
+    let snapshot = read(world.stores[0], &Prefix::all())?;
     let none = Prefix::new("bounds/")?;
     demand(
         "change nothing when it refuses",
@@ -301,7 +298,7 @@ fn bounds(world: &mut World<'_>) -> Result<(), LawError> {
         snapshot.get(&key).map(|entry| Revision(entry.version.0))
     })?;
     committed(&outcome)?;
-    let snapshot = fresh(world.stores[0])?;
+    let snapshot = read(world.stores[0], &Prefix::all())?;
     let found = snapshot.get(&key).map(|entry| &*entry.value);
     demand("hold the largest value", found == Some(&value[..]))
 }

@@ -347,7 +347,7 @@ mod tests {
             bytes[at..].fill(0);
             let loaded = load(&bytes);
             let is_head = at < ends[2] + 8 && at > ends[2];
-            // A head of which half was written, with zeros behind, is not told from damage.
+            // A head of which half was written, with zeros behind, looks like damage.
             assert!(
                 is_head || loaded.is_ok_and(|it| it.good == ends[2]),
                 "at {at}"

@@ -119,7 +119,7 @@ impl EtcdStore {
     fn lost_its_place(&mut self, mark: &str) -> TruthError {
         self.place = None;
         if mark.is_empty() || self.is_ours(mark) {
-            // Removed by hand, or by an attempt of ours to take the place: the next call finds it again.
+            // Removed by an operator, or by an attempt of ours to take the place: the next call finds it again.
             return TruthError::Away {
                 what: self.gateway.name(),
                 why: "this store's outcome key was moved".to_owned(),
@@ -187,7 +187,7 @@ impl EtcdStore {
                         // One of the attempts before this.
                         (Settled::Never, Some(place))
                     } else {
-                        // Another process took the place, before or after the lost one: it cannot be told any more,
+                        // Another process took the place, before or after the lost one: that is not known any more,
                         // and will not change any more.
                         self.pending = None;
                         return Err(self.lost_its_place(&mark));

@@ -2,4 +2,7 @@
 //! proxy that lies.
 
 mod embedded;
+mod etcd;
+mod etcd_access;
 mod memory;
+mod proxy;

@@ -79,6 +79,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("output", &["config"]),
+    // Keys and values: it knows nothing of what they mean.
+    ("truth-store", &[]),
     // Rosters and epochs may be its business; packets and what handles them are not.
     ("orchestrator", &["mutant", "placement"]),
     // Of the orchestrator only the form in which it hands over an epoch.
