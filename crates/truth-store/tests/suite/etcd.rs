@@ -50,7 +50,7 @@ pub(crate) fn store(name: &str, address: SocketAddr) -> EtcdStore {
 /// A store that does not wait long.
 fn hasty(name: &str, address: SocketAddr) -> EtcdStore {
     let config = EtcdConfig {
-        answer_wait: Duration::from_millis(700),
+        answer_wait: Duration::from_millis(1_500),
         ..config(name, address)
     };
     EtcdStore::new(&config, clock::monotonic()).unwrap()
@@ -117,7 +117,7 @@ fn a_lost_answer_is_found_out() {
         let name = format!("fault/{fault:?}");
         // Short enough for a late answer to be lost.
         let mut store = hasty(&format!("{fault:?}"), proxy.address());
-        committed(store.commit(&put("begun", b"x")));
+        committed(persist_commit(&mut store, &put("begun", b"x")));
         proxy.strike(fault, 1);
         let write = put(&name, b"once").expect(key(&name), Version::ABSENT);
         let result = store.commit(&write);

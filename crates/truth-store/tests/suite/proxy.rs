@@ -12,7 +12,7 @@ use std::time::Duration;
 #[repr(u8)]
 pub(crate) enum Fault {
     None,
-    /// Made; the answer comes after two seconds.
+    /// Made; the answer comes after four seconds.
     Late,
     /// Made; the connection is cut in the middle of the answer.
     CutAnswer,
@@ -224,7 +224,7 @@ fn serve(mut client: TcpStream, shared: &Shared) {
     let bytes = answer(server);
     let _ = match fault {
         Fault::Late => {
-            asterism_lab::pause(Duration::from_secs(2));
+            asterism_lab::pause(Duration::from_secs(4));
             client.write_all(&bytes)
         }
         Fault::CutAnswer => client.write_all(&bytes[..bytes.len() - 20]),
