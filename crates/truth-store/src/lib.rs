@@ -68,7 +68,7 @@ pub trait TruthStore {
 
     /// Asks for the leadership of an election under a candidate's name, and returns at once whether it was won. It lasts
     /// for the term, rounded up to whole seconds, unless renewed. Leadership is passed on by time; it says nothing about
-    /// whether a host lives.
+    /// whether a host is alive.
     ///
     /// # Errors
     /// [`TruthError`]. If the outcome is unknown the candidate does not lead: a leadership that it may have won ends by itself

@@ -230,6 +230,7 @@ impl Gateway {
         let config = match stream {
             None => config.timeout_global(Some(wait)),
             Some(body) => config
+                .timeout_global(Some(wait + body))
                 .timeout_send_request(Some(wait))
                 .timeout_recv_response(Some(wait))
                 .timeout_recv_body(Some(body)),
@@ -284,13 +285,19 @@ fn was_not_sent(error: &Error) -> bool {
     match error {
         Error::HostNotFound | Error::ConnectionFailed | Error::BadUri(_) => true,
         Error::Timeout(Timeout::Resolve | Timeout::Connect) => true,
-        Error::Io(error) => matches!(
-            error.kind(),
-            ErrorKind::ConnectionRefused
-                | ErrorKind::HostUnreachable
-                | ErrorKind::NetworkUnreachable
-                | ErrorKind::AddrNotAvailable
-        ),
+        // etcd's certificate is checked before a request is sent.
+        Error::Rustls(rustls::Error::InvalidCertificate(_)) => true,
+        Error::Io(error) => {
+            let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+            matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+                || matches!(
+                    error.kind(),
+                    ErrorKind::ConnectionRefused
+                        | ErrorKind::HostUnreachable
+                        | ErrorKind::NetworkUnreachable
+                        | ErrorKind::AddrNotAvailable
+                )
+        }
         _ => false,
     }
 }

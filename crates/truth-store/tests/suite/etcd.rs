@@ -431,6 +431,30 @@ fn a_full_store_refuses_and_says_so() {
     committed(store.commit(&put("more", b"x")));
 }
 
+#[test]
+fn a_quota_that_is_used_up_changes_nothing_more() {
+    let Some(server) = EtcdServer::start_with(&["--quota-backend-bytes=2097152"]) else {
+        return;
+    };
+    let mut store = store("a", server.address());
+    let mut last = Version::ABSENT;
+    for round in 0..40 {
+        let value = vec![round; 400_000];
+        let write = Transaction::new().put(key("large"), value);
+        match store.commit(&write) {
+            Ok(outcome) => last = Version(committed(Ok(outcome)).0),
+            Err(error) => {
+                assert!(matches!(error, TruthError::Full { .. }), "{error}");
+                assert_eq!(error.effect(), Effect::NotDone);
+                let there = store.read(&Prefix::all()).unwrap();
+                assert_eq!(there.version(&key("large")), last);
+                return;
+            }
+        }
+    }
+    panic!("the quota is never used up");
+}
+
 /// A foreign key among ours is named, not skipped.
 #[test]
 fn a_key_that_is_not_ours_is_named() {
