@@ -1,6 +1,6 @@
 //! The embedded store: one synced file in a folder of one process. For one orchestrator on one machine, and the default.
 //!
-//! Everything is in memory ([`crate::keyspace`]) and in a log: a snapshot, then a record for each change. A change is
+//! Everything is in memory (`keyspace.rs`) and in a log: a snapshot, then a record for each change. A change is
 //! appended and synced before it is applied and answered. When the log has grown, a new snapshot replaces it. Own code and
 //! not a database's: there is one writer, 16 MiB at most and no query, and each byte of the file can be argued about.
 //!
