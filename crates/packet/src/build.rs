@@ -11,6 +11,9 @@ use crate::checksum::Sum;
 use crate::endpoint::{Flow4, Protocol};
 use crate::layout::{self, Fragment, Layout, Network, Transport};
 use crate::mac::MacAddress;
+pub use crate::neighbour_discovery::{
+    neighbour_announcement, neighbour_answer, neighbour_solicitation, solicited_node,
+};
 use crate::parse;
 use crate::transport::{IcmpKind, TcpFlags};
 

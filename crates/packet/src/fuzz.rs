@@ -68,6 +68,7 @@ fn read_all(packet: &Packet<'_>) {
         packet.ethernet_destination(),
         packet.ethertype(),
         packet.arp(),
+        packet.neighbour_solicitation(),
     ));
     black_box((
         packet.vlan_id(),
