@@ -64,6 +64,13 @@ impl FlowKey {
         FlowKey::of_uncommon(packet)
     }
 
+    /// The key of packets between two ends, in either direction: addresses of one version with ports, or with the identifier of an
+    /// ICMP query twice; port 0 where the protocol has none.
+    #[must_use]
+    pub fn between(one: (IpAddr, u16), other: (IpAddr, u16), protocol: u8) -> FlowKey {
+        FlowKey::of_ip(one.0, other.0, protocol, Some((one.1, other.1)), None)
+    }
+
     /// A hash of the key for tables and for spreading flows over instances. Not cryptographic: `seed` must be secret
     /// where senders may choose keys that collide.
     #[inline]

@@ -1,79 +1,20 @@
 //! What a packet loop shows of itself, for others to read at any time without holding it up.
 //!
-//! A seqlock over plain words: the loop writes them a few times a second; a reader that finds it writing reads again. Imports
-//! the engine's counts.
-
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+//! The loop writes the words of a seqlock a few times a second; a reader that finds it writing reads again. Imports the
+//! engine's counts.
 
 use asterism_engine::{ObjectUse, Tally};
 use asterism_function::Reason;
 use asterism_function::chain::StageTally;
 use asterism_io::port::{PortDrop, PortStatistics};
+use asterism_io::seqlock::Seqlock;
 use asterism_placement::Time;
 use asterism_state::{ObjectCount, ObjectCounts};
 
-/// Words that a loop may publish: more than any has.
-const WORDS_MAX: usize = 4_096;
 /// Stands for a count that an object does not have: no count gets as far.
 const NO_COUNT: u64 = u64::MAX;
-/// Times that a reader begins again before it gives up: a loop writes for about a microsecond.
-const READS_MAX: usize = 10_000;
-
-/// A place that one thread writes and others read.
-#[derive(Debug)]
-pub struct InstanceStatistics {
-    /// Odd while it is being written.
-    sequence: AtomicU64,
-    used: AtomicUsize,
-    words: Box<[AtomicU64]>,
-}
-
-impl Default for InstanceStatistics {
-    fn default() -> Self {
-        InstanceStatistics {
-            sequence: AtomicU64::new(0),
-            used: AtomicUsize::new(0),
-            words: (0..WORDS_MAX).map(|_| AtomicU64::new(0)).collect(),
-        }
-    }
-}
-
-impl InstanceStatistics {
-    /// Replaces what is shown. One thread only. What does not fit is left out.
-    pub fn publish(&self, words: &[u64]) {
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        let used = words.len().min(self.words.len());
-        self.used.store(used, Ordering::Relaxed);
-        for (place, word) in self.words.iter().zip(words) {
-            place.store(*word, Ordering::Relaxed);
-        }
-        self.sequence.store(sequence + 2, Ordering::Release);
-    }
-
-    /// What is shown, whole; `None` before the first time, and if the writer stopped half-way.
-    #[must_use]
-    pub fn read(&self) -> Option<Vec<u64>> {
-        for _ in 0..READS_MAX {
-            let before = self.sequence.load(Ordering::Acquire);
-            if before == 0 {
-                return None;
-            }
-            if before.is_multiple_of(2) {
-                let used = self.used.load(Ordering::Relaxed).min(self.words.len());
-                let words = self.words[..used].iter();
-                let words = words.map(|word| word.load(Ordering::Relaxed)).collect();
-                fence(Ordering::Acquire);
-                if self.sequence.load(Ordering::Relaxed) == before {
-                    return Some(words);
-                }
-            }
-            core::hint::spin_loop();
-        }
-        None
-    }
-}
+/// A place that one instance's loop writes and others read.
+pub type InstanceStatistics = Seqlock;
 
 /// A count of an instance: its name in metrics, its meaning, and where it is found.
 pub struct InstanceCount {
@@ -391,28 +332,7 @@ fn counts(next: &mut impl FnMut() -> Option<u64>) -> Option<ObjectCounts> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-
-    #[test]
-    fn readers_see_whole_states_only() {
-        let statistics = Arc::new(InstanceStatistics::default());
-        assert!(statistics.read().is_none());
-        let writer = statistics.clone();
-        let thread = std::thread::spawn(move || {
-            for round in 1..20_000u64 {
-                writer.publish(&[round; 300]);
-            }
-        });
-        let mut last = 0;
-        while last < 19_999 {
-            if let Some(words) = statistics.read() {
-                assert_eq!(words.len(), 300);
-                assert!(words.iter().all(|word| *word == words[0]) && words[0] >= last);
-                last = words[0];
-            }
-        }
-        thread.join().unwrap();
-    }
+    use asterism_io::seqlock::WORDS_MAX;
 
     #[test]
     fn a_snapshot_goes_through_words() {
