@@ -24,6 +24,8 @@ pub const ANSWERS_MAX: usize = 64;
 /// What the loop is to do.
 #[derive(Debug)]
 pub enum Command {
+    /// Publish the statistics, as after every command; nothing else.
+    Publish,
     /// Steer by this table from the next packet on. Suspended buckets stay suspended.
     Table(Box<Table>),
     /// Put a host into a slot, or change it.

@@ -543,6 +543,7 @@ impl Director {
     /// Adds what is kept elsewhere.
     fn complete(&self, statistics: &mut DirectorStatistics) {
         let (suspensions, packets, bytes) = self.suspended.counts();
+        statistics.table_digest_now = self.table.digest();
         statistics.active_now = u64::from(self.is_active);
         statistics.exceptions_now = self.exceptions.len() as u64;
         statistics.suspensions_now = suspensions as u64;
@@ -555,6 +556,7 @@ impl Director {
             let mut arms = self.arms.iter().filter_map(|arm| arm.sends_to);
             *target = TargetCount {
                 packets: self.sent[number],
+                buckets: u64::from(self.table.buckets_of(slot)),
                 is_reachable: self.hosts.has(slot) && arms.all(|to| self.hosts.is_known(to, slot)),
             };
         }

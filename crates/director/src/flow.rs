@@ -68,9 +68,9 @@ struct Ends {
 /// How the ends are ordered before they are hashed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
-    SourceFirst,
-    DestinationFirst,
-    SmallFirst,
+    AsSent,
+    Reversed,
+    Sorted,
 }
 
 /// What a packet's bucket follows from.
@@ -99,14 +99,14 @@ impl FlowHash {
         const PROTOCOL: u64 = 0xff << PROTOCOL_SHIFT;
         const END: u64 = ADDRESS | PORT;
         let (order, first_mask, second_mask) = match by {
-            FlowBy::FiveTuple => (Order::SourceFirst, END | PROTOCOL, END),
-            FlowBy::BothWays => (Order::SmallFirst, END | PROTOCOL, END),
-            FlowBy::Source => (Order::SourceFirst, ADDRESS, 0),
-            FlowBy::Destination => (Order::DestinationFirst, ADDRESS, 0),
+            FlowBy::FiveTuple => (Order::AsSent, END | PROTOCOL, END),
+            FlowBy::BothWays => (Order::Sorted, END | PROTOCOL, END),
+            FlowBy::Source => (Order::AsSent, ADDRESS, 0),
+            FlowBy::Destination => (Order::Reversed, ADDRESS, 0),
             FlowBy::OutsideEndpoint => {
                 let outside = match side {
-                    Side::Inside => Order::DestinationFirst,
-                    Side::Outside => Order::SourceFirst,
+                    Side::Inside => Order::Reversed,
+                    Side::Outside => Order::AsSent,
                 };
                 (outside, END | PROTOCOL, 0)
             }
@@ -136,9 +136,9 @@ impl FlowHash {
     #[inline(always)]
     fn of_ends(&self, ends: Ends) -> u64 {
         let (first, second) = match self.order {
-            Order::SourceFirst => (ends.source, ends.destination),
-            Order::DestinationFirst => (ends.destination, ends.source),
-            Order::SmallFirst => (
+            Order::AsSent => (ends.source, ends.destination),
+            Order::Reversed => (ends.destination, ends.source),
+            Order::Sorted => (
                 ends.source.min(ends.destination),
                 ends.source.max(ends.destination),
             ),

@@ -13,6 +13,8 @@ pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 pub struct TargetCount {
     /// Packets sent to it.
     pub packets: u64,
+    /// Buckets that its new flows have.
+    pub buckets: u64,
     /// Whether there is a host, whose Ethernet address is known on each arm by which packets are sent to hosts.
     pub is_reachable: bool,
 }
@@ -58,6 +60,7 @@ macro_rules! counts {
                 }
                 for target in &mut read.targets {
                     target.packets = words.next()?;
+                    target.buckets = words.next()?;
                     target.is_reachable = words.next()? != 0;
                 }
                 words.next().is_none().then_some(read)
@@ -68,7 +71,11 @@ macro_rules! counts {
                 words.extend([$(self.$name,)*]);
                 words.extend(self.dropped);
                 for target in &self.targets {
-                    words.extend([target.packets, u64::from(target.is_reachable)]);
+                    words.extend([
+                        target.packets,
+                        target.buckets,
+                        u64::from(target.is_reachable),
+                    ]);
                 }
             }
         }
@@ -120,6 +127,8 @@ counts! {
     heartbeats_received,
     /// How often it became active.
     activations,
+    /// The digest of the table in force.
+    table_digest_now,
     /// 1 if it is active, else 0.
     active_now,
     /// Exceptions now.
@@ -161,6 +170,7 @@ mod tests {
         statistics.dropped[DirectorDrop::NoTarget as usize] = 4;
         statistics.targets[63] = TargetCount {
             packets: 5,
+            buckets: 6,
             is_reachable: true,
         };
         let mut words = Vec::new();
@@ -174,7 +184,7 @@ mod tests {
         let mut labels = 0;
         statistics.each(|_, _| labels += 1);
         assert_eq!(
-            labels + DirectorDrop::COUNT + 2 * TARGETS_MAX + 1,
+            labels + DirectorDrop::COUNT + 3 * TARGETS_MAX + 1,
             words.len()
         );
     }

@@ -245,7 +245,7 @@ impl Suspended {
     pub(crate) fn end_old(&mut self, now: Time, mut drop: impl FnMut(Frame)) -> Option<Suspend> {
         let age_max = self.bounds.age_max;
         let is_old = |one: &Option<Suspension>| {
-            one.is_some_and(|one| one.resumed.is_none() && now.since(one.since) > age_max)
+            one.is_some_and(|one| one.resumed.is_none() && now.since(one.since) >= age_max)
         };
         let place = self.suspensions.iter().position(is_old)?;
         while let Some((frame, _)) = self.pop(place) {
@@ -338,10 +338,10 @@ mod tests {
         assert_eq!(reason, DirectorDrop::SuspendedBytes);
         pool.release(frame);
         let due = suspended.next_due().unwrap();
-        assert_eq!(suspended.end_old(due, |_| ()), None);
-        let after = due.saturating_add(Duration::from_micros(1));
+        let before = Time::from_micros(due.as_micros() - 1);
+        assert_eq!(suspended.end_old(before, |_| ()), None);
         let mut dropped = 0;
-        let ended = suspended.end_old(after, |frame| {
+        let ended = suspended.end_old(due, |frame| {
             dropped += frame.len();
             pool.release(frame);
         });

@@ -13,6 +13,7 @@ mod count_packets;
 mod counters;
 mod counters_pair;
 mod digests_squid;
+mod director;
 mod due_packets;
 mod firewall;
 mod firewall_flood;
@@ -79,6 +80,7 @@ const MEASURES: &[&[Measure]] = &[
     chains::MEASURES,
     counters::MEASURES,
     digests_squid::MEASURES,
+    director::MEASURES,
     firewall::MEASURES,
     firewall_flood::MEASURES,
     floor::MEASURES,
@@ -126,6 +128,7 @@ const MEASURES: &[&[Measure]] = &[
 const WORKLOADS: &[&[Workload]] = &[
     audit::WORKLOADS,
     chains::WORKLOADS,
+    director::WORKLOADS,
     floor::WORKLOADS,
     known_loop::WORKLOADS,
     nat::WORKLOADS,

@@ -25,6 +25,7 @@ impl Director {
     fn obey(&mut self, number: u64, command: Command, now: Time) {
         self.tally.commands += 1;
         let result = match command {
+            Command::Publish => Ok(Done::Unchanged),
             Command::Table(table) => self.swap(table),
             Command::SetHost { slot, host } => {
                 self.hosts.set(slot, &host, now);

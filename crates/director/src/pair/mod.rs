@@ -343,7 +343,7 @@ impl Pair {
                 Role::Active => self.become_standby(now),
                 Role::Standby => self.waits_since = now,
             }
-        } else if self.role == Role::Standby && now > self.takeover_at() {
+        } else if self.role == Role::Standby && now >= self.takeover_at() {
             self.become_active(now);
         }
     }

@@ -8,6 +8,8 @@ mod assign;
 
 use std::collections::BTreeMap;
 
+use asterism_memory::hash;
+
 /// The fewest buckets of a table.
 pub const BUCKETS_MIN: u32 = 256;
 /// The most buckets of a table: one byte each.
@@ -135,17 +137,51 @@ pub struct Table {
     buckets: Box<[u8]>,
     /// The draining target of each bucket; empty if no target drains.
     leaving: Box<[u8]>,
+    /// How many buckets the new flows of each target have.
+    counts: Box<[u32; TARGETS_MAX]>,
+    /// The sum, without carries, of a hash of each bucket and its targets.
+    digest: u64,
 }
 
 impl Table {
     /// A table in which no target has a bucket.
     #[must_use]
     pub fn empty(space: BucketSpace) -> Table {
-        Table {
+        Table::counted(
             space,
-            buckets: vec![NOBODY; space.buckets() as usize].into(),
-            leaving: Box::default(),
+            vec![NOBODY; space.buckets() as usize].into(),
+            Box::default(),
+        )
+    }
+
+    fn counted(space: BucketSpace, buckets: Box<[u8]>, leaving: Box<[u8]>) -> Table {
+        let mut table = Table {
+            space,
+            buckets,
+            leaving,
+            counts: Box::new([0; TARGETS_MAX]),
+            digest: 0,
+        };
+        for bucket in 0..space.buckets() {
+            table.count(bucket, true);
         }
+        table
+    }
+
+    /// Adds a bucket to the counts and the digest, or takes it out.
+    fn count(&mut self, bucket: u32, is_added: bool) {
+        let target = self.target(bucket);
+        if let Some(target) = target {
+            let count = &mut self.counts[target.number()];
+            *count = match is_added {
+                true => *count + 1,
+                false => count.saturating_sub(1),
+            };
+        }
+        let target = target.map_or(NOBODY, |target| target.0);
+        let left = self.leaving.get(bucket as usize).copied();
+        let targets = u64::from(target) | u64::from(left.unwrap_or(NOBODY)) << 8;
+        self.digest ^= hash::words(u64::from(bucket), targets, self.space.seed);
     }
 
     /// The table in which `takers` share all buckets but those in `moved`, which a target of the map has if it takes or drains.
@@ -187,14 +223,11 @@ impl Table {
                 *left = slot.0;
             }
         }
-        let mut table = Table {
-            space,
-            buckets: after
-                .iter()
-                .map(|slot| slot.map_or(NOBODY, |slot| slot.0))
-                .collect(),
-            leaving,
-        };
+        let buckets = after
+            .iter()
+            .map(|slot| slot.map_or(NOBODY, |slot| slot.0))
+            .collect();
+        let mut table = Table::counted(space, buckets, leaving);
         for bucket in 0..space.buckets() {
             table.mark_drain(bucket);
         }
@@ -217,9 +250,11 @@ impl Table {
     /// Gives a bucket to a target; false beyond the last bucket. Its packets wait on if it is suspended. A target that
     /// drains keeps nothing of it.
     pub fn move_bucket(&mut self, bucket: u32, to: Slot) -> bool {
-        let Some(byte) = self.buckets.get_mut(bucket as usize) else {
+        if bucket >= self.space.buckets() {
             return false;
-        };
+        }
+        self.count(bucket, false);
+        let byte = &mut self.buckets[bucket as usize];
         let suspended = if *byte == NOBODY {
             0
         } else {
@@ -229,6 +264,7 @@ impl Table {
         if let Some(left) = self.leaving.get_mut(bucket as usize) {
             *left = NOBODY;
         }
+        self.count(bucket, true);
         true
     }
 
@@ -242,8 +278,14 @@ impl Table {
     /// How many buckets the new flows of a target have.
     #[must_use]
     pub fn buckets_of(&self, slot: Slot) -> u32 {
-        let is_its = |byte: &&u8| **byte != NOBODY && **byte & SLOT_BITS == slot.0;
-        self.buckets.iter().filter(is_its).count() as u32
+        self.counts[slot.number()]
+    }
+
+    /// A number that tables with the same targets of every bucket have in common, and no others but by chance. Whether buckets are
+    /// suspended is not in it.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// How many buckets have another target for new flows than in `other`; all if their number differs.

@@ -105,6 +105,9 @@ fn single_buckets_move_and_stay_suspended() {
     let overrides = BTreeMap::from([(moved, to)]);
     let again = Table::new(space(256, 3), &[share(0, 1), share(1, 1)], &[], &overrides);
     assert_eq!(again, table);
+    assert_eq!(again.digest(), table.digest());
+    assert_ne!(again.digest(), before.digest());
+    assert_eq!(again.buckets_of(to), before.buckets_of(to) + 1);
     let alone = Table::new(space(256, 3), &[share(0, 1)], &[], &overrides);
     assert_eq!(alone.target(moved), Slot::new(0));
     let drains = Table::new(space(256, 3), &[share(0, 1)], &[share(1, 1)], &overrides);

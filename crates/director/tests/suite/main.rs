@@ -1,1 +1,9 @@
-//! Tests of the director from outside.
+//! Tests of the director from outside: frames in, frames out.
+
+mod harness;
+mod hostile;
+mod link;
+mod namespaces;
+mod steering;
+mod two;
+mod waiting;

@@ -56,6 +56,13 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         Orchestrator,
+        "director.cost",
+        "ns",
+        AtMost(40.0),
+        "on-CPU per packet that the built-in director adds to a loop that sends back what it receives: 1 M flows, 64-byte packets, three hosts",
+    ),
+    row(
+        Orchestrator,
         "api.intruder",
         "accesses",
         Exactly(0.0),

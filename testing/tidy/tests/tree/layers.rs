@@ -83,6 +83,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("truth-store", &[]),
     // Rosters and epochs may be its business; packets and what handles them are not.
     ("orchestrator", &["mutant", "placement"]),
+    // An ingress stage of its own: beside the engine, and unaware of functions and their state.
+    ("director", &["packet", "memory", "placement", "io"]),
+    // Rosters and epochs may be its business; packets and what handles them are not, but for the commands of the director.
+    ("orchestrator", &["placement", "director"]),
     // Of the orchestrator only the form in which it hands over an epoch.
     (
         "host",
@@ -195,6 +199,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "engine",
             "functions",
             "orchestrator",
+            "director",
             "oracle",
             "sim",
             "lab",
