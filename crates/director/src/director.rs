@@ -108,7 +108,9 @@ fn steer_plain(
         && let Some(place) = exceptions.find(&flow::key_of(&packet), now)
     {
         (slot, is_plain) = match place {
-            Place::Target(slot) => (slot, true),
+            Place::Target(slot) if table.serves(slot) => (slot, true),
+            // Its target is out.
+            Place::Target(_) => (slot, is_plain),
             Place::Suspended(_) => (slot, false),
         };
     }

@@ -1,7 +1,8 @@
 //! Exceptions: single flows that have a place of their own, before their bucket's.
 //!
 //! An exception is set by command (pinned, suspended), or by the director itself for a connection that begins in a bucket whose
-//! target drains. It holds for both directions of its flow and ends when the flow idles.
+//! target drains. It holds for both directions of its flow and ends when the flow idles. While its target
+//! is out, it is ignored.
 
 use core::time::Duration;
 

@@ -86,6 +86,9 @@ pub(crate) struct Suspended {
     bounds: SuspendedBounds,
     suspensions: Box<[Option<Suspension>]>,
     used: usize,
+    /// Suspensions that were resumed and whose packets are leaving, and the one whose packet left last.
+    resuming: usize,
+    leaving: usize,
     waiting: Box<[Waiting]>,
     free: u32,
     packets: u32,
@@ -107,6 +110,8 @@ impl Suspended {
             bounds,
             suspensions: vec![None; SUSPENSIONS_MAX].into(),
             used: 0,
+            resuming: 0,
+            leaving: 0,
             waiting: waiting.collect(),
             free: if bounds.packets_max == 0 { NONE } else { 0 },
             packets: 0,
@@ -136,6 +141,7 @@ impl Suspended {
     pub(crate) fn begin(&mut self, what: Suspend, now: Time) -> Option<Queue> {
         if let Some(queue) = self.find(&what) {
             let suspension = self.suspensions.get_mut(usize::from(queue.0))?.as_mut()?;
+            self.resuming -= usize::from(suspension.resumed.is_some());
             (suspension.resumed, suspension.since) = (None, now);
             return Some(queue);
         }
@@ -208,20 +214,23 @@ impl Suspended {
     /// Lets the packets of a queue go to a target from now on.
     pub(crate) fn resume(&mut self, queue: Queue, to: Slot) {
         if let Some(Some(suspension)) = self.suspensions.get_mut(usize::from(queue.0)) {
+            self.resuming += usize::from(suspension.resumed.is_none());
             suspension.resumed = Some(to);
         }
     }
 
     /// The next packet of a resumed queue, oldest first.
     pub(crate) fn next_leaving(&mut self) -> Option<Leaving> {
-        if self.used == 0 || self.packets == 0 {
+        if self.resuming == 0 || self.packets == 0 {
             return None;
         }
-        for place in 0..self.suspensions.len() {
+        let places = self.suspensions.len();
+        for place in (self.leaving..places).chain(0..self.leaving) {
             let resumed = self.suspensions[place].and_then(|one| one.resumed);
             if let Some(to) = resumed
                 && let Some((frame, arm)) = self.pop(place)
             {
+                self.leaving = place;
                 return Some(Leaving { frame, arm, to });
             }
         }
@@ -230,7 +239,7 @@ impl Suspended {
 
     /// A resumed suspension whose packets have left: it is over, and this is what was suspended.
     pub(crate) fn end_resumed(&mut self) -> Option<(Suspend, Slot)> {
-        if self.used == 0 {
+        if self.resuming == 0 {
             return None;
         }
         let ended = self.suspensions.iter_mut().find_map(|place| {
@@ -238,6 +247,7 @@ impl Suspended {
             place.take().map(|one| (one.what, to))
         });
         self.used -= usize::from(ended.is_some());
+        self.resuming -= usize::from(ended.is_some());
         ended
     }
 

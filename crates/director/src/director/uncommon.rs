@@ -89,6 +89,8 @@ impl Director {
         };
         let layout = *packet.layout();
         match layout.network() {
+            // Answers would go without the tags.
+            Network::Arp if layout.vlan_tags() > 0 => return Fate::Consume,
             Network::Arp => {
                 if let Some(arp) = packet.arp()
                     && self.hosts.learn(number, &arp, now)
@@ -102,11 +104,13 @@ impl Director {
                 };
                 return self.answer(asked);
             }
-            Network::Other if packet.ethertype() == ETHERTYPE_HEARTBEAT => {
+            Network::Other
+                if packet.ethertype() == ETHERTYPE_HEARTBEAT && layout.vlan_tags() == 0 =>
+            {
                 return self.take_heartbeat(number, frame, now);
             }
             Network::Ipv6 if is_neighbour_discovery(&packet) => {
-                let asked = match self.is_active {
+                let asked = match self.is_active && layout.vlan_tags() == 0 {
                     true => arm.addresses.solicitation(&packet, answer),
                     false => Asked::Nothing,
                 };
@@ -138,10 +142,12 @@ impl Director {
         if !self.exceptions.is_empty()
             && let Some(place) = self.exceptions.find(&flow::key_of(&packet), now)
         {
-            return match place {
-                Place::Target(slot) => Fate::Send(slot),
-                Place::Suspended(queue) => Fate::Hold(queue),
-            };
+            match place {
+                Place::Target(slot) if self.table.serves(slot) => return Fate::Send(slot),
+                // Its target is out.
+                Place::Target(_) => {}
+                Place::Suspended(queue) => return Fate::Hold(queue),
+            }
         }
         let bucket = self.table.space().bucket(hash);
         match self.table.bucket(bucket) {

@@ -137,6 +137,8 @@ pub struct Table {
     buckets: Box<[u8]>,
     /// The draining target of each bucket; empty if no target drains.
     leaving: Box<[u8]>,
+    /// A bit for each target that takes or drains.
+    members: u64,
     /// How many buckets the new flows of each target have.
     counts: Box<[u32; TARGETS_MAX]>,
     /// The sum, without carries, of a hash of each bucket and its targets.
@@ -159,6 +161,7 @@ impl Table {
             space,
             buckets,
             leaving,
+            members: 0,
             counts: Box::new([0; TARGETS_MAX]),
             digest: 0,
         };
@@ -228,6 +231,7 @@ impl Table {
             .map(|slot| slot.map_or(NOBODY, |slot| slot.0))
             .collect();
         let mut table = Table::counted(space, buckets, leaving);
+        table.members = all.iter().fold(0, |bits, one| bits | 1 << one.slot.0);
         for bucket in 0..space.buckets() {
             table.mark_drain(bucket);
         }
@@ -264,8 +268,16 @@ impl Table {
         if let Some(left) = self.leaving.get_mut(bucket as usize) {
             *left = NOBODY;
         }
+        self.members |= 1 << to.0;
         self.count(bucket, true);
         true
+    }
+
+    /// Whether a target takes or drains, or got a bucket by [`Table::move_bucket`].
+    #[inline(always)]
+    #[must_use]
+    pub fn serves(&self, slot: Slot) -> bool {
+        self.members >> slot.0 & 1 == 1
     }
 
     /// Whether a target that drains keeps connections of a bucket.

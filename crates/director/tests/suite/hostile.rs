@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::harness::*;
 
-fn corpus() -> Vec<Vec<u8>> {
+pub(crate) fn corpus() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../packet/tests/corpus");
     let files = std::fs::read_dir(folder).unwrap();
     let mut frames: Vec<_> = files
@@ -40,7 +40,7 @@ fn busy(fragments: Fragments) -> World {
     world
 }
 
-fn to_director(frame: &[u8]) -> Vec<u8> {
+pub(crate) fn to_director(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if frame.len() >= 6 {
         frame[..6].copy_from_slice(&DIRECTOR.0);

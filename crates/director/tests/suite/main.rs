@@ -1,5 +1,6 @@
 //! Tests of the director from outside: frames in, frames out.
 
+mod allocations;
 mod harness;
 mod hostile;
 mod link;

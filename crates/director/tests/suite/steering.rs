@@ -149,6 +149,30 @@ fn a_bucket_and_a_flow_move_alone() {
 }
 
 #[test]
+fn an_exception_to_a_host_that_is_out_is_ignored() {
+    let mut world = World::with_three();
+    let numbers = 0..100;
+    for number in numbers.clone() {
+        let pin = Command::Pin {
+            flow: key(&flow(number, Protocol::UDP)),
+            to: slot(2),
+            idle: Duration::from_secs(60),
+        };
+        world.command(pin).unwrap();
+    }
+    let send = |world: &mut World, takers: &[usize], drainers: &[usize]| {
+        let table = Box::new(table(takers, drainers));
+        world.command(Command::Table(table)).unwrap();
+        let targets = (0..100).map(|number| world.target_of(&udp(number)));
+        targets.filter(|target| *target == Some(2)).count()
+    };
+    assert_eq!(send(&mut world, &[0, 1], &[]), 0);
+    assert_eq!(send(&mut world, &[0, 1], &[2]), 100, "pinned, it drains");
+    assert_eq!(send(&mut world, &[0, 1, 2], &[]), 100);
+    assert_eq!(world.statistics().dropped_total(), 0);
+}
+
+#[test]
 fn commands_that_cannot_be_are_refused_and_change_nothing() {
     let mut world = World::with_three();
     let refused = |world: &mut World, command| world.command(command).unwrap_err();
