@@ -212,7 +212,7 @@ fn cost(context: &Context) -> Result<Outcome, Failure> {
     plain.window(&mut watch)?;
     excepting.window(&mut watch)?;
     let rounds = if context.full { 61 } else { 21 };
-    let [mut added, mut added_with, mut loops] = [const { Vec::new() }; 3];
+    let (mut added, mut added_with, mut loops) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
         // A B, then B A: what drifts falls on both.
         let (without, with) = if round % 2 == 0 {
