@@ -7,10 +7,11 @@ use std::time::Duration;
 use asterism_config::files;
 use asterism_config::functions::Functions;
 use asterism_config::{Config, Purpose};
-use asterism_host::epochs::EpochFile;
+use asterism_epochs::EpochFile;
+use asterism_epochs::{InForce, Standing};
 use asterism_host::run;
 use asterism_io::clock::MonotonicClock;
-use asterism_orchestrator::epochs::{HandError, InForce, Standing};
+use asterism_orchestrator::epochs::HandError;
 use asterism_output::End;
 use serde::Serialize;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use asterism_config::files;
 use asterism_config::{Config, Purpose};
-use asterism_host::epochs::{EpochFile, NextError, ReadError, RecordError};
+use asterism_epochs::{EpochFile, NextError, ReadError, RecordError};
 use asterism_output::End;
 use asterism_output::{Output, Schema};
 use clap::Args;
@@ -129,8 +129,12 @@ pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
 }
 
 fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, EpochError> {
-    let cluster = &config.cluster;
-    let path = cluster.epochs.as_ref().ok_or(EpochError::NamesNoFile)?;
+    let places = &config.cluster.members;
+    let path = config
+        .cluster
+        .epochs
+        .as_ref()
+        .ok_or(EpochError::NamesNoFile)?;
     let path = files::key_path(&arguments.config, path);
     if let Some(file) = &arguments.file {
         return Ok(EpochDocument {
@@ -146,19 +150,19 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, EpochEr
         if path.exists() {
             return Err(EpochError::Exists(path));
         }
-        EpochFile::first(cluster)
+        EpochFile::first(places)
     } else {
-        let now = EpochFile::read(&path, cluster)?;
+        let now = EpochFile::read(&path, places)?;
         let gone = |name: &String| now.left.contains_key(name);
         let is_news = arguments.founding || !arguments.again.is_empty();
         if arguments.fenced && !is_news && arguments.without.iter().all(gone) {
             // The members have left already; their death is the new fact.
-            now.next_fenced(cluster, &arguments.without)?
+            now.next_fenced(places, &arguments.without)?
         } else if changes {
             let mut without = arguments.without.clone();
             // The death of members that left earlier may be noted together with other changes.
             without.retain(|name| !arguments.fenced || !gone(name));
-            let next = now.next(cluster, &without, &arguments.again, arguments.founding);
+            let next = now.next(places, &without, &arguments.again, arguments.founding);
             let mut next = next?;
             if arguments.fenced {
                 next.fence(&arguments.without)?;
@@ -182,10 +186,10 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, EpochEr
 
 /// The epoch in a file, or on standard input.
 fn read(file: &Path, config: &Config) -> Result<EpochFile, ReadError> {
-    let cluster = &config.cluster;
+    let places = &config.cluster.members;
     match file == Path::new("-") {
-        true => EpochFile::read_from(std::io::stdin(), "standard input", cluster),
-        false => EpochFile::read(file, cluster),
+        true => EpochFile::read_from(std::io::stdin(), "standard input", places),
+        false => EpochFile::read(file, places),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The control socket: a Unix socket of mode 0600 for requests to a running host.
 //!
 //! A request is one line of JSON, and so is its answer. All are short except the request that hands an epoch, which the
-//! orchestrator's crate defines (`epochs.rs`) and sends itself. Lines, times and connections are bounded: bytes from the
+//! crate of epochs defines (`handing.rs`) and the orchestrator sends. Lines, times and connections are bounded: bytes from the
 //! socket are trusted no more than bytes from a network.
 //!
 //! Read first: `place.rs` (the socket's place in the file system, which one process holds at a time), then `server.rs`
@@ -14,7 +14,7 @@ pub mod show;
 
 use std::net::IpAddr;
 
-use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
+use asterism_epochs::{EPOCH_BYTES_MAX, Refusal};
 use serde::{Deserialize, Serialize};
 
 use crate::run::flows::FlowFilter;
@@ -113,7 +113,7 @@ pub enum Ask {
         #[serde(default)]
         remove: bool,
     },
-    /// To change to an epoch: [`asterism_orchestrator::epochs::Request`].
+    /// To change to an epoch: [`asterism_epochs::Request`].
     Epoch {
         /// The epoch's cluster.
         #[serde(default, skip_serializing_if = "Option::is_none")]

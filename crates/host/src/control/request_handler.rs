@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use asterism_config::Cluster;
 use asterism_engine::Removal;
-use asterism_orchestrator::epochs::Refusal;
+use asterism_epochs::Refusal;
 use asterism_state::audit::LeafSet;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Answer, Ask, show};
-use crate::epochs::EpochFile;
 use crate::run::backends;
 use crate::run::blocked;
 use crate::run::caches;
@@ -26,6 +25,7 @@ use crate::run::traffic;
 use crate::run::worker::TRACED_MAX;
 use crate::view::View;
 use crate::view::audit::{RemovalDocument, RepairDocument};
+use asterism_epochs::EpochFile;
 
 /// Time limit for an instance to write a table again.
 const REPAIR_MAX: Duration = Duration::from_secs(50);
@@ -266,7 +266,7 @@ impl RequestHandler {
                 "[cluster] epochs names no file: all members take part from the start, and no epoch changes that",
             ));
         }
-        let file = EpochFile::parse(text, "the epoch that was handed", &self.cluster)
+        let file = EpochFile::parse(text, "the epoch that was handed", &self.cluster.members)
             .map_err(|error| Refused::new(error.refusal(), error.to_string()))?;
         self.command(CommandKind::Hand(file), COMMAND_MAX)
     }

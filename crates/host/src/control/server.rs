@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_orchestrator::epochs::Request as Handed;
+use asterism_epochs::Request as Handed;
 
 use super::place::Place;
 use super::request_handler::{Refused, RequestHandler};
@@ -105,7 +105,7 @@ fn read_request(line: &[u8]) -> Result<Ask, Refused> {
 
 #[cfg(test)]
 mod tests {
-    use asterism_orchestrator::epochs::EPOCH_BYTES_MAX;
+    use asterism_epochs::EPOCH_BYTES_MAX;
 
     use super::*;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use asterism_config::Cluster;
 use asterism_config::files;
+use asterism_epochs::{InForce, Refusal, Standing};
 use asterism_io::clock::MonotonicClock;
-use asterism_orchestrator::epochs::{InForce, Refusal, Standing};
 use asterism_placement::membership::Roster;
 use asterism_placement::{Epoch, Incarnation, Time};
 
@@ -18,7 +18,7 @@ use super::notify::Manager;
 use super::prepared::Prepared;
 use super::watched::{LOOK, Watched};
 use crate::control::request_handler::{Command, CommandKind, LAST_WORD, Refused, in_json};
-use crate::epochs::{EpochFile, RecordError, StartDecision, Step, StepError};
+use asterism_epochs::{EpochFile, RecordError, StartDecision, Step, StepError};
 
 /// How often a host looks that waits for the file to settle.
 const UNSETTLED_LOOK: Duration = Duration::from_millis(50);
@@ -73,13 +73,15 @@ impl Watch {
     ) -> Result<Begun, RunError> {
         if !self.file.path().exists() {
             // A copy empties a file, and takes none away: what is not there does not come by itself.
-            EpochFile::read(self.file.path(), &self.cluster)?;
+            EpochFile::read(self.file.path(), &self.cluster.members)?;
         }
         let mut said = String::new();
         loop {
             let now = clock.now();
             let cluster = &self.cluster;
-            let looked = self.file.query(now, |path| EpochFile::read(path, cluster));
+            let looked = self
+                .file
+                .query(now, |path| EpochFile::read(path, &cluster.members));
             if let Some(file) = looked {
                 self.known = file?;
             }
@@ -90,7 +92,7 @@ impl Watch {
                     return Ok(Begun {
                         incarnation,
                         joins,
-                        roster: self.known.roster(&self.cluster),
+                        roster: self.known.roster(&self.cluster.members),
                     });
                 }
                 Some(StartDecision::Waits(why)) if why != said => {
@@ -170,7 +172,7 @@ impl Watch {
         }
         self.looked = now;
         let cluster = &self.cluster;
-        match self.file.query(now, |path| EpochFile::read(path, cluster))? {
+        match self.file.query(now, |path| EpochFile::read(path, &cluster.members))? {
             Ok(file) if file.epoch > self.known.epoch => {
                 self.known = file;
                 None
@@ -194,7 +196,7 @@ impl Watch {
     /// What the state channel has not been given yet.
     pub(super) fn due(&self) -> Option<Roster> {
         let is_due = self.known.epoch > self.given.0;
-        is_due.then(|| self.known.roster(&self.cluster))
+        is_due.then(|| self.known.roster(&self.cluster.members))
     }
 
     /// It has been given this.
@@ -205,7 +207,7 @@ impl Watch {
     /// Takes an epoch that was handed in: if it is the one that is known or a later one, it is on the disk when this returns.
     pub(super) fn take(&mut self, file: &EpochFile) -> Result<Step, Refused> {
         let refused = |why: StepError| Refused::new(why.refusal(), why.to_string());
-        let there = EpochFile::read(self.file.path(), &self.cluster).ok();
+        let there = EpochFile::read(self.file.path(), &self.cluster.members).ok();
         // What the file says counts, also if nobody has looked at it yet. Half a copy may contradict, and is not believed.
         if let Some(there) = there.as_ref().filter(|one| one.epoch > self.known.epoch) {
             if there == file || self.file.has_settled() {
@@ -267,7 +269,7 @@ mod tests {
     fn watch(path: &Path) -> Watch {
         let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.pass-through]\n";
         let cluster = Config::read("test.toml", text).0.unwrap().cluster;
-        let known = EpochFile::parse(FIRST, "epoch.toml", &cluster).unwrap();
+        let known = EpochFile::parse(FIRST, "epoch.toml", &cluster.members).unwrap();
         let mut watch = Watch {
             file: Watched::new(path.to_owned()).at_once(0),
             cluster,

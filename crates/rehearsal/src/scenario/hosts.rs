@@ -93,7 +93,9 @@ impl<F: NetworkFunction> World<'_, F> {
     /// Anyone who is left out stops, if it has not ended yet.
     fn without(&mut self, step: &Step, host: usize) -> Result<(), Diagnostic> {
         let names = [self.name(host)];
-        let next = self.epochs.next(&self.config.cluster, &names, &[], false);
+        let next = self
+            .epochs
+            .next(&self.config.cluster.members, &names, &[], false);
         let next = next.and_then(|mut next| next.fence(&names).map(|()| next));
         self.epochs = next.map_err(|why| self.failure(step, why.to_string()))?;
         if self.alive[host] {
@@ -110,7 +112,9 @@ impl<F: NetworkFunction> World<'_, F> {
                 .help(format!("write `kill {name}` before")));
         }
         let again = [name.clone()];
-        let next = self.epochs.next(&self.config.cluster, &[], &again, false);
+        let next = self
+            .epochs
+            .next(&self.config.cluster.members, &[], &again, false);
         self.epochs = next.map_err(|why| self.failure(step, why.to_string()))?;
         let incarnation = Incarnation(self.epochs.members[&name]);
         let begun = self.fleet.begin_again(host, incarnation);
@@ -123,7 +127,7 @@ impl<F: NetworkFunction> World<'_, F> {
 
     /// Puts the epoch in force at all that live.
     fn install(&mut self, step: &Step) -> Result<(), Diagnostic> {
-        let roster = self.epochs.roster(&self.config.cluster);
+        let roster = self.epochs.roster(&self.config.cluster.members);
         for host in self.asked(None) {
             let installed = self.fleet.cluster_mut().install(host, &roster);
             installed.map_err(|why| self.failure(step, format!("{}: {why}", self.name(host))))?;

@@ -12,8 +12,8 @@ use asterism_config::Config;
 use asterism_config::diagnostic::Diagnostic;
 use asterism_config::functions::Functions;
 use asterism_config::wiring::{INSIDE, OUTSIDE};
+use asterism_epochs::EpochFile;
 use asterism_function::{FlowKey, MacAddress, NetworkFunction, Packet, PortNumber, reasons_of};
-use asterism_host::epochs::EpochFile;
 use asterism_host::stations;
 use asterism_packet::{ArpOperation, build};
 use asterism_placement::Time;
@@ -84,7 +84,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
             started: fleet.now(),
             alive: vec![true; fleet.hosts()],
             fleet,
-            epochs: EpochFile::first(&config.cluster),
+            epochs: EpochFile::first(&config.cluster.members),
             config: config.clone(),
             text: text.to_owned(),
             path,

@@ -88,6 +88,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Rosters and epochs may be its business; packets and what handles them are not, but for the commands of the director.
     ("orchestrator", &["placement", "director"]),
     // Of the orchestrator only the form in which it hands over an epoch.
+    // Who takes part, and who holds the ports of members that left.
+    ("epochs", &["state", "placement"]),
+    // Rosters and epochs may be its business; packets and what handles them are not.
+    ("orchestrator", &["mutant", "placement", "epochs"]),
     (
         "host",
         &[
@@ -101,7 +105,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "functions",
             "config",
             "output",
-            "orchestrator",
+            "epochs",
         ],
     ),
     (
@@ -117,6 +121,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "functions",
             "config",
             "output",
+            "epochs",
             "host",
         ],
     ),
@@ -141,6 +146,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "output",
             "host",
             "rehearsal",
+            "epochs",
             "orchestrator",
             "lab",
         ],

@@ -6,8 +6,9 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use asterism_epochs::{EPOCH_BYTES_MAX, InForce, Refusal, Standing};
 use asterism_io::clock::MonotonicClock;
-use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, HandError, InForce, Refusal, Standing, hand};
+use asterism_orchestrator::epochs::{HandError, hand};
 use asterism_output::End;
 use serde_json::Value;
 

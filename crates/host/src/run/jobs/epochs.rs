@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use asterism_orchestrator::epochs::{Refusal, Standing};
+use asterism_epochs::{Refusal, Standing};
 use asterism_placement::{Epoch, Incarnation, Time};
 
 use super::job::{HostContext, HostLog, Job};
 use crate::control::request_handler::{Command, LAST_WORD, Refused, in_json};
-use crate::epochs::{EpochFile, RecordError, Step};
 use crate::run::epochs::{Watch, reported};
+use asterism_epochs::{EpochFile, RecordError, Step};
 
 /// How long an epoch may take to be in force until anyone who handed it is asked to ask again: the state channel takes it at its next turn.
 const IN_FORCE_MAX: Duration = Duration::from_secs(5);

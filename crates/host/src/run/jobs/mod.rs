@@ -43,8 +43,8 @@ use super::phase::Phase;
 use super::prepared::Prepared;
 use super::reload::ReloadError;
 use crate::control::request_handler::Command;
-use crate::epochs::EpochFile;
 use crate::lines::Sink;
+use asterism_epochs::EpochFile;
 
 /// The jobs of a host. Those that need an open file, socket or thread are there from [`Jobs::open`] on.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use asterism_config::text;
 use asterism_placement::Incarnation;
 
-use super::{EpochFile, RecordError};
+use crate::error::RecordError;
+use crate::file::EpochFile;
 
 /// Maximum milliseconds that the kernel's clock for file times stands still: its step is 10 ms or less.
 const CLOCK_STEPS_MAX: usize = 20;
@@ -55,10 +55,14 @@ impl StartDecision {
     pub fn last_used(epochs: &Path, name: &str) -> Result<u64, RecordError> {
         let path = place(epochs, name);
         match std::fs::read_to_string(&path) {
-            Ok(text) => text::without_mark(&text).trim().parse().map_err(|_| {
-                let member = name.to_owned();
-                RecordError::NoNumber { path, member }
-            }),
+            Ok(text) => text
+                .trim_start_matches('\u{feff}')
+                .trim()
+                .parse()
+                .map_err(|_| {
+                    let member = name.to_owned();
+                    RecordError::NoNumber { path, member }
+                }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
             Err(error) => Err(RecordError::Unreadable { path, error }),
         }
@@ -90,7 +94,7 @@ fn place(epochs: &Path, name: &str) -> PathBuf {
 
 /// Replaces a file atomically, with its mode, and syncs it to disk. The incomplete file lies beside, under a name with `ending`, to
 /// which no other process may write.
-pub(super) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), RecordError> {
+pub(crate) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), RecordError> {
     // The target of a link is replaced, not the link.
     let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut beside = place.as_os_str().to_owned();
@@ -122,7 +126,7 @@ pub(super) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), 
 /// Marks a file as renamed into place by its times: changed later than written. Hosts that see the mark need not wait for a copy in
 /// progress. If the kernel's clock for file times has not moved on within some milliseconds, the mark is missing, which costs only
 /// speed.
-pub(super) fn show_renamed(path: &Path) {
+pub(crate) fn show_renamed(path: &Path) {
     for _ in 0..CLOCK_STEPS_MAX {
         let Ok(file) = std::fs::metadata(path) else {
             return;

@@ -1,15 +1,9 @@
 //! Which epoch may follow which: what `asterism epoch` writes does, and what contradicts or forgets is refused.
 
-use asterism_config::{Cluster, Config};
-use asterism_host::epochs::{EpochFile, Step};
-use asterism_orchestrator::epochs::Refusal;
+use asterism_epochs::{EpochFile, Refusal, Step};
 
-fn cluster() -> Cluster {
-    let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\", \"d\"]\n[function.pass-through]";
-    let (config, report) = Config::read("test.toml", text);
-    config
-        .unwrap_or_else(|| panic!("{}", report.render(false)))
-        .cluster
+fn places() -> Vec<String> {
+    names("abcd")
 }
 
 fn names(names: &str) -> Vec<String> {
@@ -31,28 +25,28 @@ fn draw(state: &mut u64, most: u64) -> u64 {
 /// Epochs that the command writes over any deaths and returns: each may follow every earlier one, and none goes back.
 #[test]
 fn whatever_the_command_writes_may_follow_whatever_it_wrote_before() {
-    let cluster = cluster();
+    let places = places();
     let (mut founded, mut ports) = (0, 0);
     for seed in 0..200 {
         let mut state = seed;
-        let mut epochs = vec![EpochFile::first(&cluster)];
+        let mut epochs = vec![EpochFile::first(&places)];
         for _ in 0..12 {
             let now = epochs.last().unwrap();
             let pick = |odds: u64, state: &mut u64| -> Vec<String> {
-                let all = cluster.members.iter();
+                let all = places.iter();
                 all.filter(|_| draw(state, odds) == 0).cloned().collect()
             };
             let mut without = pick(3, &mut state);
             without.retain(|name| now.members.contains_key(name));
             let again = pick(4, &mut state);
             let next = match draw(&mut state, 8) {
-                0 => now.next(&cluster, &[], &[], true),
-                1 => now.next_fenced(&cluster, &without),
-                _ => now.next(&cluster, &without, &again, false),
+                0 => now.next(&places, &[], &[], true),
+                1 => now.next_fenced(&places, &without),
+                _ => now.next(&places, &without, &again, false),
             };
             // The command refuses some draws.
             if let Ok(next) = next
-                && EpochFile::parse(&next.text(), "the next", &cluster).is_ok()
+                && EpochFile::parse(&next.text(), "the next", &places).is_ok()
             {
                 founded += u32::from(next.founding);
                 ports += next.ports.len();
@@ -72,9 +66,9 @@ fn whatever_the_command_writes_may_follow_whatever_it_wrote_before() {
 
 #[test]
 fn another_epoch_of_the_same_number_contradicts() {
-    let cluster = cluster();
-    let first = EpochFile::first(&cluster);
-    let left = |name: &str| first.next(&cluster, &names(name), &[], false).unwrap();
+    let places = places();
+    let first = EpochFile::first(&places);
+    let left = |name: &str| first.next(&places, &names(name), &[], false).unwrap();
     let (b, c) = (left("b"), left("c"));
     assert_eq!(refused(&b, &c), Refusal::Contradicts);
     let said = |other: &EpochFile| b.step_to(other).unwrap_err().to_string();
@@ -93,11 +87,11 @@ fn another_epoch_of_the_same_number_contradicts() {
 
 #[test]
 fn incarnations_and_ports_that_are_forgotten_are_missed() {
-    let cluster = cluster();
-    let first = EpochFile::first(&cluster);
-    let now = first.next(&cluster, &names("b"), &[], false).unwrap();
+    let places = places();
+    let first = EpochFile::first(&places);
+    let now = first.next(&places, &names("b"), &[], false).unwrap();
     let later = |change: &dyn Fn(&mut EpochFile)| {
-        let mut next = now.next(&cluster, &[], &names("c"), false).unwrap();
+        let mut next = now.next(&places, &[], &names("c"), false).unwrap();
         assert_eq!(now.step_to(&next), Ok(Step::Later));
         change(&mut next);
         now.step_to(&next).unwrap_err()

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
+use crate::handing::{EPOCH_BYTES_MAX, Refusal};
 use asterism_state::PARTITIONS;
 use thiserror::Error;
 

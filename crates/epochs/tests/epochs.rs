@@ -2,17 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use asterism_config::{Cluster, Config};
-use asterism_host::epochs::{EpochFile, HeldPorts};
-use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
+use asterism_epochs::{EPOCH_BYTES_MAX, EpochFile, HeldPorts, Refusal};
 use asterism_state::{BlockAssignment, PARTITIONS};
 
-fn cluster() -> Cluster {
-    let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.pass-through]";
-    let (config, report) = Config::read("test.toml", text);
-    config
-        .unwrap_or_else(|| panic!("{}", report.render(false)))
-        .cluster
+fn places() -> Vec<String> {
+    names(&["a", "b", "c"])
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -21,55 +15,55 @@ fn names(names: &[&str]) -> Vec<String> {
 
 #[test]
 fn incarnations_are_counted_and_none_twice() {
-    let cluster = cluster();
-    let first = EpochFile::first(&cluster);
-    let second = first.next(&cluster, &names(&["b"]), &[], false).unwrap();
+    let places = places();
+    let first = EpochFile::first(&places);
+    let second = first.next(&places, &names(&["b"]), &[], false).unwrap();
     assert_eq!(second.epoch, 2);
     assert_eq!((second.members.get("b"), second.left["b"]), (None, 1));
     let third = second
-        .next(&cluster, &[], &names(&["b", "c"]), false)
+        .next(&places, &[], &names(&["b", "c"]), false)
         .unwrap();
     assert_eq!(
         (third.members["a"], third.members["b"], third.members["c"]),
         (1, 2, 2)
     );
     assert!(third.left.is_empty());
-    let again = third.next(&cluster, &[], &[], true).unwrap();
+    let again = third.next(&places, &[], &[], true).unwrap();
     assert_eq!((again.members["a"], again.members["b"]), (2, 3));
     assert!(again.is_founding() && !third.is_founding());
-    assert!(third.next(&cluster, &names(&["d"]), &[], false).is_err());
-    assert!(third.next(&cluster, &[], &names(&["d"]), false).is_err());
-    let nobody = third.next(&cluster, &[], &names(&["a", "b", "c"]), false);
+    assert!(third.next(&places, &names(&["d"]), &[], false).is_err());
+    assert!(third.next(&places, &[], &names(&["d"]), false).is_err());
+    let nobody = third.next(&places, &[], &names(&["a", "b", "c"]), false);
     assert!(nobody.unwrap_err().to_string().contains("--founding"));
 }
 
 #[test]
 fn ports_of_who_left_fall_to_who_goes_on_and_come_back() {
-    let cluster = cluster();
-    let first = EpochFile::first(&cluster);
-    let mut second = first.next(&cluster, &names(&["b"]), &[], false).unwrap();
+    let places = places();
+    let first = EpochFile::first(&places);
+    let mut second = first.next(&places, &names(&["b"]), &[], false).unwrap();
     let partitions: Vec<String> = ["a", "c"]
         .repeat(PARTITIONS / 2)
         .into_iter()
         .map(str::to_owned)
         .collect();
     assert_eq!(second.ports["b"].partitions, partitions);
-    assert!(second.fenced.is_empty() && second.assignment(&cluster).fenced.is_empty());
+    assert!(second.fenced.is_empty() && second.assignment(&places).fenced.is_empty());
     assert!(second.fence(&names(&["a"])).is_err(), "it takes part");
-    let later = second.next_fenced(&cluster, &names(&["b"])).unwrap();
+    let later = second.next_fenced(&places, &names(&["b"])).unwrap();
     assert_eq!((later.epoch, later.fenced["b"]), (3, 1));
     assert_eq!(later.ports, second.ports, "nothing changed hands");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("epoch.toml");
     later.write(&path).unwrap();
-    assert_eq!(EpochFile::read(&path, &cluster).unwrap(), later);
-    let roster = later.roster(&cluster);
+    assert_eq!(EpochFile::read(&path, &places).unwrap(), later);
+    let roster = later.roster(&places);
     assert_eq!(
         BlockAssignment::from_bytes(&roster.assignment),
-        Some(later.assignment(&cluster))
+        Some(later.assignment(&places))
     );
     let back = later
-        .next(&cluster, &names(&["c"]), &names(&["b"]), false)
+        .next(&places, &names(&["c"]), &names(&["b"]), false)
         .unwrap();
     assert!(back.fenced.is_empty());
     let held = &back.ports["b"];
@@ -84,13 +78,13 @@ fn ports_of_who_left_fall_to_who_goes_on_and_come_back() {
             .iter()
             .all(|holder| holder != "c")
     );
-    let again = back.next(&cluster, &[], &[], true).unwrap();
+    let again = back.next(&places, &[], &[], true).unwrap();
     assert!(again.ports.is_empty() && again.fenced.is_empty());
 }
 
 #[test]
 fn ports_that_nobody_could_hold_are_refused() {
-    let cluster = cluster();
+    let places = places();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("epoch.toml");
     let partitions = |holder: &str| vec![format!("\"{holder}\""); PARTITIONS].join(", ");
@@ -111,19 +105,16 @@ fn ports_that_nobody_could_hold_are_refused() {
         (ports(2, &partitions("a"), "\"c\", \"b\""), "not in order"),
     ] {
         std::fs::write(&path, &text).unwrap();
-        let error = EpochFile::read(&path, &cluster).unwrap_err().to_string();
+        let error = EpochFile::read(&path, &places).unwrap_err().to_string();
         assert!(error.contains(said), "{text}: {error}");
     }
     std::fs::write(&path, ports(2, &partitions("a"), "\"b\", \"c\"")).unwrap();
-    EpochFile::read(&path, &cluster).unwrap();
+    EpochFile::read(&path, &places).unwrap();
 }
 
 #[test]
 fn the_longest_epoch_that_there_can_be_fits() {
     let names: Vec<String> = (0..64).map(|place| format!("{place:0>63}")).collect();
-    let text = format!("[cluster]\nmembers = {names:?}\n[function.pass-through]");
-    let (config, report) = Config::read("test.toml", &text);
-    let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
     let held = HeldPorts {
         since: u32::MAX,
         partitions: names[..PARTITIONS].to_vec(),
@@ -148,23 +139,23 @@ fn the_longest_epoch_that_there_can_be_fits() {
     assert!(text.len() < EPOCH_BYTES_MAX * 3 / 4, "{}", text.len());
     longest.left.clear();
     longest.fenced.clear();
-    let read = EpochFile::parse(&longest.text(), "longest", &config.cluster);
+    let read = EpochFile::parse(&longest.text(), "longest", &names);
     assert_eq!(read, Ok(longest.clone()));
-    assert!(longest.next(&config.cluster, &[], &[], true).is_err());
+    assert!(longest.next(&names, &[], &[], true).is_err());
     let text = "#".repeat(EPOCH_BYTES_MAX + 1);
-    let error = EpochFile::parse(&text, "longer", &config.cluster).unwrap_err();
+    let error = EpochFile::parse(&text, "longer", &names).unwrap_err();
     let (reason, why) = (error.refusal(), error.to_string());
     assert!(
         reason == Refusal::Malformed && why.contains("too long"),
         "{why}"
     );
     let bytes = std::io::repeat(b'#');
-    let error = EpochFile::read_from(bytes, "endless", &config.cluster)
+    let error = EpochFile::read_from(bytes, "endless", &names)
         .unwrap_err()
         .to_string();
     assert!(error.contains("too long"), "{error}");
     let bytes = &b"epoch = 1\n\n\xFF"[..];
-    let error = EpochFile::read_from(bytes, "binary", &config.cluster)
+    let error = EpochFile::read_from(bytes, "binary", &names)
         .unwrap_err()
         .to_string();
     assert!(error.contains("binary:3: "), "{error}");
@@ -172,20 +163,20 @@ fn the_longest_epoch_that_there_can_be_fits() {
 
 #[test]
 fn files_are_read_back_and_mistakes_are_pointed_at() {
-    let cluster = cluster();
+    let places = places();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("epoch.toml");
     assert!(
-        EpochFile::read(&path, &cluster)
+        EpochFile::read(&path, &places)
             .unwrap_err()
             .to_string()
             .contains("--first")
     );
-    let file = EpochFile::first(&cluster)
-        .next(&cluster, &names(&["b"]), &[], false)
+    let file = EpochFile::first(&places)
+        .next(&places, &names(&["b"]), &[], false)
         .unwrap();
     file.write(&path).unwrap();
-    assert_eq!(EpochFile::read(&path, &cluster).unwrap(), file);
+    assert_eq!(EpochFile::read(&path, &places).unwrap(), file);
     for (text, said) in [
         ("epoch = 2\n[members]\nd = 1\n", "d is not a member"),
         ("epoch = 2\n[members]\n", "at least one"),
@@ -200,7 +191,7 @@ fn files_are_read_back_and_mistakes_are_pointed_at() {
         ("\u{0}", ":1:"),
     ] {
         std::fs::write(&path, text).unwrap();
-        let error = EpochFile::read(&path, &cluster).unwrap_err().to_string();
+        let error = EpochFile::read(&path, &places).unwrap_err().to_string();
         assert!(error.contains(said), "{text:?}: {error}");
     }
 }

@@ -1,31 +1,25 @@
-//! Epochs by a file: the cluster's members, and the incarnation of each.
-//!
-//! A host never guesses the members: it reads them from a file that is the same on all hosts and that the operator changes
-//! (`asterism epoch`). An incarnation is a number that a member gets for one start of its process. Each host keeps its last
-//! incarnation in a file of its own, so that no incarnation is used twice.
-//!
-//! `command.rs` is the command, `hand.rs` hands an epoch to running hosts, `start_decision.rs` chooses a starting host's
-//! incarnation, `succession.rs` checks which epoch may follow which when a host gets one over the control socket.
-
-mod error;
-mod start_decision;
-mod succession;
+//! An epoch in the form of its file: the members that take part, each in which incarnation, and who holds the ports of members that
+//! left. The next epoch is made of it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-use asterism_config::Cluster;
-use asterism_config::text;
-use asterism_orchestrator::epochs::EPOCH_BYTES_MAX;
 use asterism_placement::membership::Roster;
-use asterism_placement::{Epoch, Incarnation};
+use asterism_placement::{Epoch, Incarnation, MemberId};
 use asterism_state::{BlockAssignment, PARTITIONS, PlaceAssignment};
 use serde::{Deserialize, Serialize};
 
-pub use error::{EpochFault, NextError, ParseError, ReadError, RecordError, StepError};
-pub use start_decision::StartDecision;
-pub use succession::Step;
+use crate::error::{EpochFault, NextError, ParseError, ReadError, RecordError};
+use crate::handing::EPOCH_BYTES_MAX;
+use crate::start_decision;
+
+/// The number of the member in a place; `None` if no place has the name.
+#[must_use]
+pub fn member(places: &[String], name: &str) -> Option<MemberId> {
+    let place = places.iter().position(|member| member == name)?;
+    u16::try_from(place + 1).ok().map(MemberId)
+}
 
 /// The file's first line.
 const HEADING: &str = "# The cluster's members and their incarnations. Written by `asterism epoch`; the same on all hosts.\n";
@@ -71,10 +65,10 @@ impl EpochFile {
     ///
     /// # Errors
     /// The mistake, and the cure.
-    pub fn read(path: &Path, cluster: &Cluster) -> Result<EpochFile, ReadError> {
+    pub fn read(path: &Path, places: &[String]) -> Result<EpochFile, ReadError> {
         let name = path.display().to_string();
         match std::fs::File::open(path) {
-            Ok(file) => EpochFile::read_from(file, &name, cluster),
+            Ok(file) => EpochFile::read_from(file, &name, places),
             Err(error) => Err(match error.kind() {
                 std::io::ErrorKind::NotFound => ReadError::NoFile(name),
                 _ => ReadError::Unreadable { name, error },
@@ -89,7 +83,7 @@ impl EpochFile {
     pub fn read_from(
         source: impl Read,
         name: &str,
-        cluster: &Cluster,
+        places: &[String],
     ) -> Result<EpochFile, ReadError> {
         let mut bytes = Vec::new();
         source
@@ -105,19 +99,19 @@ impl EpochFile {
             let name = name.to_owned();
             ReadError::NotText { name, line }
         })?;
-        Ok(EpochFile::parse(&text, name, cluster)?)
+        Ok(EpochFile::parse(&text, name, places)?)
     }
 
     /// Reads an epoch's text, which messages call `name`.
     ///
     /// # Errors
     /// The mistake.
-    pub fn parse(text: &str, name: &str, cluster: &Cluster) -> Result<EpochFile, ParseError> {
+    pub fn parse(text: &str, name: &str, places: &[String]) -> Result<EpochFile, ParseError> {
         let name = || name.to_owned();
         if text.len() > EPOCH_BYTES_MAX {
             return Err(ParseError::TooLong(name()));
         }
-        let text = text::without_mark(text);
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let file: EpochFile = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| {
                 text.get(..span.start)
@@ -129,11 +123,11 @@ impl EpochFile {
                 message: error.message().to_owned(),
             }
         })?;
-        if let Some(unknown) = file.names().find(|one| cluster.member(one).is_none()) {
+        if let Some(unknown) = file.names().find(|one| member(places, one).is_none()) {
             return Err(ParseError::OtherCluster {
                 name: name(),
                 unknown: unknown.clone(),
-                members: cluster.members.join(", "),
+                members: places.join(", "),
             });
         }
         file.check().map_err(|fault| ParseError::Contradictory {
@@ -199,8 +193,8 @@ impl EpochFile {
 
     /// The holders of the blocks of pools.
     #[must_use]
-    pub fn assignment(&self, cluster: &Cluster) -> BlockAssignment {
-        let member = |name: &String| cluster.member(name).map_or(0, |member| member.0);
+    pub fn assignment(&self, places: &[String]) -> BlockAssignment {
+        let member = |name: &String| member(places, name).map_or(0, |member| member.0);
         let mut assignment = BlockAssignment::default();
         for (name, held) in &self.ports {
             let mut partitions = [0; PARTITIONS];
@@ -223,12 +217,12 @@ impl EpochFile {
     }
 
     /// Assigns ports according to `change`.
-    fn deal(&mut self, cluster: &Cluster, change: impl FnOnce(&mut BlockAssignment)) {
-        let mut assignment = self.assignment(cluster);
+    fn deal(&mut self, places: &[String], change: impl FnOnce(&mut BlockAssignment)) {
+        let mut assignment = self.assignment(places);
         change(&mut assignment);
         let name = |member: &u16| {
             let place = usize::from(*member).wrapping_sub(1);
-            cluster.members.get(place).cloned().unwrap_or_default()
+            places.get(place).cloned().unwrap_or_default()
         };
         let sorted = |members: &[u16]| {
             let mut names: Vec<String> = members.iter().map(name).collect();
@@ -250,7 +244,7 @@ impl EpochFile {
     ///
     /// # Errors
     /// A name of a member that takes part, or an unknown name.
-    pub fn next_fenced(&self, cluster: &Cluster, names: &[String]) -> Result<EpochFile, NextError> {
+    pub fn next_fenced(&self, places: &[String], names: &[String]) -> Result<EpochFile, NextError> {
         let mut next = EpochFile {
             epoch: self.number_after()?,
             founding: false,
@@ -258,7 +252,7 @@ impl EpochFile {
         };
         next.fence(names)?;
         // Left by an earlier version.
-        next.deal_to_members(cluster, names, &[]);
+        next.deal_to_members(places, names, &[]);
         Ok(next)
     }
 
@@ -284,28 +278,24 @@ impl EpochFile {
 
     /// The epoch that hosts put in force.
     #[must_use]
-    pub fn roster(&self, cluster: &Cluster) -> Roster {
+    pub fn roster(&self, places: &[String]) -> Roster {
         let members = self.members.iter().filter_map(|(name, incarnation)| {
-            let member = cluster.member(name)?;
+            let member = member(places, name)?;
             Some((member, Some(Incarnation(*incarnation))))
         });
         Roster {
             epoch: Epoch(self.epoch),
             members: members.collect(),
-            assignment: self.assignment(cluster).to_bytes(),
+            assignment: self.assignment(places).to_bytes(),
         }
     }
 
     /// The first epoch: all members, in their first incarnations.
     #[must_use]
-    pub fn first(cluster: &Cluster) -> EpochFile {
+    pub fn first(places: &[String]) -> EpochFile {
         EpochFile {
             epoch: 1,
-            members: cluster
-                .members
-                .iter()
-                .map(|name| (name.clone(), 1))
-                .collect(),
+            members: places.iter().map(|name| (name.clone(), 1)).collect(),
             ..EpochFile::default()
         }
     }
@@ -316,7 +306,7 @@ impl EpochFile {
     /// An unknown name, or a name that is not a member.
     pub fn next(
         &self,
-        cluster: &Cluster,
+        places: &[String],
         without: &[String],
         again: &[String],
         founding: bool,
@@ -339,10 +329,10 @@ impl EpochFile {
         }
         next.fenced.retain(|name, _| !again.contains(name));
         for name in again {
-            if cluster.member(name).is_none() {
+            if member(places, name).is_none() {
                 return Err(NextError::NoMember {
                     unknown: name.clone(),
-                    members: cluster.members.join(", "),
+                    members: places.join(", "),
                 });
             }
             let left = next.left.remove(name).unwrap_or(0);
@@ -356,8 +346,29 @@ impl EpochFile {
         } else if next.members.keys().all(|name| again.contains(name)) {
             return Err(NextError::StateLost);
         }
-        next.deal_to_members(cluster, without, again);
+        next.deal_to_members(places, without, again);
         Ok(next)
+    }
+
+    /// The epoch after this one, when the processes of all members have ended: those that are `present` begin again with their saved
+    /// state, and the others take no part.
+    ///
+    /// # Errors
+    /// There is no next number.
+    pub fn next_founding(&self, present: &[String]) -> Result<EpochFile, NextError> {
+        let mut left = self.left.clone();
+        left.extend(self.members.clone());
+        let members = present.iter().map(|name| {
+            let last = left.remove(name).unwrap_or_default();
+            (name.clone(), last.saturating_add(1))
+        });
+        Ok(EpochFile {
+            epoch: self.number_after()?,
+            founding: true,
+            members: members.collect(),
+            left,
+            ..EpochFile::default()
+        })
     }
 
     fn number_after(&self) -> Result<u32, NextError> {
@@ -366,7 +377,7 @@ impl EpochFile {
     }
 
     /// Assigns the blocks of members that left to the participants, and returns to members that came back the blocks of their place.
-    fn deal_to_members(&mut self, cluster: &Cluster, without: &[String], again: &[String]) {
+    fn deal_to_members(&mut self, places: &[String], without: &[String], again: &[String]) {
         if self.is_founding() {
             // All processes have ended, so every member holds the blocks of its place.
             self.ports.clear();
@@ -374,14 +385,14 @@ impl EpochFile {
             return;
         }
         let ids = |names: &mut dyn Iterator<Item = &String>| -> Vec<u16> {
-            let members = names.filter_map(|name| cluster.member(name));
+            let members = names.filter_map(|name| member(places, name));
             members.map(|member| member.0).collect()
         };
         let living = ids(&mut self.members.keys());
         let epoch = self.epoch;
         let gone = ids(&mut without.iter().filter(|name| !again.contains(name)));
         let back = ids(&mut again.iter());
-        self.deal(cluster, |assignment| {
+        self.deal(places, |assignment| {
             for &member in &gone {
                 assignment.leave(member, &living, epoch);
             }

@@ -1,7 +1,8 @@
 //! Which epoch may follow the known epoch when one is handed to a host. A file needs no such check, since a process that can write
 //! it can write anything; an API's caller may have lost its state, and two callers may not know of each other.
 
-use super::{EpochFile, HeldPorts, StepError};
+use crate::error::StepError;
+use crate::file::{EpochFile, HeldPorts};
 
 /// The relation of an accepted epoch to the known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,24 @@
+//! Epochs: which members of a cluster take part, the incarnation of each, and who holds the ports of members that left.
+//!
+//! A host never guesses the members. The orchestrator or the operator (`asterism epoch`) writes the next epoch, and each host
+//! reads it from a file or is handed it. An incarnation is a number that a member gets for one start of its process. Each host
+//! keeps its last incarnation in a file of its own, so that no incarnation is used twice.
+//!
+//! Members are named by the cluster's *places*: the list of all members that may ever take part, in order, which functions take as
+//! `places`. No function here reads a clock or opens a socket; only [`EpochFile::read`], [`EpochFile::write`] and
+//! [`StartDecision`] use files.
+//!
+//! Read `file.rs` (an epoch and the one after it), then `succession.rs` (which epoch may follow which when a host is handed one),
+//! `start_decision.rs` (the incarnation that a starting host begins) and `handing.rs` (request and answer).
+
+mod error;
+mod file;
+mod handing;
+mod start_decision;
+mod succession;
+
+pub use error::{EpochFault, NextError, ParseError, ReadError, RecordError, StepError};
+pub use file::{EpochFile, HeldPorts, member};
+pub use handing::{EPOCH_BYTES_MAX, InForce, Refusal, Request, Standing};
+pub use start_decision::StartDecision;
+pub use succession::Step;
