@@ -17,6 +17,7 @@
 
 mod clock;
 pub mod elasticity;
+pub mod controller;
 pub mod epochs;
 pub mod launch;
 pub mod steering;

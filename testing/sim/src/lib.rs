@@ -25,6 +25,7 @@ mod moves;
 #[cfg(asterism_mutants)]
 pub mod mutants;
 pub mod oracle;
+pub mod orchestrator;
 pub mod ports;
 mod rebirth;
 pub mod recorded;

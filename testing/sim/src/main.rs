@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use asterism_sim::functions::{Plan, Subject, run_functions, run_functions_seed};
+use asterism_sim::orchestrator::{OrchestratorPlan, run_orchestrator_seed, run_orchestrators};
 use asterism_sim::soak::run_portion;
 use asterism_sim::stores::{StorePlan, run_store_seed, run_stores};
 use asterism_sim::{Options, Summary, Trace, branches, run_seed, run_seeds};
@@ -15,6 +16,8 @@ const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [
        asterism-sim function N [--trace]
        asterism-sim stores FROM..TO [--threads N] [--stop] [--format json]
        asterism-sim store N [--trace]
+       asterism-sim orchestrators FROM..TO [--threads N] [--stop] [--format json]
+       asterism-sim orchestrator N [--trace]
        asterism-sim soak N
        asterism-sim mutants [NAME...] [--seeds MAX] [--sample N] [--search] [--format json]";
 
@@ -27,6 +30,8 @@ enum Kind {
     Function,
     /// Hosts whose objects live in a store.
     Store,
+    /// Orchestrators and their hosts.
+    Orchestrator,
 }
 
 impl Kind {
@@ -35,6 +40,7 @@ impl Kind {
         match word {
             "function" | "functions" => Self::Function,
             "store" | "stores" => Self::Store,
+            "orchestrator" | "orchestrators" => Self::Orchestrator,
             _ => Self::Cluster,
         }
     }
@@ -47,7 +53,11 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let json = words.windows(2).any(|pair| pair == ["--format", "json"]);
     match words.as_slice() {
-        [kind @ ("seeds" | "functions" | "stores"), range, ..] => {
+        [
+            kind @ ("seeds" | "functions" | "stores" | "orchestrators"),
+            range,
+            ..,
+        ] => {
             let Some(range) = parse_range(range) else {
                 eprintln!("{USAGE}");
                 return ExitCode::from(2);
@@ -59,7 +69,11 @@ fn main() -> ExitCode {
             };
             seeds(range, options, json, Kind::of(kind))
         }
-        [kind @ ("seed" | "function" | "store"), seed, ..] => match seed.parse() {
+        [
+            kind @ ("seed" | "function" | "store" | "orchestrator"),
+            seed,
+            ..,
+        ] => match seed.parse() {
             Ok(seed) => one(seed, words.contains(&"--trace"), Kind::of(kind)),
             Err(_) => {
                 eprintln!("{USAGE}");
@@ -216,6 +230,7 @@ fn seeds(range: Range<u64>, options: Options, json: bool, kind: Kind) -> ExitCod
         Kind::Cluster => run_seeds(range, options),
         Kind::Function => run_functions(range, options),
         Kind::Store => run_stores(range, options),
+        Kind::Orchestrator => run_orchestrators(range, options),
     };
     summary.seconds = start.elapsed().as_secs_f64();
     if json {
@@ -344,6 +359,10 @@ fn one(seed: u64, traced: bool, kind: Kind) -> ExitCode {
         Kind::Store => {
             let plan = StorePlan::from_seed(seed);
             (format!("{plan:#?}"), run_store_seed)
+        }
+        Kind::Orchestrator => {
+            let plan = OrchestratorPlan::from_seed(seed);
+            (format!("{plan:#?}"), run_orchestrator_seed)
         }
     };
     if traced {

@@ -6,6 +6,7 @@ use asterism_balancing::mutant as balancing;
 use asterism_detection::mutant as detection;
 use asterism_engine::mutant as engine;
 use asterism_functions::mutant as functions;
+use asterism_orchestrator::controller::mutant as orchestrator;
 use asterism_placement::mutant as placement;
 use asterism_secure_channel::mutant as secure_channel;
 use asterism_state::mutant as state;
@@ -15,6 +16,7 @@ use asterism_translation::mutant as translation;
 use crate::functions::{nth_holding_seed, run_functions_seed};
 use crate::inheritance;
 use crate::moves;
+use crate::orchestrator::run_orchestrator_seed;
 use crate::runs::run_seed;
 use crate::stores::run_store_seed;
 use crate::trace::Trace;
@@ -44,6 +46,8 @@ pub enum Planted {
     Detection(detection::Mutant),
     /// Of the network functions: likewise.
     Functions(functions::Mutant),
+    /// Of who takes part and where packets go: seeds of [orchestrators](crate::orchestrator) find them.
+    Orchestrator(orchestrator::Mutant),
 }
 
 /// What became of a planted bug.
@@ -244,6 +248,8 @@ impl Planted {
         let balancing = balancing::Mutant::ALL.into_iter().map(Planted::Balancing);
         let detection = detection::Mutant::ALL.into_iter().map(Planted::Detection);
         let functions = functions::Mutant::ALL.into_iter().map(Planted::Functions);
+        let orchestrator = orchestrator::Mutant::ALL.into_iter();
+        let orchestrator = orchestrator.map(Planted::Orchestrator);
         let secure_channel = secure_channel::Mutant::ALL.into_iter();
         let secure_channel =
             secure_channel.filter(|planted| !IN_THE_SECURE_CHANNEL.contains(planted));
@@ -253,7 +259,8 @@ impl Planted {
             .chain(translation)
             .chain(balancing)
             .chain(detection);
-        below.chain(libraries).chain(functions).collect()
+        let above = functions.chain(orchestrator);
+        below.chain(libraries).chain(above).collect()
     }
 
     /// The seeds that may find it, in the order in which they are tried.
@@ -290,6 +297,7 @@ impl Planted {
             Planted::Balancing(mutant) => format!("{mutant:?}"),
             Planted::Detection(mutant) => format!("{mutant:?}"),
             Planted::Functions(mutant) => format!("{mutant:?}"),
+            Planted::Orchestrator(mutant) => format!("{mutant:?}"),
         }
     }
 
@@ -304,6 +312,7 @@ impl Planted {
             Planted::Balancing(_) => "balancing",
             Planted::Detection(_) => "detection",
             Planted::Functions(_) => "functions",
+            Planted::Orchestrator(_) => "orchestrator",
         }
     }
 
@@ -321,6 +330,7 @@ impl Planted {
         let result = match (self.is_of_stores(), self.is_of_functions()) {
             (true, _) => run_store_seed(seed, trace),
             (_, true) => run_functions_seed(seed, trace),
+            _ if matches!(self, Planted::Orchestrator(_)) => run_orchestrator_seed(seed, trace),
             _ => run_seed(seed, trace),
         };
         result.err().map(|failure| failure.check.to_owned())
@@ -339,7 +349,7 @@ impl Planted {
     fn is_of_functions(self) -> bool {
         match self {
             _ if self.is_of_holding() => true,
-            Planted::SecureChannel(_) | Planted::Placement(_) => false,
+            Planted::SecureChannel(_) | Planted::Placement(_) | Planted::Orchestrator(_) => false,
             Planted::State(mutant) => OF_BUCKETS.contains(&mutant),
             Planted::Engine(mutant) => OF_FUNCTIONS.contains(&mutant),
             Planted::Tracking(_)
@@ -362,6 +372,7 @@ impl Planted {
             Planted::Balancing(mutant) => balancing::select(Some(mutant)),
             Planted::Detection(mutant) => detection::select(Some(mutant)),
             Planted::Functions(mutant) => functions::select(Some(mutant)),
+            Planted::Orchestrator(mutant) => orchestrator::select(Some(mutant)),
         }
     }
 }
@@ -376,6 +387,7 @@ fn clear() {
     balancing::select(None);
     detection::select(None);
     functions::select(None);
+    orchestrator::select(None);
 }
 
 /// How planted bugs are searched for.

@@ -154,6 +154,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
+            "epochs",
+            "orchestrator",
             "packet",
             "state",
             "placement",

@@ -1,0 +1,349 @@
+//! Who takes part: the next record for the store, and the hand-over of its epoch to hosts.
+
+use asterism_epochs::EpochFile;
+use asterism_placement::Time;
+
+use super::host::Host;
+use super::input::{Order, Process, Stage};
+use super::mutant::{self, Mutant};
+use super::record::Record;
+use super::{Command, Controller, Event};
+
+/// What is to change in the next epoch.
+#[derive(Default)]
+struct Changes {
+    /// Members to leave out.
+    without: Vec<String>,
+    /// Hosts that left, or leave now, whose processes have ended.
+    fenced: Vec<String>,
+    /// Hosts that begin a new incarnation, and their processes.
+    again: Vec<(String, Process)>,
+}
+
+impl Controller {
+    /// The record that the store should have; `None` if it has it.
+    pub(super) fn next_record(&mut self, now: Time) -> Option<Record> {
+        let record = self.record.as_ref()?.0.clone();
+        let mut next = record.clone();
+        for order in core::mem::take(&mut self.orders) {
+            match order {
+                Order::Drain(host) => _ = next.drained.insert(host),
+                Order::Restore(host) => _ = next.drained.remove(&host),
+                Order::Fence(..) => {}
+            }
+        }
+        if now >= self.epoch_not_before && !self.is_outrun(&record) {
+            let epoch = match &record.epoch {
+                Some(epoch) => self.next_epoch(now, epoch, &mut next),
+                None => self.first_epoch(now, &mut next),
+            };
+            if epoch.is_some() {
+                next.epoch = epoch;
+                self.epoch_not_before = now + self.times.epoch_pause;
+            }
+        }
+        (next != record).then_some(next)
+    }
+
+    /// Whether a host has a later epoch than the store, which then lost what it had.
+    fn is_outrun(&mut self, record: &Record) -> bool {
+        let stored = record.epoch_number();
+        let seen = self
+            .hosts
+            .values()
+            .filter_map(|host| host.member.as_ref())
+            .map(|seen| seen.last.epoch)
+            .max();
+        match seen.filter(|seen| *seen > stored) {
+            Some(seen) => {
+                self.report("back", String::new(), Event::StoreWentBack { stored, seen });
+                true
+            }
+            None => {
+                self.forget_report("back", "");
+                false
+            }
+        }
+    }
+
+    /// Hosts that wait to be named, and their processes.
+    fn waiting(&self, now: Time) -> Vec<(String, Process)> {
+        let record = self.record();
+        let waiting = |(name, host): (&String, &Host)| {
+            let is_member = record.is_some_and(|record| record.member(name).is_some());
+            Some((name.clone(), host.waiting(now, &self.times, is_member)?))
+        };
+        self.hosts.iter().filter_map(waiting).collect()
+    }
+
+    /// Whether the wait for more hosts is over: all places wait, or the first has waited for long enough.
+    fn is_founded(&mut self, now: Time, waiting: usize, of: usize) -> bool {
+        if waiting == 0 {
+            self.founding_since = None;
+            return false;
+        }
+        let since = *self.founding_since.get_or_insert(now);
+        waiting == of || now.since(since) >= self.times.found_after
+    }
+
+    /// The first epoch: all hosts that wait.
+    fn first_epoch(&mut self, now: Time, next: &mut Record) -> Option<EpochFile> {
+        let waiting = self.waiting(now);
+        if !self.is_founded(now, waiting.len(), self.places.len()) {
+            return None;
+        }
+        let epoch = EpochFile {
+            epoch: 1,
+            members: waiting.iter().map(|(name, _)| (name.clone(), 1)).collect(),
+            ..EpochFile::default()
+        };
+        self.name(now, &waiting, &epoch, next);
+        Some(epoch)
+    }
+
+    fn next_epoch(&mut self, now: Time, epoch: &EpochFile, next: &mut Record) -> Option<EpochFile> {
+        let changes = self.changes(now, epoch, next);
+        let goes_on = epoch.members.iter().any(|(name, incarnation)| {
+            !changes.without.contains(name)
+                && !changes.again.iter().any(|(again, _)| again == name)
+                && !self.has_nothing_yet(name, *incarnation)
+        });
+        if !goes_on {
+            return self.founding_epoch(now, epoch, next);
+        }
+        self.founding_since = None;
+        let again: Vec<String> = changes.again.iter().map(|(name, _)| name.clone()).collect();
+        let is_nothing =
+            changes.without.is_empty() && changes.fenced.is_empty() && again.is_empty();
+        if is_nothing {
+            return None;
+        }
+        let made = match changes.without.is_empty() && again.is_empty() {
+            true => epoch.next_fenced(&self.places, &changes.fenced),
+            false => epoch
+                .next(&self.places, &changes.without, &again, false)
+                .and_then(|mut made| {
+                    // One that was left out and begins again at once is fenced by its new incarnation.
+                    let fenced: Vec<String> = changes
+                        .fenced
+                        .iter()
+                        .filter(|name| !again.contains(name))
+                        .cloned()
+                        .collect();
+                    made.fence(&fenced)?;
+                    Ok(made)
+                }),
+        };
+        match made {
+            Ok(made) => {
+                for name in &changes.without {
+                    let incarnation = epoch.members.get(name).copied().unwrap_or_default();
+                    let is_fenced = changes.fenced.contains(name);
+                    self.events_push(Event::LeftOut {
+                        host: name.clone(),
+                        incarnation,
+                        is_fenced,
+                    });
+                }
+                self.name(now, &changes.again, &made, next);
+                Some(made)
+            }
+            Err(why) => {
+                let why = why.to_string();
+                self.report("next", why.clone(), Event::NoNextEpoch { why });
+                None
+            }
+        }
+    }
+
+    /// Whether a member is still joining: it has not the state, has granted nothing, and nobody can join by it.
+    fn has_nothing_yet(&self, name: &str, incarnation: u64) -> bool {
+        let seen = self.hosts.get(name).and_then(|host| host.member.as_ref());
+        seen.is_some_and(|seen| seen.last.stage == Stage::Joining(incarnation))
+    }
+
+    /// The members that had the state have all ended: those that wait begin again, with the state that they saved.
+    fn founding_epoch(
+        &mut self,
+        now: Time,
+        epoch: &EpochFile,
+        next: &mut Record,
+    ) -> Option<EpochFile> {
+        let all_ended = epoch.members.iter().all(|(name, incarnation)| {
+            self.has_ended(name, next) || self.has_nothing_yet(name, *incarnation)
+        });
+        let mut waiting = self.waiting(now);
+        waiting.retain(|(name, _)| {
+            next.last_incarnation(name).is_none() || self.has_ended(name, next)
+        });
+        if !all_ended || !self.is_founded(now, waiting.len(), epoch.members.len()) {
+            return None;
+        }
+        let present: Vec<String> = waiting.iter().map(|(name, _)| name.clone()).collect();
+        match epoch.next_founding(&present) {
+            Ok(made) => {
+                self.name(now, &waiting, &made, next);
+                Some(made)
+            }
+            Err(why) => {
+                let why = why.to_string();
+                self.report("next", why.clone(), Event::NoNextEpoch { why });
+                None
+            }
+        }
+    }
+
+    /// Notes for which processes an epoch names incarnations.
+    fn name(
+        &mut self,
+        now: Time,
+        again: &[(String, Process)],
+        epoch: &EpochFile,
+        next: &mut Record,
+    ) {
+        for (name, process) in again {
+            next.named.insert(name.clone(), *process);
+            if let Some(host) = self.hosts.get_mut(name) {
+                host.admissions.note(now, &self.times);
+            }
+            let incarnation = epoch.members.get(name).copied().unwrap_or_default();
+            self.forget_report("evidence", name);
+            self.events_push(Event::Admitted {
+                host: name.clone(),
+                incarnation,
+            });
+        }
+    }
+
+    fn changes(&mut self, now: Time, epoch: &EpochFile, record: &Record) -> Changes {
+        let mut changes = Changes::default();
+        let waiting = self.waiting(now);
+        // Without evidence at least half go on: the few that are heard may be the ones that are cut off.
+        let members = epoch.members.keys();
+        let evicted = members.filter(|name| {
+            let is_evicted = self
+                .hosts
+                .get(*name)
+                .is_some_and(|host| self.is_evicted(now, host));
+            is_evicted && !self.has_ended(name, record)
+        });
+        let evictions_stand =
+            2 * evicted.count() <= epoch.members.len() || mutant::active(Mutant::MajorityIsEvicted);
+        for name in self.places.clone() {
+            let has_ended = self.has_ended(&name, record);
+            let waits = waiting.iter().find(|(other, _)| *other == name);
+            let is_unbegun =
+                waits.is_some_and(|(_, process)| record.named.get(&name) == Some(process));
+            let may_begin = record.last_incarnation(&name).is_none()
+                || has_ended
+                || is_unbegun
+                || epoch.fenced.contains_key(&name);
+            let Some(host) = self.hosts.get(&name) else {
+                continue;
+            };
+            let not_before = match mutant::active(Mutant::AdmittedAtOnce) {
+                true => Time::ZERO,
+                false => host.admissions.not_before,
+            };
+            if let Some(waits) = waits {
+                if may_begin && now >= not_before {
+                    changes.again.push(waits.clone());
+                    continue;
+                }
+                if !may_begin {
+                    let incarnation = record.last_incarnation(&name).unwrap_or_default();
+                    let event = Event::AwaitsEvidence {
+                        host: name.clone(),
+                        incarnation,
+                    };
+                    self.report("evidence", name.clone(), event);
+                }
+            }
+            let Some(host) = self.hosts.get(&name) else {
+                continue;
+            };
+            let is_evicted = self.is_evicted(now, host);
+            let is_evicted = is_evicted && evictions_stand;
+            let is_member = epoch.members.contains_key(&name);
+            if is_member && (has_ended || is_evicted) {
+                changes.without.push(name.clone());
+            }
+            let is_fenced = has_ended || (is_evicted && mutant::active(Mutant::SilenceIsFencing));
+            if is_fenced
+                && (is_member || epoch.left.contains_key(&name))
+                && !epoch.fenced.contains_key(&name)
+            {
+                changes.fenced.push(name);
+            }
+        }
+        changes
+    }
+
+    /// Whether a host was silent for so long, by all that is heard, that an epoch is to leave it out.
+    fn is_evicted(&self, now: Time, host: &Host) -> bool {
+        let health = &host.health;
+        match mutant::active(Mutant::SuspectsAreEvicted) {
+            true => health.suspected_since.is_some(),
+            false => health
+                .confirmed_since
+                .is_some_and(|since| now.since(since) >= self.times.evict_after),
+        }
+    }
+
+    /// Whether the process of a place's last incarnation is known to have ended.
+    fn has_ended(&self, name: &str, record: &Record) -> bool {
+        let Some(host) = self.hosts.get(name) else {
+            return false;
+        };
+        let last = record.last_incarnation(name);
+        let process = record.named.get(name);
+        let is_replaced = host.other.as_ref().is_some_and(|other| {
+            let other = other.last.process;
+            process.is_some_and(|named| other.proves_ended(*named))
+                || mutant::active(Mutant::AnyProcessIsFencing)
+        });
+        is_replaced
+            || process.is_some_and(|process| host.has_ended(*process))
+            || host
+                .fenced
+                .is_some_and(|fenced| last.is_some_and(|last| last <= fenced))
+    }
+
+    /// Hands the epoch to the processes that have an earlier one.
+    pub(super) fn hand(&mut self, now: Time) {
+        let Some((record, _)) = &self.record else {
+            return;
+        };
+        let Some(epoch) = &record.epoch else {
+            return;
+        };
+        for (name, host) in &mut self.hosts {
+            let named = record.named.get(name).copied();
+            for seen in [&host.member, &host.other].into_iter().flatten() {
+                let process = seen.last.process;
+                // Who waits begins what an epoch names: only the process for which it was named may have that.
+                let is_for_it = seen.last.stage != Stage::Awaiting
+                    || named == Some(process)
+                    || mutant::active(Mutant::HandedToAnyProcess);
+                if seen.last.epoch >= epoch.epoch || !is_for_it {
+                    continue;
+                }
+                let again = host.handed.is_some_and(|(to, number, at)| {
+                    (to, number) == (process, epoch.epoch)
+                        && (now.since(at) < self.times.retry_after
+                            || mutant::active(Mutant::HandedOnce))
+                });
+                if again {
+                    continue;
+                }
+                host.handed = Some((process, epoch.epoch, now));
+                let (host, epoch) = (name.clone(), epoch.clone());
+                self.commands.push_back(Command::Hand {
+                    host,
+                    process,
+                    epoch,
+                });
+            }
+        }
+    }
+}

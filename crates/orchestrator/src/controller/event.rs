@@ -1,0 +1,158 @@
+//! What a controller decided, and why: for logs, metrics and whoever asks afterwards.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What a controller decided or noticed. Each is reported once, when it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Packets leave a host that was silent.
+    Suspected {
+        /// The host.
+        host: String,
+        /// How long.
+        silence: Duration,
+    },
+    /// Packets leave a host that most of the others do not receive.
+    Isolated {
+        /// The host.
+        host: String,
+    },
+    /// Packets leave a host whose link is down.
+    LinkDown {
+        /// The host.
+        host: String,
+    },
+    /// Packets go to a host: it has joined, or it is well again.
+    Takes {
+        /// The host.
+        host: String,
+    },
+    /// Most hosts are silent at once: the fault may be the orchestrator's own, so nothing is decided by it.
+    Frozen {
+        /// How many of the members are silent.
+        silent: usize,
+        /// Of how many.
+        members: usize,
+    },
+    /// No host is fit to take packets: those that got packets last still get them.
+    NobodyTakes,
+    /// An epoch leaves a host out.
+    LeftOut {
+        /// The host.
+        host: String,
+        /// The incarnation that ends.
+        incarnation: u64,
+        /// Whether its process is known to have ended.
+        is_fenced: bool,
+    },
+    /// An epoch names a new incarnation of a host.
+    Admitted {
+        /// The host.
+        host: String,
+        /// The incarnation.
+        incarnation: u64,
+    },
+    /// A host waits for evidence that the process before it has ended: a launcher's, its own from the same folder, or the operator's.
+    AwaitsEvidence {
+        /// The host.
+        host: String,
+        /// The incarnation that may still run.
+        incarnation: u64,
+    },
+    /// Two processes run under one name. The later one is not admitted.
+    TwoProcesses {
+        /// The name.
+        host: String,
+    },
+    /// A name that is no place of the cluster; said once.
+    UnknownHost {
+        /// The name.
+        host: String,
+    },
+    /// Hosts have a later epoch than the store: it lost what it had. No epoch is made.
+    StoreWentBack {
+        /// The epoch that the store has.
+        stored: u32,
+        /// The epoch of a host.
+        seen: u32,
+    },
+    /// There is no next epoch.
+    NoNextEpoch {
+        /// Why.
+        why: String,
+    },
+    /// This orchestrator leads.
+    Leads {
+        /// The term.
+        term: u64,
+    },
+    /// It does not lead any more.
+    LeadsNoMore,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Suspected { host, silence } => {
+                write!(
+                    f,
+                    "{host} was silent for {} ms: packets leave it",
+                    silence.as_millis()
+                )
+            }
+            Event::Isolated { host } => {
+                write!(f, "most hosts do not receive {host}: packets leave it")
+            }
+            Event::LinkDown { host } => write!(f, "the link to {host} is down: packets leave it"),
+            Event::Takes { host } => write!(f, "{host} takes packets"),
+            Event::Frozen { silent, members } => write!(
+                f,
+                "{silent} of {members} members are silent at once: nothing is decided by that alone"
+            ),
+            Event::NobodyTakes => f.write_str("no host is fit to take packets: nothing is changed"),
+            Event::LeftOut {
+                host,
+                incarnation,
+                is_fenced: true,
+            } => write!(
+                f,
+                "incarnation {incarnation} of {host} is left out; its process has ended"
+            ),
+            Event::LeftOut {
+                host,
+                incarnation,
+                is_fenced: false,
+            } => write!(
+                f,
+                "incarnation {incarnation} of {host} is left out; its process may still run, so its ports stay unused"
+            ),
+            Event::Admitted { host, incarnation } => {
+                write!(f, "{host} begins incarnation {incarnation}")
+            }
+            Event::AwaitsEvidence { host, incarnation } => write!(
+                f,
+                "{host} waits: incarnation {incarnation} may still run elsewhere. Make sure that it does not, and order the fencing of {host}"
+            ),
+            Event::TwoProcesses { host } => {
+                write!(
+                    f,
+                    "two processes run as {host}: give one of them another name"
+                )
+            }
+            Event::UnknownHost { host } => {
+                write!(
+                    f,
+                    "{host:?} is no place of this cluster: add it to [cluster] members"
+                )
+            }
+            Event::StoreWentBack { stored, seen } => write!(
+                f,
+                "the store has epoch {stored}, and a host epoch {seen}: the store lost what it had, so no epoch is made"
+            ),
+            Event::NoNextEpoch { why } => write!(f, "there is no next epoch: {why}"),
+            Event::Leads { term } => write!(f, "this orchestrator leads, in term {term}"),
+            Event::LeadsNoMore => f.write_str("this orchestrator leads no more"),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Who is well, and where packets go.
+
+use std::collections::BTreeSet;
+
+use asterism_placement::Time;
+
+use super::host::Host;
+use super::input::Stage;
+use super::mutant::{self, Mutant};
+use super::{Awaited, Command, Controller, Event};
+use crate::steering::{Desired, Generation, Standing, Target};
+
+/// Bits of a desired state's number that count the changes within a term; the term is above them.
+const CHANGES_BITS: u32 = 24;
+
+/// Why packets leave a host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unfit {
+    /// It does not take part, or has not the state.
+    NotReady,
+    Silent,
+    Isolated,
+    LinkDown,
+}
+
+impl Controller {
+    /// Judges all hosts by what was heard until now.
+    pub(super) fn judge(&mut self, now: Time) {
+        let Some((record, _)) = &self.record else {
+            return;
+        };
+        let members: Vec<String> = match &record.epoch {
+            Some(epoch) => epoch.members.keys().cloned().collect(),
+            None => Vec::new(),
+        };
+        let epoch = record.epoch_number();
+        let silent: BTreeSet<&String> = members
+            .iter()
+            .filter(|name| {
+                self.hosts
+                    .get(*name)
+                    .is_some_and(|host| host.silence(now, &self.times).is_some())
+            })
+            .collect();
+        // What members that are heard and have joined report of the others.
+        let reporters: Vec<(&String, &BTreeSet<String>)> = members
+            .iter()
+            .filter(|name| !silent.contains(name))
+            .filter_map(|name| Some((name, self.hosts.get(name)?.member.as_ref()?)))
+            .filter(|(_, seen)| matches!(seen.last.stage, Stage::Serving(_)))
+            .map(|(name, seen)| (name, &seen.last.silent))
+            .collect();
+        let is_confirmed = |name: &String| {
+            let mut others = reporters
+                .iter()
+                .filter(|(reporter, _)| *reporter != name)
+                .peekable();
+            others.peek().is_some() && others.all(|(_, silent)| silent.contains(name))
+        };
+        let is_isolated = |name: &String| {
+            let others = reporters.iter().filter(|(reporter, _)| *reporter != name);
+            let (all, not) = others.fold((0, 0), |(all, not), (_, silent)| {
+                (all + 1, not + usize::from(silent.contains(name)))
+            });
+            all >= 2 && 2 * not > all
+        };
+        let count = silent.len();
+        let are_most = count > 0 && (2 * count > members.len() || count == members.len());
+        // Heartbeats return one after the other; until all had the time to, silence of the rest is not believed either.
+        let is_believed = !are_most && !self.was_frozen_lately(now);
+        let confirmed: BTreeSet<String> = silent
+            .iter()
+            .filter(|name| is_confirmed(name))
+            .map(|name| (*name).clone())
+            .collect();
+        let isolated: BTreeSet<String> = members
+            .iter()
+            .filter(|name| is_isolated(name))
+            .cloned()
+            .collect();
+        let believed = |name: &String| {
+            is_believed
+                || confirmed.contains(name)
+                || mutant::active(Mutant::MajoritySilenceBelieved)
+        };
+        let believed: BTreeSet<String> = silent
+            .iter()
+            .filter(|name| believed(name))
+            .map(|name| (*name).clone())
+            .collect();
+        if are_most && believed.len() < count {
+            self.frozen_at = Some(now);
+            let event = Event::Frozen {
+                silent: count,
+                members: members.len(),
+            };
+            self.report("frozen", String::new(), event);
+        } else {
+            self.forget_report("frozen", "");
+        }
+        let mut leaving = Vec::new();
+        for name in self.places.clone() {
+            let incarnation = self.record().and_then(|record| record.member(&name));
+            let Some(host) = self.hosts.get_mut(&name) else {
+                continue;
+            };
+            let silence = host.silence(now, &self.times);
+            let unfit = match incarnation {
+                Some(incarnation) => is_unfit(
+                    host,
+                    incarnation,
+                    epoch,
+                    believed.contains(&name),
+                    isolated.contains(&name),
+                ),
+                None => Some(Unfit::NotReady),
+            };
+            let health = &mut host.health;
+            note_since(&mut health.suspected_since, believed.contains(&name), now);
+            note_since(
+                &mut health.confirmed_since,
+                confirmed.contains(&name) && incarnation.is_some(),
+                now,
+            );
+            let is_well = !matches!(
+                unfit,
+                Some(Unfit::Silent | Unfit::Isolated | Unfit::LinkDown)
+            );
+            note_since(&mut health.healthy_since, is_well, now);
+            note_since(&mut health.serves_since, unfit.is_none(), now);
+            if health
+                .serves_since
+                .is_some_and(|since| now.since(since) >= self.times.admit_pause_max)
+            {
+                host.admissions.forget();
+            }
+            let health = &mut host.health;
+            match unfit {
+                None if health.takes => {}
+                None => {
+                    let steady = health
+                        .healthy_since
+                        .is_some_and(|since| now.since(since) >= self.times.return_after);
+                    // A silence that is not believed is no wellness either.
+                    let returns = !health.is_on_probation
+                        || (steady && !mutant::active(Mutant::NeverReturns));
+                    if returns && silence.is_none() {
+                        (health.takes, health.is_on_probation) = (true, false);
+                        self.events_push(Event::Takes { host: name });
+                    }
+                }
+                Some(why) if health.takes => leaving.push((name, why)),
+                Some(_) => {}
+            }
+        }
+        self.take_out(now, leaving);
+    }
+
+    /// Packets leave these hosts, unless no other host takes packets.
+    fn take_out(&mut self, now: Time, leaving: Vec<(String, Unfit)>) {
+        let takers = self.takers().count();
+        if leaving.is_empty() {
+            return self.forget_report("nobody", "");
+        }
+        if leaving.len() >= takers {
+            return self.report("nobody", String::new(), Event::NobodyTakes);
+        }
+        for (name, why) in leaving {
+            let Some(host) = self.hosts.get_mut(&name) else {
+                continue;
+            };
+            let silence = host.silence(now, &self.times).unwrap_or_default();
+            host.health.takes = false;
+            host.health.is_on_probation = why != Unfit::NotReady;
+            let host = name;
+            match why {
+                Unfit::NotReady => {}
+                Unfit::Silent => self.events_push(Event::Suspected { host, silence }),
+                Unfit::Isolated => self.events_push(Event::Isolated { host }),
+                Unfit::LinkDown => self.events_push(Event::LinkDown { host }),
+            }
+        }
+    }
+
+    fn was_frozen_lately(&self, now: Time) -> bool {
+        let lately = |at: Time| now.since(at) < self.times.suspect_after_max;
+        self.frozen_at.is_some_and(lately)
+    }
+
+    /// Commands the steering, if what is desired is not known to be in force.
+    pub(super) fn steer(&mut self, now: Time, term: u64) {
+        // A controller that has not steered yet, and hears few of the hosts or did not wait for all, does not know who takes packets.
+        let awaits_first =
+            |host: &Host| host.member.is_none() && host.silence(now, &self.times).is_none();
+        let is_member = |name: &String| {
+            self.record()
+                .is_some_and(|record| record.member(name).is_some())
+        };
+        let awaits_some = self
+            .hosts
+            .iter()
+            .any(|(name, host)| is_member(name) && awaits_first(host));
+        if self.steering.desired.is_none() && (awaits_some || self.was_frozen_lately(now)) {
+            return;
+        }
+        let is_settled = self
+            .began
+            .is_some_and(|began| now.since(began) >= self.times.suspect_after_max);
+        let overdue = self
+            .steering
+            .awaited
+            .as_ref()
+            .is_some_and(|awaited| self.is_overdue(now, awaited.since));
+        if overdue {
+            self.steering.awaited = None;
+        }
+        let Some((record, _)) = self
+            .record
+            .as_ref()
+            .filter(|_| is_settled && self.steering.awaited.is_none())
+        else {
+            return;
+        };
+        let target = |name: &str| {
+            let standing = match record.drained.contains(name) {
+                true => Standing::Drains,
+                false => Standing::Takes,
+            };
+            (
+                name.to_owned(),
+                Target {
+                    standing,
+                    ..Target::TAKES
+                },
+            )
+        };
+        let takers: Vec<(String, Target)> = self.takers().map(target).collect();
+        let before = self.steering.desired.as_ref();
+        let is_same = before.is_some_and(|before| {
+            before
+                .targets()
+                .map(|(name, target)| (name.to_owned(), target))
+                .eq(takers.iter().cloned())
+        });
+        if is_same && now < self.steering.again_at {
+            return;
+        }
+        let first = match mutant::active(Mutant::GenerationsBeginAgain) {
+            true => 0,
+            false => term << CHANGES_BITS,
+        };
+        let last = before.map_or(first, |before| before.generation().0);
+        let generation = last + u64::from(!is_same);
+        // Without a taker what is in force stays.
+        let Ok(desired) = Desired::new(Generation(generation), takers) else {
+            return;
+        };
+        self.steering.desired = Some(desired.clone());
+        self.steering.awaited = Some(Awaited {
+            what: generation,
+            since: now,
+        });
+        self.commands.push_back(Command::Steer(desired));
+    }
+}
+
+/// Why a member does not take packets, if so.
+fn is_unfit(
+    host: &Host,
+    incarnation: u64,
+    epoch: u32,
+    is_silent: bool,
+    is_isolated: bool,
+) -> Option<Unfit> {
+    if is_silent {
+        return Some(Unfit::Silent);
+    }
+    // One that is silent with most others is as it was when it was heard last.
+    let Some(seen) = &host.member else {
+        return Some(Unfit::NotReady);
+    };
+    let is_serving = seen.last.stage == Stage::Serving(incarnation)
+        || (mutant::active(Mutant::JoinersTakePackets)
+            && seen.last.stage == Stage::Joining(incarnation));
+    let agrees = seen.last.digests_agree || mutant::active(Mutant::DifferingTakesPackets);
+    // A difference found later is the auditor's alarm; it is no reason to take the host out.
+    let is_ready = host.health.takes || (agrees && seen.last.epoch >= epoch);
+    match () {
+        () if !is_serving || !is_ready => Some(Unfit::NotReady),
+        () if is_isolated => Some(Unfit::Isolated),
+        () if host.is_link_down => Some(Unfit::LinkDown),
+        () => None,
+    }
+}
+
+/// Since when something is so.
+fn note_since(since: &mut Option<Time>, is_so: bool, now: Time) {
+    *since = is_so.then(|| since.unwrap_or(now));
+}

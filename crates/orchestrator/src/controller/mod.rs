@@ -1,0 +1,411 @@
+//! The controller: decides who takes part in a cluster and where packets go, from what it hears.
+//!
+//! Sans I/O, with the five verbs of every protocol core of this tree: [`Controller::handle`], [`Controller::handle_timeout`],
+//! [`Controller::poll_timeout`], [`Controller::poll_command`], [`Controller::poll_event`]. It opens no socket, reads no clock, and
+//! draws no randomness. Every orchestrator of a cluster runs one. All of them observe; the one that leads commands.
+//!
+//! # What it keeps
+//!
+//! 1. **A suspicion costs nothing.** Packets leave a silent host at once, and return when it is well. Only an epoch, which the store
+//!    has before any host is handed it, leaves a host out.
+//! 2. **No two lives in one place.** A place gets its next incarnation only with evidence that the process of the last one has ended:
+//!    a launcher saw it end, a later process runs in the same locked folder, its own last message, or the operator's order.
+//!    Silence is no evidence.
+//! 3. **The observer may be the one that is cut off.** If more than half of the members are silent at once, only those count as
+//!    silent that all hosts which are heard report as silent. If none is heard, nothing is decided.
+//! 4. **A leader that was paused changes nothing.** It commands only within its term; the store refuses what it writes later, and
+//!    desired states of the steering carry the term in their number.
+//! 5. **A host gets packets when it has the state**: it has joined, in the epoch that the store has, and its auditor finds no
+//!    difference.
+//!
+//! Any error of the store, of the steering or of a host means: go on as before, and try again.
+//!
+//! Read `input.rs` (what it hears), `host.rs` (what it observes of one host), `health.rs` (who is well), `epochs.rs` (who takes
+//! part), then this file's [`Command`]; `times.rs` has the times, `event.rs` what it reports. Sources: StatelessNF §4.3.2 and §4.5,
+//! Pico Replication §3.4, Split/Merge §3.4, Constellation §4.3.
+
+mod epochs;
+mod event;
+mod health;
+mod host;
+mod input;
+pub mod mutant;
+mod record;
+mod times;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use asterism_epochs::EpochFile;
+use asterism_placement::Time;
+
+use crate::steering::Desired;
+use host::Host;
+use mutant::Mutant;
+
+pub use event::Event;
+pub use input::{Heartbeat, Input, Order, Process, Stage};
+pub use record::{RECORD_BYTES_MAX, Record, RecordError};
+pub use times::{Times, TimesError};
+
+/// How often a controller looks at its clock.
+pub const TICK: Duration = Duration::from_millis(10);
+/// Events that wait to be polled; beyond, the oldest is lost.
+pub const EVENTS_MAX: usize = 1_024;
+/// What a controller wants done. Each may be carried out late, twice, or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Read the record from the store, and hand it in as [`Input::Record`].
+    Read,
+    /// Write the record, if the store has this version of it and this orchestrator leads in this term; then hand in
+    /// [`Input::Stored`] or [`Input::NotStored`]. The store checks both.
+    Store {
+        /// The record.
+        record: Record,
+        /// The version that it replaces; 0: none.
+        replaces: u64,
+        /// The leader's term.
+        term: u64,
+    },
+    /// Hand an epoch to a host's process, and to no other process of that name. The host's heartbeats show that it has it.
+    Hand {
+        /// The host.
+        host: String,
+        /// The process.
+        process: Process,
+        /// The epoch.
+        epoch: EpochFile,
+    },
+    /// Apply a desired state of the steering; then hand in [`Input::Steered`] or [`Input::NotSteered`].
+    Steer(Desired),
+}
+
+/// A question whose answer is awaited, and since when.
+#[derive(Clone, Debug)]
+struct Awaited<T> {
+    what: T,
+    since: Time,
+}
+
+/// Decides over one cluster; see the module.
+#[derive(Debug)]
+pub struct Controller {
+    places: Vec<String>,
+    times: Times,
+    hosts: BTreeMap<String, Host>,
+    began: Option<Time>,
+    /// When most members were silent last, which was not believed.
+    frozen_at: Option<Time>,
+    /// The record as the store has it, and its version; `None` until it was read.
+    record: Option<(Record, u64)>,
+    /// The term in which this orchestrator leads, and when it ends.
+    term: Option<(u64, Time)>,
+    /// Whether the store may have another record than is known.
+    must_read: bool,
+    reading: Option<Time>,
+    /// The record that the store was asked to take.
+    storing: Option<Awaited<Record>>,
+    epoch_not_before: Time,
+    /// Since when hosts wait for the first epoch, or for one that begins again with saved state.
+    founding_since: Option<Time>,
+    steering: SteeringState,
+    orders: Vec<Order>,
+    commands: VecDeque<Command>,
+    events: VecDeque<Event>,
+    /// Events that were reported and whose reason goes on.
+    reported: BTreeSet<(&'static str, String)>,
+}
+
+/// What the steering was told to do.
+#[derive(Debug, Default)]
+struct SteeringState {
+    /// The desired state that was commanded last in this term.
+    desired: Option<Desired>,
+    awaited: Option<Awaited<u64>>,
+    /// When it is commanded again though nothing has changed.
+    again_at: Time,
+}
+
+impl Controller {
+    /// A controller of a cluster with these places, which has heard nothing yet.
+    ///
+    /// # Errors
+    /// The times cannot be meant.
+    pub fn new(places: Vec<String>, times: Times) -> Result<Controller, TimesError> {
+        times.check()?;
+        let hosts = places.iter().map(|name| (name.clone(), Host::default()));
+        Ok(Controller {
+            hosts: hosts.collect(),
+            places,
+            times,
+            began: None,
+            frozen_at: None,
+            record: None,
+            term: None,
+            must_read: true,
+            reading: None,
+            storing: None,
+            epoch_not_before: Time::ZERO,
+            founding_since: None,
+            steering: SteeringState::default(),
+            orders: Vec::new(),
+            commands: VecDeque::new(),
+            events: VecDeque::new(),
+            reported: BTreeSet::new(),
+        })
+    }
+
+    /// Takes what was heard.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.begin(now);
+        match input {
+            // Judged at the next tick, with all that came meanwhile.
+            Input::Heartbeat(heartbeat) => return self.hear(now, heartbeat),
+            Input::Link { host, is_down } => {
+                if let Some(host) = self.hosts.get_mut(&host) {
+                    host.is_link_down = is_down;
+                }
+            }
+            Input::Ended { host, process } => {
+                if let Some(host) = self.hosts.get_mut(&host) {
+                    host.note_ended(process);
+                }
+            }
+            Input::Order(order) => self.take_order(order),
+            Input::Leads { term, until } => self.lead(term, until),
+            Input::Follows => self.follow(),
+            Input::Record { record, version } => self.adopt(now, record, version),
+            Input::Stored { version } => {
+                if let Some(stored) = self.storing.take() {
+                    self.adopt(now, stored.what, version);
+                }
+            }
+            Input::NotStored => self.not_stored(),
+            Input::Steered { generation } => {
+                self.note_steered(generation, now + self.times.repair_after);
+            }
+            Input::NotSteered { generation } => {
+                self.note_steered(generation, now + self.times.retry_after);
+            }
+        }
+        self.decide(now);
+    }
+
+    /// Decides by the time that has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.begin(now);
+        self.decide(now);
+    }
+
+    /// When [`Controller::handle_timeout`] is to be called, at the latest.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Time) -> Time {
+        now + TICK
+    }
+
+    /// The next command, in order.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The record as the store has it, as far as is known here.
+    #[must_use]
+    pub fn record(&self) -> Option<&Record> {
+        self.record.as_ref().map(|(record, _)| record)
+    }
+
+    /// Whether this orchestrator leads.
+    #[must_use]
+    pub fn leads(&self, now: Time) -> bool {
+        self.leading(now).is_some()
+    }
+
+    /// The hosts that take packets, as far as this controller decides.
+    pub fn takers(&self) -> impl Iterator<Item = &str> {
+        let takers = self.hosts.iter().filter(|(_, host)| host.health.takes);
+        takers.map(|(name, _)| name.as_str())
+    }
+
+    /// The steering has answered.
+    fn note_steered(&mut self, generation: u64, again_at: Time) {
+        let awaited = self
+            .steering
+            .awaited
+            .take_if(|awaited| awaited.what == generation);
+        if awaited.is_some() {
+            self.steering.again_at = again_at;
+        }
+    }
+
+    fn begin(&mut self, now: Time) {
+        if self.began.is_none() {
+            self.began = Some(now);
+            for host in self.hosts.values_mut() {
+                host.watched_since = now;
+            }
+        }
+    }
+
+    fn hear(&mut self, now: Time, heartbeat: Heartbeat) {
+        let named = self
+            .record()
+            .and_then(|record| record.named.get(&heartbeat.host).copied());
+        let name = heartbeat.host.clone();
+        let Some(host) = self.hosts.get_mut(&name) else {
+            let mut shown = name;
+            shown.truncate(shown.floor_char_boundary(crate::steering::NAME_BYTES_MAX));
+            return self.report("unknown", String::new(), Event::UnknownHost { host: shown });
+        };
+        if host.hear(heartbeat, named, now, &self.times) {
+            self.report("two", name.clone(), Event::TwoProcesses { host: name });
+        }
+    }
+
+    fn take_order(&mut self, order: Order) {
+        if let Order::Fence(name, incarnation) = &order {
+            if let Some(host) = self.hosts.get_mut(name) {
+                host.fenced = host.fenced.max(Some(*incarnation));
+            }
+            return;
+        }
+        let (Order::Drain(name) | Order::Restore(name) | Order::Fence(name, _)) = &order;
+        let is_of = |other: &Order| matches!(other, Order::Drain(host) | Order::Restore(host) if host == name);
+        self.orders.retain(|other| !is_of(other));
+        if self.hosts.contains_key(name) {
+            self.orders.push(order);
+        }
+    }
+
+    fn lead(&mut self, term: u64, until: Time) {
+        match self.term {
+            Some((known, _)) if known > term => {}
+            Some((known, end)) if known == term => self.term = Some((term, end.max(until))),
+            _ => {
+                self.term = Some((term, until));
+                self.commands.clear();
+                // What the store had under another leader need not be what it has.
+                self.not_stored();
+                self.steering = SteeringState::default();
+                self.events_push(Event::Leads { term });
+            }
+        }
+    }
+
+    fn follow(&mut self) {
+        if self.term.take().is_some() {
+            self.commands.clear();
+            self.not_stored();
+            self.events_push(Event::LeadsNoMore);
+        }
+    }
+
+    /// The term, while this orchestrator leads.
+    fn leading(&self, now: Time) -> Option<u64> {
+        let (term, until) = self.term?;
+        (now < until || mutant::active(Mutant::TermNeverEnds)).then_some(term)
+    }
+
+    fn adopt(&mut self, now: Time, record: Record, version: u64) {
+        let is_stale = self
+            .record
+            .as_ref()
+            .is_some_and(|(_, known)| version < *known);
+        if is_stale {
+            return;
+        }
+        (self.reading, self.must_read) = (None, false);
+        for (name, host) in &mut self.hosts {
+            host.set_named(record.named.get(name).copied(), now);
+        }
+        self.record = Some((record, version));
+    }
+
+    fn decide(&mut self, now: Time) {
+        self.judge(now);
+        let Some(term) = self.leading(now) else {
+            return;
+        };
+        self.read(now);
+        self.steer(now, term);
+        if self
+            .storing
+            .as_ref()
+            .is_some_and(|storing| self.is_overdue(now, storing.since))
+        {
+            self.not_stored();
+        }
+        if self.storing.is_none()
+            && !self.must_read
+            && let Some(next) = self.next_record(now)
+        {
+            let replaces = self.record.as_ref().map_or(0, |(_, version)| *version);
+            if mutant::active(Mutant::HandedBeforeStored) {
+                let version = replaces + 1;
+                self.commands.push_back(Command::Store {
+                    record: next.clone(),
+                    replaces,
+                    term,
+                });
+                self.adopt(now, next, version);
+            } else {
+                let record = next.clone();
+                self.commands.push_back(Command::Store {
+                    record,
+                    replaces,
+                    term,
+                });
+                self.storing = Some(Awaited {
+                    what: next,
+                    since: now,
+                });
+            }
+        }
+        self.hand(now);
+    }
+
+    /// The store has what it had, or what it was asked to take: it must be read.
+    fn not_stored(&mut self) {
+        (self.storing, self.reading, self.must_read) = (None, None, true);
+    }
+
+    /// An answer that did not come for so long does not come any more.
+    fn is_overdue(&self, now: Time, since: Time) -> bool {
+        now.since(since) >= 10 * self.times.retry_after && !mutant::active(Mutant::NoAnswerAwaited)
+    }
+
+    /// Asks for the record when what is known of it may not be what the store has.
+    fn read(&mut self, now: Time) {
+        let retry_after = self.times.retry_after;
+        let is_asked = self.reading.is_some_and(|since| {
+            now.since(since) < retry_after || mutant::active(Mutant::NoAnswerAwaited)
+        });
+        if self.must_read && !is_asked {
+            self.reading = Some(now);
+            self.commands.push_back(Command::Read);
+        }
+    }
+
+    fn report(&mut self, kind: &'static str, of: String, event: Event) {
+        if self.reported.insert((kind, of)) {
+            self.events_push(event);
+        }
+    }
+
+    fn forget_report(&mut self, kind: &'static str, of: &str) {
+        if !self.reported.is_empty() {
+            self.reported.remove(&(kind, of.to_owned()));
+        }
+    }
+
+    fn events_push(&mut self, event: Event) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+}

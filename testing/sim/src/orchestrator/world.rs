@@ -1,0 +1,749 @@
+//! A run: hosts, orchestrators, store, steering and what is under way between them, in steps of ten milliseconds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use asterism_epochs::EpochFile;
+use asterism_orchestrator::controller::{
+    Command, Controller, Event, Input, Order, Process, Record, Stage, TICK,
+};
+use asterism_orchestrator::steering::Desired;
+use asterism_placement::Time;
+
+use super::claims::Claims;
+use super::hosts::{Proc, Taken};
+use super::plan::{FAULTS_END, FaultKind, OrchestratorPlan};
+use super::store::{Store, TERM};
+use crate::report::{Failure, Report};
+use crate::scenario::Draws;
+use crate::trace::Trace;
+
+/// From the last fault until all must be as it is to be.
+const HEALED: Duration = Duration::from_secs(25);
+/// So long nothing may change then.
+const QUIET: Duration = Duration::from_secs(5);
+/// How often an orchestrator asks to lead.
+const CAMPAIGN: Duration = Duration::from_millis(300);
+/// How much earlier than the store a leader takes its term to end.
+const TERM_MARGIN: Duration = Duration::from_millis(200);
+/// How long a service waits before it starts a process again.
+const RESTART: Duration = Duration::from_millis(400);
+/// Incarnations of a host that ends at once, in the time that faults last, at most: pauses double.
+const FLAPS_MAX: u64 = 12;
+
+/// Something under way.
+#[derive(Clone, Debug)]
+enum Message {
+    ToOrchestrator(usize, u32, Input),
+    ToProcess(usize, Process, EpochFile),
+    Campaign(usize, u32, Time),
+    Read(usize, u32),
+    Write(usize, u32, Record, u64, u64),
+    Steer(usize, u32, Desired),
+    Start(usize, bool),
+}
+
+#[derive(Debug)]
+struct Orchestrator {
+    controller: Controller,
+    /// Which start of it this is.
+    boot: u32,
+    asked: Time,
+    until: Time,
+}
+
+struct World<'a> {
+    plan: &'a OrchestratorPlan,
+    names: Vec<String>,
+    now: Time,
+    draws: Draws,
+    processes: Vec<Proc>,
+    /// For each folder its starts, and the last incarnation that was used in it.
+    folders: BTreeMap<u64, (u64, u64)>,
+    orchestrators: Vec<Orchestrator>,
+    store: Store,
+    in_force: Option<Desired>,
+    steered_at: Time,
+    under_way: BTreeMap<(Time, u64), Message>,
+    sent: u64,
+    claims: Claims,
+    /// Incarnations that were named for each host while it ended at once.
+    flapped: BTreeMap<String, u64>,
+    faults: BTreeMap<&'static str, u64>,
+}
+
+pub(super) fn run(plan: &OrchestratorPlan, trace: &mut Trace) -> Result<Report, Failure> {
+    let mut world = World::new(plan);
+    let mut healed = None;
+    let end = FAULTS_END + HEALED + QUIET;
+    while world.now < end {
+        world.step(trace)?;
+        let is_well = world.now > FAULTS_END && world.is_as_it_should_be().is_ok();
+        match (is_well, healed) {
+            (true, None) => healed = Some(world.now),
+            (false, Some(_)) => healed = None,
+            _ => {}
+        }
+        if healed.is_some_and(|since| world.now.since(since) >= QUIET) {
+            break;
+        }
+    }
+    world
+        .is_as_it_should_be()
+        .map_err(|why| Failure::new("a stable end", why))?;
+    let changed = world.store.written_at.max(world.steered_at);
+    if world.now.since(changed) < QUIET - Duration::from_millis(500) {
+        let detail = format!(
+            "at {} something changed last, and it is {}",
+            changed, world.now
+        );
+        return Err(Failure::new("a quiet end", detail));
+    }
+    let healed = healed.unwrap_or(world.now);
+    Ok(Report {
+        trace: trace.hash(),
+        faults: world.faults,
+        operations: world.store.version,
+        judged: world.claims.judged,
+        healed: healed.since(FAULTS_END),
+        bound: HEALED,
+        virtual_time: world.now.since(Time::ZERO),
+        ..Report::default()
+    })
+}
+
+impl<'a> World<'a> {
+    fn new(plan: &'a OrchestratorPlan) -> World<'a> {
+        let names: Vec<String> = (0..plan.hosts).map(|place| format!("h{place}")).collect();
+        let mut world = World {
+            orchestrators: (0..plan.orchestrators)
+                .map(|_| orchestrator(&names, plan, 0))
+                .collect(),
+            plan,
+            names,
+            now: Time::ZERO,
+            draws: Draws::new(plan.seed, 72),
+            processes: Vec::new(),
+            folders: BTreeMap::new(),
+            store: Store::default(),
+            in_force: None,
+            steered_at: Time::ZERO,
+            under_way: BTreeMap::new(),
+            sent: 0,
+            claims: Claims::new(plan.loss_percent),
+            flapped: BTreeMap::new(),
+            faults: BTreeMap::new(),
+        };
+        for place in 0..plan.hosts {
+            let delay = world.draws.micros(0, 600_000);
+            world.send(delay, Message::Start(place, false));
+        }
+        world
+    }
+
+    fn send(&mut self, delay: Duration, message: Message) {
+        self.sent += 1;
+        self.under_way
+            .insert((self.now + delay, self.sent), message);
+    }
+
+    /// Whether this fault is on.
+    fn is_on(&self, kind: FaultKind) -> bool {
+        let is = |fault: &&super::Fault| {
+            fault.kind == kind && fault.from <= self.now && self.now < fault.until
+        };
+        self.plan.faults.iter().any(|fault| is(&fault))
+    }
+
+    fn step(&mut self, trace: &mut Trace) -> Result<(), Failure> {
+        self.now = self.now + TICK;
+        self.begin_faults();
+        while let Some(entry) = self.under_way.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let message = entry.remove();
+            self.deliver(message, trace)?;
+        }
+        self.hosts_go_on();
+        self.operator();
+        for number in 0..self.orchestrators.len() {
+            self.orchestrator_goes_on(number, trace)?;
+        }
+        Ok(())
+    }
+
+    fn begin_faults(&mut self) {
+        let now = self.now;
+        let begins = |fault: &&super::Fault| fault.from <= now && now.since(fault.from) < TICK;
+        let begun: Vec<super::Fault> = self.plan.faults.iter().filter(begins).copied().collect();
+        for fault in begun {
+            let lasts = fault.until.since(now);
+            match fault.kind {
+                FaultKind::Kill(place) => {
+                    self.count("kill");
+                    self.kill(place);
+                    self.send(lasts, Message::Start(place, false));
+                }
+                FaultKind::Move(place) => {
+                    self.count("move");
+                    for process in self.processes.iter_mut().filter(|one| one.place == place) {
+                        process.is_given_up = true;
+                    }
+                    self.send(Duration::from_millis(100), Message::Start(place, true));
+                }
+                FaultKind::RestartOrchestrator(number) => {
+                    self.count("orchestrator restarts");
+                    let boot = self.orchestrators[number].boot + 1;
+                    self.orchestrators[number] = orchestrator(&self.names, self.plan, boot);
+                }
+                FaultKind::Flap(_) => self.count("flap"),
+                FaultKind::Pause(_) => self.count("pause"),
+                FaultKind::CutFromHosts(_) => self.count("cut from hosts"),
+                FaultKind::CutFromOrchestrators(_) => self.count("cut from orchestrators"),
+                FaultKind::Differs(_) => self.count("differs"),
+                FaultKind::LinkDown(_) => self.count("link down"),
+                FaultKind::PauseOrchestrator(_) => self.count("orchestrator pauses"),
+                FaultKind::DeafOrchestrator(_) => self.count("deaf orchestrator"),
+                FaultKind::CutFromStore(_) => self.count("cut from store"),
+                FaultKind::StoreAway => self.count("store away"),
+                FaultKind::StoreStale => self.count("stale store"),
+                FaultKind::StoreUnknown => self.count("unknown outcomes"),
+                FaultKind::SteeringFails => self.count("steering fails"),
+            }
+        }
+    }
+
+    fn count(&mut self, kind: &'static str) {
+        *self.faults.entry(kind).or_default() += 1;
+    }
+
+    /// The process of a place ends; a launcher may see it.
+    fn kill(&mut self, place: usize) {
+        let ended: Vec<Process> = self
+            .processes
+            .iter_mut()
+            .filter(|process| process.place == place && process.is_alive && !process.is_given_up)
+            .map(|process| {
+                process.is_alive = false;
+                process.process
+            })
+            .collect();
+        for process in ended {
+            self.launcher_sees(place, process);
+        }
+    }
+
+    fn launcher_sees(&mut self, place: usize, process: Process) {
+        if !self.plan.has_launcher {
+            return;
+        }
+        for number in 0..self.orchestrators.len() {
+            let host = self.names[place].clone();
+            let boot = self.orchestrators[number].boot;
+            let delay = self.draws.micros(2_000, 60_000);
+            self.send(
+                delay,
+                Message::ToOrchestrator(number, boot, Input::Ended { host, process }),
+            );
+        }
+    }
+
+    fn start(&mut self, place: usize, elsewhere: bool) {
+        let lives =
+            |process: &Proc| process.place == place && process.is_alive && !process.is_given_up;
+        if self.processes.iter().any(lives) {
+            return;
+        }
+        let last = self
+            .processes
+            .iter()
+            .filter(|one| one.place == place && !one.is_given_up);
+        let folder = match last.map(|one| one.process.folder).next_back() {
+            Some(folder) if !elsewhere => folder,
+            _ => self.draws.word(),
+        };
+        let (starts, _) = self.folders.entry(folder).or_default();
+        *starts += 1;
+        let process = Process {
+            folder,
+            start: *starts,
+        };
+        self.processes.push(Proc::new(place, process, self.now));
+    }
+
+    fn deliver(&mut self, message: Message, trace: &mut Trace) -> Result<(), Failure> {
+        match message {
+            Message::ToOrchestrator(number, boot, input) => {
+                if self.is_on(FaultKind::PauseOrchestrator(number)) {
+                    // Read when it goes on.
+                    self.send(TICK, Message::ToOrchestrator(number, boot, input));
+                } else if self.orchestrators[number].boot == boot {
+                    if let Input::Leads { until, .. } = input {
+                        self.orchestrators[number].until = until;
+                    }
+                    self.orchestrators[number]
+                        .controller
+                        .handle(self.now, input);
+                }
+                Ok(())
+            }
+            Message::ToProcess(place, process, epoch) => self.hand(place, process, &epoch, trace),
+            Message::Campaign(number, boot, asked) => {
+                if self.store_is_cut(number) {
+                    return Ok(());
+                }
+                let input = match self.store.campaign(self.now, (number, boot)) {
+                    Some(term) => Input::Leads {
+                        term,
+                        until: asked + (TERM - TERM_MARGIN),
+                    },
+                    None => Input::Follows,
+                };
+                self.answer(number, boot, input);
+                Ok(())
+            }
+            Message::Read(number, boot) => {
+                if !self.store_is_cut(number) {
+                    let (record, version) =
+                        match self.is_on(FaultKind::StoreStale) && self.draws.percent(60) {
+                            true => self.store.before.clone(),
+                            false => (self.store.record.clone(), self.store.version),
+                        };
+                    self.answer(number, boot, Input::Record { record, version });
+                }
+                Ok(())
+            }
+            Message::Write(number, boot, record, replaces, term) => {
+                self.write(number, boot, &record, replaces, term, trace)
+            }
+            Message::Steer(number, boot, desired) => self.apply(number, boot, desired, trace),
+            Message::Start(place, elsewhere) => {
+                self.start(place, elsewhere);
+                Ok(())
+            }
+        }
+    }
+
+    fn store_is_cut(&self, number: usize) -> bool {
+        self.is_on(FaultKind::StoreAway) || self.is_on(FaultKind::CutFromStore(number))
+    }
+
+    fn answer(&mut self, number: usize, boot: u32, input: Input) {
+        let delay = self.draws.micros(500, 15_000);
+        self.send(delay, Message::ToOrchestrator(number, boot, input));
+    }
+
+    fn write(
+        &mut self,
+        number: usize,
+        boot: u32,
+        record: &Record,
+        replaces: u64,
+        term: u64,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        if self.store_is_cut(number) {
+            if self.draws.percent(50) {
+                self.answer(number, boot, Input::NotStored);
+            }
+            return Ok(());
+        }
+        let is_leader = self.store.leader(self.now) == Some((number, boot));
+        let before = self.store.record.clone();
+        let written = match is_leader {
+            true => self.store.write(self.now, record, replaces, term),
+            false => None,
+        };
+        if let Some(version) = written {
+            trace.note(&[
+                1,
+                self.now.as_micros(),
+                version,
+                u64::from(record.epoch_number()),
+            ]);
+            trace.line(|| {
+                format!(
+                    "{} {number} stores version {version}: {:?}",
+                    self.now, record.epoch
+                )
+            });
+            self.claims
+                .stored(&self.names, &self.processes, &before, record, self.now)?;
+            for (name, process) in &record.named {
+                let place = self
+                    .names
+                    .iter()
+                    .position(|one| one == name)
+                    .unwrap_or_default();
+                if before.named.get(name) != Some(process) && self.is_on(FaultKind::Flap(place)) {
+                    let flaps = self.flapped.entry(name.clone()).or_default();
+                    *flaps += 1;
+                    if *flaps > FLAPS_MAX {
+                        return Err(Failure::new("a crash loop is slowed down", name.clone()));
+                    }
+                }
+            }
+        }
+        if self.is_on(FaultKind::StoreUnknown) && self.draws.percent(60) {
+            if self.draws.percent(50) {
+                self.answer(number, boot, Input::NotStored);
+            }
+            return Ok(());
+        }
+        let input = written.map_or(Input::NotStored, |version| Input::Stored { version });
+        self.answer(number, boot, input);
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        number: usize,
+        boot: u32,
+        desired: Desired,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        let generation = desired.generation().0;
+        let fails = self.is_on(FaultKind::SteeringFails);
+        let known = self
+            .in_force
+            .as_ref()
+            .map_or(0, |known| known.generation().0);
+        let contradicts = generation == known && self.in_force.as_ref() != Some(&desired);
+        let does = generation >= known && !contradicts && !(fails && self.draws.percent(50));
+        if does && generation > known {
+            trace.note(&[2, self.now.as_micros(), generation]);
+            trace.line(|| format!("{} {number} steers {desired:?}", self.now));
+            let differing: BTreeSet<usize> = (0..self.names.len())
+                .filter(|place| self.is_on(FaultKind::Differs(*place)))
+                .collect();
+            let before = self.in_force.replace(desired.clone());
+            let targets = |desired: &Desired| -> BTreeSet<String> {
+                desired.targets().map(|(name, _)| name.to_owned()).collect()
+            };
+            if before.as_ref().map(targets) != Some(targets(&desired)) {
+                self.steered_at = self.now;
+            }
+            self.claims.steered(
+                &self.names,
+                &self.processes,
+                before.as_ref(),
+                &desired,
+                &differing,
+                self.now,
+            )?;
+        }
+        let input = match does && !fails {
+            true => Input::Steered { generation },
+            false => Input::NotSteered { generation },
+        };
+        if !(fails && self.draws.percent(30)) {
+            self.answer(number, boot, input);
+        }
+        Ok(())
+    }
+
+    fn hand(
+        &mut self,
+        place: usize,
+        process: Process,
+        epoch: &EpochFile,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        self.claims.handed(epoch)?;
+        let is = |one: &Proc| one.process == process && one.is_alive && !one.is_given_up;
+        let Some(at) = self.processes.iter().position(is) else {
+            return Ok(());
+        };
+        if self.is_on(FaultKind::Pause(place)) || self.is_on(FaultKind::CutFromOrchestrators(place))
+        {
+            return Ok(());
+        }
+        let used = self
+            .folders
+            .get(&process.folder)
+            .map_or(0, |(_, used)| *used);
+        match self.processes[at].take(&self.names[place], epoch, used)? {
+            Taken::Nothing => {}
+            Taken::Ends => {
+                trace.line(|| {
+                    format!(
+                        "{} {} ends by epoch {}",
+                        self.now, self.names[place], epoch.epoch
+                    )
+                });
+                self.kill(place);
+                self.send(RESTART, Message::Start(place, false));
+            }
+            Taken::Begins(incarnation) => {
+                trace.note(&[3, self.now.as_micros(), place as u64, incarnation]);
+                trace.line(|| format!("{} {} begins {incarnation}", self.now, self.names[place]));
+                self.claims.begins(&self.processes, place, incarnation)?;
+                if let Some((_, used)) = self.folders.get_mut(&process.folder) {
+                    *used = incarnation;
+                }
+                let joins = self.draws.micros(40_000, 300_000);
+                let one = &mut self.processes[at];
+                (one.stage, one.joined_at) = (Stage::Joining(incarnation), self.now + joins);
+                one.unwell_at = self.now;
+                if self.is_on(FaultKind::Flap(place)) {
+                    self.kill(place);
+                    self.send(Duration::from_millis(50), Message::Start(place, false));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stands_still(&self, process: &Proc) -> bool {
+        !process.is_alive || self.is_on(FaultKind::Pause(process.place))
+    }
+
+    /// Whether state channels of two processes reach each other.
+    fn reach(&self, one: &Proc, other: &Proc) -> bool {
+        let is_cut = |process: &Proc| {
+            process.is_given_up
+                || self.stands_still(process)
+                || self.is_on(FaultKind::CutFromHosts(process.place))
+        };
+        !is_cut(one) && !is_cut(other)
+    }
+
+    fn hosts_go_on(&mut self) {
+        let now = self.now;
+        let beat = now.as_micros() / TICK.as_micros() as u64;
+        for at in 0..self.processes.len() {
+            let one = self.processes[at].clone();
+            if !one.is_alive {
+                continue;
+            }
+            let others: Vec<usize> = self
+                .processes
+                .iter()
+                .filter(|other| other.place != one.place && self.reach(&one, other))
+                .filter(|other| {
+                    let named = one
+                        .epoch
+                        .as_ref()
+                        .and_then(|epoch| epoch.members.get(&self.names[other.place]));
+                    named.is_some() && other.stage.incarnation() == named.copied()
+                })
+                .map(|other| other.place)
+                .collect();
+            let members = one.epoch.as_ref().map_or(0, |epoch| epoch.members.len());
+            let sponsor = self.processes.iter().any(|other| {
+                others.contains(&other.place)
+                    && matches!(other.stage, Stage::Serving(_))
+                    && other.is_alive
+            });
+            let is_alone = members <= 1 || one.epoch.as_ref().is_some_and(EpochFile::is_founding);
+            let is_unwell = self.stands_still(&one)
+                || one.is_given_up
+                || [
+                    FaultKind::CutFromHosts(one.place),
+                    FaultKind::CutFromOrchestrators(one.place),
+                    FaultKind::LinkDown(one.place),
+                ]
+                .into_iter()
+                .any(|kind| self.is_on(kind));
+            let process = &mut self.processes[at];
+            for place in others {
+                process.hear(place, now);
+            }
+            if is_unwell {
+                process.unwell_at = now;
+            }
+            if let Stage::Joining(incarnation) = process.stage
+                && now >= process.joined_at
+                && (sponsor || is_alone)
+            {
+                process.stage = Stage::Serving(incarnation);
+                process.serves_since = Some(now);
+                process.unwell_at = now;
+            }
+            // A heartbeat each 50 ms.
+            if (beat + at as u64).is_multiple_of(5) && !self.stands_still(&one) && !one.is_given_up
+            {
+                self.beat(at);
+            }
+        }
+    }
+
+    fn beat(&mut self, at: usize) {
+        let process = &self.processes[at];
+        let place = process.place;
+        if self.is_on(FaultKind::CutFromOrchestrators(place)) {
+            return;
+        }
+        let differs = self.is_on(FaultKind::Differs(place));
+        let heartbeat = process.heartbeat(&self.names, self.now, differs);
+        for number in 0..self.orchestrators.len() {
+            let is_lost = self.now < FAULTS_END && self.draws.percent(self.plan.loss_percent);
+            let is_deaf = self.is_on(FaultKind::DeafOrchestrator(number)) && place > 0;
+            if is_lost || is_deaf {
+                continue;
+            }
+            let delay = self.draws.micros(300, 6_000);
+            let boot = self.orchestrators[number].boot;
+            self.send(
+                delay,
+                Message::ToOrchestrator(number, boot, Input::Heartbeat(heartbeat.clone())),
+            );
+        }
+    }
+
+    /// The operator, once a second: a process on a machine that was given up is made sure to have ended, and declared so.
+    fn operator(&mut self) {
+        let second = self.now.as_micros().is_multiple_of(1_000_000);
+        let has_ended = |kind: FaultKind, now: Time| {
+            self.plan
+                .faults
+                .iter()
+                .any(|fault| fault.kind == kind && fault.until <= now)
+        };
+        for process in &mut self.processes {
+            if process.is_given_up && has_ended(FaultKind::Move(process.place), self.now) {
+                process.is_alive = false;
+            }
+        }
+        if !second {
+            return;
+        }
+        for place in 0..self.names.len() {
+            let name = self.names[place].clone();
+            // The process for which the last incarnation was named has ended, and no other of this name has begun one.
+            let named = self.store.record.named.get(&name).copied();
+            let of_place = || {
+                self.processes
+                    .iter()
+                    .filter(|one| one.place == place && one.is_alive)
+            };
+            let has_ended = of_place()
+                .all(|one| Some(one.process) != named && one.stage.incarnation().is_none());
+            let incarnation = self
+                .store
+                .record
+                .last_incarnation(&name)
+                .filter(|_| has_ended);
+            for number in 0..self.orchestrators.len() {
+                let boot = self.orchestrators[number].boot;
+                if let Some(incarnation) = incarnation {
+                    let order = Input::Order(Order::Fence(name.clone(), incarnation));
+                    self.answer(number, boot, order);
+                }
+                let is_down = self.is_on(FaultKind::LinkDown(place));
+                self.answer(
+                    number,
+                    boot,
+                    Input::Link {
+                        host: name.clone(),
+                        is_down,
+                    },
+                );
+            }
+        }
+    }
+
+    fn orchestrator_goes_on(&mut self, number: usize, trace: &mut Trace) -> Result<(), Failure> {
+        if self.is_on(FaultKind::PauseOrchestrator(number)) {
+            return Ok(());
+        }
+        let now = self.now;
+        let delay = self.draws.micros(500, 15_000);
+        let boot = self.orchestrators[number].boot;
+        if now.since(self.orchestrators[number].asked) >= CAMPAIGN {
+            self.orchestrators[number].asked = now;
+            self.send(delay, Message::Campaign(number, boot, now));
+            // A follower watches the record.
+            self.send(delay, Message::Read(number, boot));
+        }
+        self.orchestrators[number].controller.handle_timeout(now);
+        while let Some(event) = self.orchestrators[number].controller.poll_event() {
+            trace.line(|| format!("{now} {number}: {event}"));
+            if let Event::NoNextEpoch { why } = event {
+                return Err(Failure::new("there is a next epoch", why));
+            }
+        }
+        while let Some(command) = self.orchestrators[number].controller.poll_command() {
+            self.claims.judged += 1;
+            if now >= self.orchestrators[number].until && !matches!(command, Command::Read) {
+                return Err(Failure::new(
+                    "a term ends",
+                    format!("{number} at {now}: {command:?}"),
+                ));
+            }
+            let message = match command {
+                Command::Read => Message::Read(number, boot),
+                Command::Store {
+                    record,
+                    replaces,
+                    term,
+                } => Message::Write(number, boot, record, replaces, term),
+                Command::Steer(desired) => Message::Steer(number, boot, desired),
+                Command::Hand {
+                    host,
+                    process,
+                    epoch,
+                } => {
+                    let is_lost =
+                        now < FAULTS_END && self.draws.percent(self.plan.loss_percent + 5);
+                    let place = self
+                        .names
+                        .iter()
+                        .position(|name| *name == host)
+                        .unwrap_or_default();
+                    if is_lost {
+                        continue;
+                    }
+                    Message::ToProcess(place, process, epoch)
+                }
+            };
+            let delay = self.draws.micros(500, 12_000);
+            self.send(delay, message);
+        }
+        Ok(())
+    }
+
+    /// Whether the cluster is one of all places, each served by its one process, and all of them get packets.
+    fn is_as_it_should_be(&self) -> Result<(), String> {
+        let Some(epoch) = &self.store.record.epoch else {
+            return Err("there is no epoch".to_owned());
+        };
+        for (place, name) in self.names.iter().enumerate() {
+            let alive: Vec<&Proc> = self
+                .processes
+                .iter()
+                .filter(|one| one.place == place && one.is_alive)
+                .collect();
+            let [process] = alive.as_slice() else {
+                return Err(format!("{} processes of {name} live", alive.len()));
+            };
+            let Some(&incarnation) = epoch.members.get(name) else {
+                return Err(format!("{name} takes no part in epoch {}", epoch.epoch));
+            };
+            if process.stage != Stage::Serving(incarnation) {
+                return Err(format!(
+                    "{name} is {:?}, and {incarnation} is named",
+                    process.stage
+                ));
+            }
+            if process.epoch.as_ref() != Some(epoch) {
+                return Err(format!("{name} has another epoch than {}", epoch.epoch));
+            }
+            let is_target = |desired: &Desired| desired.targets().any(|(target, _)| target == name);
+            if !self.in_force.as_ref().is_some_and(is_target) {
+                return Err(format!("{name} gets no packets: {:?}", self.in_force));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn orchestrator(names: &[String], plan: &OrchestratorPlan, boot: u32) -> Orchestrator {
+    Orchestrator {
+        controller: Controller::new(names.to_vec(), plan.times).expect("times that can be meant"),
+        boot,
+        asked: Time::ZERO,
+        until: Time::ZERO,
+    }
+}
