@@ -1,12 +1,15 @@
 //! Who takes part: the next record for the store, and the hand-over of its epoch to hosts.
 
+use std::time::Duration;
+
 use asterism_epochs::EpochFile;
 use asterism_placement::Time;
 
-use super::host::Host;
+use super::host::{Host, Seen};
 use super::input::{Order, Process, Stage};
 use super::mutant::{self, Mutant};
 use super::record::Record;
+use super::times::Times;
 use super::{Command, Controller, Event};
 
 /// What is to change in the next epoch.
@@ -218,17 +221,7 @@ impl Controller {
     fn changes(&mut self, now: Time, epoch: &EpochFile, record: &Record) -> Changes {
         let mut changes = Changes::default();
         let waiting = self.waiting(now);
-        // Without evidence at least half go on: the few that are heard may be the ones that are cut off.
-        let members = epoch.members.keys();
-        let evicted = members.filter(|name| {
-            let is_evicted = self
-                .hosts
-                .get(*name)
-                .is_some_and(|host| self.is_evicted(now, host));
-            is_evicted && !self.has_ended(name, record)
-        });
-        let evictions_stand =
-            2 * evicted.count() <= epoch.members.len() || mutant::active(Mutant::MajorityIsEvicted);
+        let evictions_stand = self.do_evictions_stand(now, epoch, record);
         for name in self.places.clone() {
             let has_ended = self.has_ended(&name, record);
             let waits = waiting.iter().find(|(other, _)| *other == name);
@@ -241,12 +234,8 @@ impl Controller {
             let Some(host) = self.hosts.get(&name) else {
                 continue;
             };
-            let not_before = match mutant::active(Mutant::AdmittedAtOnce) {
-                true => Time::ZERO,
-                false => host.admissions.not_before,
-            };
             if let Some(waits) = waits {
-                if may_begin && now >= not_before {
+                if may_begin && host.admissions.are_due(now) {
                     changes.again.push(waits.clone());
                     continue;
                 }
@@ -268,7 +257,7 @@ impl Controller {
             if is_member && (has_ended || is_evicted) {
                 changes.without.push(name.clone());
             }
-            let is_fenced = has_ended || (is_evicted && mutant::active(Mutant::SilenceIsFencing));
+            let is_fenced = is_proven(has_ended, is_evicted);
             if is_fenced
                 && (is_member || epoch.left.contains_key(&name))
                 && !epoch.fenced.contains_key(&name)
@@ -277,6 +266,16 @@ impl Controller {
             }
         }
         changes
+    }
+
+    /// Whether silent hosts may be left out. Without evidence at least half of the members go on: the few that are heard may be the
+    /// ones that are cut off.
+    fn do_evictions_stand(&self, now: Time, epoch: &EpochFile, record: &Record) -> bool {
+        let evicted = epoch.members.keys().filter(|name| {
+            let is_evicted = |host: &Host| self.is_evicted(now, host);
+            self.hosts.get(*name).is_some_and(is_evicted) && !self.has_ended(name, record)
+        });
+        2 * evicted.count() <= epoch.members.len() || mutant::active(Mutant::MajorityIsEvicted)
     }
 
     /// Whether a host was silent for so long, by all that is heard, that an epoch is to leave it out.
@@ -321,19 +320,14 @@ impl Controller {
             let named = record.named.get(name).copied();
             for seen in [&host.member, &host.other].into_iter().flatten() {
                 let process = seen.last.process;
-                // Who waits begins what an epoch names: only the process for which it was named may have that.
-                let is_for_it = seen.last.stage != Stage::Awaiting
-                    || named == Some(process)
-                    || mutant::active(Mutant::HandedToAnyProcess);
-                if seen.last.epoch >= epoch.epoch || !is_for_it {
+                if seen.last.epoch >= epoch.epoch || !is_for(seen, named) {
                     continue;
                 }
-                let again = host.handed.is_some_and(|(to, number, at)| {
-                    (to, number) == (process, epoch.epoch)
-                        && (now.since(at) < self.times.retry_after
-                            || mutant::active(Mutant::HandedOnce))
-                });
-                if again {
+                let is_it = |(to, number, _): &(Process, u32, Time)| {
+                    (*to, *number) == (process, epoch.epoch)
+                };
+                let handed = host.handed.filter(is_it);
+                if handed.is_some_and(|(.., at)| is_under_way(now.since(at), &self.times)) {
                     continue;
                 }
                 host.handed = Some((process, epoch.epoch, now));
@@ -346,4 +340,22 @@ impl Controller {
             }
         }
     }
+}
+
+/// Whether a process that is left out has ended, by evidence.
+fn is_proven(has_ended: bool, is_evicted: bool) -> bool {
+    has_ended || (is_evicted && mutant::active(Mutant::SilenceIsFencing))
+}
+
+/// Whether an epoch may be handed to a process. One that waits begins the incarnation that the epoch names; only the process for which
+/// it was named may.
+fn is_for(seen: &Seen, named: Option<Process>) -> bool {
+    seen.last.stage != Stage::Awaiting
+        || named == Some(seen.last.process)
+        || mutant::active(Mutant::HandedToAnyProcess)
+}
+
+/// Whether an epoch that was handed so long ago may still arrive.
+fn is_under_way(since: Duration, times: &Times) -> bool {
+    since < times.retry_after || mutant::active(Mutant::HandedOnce)
 }

@@ -1,4 +1,4 @@
-//! What a controller decided, and why: for logs, metrics and whoever asks afterwards.
+//! What a controller decided, and why: for logs and metrics.
 
 use std::fmt;
 use std::time::Duration;

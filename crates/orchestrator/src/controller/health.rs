@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use asterism_placement::Time;
 
 use super::host::Host;
-use super::input::Stage;
+use super::input::{Heartbeat, Stage};
 use super::mutant::{self, Mutant};
 use super::{Awaited, Command, Controller, Event};
 use crate::steering::{Desired, Generation, Standing, Target};
@@ -23,17 +23,86 @@ enum Unfit {
     LinkDown,
 }
 
+/// Members of which too little is heard.
+struct Silences {
+    /// Silent, and taken to be.
+    believed: BTreeSet<String>,
+    /// Silent for all others that are heard too.
+    confirmed: BTreeSet<String>,
+    /// Heard here, and silent for most of the others.
+    isolated: BTreeSet<String>,
+}
+
 impl Controller {
     /// Judges all hosts by what was heard until now.
     pub(super) fn judge(&mut self, now: Time) {
         let Some((record, _)) = &self.record else {
             return;
         };
-        let members: Vec<String> = match &record.epoch {
-            Some(epoch) => epoch.members.keys().cloned().collect(),
-            None => Vec::new(),
-        };
         let epoch = record.epoch_number();
+        let Silences {
+            believed,
+            confirmed,
+            isolated,
+        } = self.silences(now);
+        let mut leaving = Vec::new();
+        for name in self.places.clone() {
+            let incarnation = self.record().and_then(|record| record.member(&name));
+            let Some(host) = self.hosts.get_mut(&name) else {
+                continue;
+            };
+            let silence = host.silence(now, &self.times);
+            let unfit = match incarnation {
+                Some(incarnation) => is_unfit(
+                    host,
+                    incarnation,
+                    epoch,
+                    believed.contains(&name),
+                    isolated.contains(&name),
+                ),
+                None => Some(Unfit::NotReady),
+            };
+            let health = &mut host.health;
+            note_since(&mut health.suspected_since, believed.contains(&name), now);
+            note_since(
+                &mut health.confirmed_since,
+                confirmed.contains(&name) && incarnation.is_some(),
+                now,
+            );
+            let is_well = !matches!(
+                unfit,
+                Some(Unfit::Silent | Unfit::Isolated | Unfit::LinkDown)
+            );
+            note_since(&mut health.healthy_since, is_well, now);
+            note_since(&mut health.serves_since, unfit.is_none(), now);
+            if health
+                .serves_since
+                .is_some_and(|since| now.since(since) >= self.times.admit_pause_max)
+            {
+                host.admissions.forget();
+            }
+            let health = &mut host.health;
+            match unfit {
+                None if health.takes => {}
+                None => {
+                    // A silence that is not believed is no wellness either.
+                    if health.may_return(now, &self.times) && silence.is_none() {
+                        (health.takes, health.is_on_probation) = (true, false);
+                        self.events_push(Event::Takes { host: name });
+                    }
+                }
+                Some(why) if health.takes => leaving.push((name, why)),
+                Some(_) => {}
+            }
+        }
+        self.take_out(now, leaving);
+    }
+
+    /// What is heard of the members, by us and by each other.
+    fn silences(&mut self, now: Time) -> Silences {
+        let epoch = self.record().and_then(|record| record.epoch.as_ref());
+        let members: Vec<String> =
+            epoch.map_or_else(Vec::new, |epoch| epoch.members.keys().cloned().collect());
         let silent: BTreeSet<&String> = members
             .iter()
             .filter(|name| {
@@ -98,62 +167,11 @@ impl Controller {
         } else {
             self.forget_report("frozen", "");
         }
-        let mut leaving = Vec::new();
-        for name in self.places.clone() {
-            let incarnation = self.record().and_then(|record| record.member(&name));
-            let Some(host) = self.hosts.get_mut(&name) else {
-                continue;
-            };
-            let silence = host.silence(now, &self.times);
-            let unfit = match incarnation {
-                Some(incarnation) => is_unfit(
-                    host,
-                    incarnation,
-                    epoch,
-                    believed.contains(&name),
-                    isolated.contains(&name),
-                ),
-                None => Some(Unfit::NotReady),
-            };
-            let health = &mut host.health;
-            note_since(&mut health.suspected_since, believed.contains(&name), now);
-            note_since(
-                &mut health.confirmed_since,
-                confirmed.contains(&name) && incarnation.is_some(),
-                now,
-            );
-            let is_well = !matches!(
-                unfit,
-                Some(Unfit::Silent | Unfit::Isolated | Unfit::LinkDown)
-            );
-            note_since(&mut health.healthy_since, is_well, now);
-            note_since(&mut health.serves_since, unfit.is_none(), now);
-            if health
-                .serves_since
-                .is_some_and(|since| now.since(since) >= self.times.admit_pause_max)
-            {
-                host.admissions.forget();
-            }
-            let health = &mut host.health;
-            match unfit {
-                None if health.takes => {}
-                None => {
-                    let steady = health
-                        .healthy_since
-                        .is_some_and(|since| now.since(since) >= self.times.return_after);
-                    // A silence that is not believed is no wellness either.
-                    let returns = !health.is_on_probation
-                        || (steady && !mutant::active(Mutant::NeverReturns));
-                    if returns && silence.is_none() {
-                        (health.takes, health.is_on_probation) = (true, false);
-                        self.events_push(Event::Takes { host: name });
-                    }
-                }
-                Some(why) if health.takes => leaving.push((name, why)),
-                Some(_) => {}
-            }
+        Silences {
+            believed,
+            confirmed,
+            isolated,
         }
-        self.take_out(now, leaving);
     }
 
     /// Packets leave these hosts, unless no other host takes packets.
@@ -279,18 +297,23 @@ fn is_unfit(
     let Some(seen) = &host.member else {
         return Some(Unfit::NotReady);
     };
-    let is_serving = seen.last.stage == Stage::Serving(incarnation)
-        || (mutant::active(Mutant::JoinersTakePackets)
-            && seen.last.stage == Stage::Joining(incarnation));
-    let agrees = seen.last.digests_agree || mutant::active(Mutant::DifferingTakesPackets);
     // A difference found later is the auditor's alarm; it is no reason to take the host out.
-    let is_ready = host.health.takes || (agrees && seen.last.epoch >= epoch);
+    let is_ready = host.health.takes || (agrees(&seen.last) && seen.last.epoch >= epoch);
     match () {
-        () if !is_serving || !is_ready => Some(Unfit::NotReady),
+        () if !is_serving(seen.last.stage, incarnation) || !is_ready => Some(Unfit::NotReady),
         () if is_isolated => Some(Unfit::Isolated),
         () if host.is_link_down => Some(Unfit::LinkDown),
         () => None,
     }
+}
+
+fn is_serving(stage: Stage, incarnation: u64) -> bool {
+    stage == Stage::Serving(incarnation)
+        || (mutant::active(Mutant::JoinersTakePackets) && stage == Stage::Joining(incarnation))
+}
+
+fn agrees(heartbeat: &Heartbeat) -> bool {
+    heartbeat.digests_agree || mutant::active(Mutant::DifferingTakesPackets)
 }
 
 /// Since when something is so.

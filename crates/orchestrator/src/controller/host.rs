@@ -115,13 +115,27 @@ pub(super) struct Health {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Admissions {
     pause: Duration,
-    pub(super) not_before: Time,
+    not_before: Time,
+}
+
+impl Health {
+    /// Whether packets may return to the host: at once, or after a while in which it was well.
+    pub(super) fn may_return(&self, now: Time, times: &Times) -> bool {
+        let is_steady = |since: Time| now.since(since) >= times.return_after;
+        let is_steady = self.healthy_since.is_some_and(is_steady);
+        !self.is_on_probation || (is_steady && !mutant::active(Mutant::NeverReturns))
+    }
 }
 
 impl Admissions {
     pub(super) fn note(&mut self, now: Time, times: &Times) {
         let pause = (self.pause * 2).clamp(times.admit_pause, times.admit_pause_max);
         (self.pause, self.not_before) = (pause, now + pause);
+    }
+
+    /// Whether the host may be admitted now.
+    pub(super) fn are_due(&self, now: Time) -> bool {
+        now >= self.not_before || mutant::active(Mutant::AdmittedAtOnce)
     }
 
     pub(super) fn forget(&mut self) {

@@ -116,7 +116,7 @@ pub struct Controller {
     reported: BTreeSet<(&'static str, String)>,
 }
 
-/// What the steering was told to do.
+/// The last command to the steering.
 #[derive(Debug, Default)]
 struct SteeringState {
     /// The desired state that was commanded last in this term.

@@ -10,6 +10,7 @@
 
 mod claims;
 mod hosts;
+mod operator;
 mod plan;
 mod store;
 mod world;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asterism_epochs::EpochFile;
 use asterism_orchestrator::controller::{
-    Command, Controller, Event, Input, Order, Process, Record, Stage, TICK,
+    Command, Controller, Event, Input, Process, Record, Stage, TICK,
 };
 use asterism_orchestrator::steering::Desired;
 use asterism_placement::Time;
@@ -44,25 +44,25 @@ enum Message {
 }
 
 #[derive(Debug)]
-struct Orchestrator {
+pub(super) struct Orchestrator {
     controller: Controller,
     /// Which start of it this is.
-    boot: u32,
+    pub(super) boot: u32,
     asked: Time,
     until: Time,
 }
 
-struct World<'a> {
-    plan: &'a OrchestratorPlan,
-    names: Vec<String>,
-    now: Time,
+pub(super) struct World<'a> {
+    pub(super) plan: &'a OrchestratorPlan,
+    pub(super) names: Vec<String>,
+    pub(super) now: Time,
     draws: Draws,
-    processes: Vec<Proc>,
+    pub(super) processes: Vec<Proc>,
     /// For each folder its starts, and the last incarnation that was used in it.
     folders: BTreeMap<u64, (u64, u64)>,
-    orchestrators: Vec<Orchestrator>,
-    store: Store,
-    in_force: Option<Desired>,
+    pub(super) orchestrators: Vec<Orchestrator>,
+    pub(super) store: Store,
+    pub(super) in_force: Option<Desired>,
     steered_at: Time,
     under_way: BTreeMap<(Time, u64), Message>,
     sent: u64,
@@ -148,7 +148,7 @@ impl<'a> World<'a> {
     }
 
     /// Whether this fault is on.
-    fn is_on(&self, kind: FaultKind) -> bool {
+    pub(super) fn is_on(&self, kind: FaultKind) -> bool {
         let is = |fault: &&super::Fault| {
             fault.kind == kind && fault.from <= self.now && self.now < fault.until
         };
@@ -185,6 +185,11 @@ impl<'a> World<'a> {
                     self.kill(place);
                     self.send(lasts, Message::Start(place, false));
                 }
+                FaultKind::Flap(place) => {
+                    self.count("flap");
+                    self.kill(place);
+                    self.send(Duration::from_millis(50), Message::Start(place, false));
+                }
                 FaultKind::Move(place) => {
                     self.count("move");
                     for process in self.processes.iter_mut().filter(|one| one.place == place) {
@@ -197,7 +202,6 @@ impl<'a> World<'a> {
                     let boot = self.orchestrators[number].boot + 1;
                     self.orchestrators[number] = orchestrator(&self.names, self.plan, boot);
                 }
-                FaultKind::Flap(_) => self.count("flap"),
                 FaultKind::Pause(_) => self.count("pause"),
                 FaultKind::CutFromHosts(_) => self.count("cut from hosts"),
                 FaultKind::CutFromOrchestrators(_) => self.count("cut from orchestrators"),
@@ -329,7 +333,7 @@ impl<'a> World<'a> {
         self.is_on(FaultKind::StoreAway) || self.is_on(FaultKind::CutFromStore(number))
     }
 
-    fn answer(&mut self, number: usize, boot: u32, input: Input) {
+    pub(super) fn answer(&mut self, number: usize, boot: u32, input: Input) {
         let delay = self.draws.micros(500, 15_000);
         self.send(delay, Message::ToOrchestrator(number, boot, input));
     }
@@ -592,58 +596,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The operator, once a second: a process on a machine that was given up is made sure to have ended, and declared so.
-    fn operator(&mut self) {
-        let second = self.now.as_micros().is_multiple_of(1_000_000);
-        let has_ended = |kind: FaultKind, now: Time| {
-            self.plan
-                .faults
-                .iter()
-                .any(|fault| fault.kind == kind && fault.until <= now)
-        };
-        for process in &mut self.processes {
-            if process.is_given_up && has_ended(FaultKind::Move(process.place), self.now) {
-                process.is_alive = false;
-            }
-        }
-        if !second {
-            return;
-        }
-        for place in 0..self.names.len() {
-            let name = self.names[place].clone();
-            // The process for which the last incarnation was named has ended, and no other of this name has begun one.
-            let named = self.store.record.named.get(&name).copied();
-            let of_place = || {
-                self.processes
-                    .iter()
-                    .filter(|one| one.place == place && one.is_alive)
-            };
-            let has_ended = of_place()
-                .all(|one| Some(one.process) != named && one.stage.incarnation().is_none());
-            let incarnation = self
-                .store
-                .record
-                .last_incarnation(&name)
-                .filter(|_| has_ended);
-            for number in 0..self.orchestrators.len() {
-                let boot = self.orchestrators[number].boot;
-                if let Some(incarnation) = incarnation {
-                    let order = Input::Order(Order::Fence(name.clone(), incarnation));
-                    self.answer(number, boot, order);
-                }
-                let is_down = self.is_on(FaultKind::LinkDown(place));
-                self.answer(
-                    number,
-                    boot,
-                    Input::Link {
-                        host: name.clone(),
-                        is_down,
-                    },
-                );
-            }
-        }
-    }
-
     fn orchestrator_goes_on(&mut self, number: usize, trace: &mut Trace) -> Result<(), Failure> {
         if self.is_on(FaultKind::PauseOrchestrator(number)) {
             return Ok(());
@@ -700,40 +652,6 @@ impl<'a> World<'a> {
             };
             let delay = self.draws.micros(500, 12_000);
             self.send(delay, message);
-        }
-        Ok(())
-    }
-
-    /// Whether the cluster is one of all places, each served by its one process, and all of them get packets.
-    fn is_as_it_should_be(&self) -> Result<(), String> {
-        let Some(epoch) = &self.store.record.epoch else {
-            return Err("there is no epoch".to_owned());
-        };
-        for (place, name) in self.names.iter().enumerate() {
-            let alive: Vec<&Proc> = self
-                .processes
-                .iter()
-                .filter(|one| one.place == place && one.is_alive)
-                .collect();
-            let [process] = alive.as_slice() else {
-                return Err(format!("{} processes of {name} live", alive.len()));
-            };
-            let Some(&incarnation) = epoch.members.get(name) else {
-                return Err(format!("{name} takes no part in epoch {}", epoch.epoch));
-            };
-            if process.stage != Stage::Serving(incarnation) {
-                return Err(format!(
-                    "{name} is {:?}, and {incarnation} is named",
-                    process.stage
-                ));
-            }
-            if process.epoch.as_ref() != Some(epoch) {
-                return Err(format!("{name} has another epoch than {}", epoch.epoch));
-            }
-            let is_target = |desired: &Desired| desired.targets().any(|(target, _)| target == name);
-            if !self.in_force.as_ref().is_some_and(is_target) {
-                return Err(format!("{name} gets no packets: {:?}", self.in_force));
-            }
         }
         Ok(())
     }

@@ -503,10 +503,10 @@ const PARTS: &[Part] = &[
         mutants("crates/functions/src/mutant.rs")
     }),
     ("docs/src/simulator.md", "mutants of elasticity", || {
-        mutants("crates/orchestrator/src/elasticity/mutant.rs")
+        mutants("crates/elasticity/src/mutant.rs")
     }),
     ("docs/src/simulator.md", "mutants of metering", || {
-        mutants("crates/orchestrator/src/usage/mutant.rs")
+        mutants("crates/elasticity/src/usage/mutant.rs")
     }),
     ("docs/src/functions.md", "clauses", clauses),
     ("docs/src/scenarios.md", "steps", steps),

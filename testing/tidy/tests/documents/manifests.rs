@@ -90,7 +90,7 @@ fn their_configuration_and_epoch_are_accepted() {
     assert_eq!(report.errors(), 0, "{}", report.render(false));
     let cluster = config.unwrap().cluster;
     let text = block("packaging/kubernetes/configuration.yaml", "epoch.toml");
-    let epoch = asterism_host::epochs::EpochFile::parse(&text, "epoch.toml", &cluster).unwrap();
+    let epoch = asterism_epochs::EpochFile::parse(&text, "epoch.toml", &cluster.members).unwrap();
     assert!(epoch.is_founding());
 }
 

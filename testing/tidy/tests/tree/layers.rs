@@ -81,17 +81,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("output", &["config"]),
     // Keys and values: it knows nothing of what they mean.
     ("truth-store", &[]),
-    // Rosters and epochs may be its business; packets and what handles them are not.
-    ("orchestrator", &["mutant", "placement"]),
+    // Decisions by samples alone.
+    ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
     ("director", &["packet", "memory", "placement", "io"]),
-    // Rosters and epochs may be its business; packets and what handles them are not, but for the commands of the director.
-    ("orchestrator", &["placement", "director"]),
-    // Of the orchestrator only the form in which it hands over an epoch.
     // Who takes part, and who holds the ports of members that left.
     ("epochs", &["state", "placement"]),
-    // Rosters and epochs may be its business; packets and what handles them are not.
-    ("orchestrator", &["mutant", "placement", "epochs"]),
+    // Rosters and epochs may be its business; packets and what handles them are not, but for the commands of the director.
+    (
+        "orchestrator",
+        &["mutant", "placement", "epochs", "director"],
+    ),
     (
         "host",
         &[

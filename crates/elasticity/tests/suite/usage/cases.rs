@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use asterism_orchestrator::usage::{
+use asterism_elasticity::usage::{
     ACCOUNTS_MAX, Counts, Meter, Report, TENANTS_MAX, UsageError, json_lines, prometheus,
 };
 

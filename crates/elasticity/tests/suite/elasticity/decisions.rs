@@ -1,6 +1,6 @@
 //! Single decisions: what the papers' evaluations show, and bad input.
 
-use asterism_orchestrator::elasticity::{
+use asterism_elasticity::{
     Action, BucketLoad, Choice, Decision, Elasticity, HostSample, Obstacle, Policies, Reason,
     SAMPLES_MAX, Standing, State, UnixMs, Wanted,
 };

@@ -1,6 +1,6 @@
 //! Policies as operators write them: read, joined, and refused with a sentence that names both sides.
 
-use asterism_orchestrator::elasticity::{Metric, Policies, PolicyError, Span, Thresholds};
+use asterism_elasticity::{Metric, Policies, PolicyError, Span, Thresholds};
 
 const WHOLE: &str = r#"
 [function.nat]

@@ -141,8 +141,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Policies;
     use super::*;
+    use crate::Policies;
 
     fn rules() -> Rules {
         let text = "[policy.a]\nhosts = { min = 1, max = 4 }\nflows = { out = 100, in = 50 }";

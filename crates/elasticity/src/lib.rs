@@ -6,7 +6,8 @@
 //! (Split/Merge §5.1 to §5.3, StatelessNF §4.5); the rules that keep these from flapping are in `docs/src/elasticity.md`.
 //!
 //! Read `policy.rs` (the input of the operator), `sample.rs` (the input of hosts and steering), `decision.rs` (the output), then
-//! `decide.rs`, which calls `signals.rs`, `size.rs` and `moves.rs`. `explain.rs` is the dry run.
+//! `decide.rs`, which calls `signals.rs`, `size.rs` and `moves.rs`. `explain.rs` is the dry run. [`usage`] meters what each tenant uses
+//! of the hosts.
 
 mod balance;
 mod decide;
@@ -24,6 +25,7 @@ mod signals;
 mod size;
 mod state;
 mod time;
+pub mod usage;
 
 pub use decide::Elasticity;
 pub use decision::{Action, Choice, Decision, Excess, Obstacle, Reason, Slack, Wanted};

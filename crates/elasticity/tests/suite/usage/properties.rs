@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use asterism_orchestrator::usage::{
+use asterism_elasticity::usage::{
     Counts, Meter, Report, SETTLED_AFTER_MS, Taken, Usage, UsageState,
 };
 

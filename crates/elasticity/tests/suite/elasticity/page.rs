@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use asterism_orchestrator::elasticity::{Action, Elasticity, Policies, Rules, Standing, UnixMs};
+use asterism_elasticity::{Action, Elasticity, Policies, Rules, Standing, UnixMs};
 
 use super::world::{BEGIN, World};
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use asterism_orchestrator::elasticity::{
+use asterism_elasticity::{
     Action, Decision, Elasticity, HostSample, Obstacle, Policies, Reason, Rules, Standing, State,
     UnixMs,
 };

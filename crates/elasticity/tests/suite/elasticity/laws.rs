@@ -1,8 +1,6 @@
 //! What must hold of every decision, checked by other means than the decisions are made with.
 
-use asterism_orchestrator::elasticity::{
-    Action, Decision, HostSample, Metric, Reason, Rules, Standing, UnixMs,
-};
+use asterism_elasticity::{Action, Decision, HostSample, Metric, Reason, Rules, Standing, UnixMs};
 
 /// What is remembered of the calls so far.
 #[derive(Clone, Debug, Default)]

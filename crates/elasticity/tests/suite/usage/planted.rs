@@ -1,7 +1,7 @@
 //! Every planted bug of metering is found by the seeds. Only in a build with `--cfg asterism_mutants`:
 //! `RUSTFLAGS="--cfg asterism_mutants" cargo test -p asterism-orchestrator --test suite usage::planted`.
 
-use asterism_orchestrator::usage::mutant::{self, Mutant};
+use asterism_elasticity::usage::mutant::{self, Mutant};
 
 use super::properties::run;
 

@@ -1,9 +1,7 @@
 //! A small model of a cluster: hosts with a capacity that take time to start, fail to, die and drain; a load that is spread
 //! evenly or by buckets; and samples that get lost, old and absurd.
 
-use asterism_orchestrator::elasticity::{
-    Action, BucketLoad, Decision, Elasticity, HostSample, Standing, UnixMs,
-};
+use asterism_elasticity::{Action, BucketLoad, Decision, Elasticity, HostSample, Standing, UnixMs};
 
 /// Monday 2026-11-30, 08:00 UTC.
 pub(crate) const BEGIN: UnixMs = UnixMs(1_795_996_800_000 + 8 * 3_600_000);

@@ -1,7 +1,7 @@
 //! Every planted bug of elasticity is found by the seeds. Only in a build with `--cfg asterism_mutants`:
 //! `RUSTFLAGS="--cfg asterism_mutants" cargo test -p asterism-orchestrator --test suite elasticity::planted`.
 
-use asterism_orchestrator::elasticity::mutant::{self, Mutant};
+use asterism_elasticity::mutant::{self, Mutant};
 
 use super::properties::run;
 

@@ -1,4 +1,0 @@
-//! Tests of the orchestrator as its users see it, without a network.
-
-mod elasticity;
-mod usage;
