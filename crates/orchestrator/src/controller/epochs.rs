@@ -109,7 +109,7 @@ impl Controller {
         let goes_on = epoch.members.iter().any(|(name, incarnation)| {
             !changes.without.contains(name)
                 && !changes.again.iter().any(|(again, _)| again == name)
-                && !self.has_nothing_yet(name, *incarnation)
+                && self.may_have_state(name, *incarnation)
         });
         if !goes_on {
             return self.founding_epoch(now, epoch, next);
@@ -159,10 +159,21 @@ impl Controller {
         }
     }
 
-    /// Whether a member is still joining: it has not the state, has granted nothing, and nobody can join by it.
-    fn has_nothing_yet(&self, name: &str, incarnation: u64) -> bool {
+    /// Whether others can join by a member: it has joined, or its stage is not known here. One that founds the cluster and has not begun
+    /// yet would wait for those that wait for it.
+    fn may_have_state(&self, name: &str, incarnation: u64) -> bool {
         let seen = self.hosts.get(name).and_then(|host| host.member.as_ref());
-        seen.is_some_and(|seen| seen.last.stage == Stage::Joining(incarnation))
+        let lacks = |stage| stage == Stage::Awaiting || stage == Stage::Joining(incarnation);
+        seen.is_none_or(|seen| !lacks(seen.last.stage))
+    }
+
+    /// Whether a member is still joining, by a heartbeat of now: it has not the state, has granted nothing, and nobody can join by it.
+    fn has_nothing_yet(&self, now: Time, name: &str, incarnation: u64) -> bool {
+        let Some(host) = self.hosts.get(name) else {
+            return false;
+        };
+        let joins = |seen: &Seen| seen.last.stage == Stage::Joining(incarnation);
+        host.silence(now, &self.times).is_none() && host.member.as_ref().is_some_and(joins)
     }
 
     /// The members that had the state have all ended: those that wait begin again, with the state that they saved.
@@ -173,11 +184,15 @@ impl Controller {
         next: &mut Record,
     ) -> Option<EpochFile> {
         let all_ended = epoch.members.iter().all(|(name, incarnation)| {
-            self.has_ended(name, next) || self.has_nothing_yet(name, *incarnation)
+            self.has_ended(name, next) || self.has_nothing_yet(now, name, *incarnation)
         });
         let mut waiting = self.waiting(now);
         waiting.retain(|(name, _)| {
-            next.last_incarnation(name).is_none() || self.has_ended(name, next)
+            let is_due = self
+                .hosts
+                .get(name)
+                .is_some_and(|host| host.admissions.are_due(now));
+            is_due && (next.last_incarnation(name).is_none() || self.has_ended(name, next))
         });
         if !all_ended || !self.is_founded(now, waiting.len(), epoch.members.len()) {
             return None;

@@ -418,8 +418,14 @@ impl<'a> World<'a> {
         if does && generation > known {
             trace.note(&[2, self.now.as_micros(), generation]);
             trace.line(|| format!("{} {number} steers {desired:?}", self.now));
-            let differing: BTreeSet<usize> = (0..self.names.len())
-                .filter(|place| self.is_on(FaultKind::Differs(*place)))
+            // What the last two heartbeats do not show yet, nobody knows.
+            let known = self.now - Duration::from_millis(150);
+            let differs = |fault: &&super::Fault| fault.from <= known && self.now < fault.until;
+            let differing: BTreeSet<usize> = (self.plan.faults.iter().filter(differs))
+                .filter_map(|fault| match fault.kind {
+                    FaultKind::Differs(place) => Some(place),
+                    _ => None,
+                })
                 .collect();
             let before = self.in_force.replace(desired.clone());
             let targets = |desired: &Desired| -> BTreeSet<String> {
