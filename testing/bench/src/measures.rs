@@ -64,6 +64,7 @@ mod replication_inserts;
 mod replication_repair;
 mod replication_straggler;
 mod sim;
+mod sim_orchestrator;
 mod socket_pair;
 mod tree;
 
@@ -115,6 +116,7 @@ const MEASURES: &[&[Measure]] = &[
     peers_haproxy::MEASURES,
     peers_redis::MEASURES,
     placement_hostile::MEASURES,
+    sim_orchestrator::MEASURES,
     placement_instructions::MEASURES,
     ports::MEASURES,
     replication::MEASURES,

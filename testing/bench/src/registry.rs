@@ -246,7 +246,7 @@ mod tests {
         functions.lines functions.cost functions.chain firewall.agreement balancer.disruption
         idps.scans monitor.error limiter.exact limiter.approximate digests.squid chain.order
         lab.up lab.failover lab.scale lab.launch lab.hotspot lab.headless steering.conformance
-        api.intruder";
+        director.cost sim.orchestrator api.intruder";
 
     #[test]
     fn every_promised_measure_has_one_row() {

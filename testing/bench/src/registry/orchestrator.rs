@@ -63,6 +63,13 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         Orchestrator,
+        "sim.orchestrator",
+        "seeds",
+        Exactly(0.0),
+        "seeds failed, with flapping hosts, paused leaders, a stale store and partitions; planted bugs of the controller are part of sim.mutants",
+    ),
+    row(
+        Orchestrator,
         "api.intruder",
         "accesses",
         Exactly(0.0),
