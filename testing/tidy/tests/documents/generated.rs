@@ -502,6 +502,9 @@ const PARTS: &[Part] = &[
     ("docs/src/simulator.md", "mutants of the functions", || {
         mutants("crates/functions/src/mutant.rs")
     }),
+    ("docs/src/simulator.md", "mutants of the controller", || {
+        mutants("crates/orchestrator/src/controller/mutant.rs")
+    }),
     ("docs/src/simulator.md", "mutants of elasticity", || {
         mutants("crates/elasticity/src/mutant.rs")
     }),
