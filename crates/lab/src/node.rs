@@ -46,6 +46,8 @@ impl Node {
         node.sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
         node.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
         // Asymmetric paths are what laboratories are for.
+        // A machine that forwards, as one with containers does, passes that on to new namespaces.
+        node.sysctl("net/ipv4/ip_forward", "0")?;
         node.sysctl("net/ipv4/conf/all/rp_filter", "0")?;
         node.sysctl("net/ipv4/conf/default/rp_filter", "0")?;
         node.ip(&["link set dev lo up"])?;
