@@ -48,8 +48,19 @@ impl From<io::Error> for TakeError {
 pub(super) struct Folder {
     path: PathBuf,
     file: File,
-    /// Held for its lock, which ends with the process.
-    _lock: File,
+    _lock: FolderLock,
+}
+
+/// The lock of a folder, which ends with this or with the process. Dropping unlocks it explicitly: a process that this one is just
+/// starting has a copy of the file until it runs its program, and closing alone would leave the lock to that copy.
+#[derive(Debug)]
+struct FolderLock(File);
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Closing the file is left where this fails.
+        let _ = self.0.unlock();
+    }
 }
 
 fn open(path: &Path, create: bool) -> io::Result<File> {
@@ -78,11 +89,11 @@ impl Folder {
         most: u64,
     ) -> Result<(Folder, Vec<u8>), TakeError> {
         let lock = open(&path.join(LOCK), true)?;
-        match lock.try_lock() {
-            Ok(()) => {}
+        let lock = match lock.try_lock() {
+            Ok(()) => FolderLock(lock),
             Err(TryLockError::WouldBlock) => return Err(TakeError::Locked),
             Err(TryLockError::Error(error)) => return Err(error.into()),
-        }
+        };
         // What a compaction left that did not come to its end.
         match std::fs::remove_file(path.join(REPLACEMENT)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
