@@ -28,10 +28,10 @@ impl Controller {
     pub(super) fn next_record(&mut self, now: Time) -> Option<Record> {
         let record = self.record.as_ref()?.0.clone();
         let mut next = record.clone();
-        for order in core::mem::take(&mut self.orders) {
+        for order in &self.orders {
             match order {
-                Order::Drain(host) => _ = next.drained.insert(host),
-                Order::Restore(host) => _ = next.drained.remove(&host),
+                Order::Drain(host) => _ = next.drained.insert(host.clone()),
+                Order::Restore(host) => _ = next.drained.remove(host),
                 Order::Fence(..) => {}
             }
         }
@@ -100,7 +100,7 @@ impl Controller {
             members: waiting.iter().map(|(name, _)| (name.clone(), 1)).collect(),
             ..EpochFile::default()
         };
-        self.name(now, &waiting, &epoch, next);
+        next.named.extend(waiting);
         Some(epoch)
     }
 
@@ -139,21 +139,13 @@ impl Controller {
         };
         match made {
             Ok(made) => {
-                for name in &changes.without {
-                    let incarnation = epoch.members.get(name).copied().unwrap_or_default();
-                    let is_fenced = changes.fenced.contains(name);
-                    self.events_push(Event::LeftOut {
-                        host: name.clone(),
-                        incarnation,
-                        is_fenced,
-                    });
-                }
-                self.name(now, &changes.again, &made, next);
+                next.named.extend(changes.again);
+                self.forget_report("next", "");
                 Some(made)
             }
             Err(why) => {
                 let why = why.to_string();
-                self.report("next", why.clone(), Event::NoNextEpoch { why });
+                self.report("next", String::new(), Event::NoNextEpoch { why });
                 None
             }
         }
@@ -200,36 +192,49 @@ impl Controller {
         let present: Vec<String> = waiting.iter().map(|(name, _)| name.clone()).collect();
         match epoch.next_founding(&present) {
             Ok(made) => {
-                self.name(now, &waiting, &made, next);
+                next.named.extend(waiting);
                 Some(made)
             }
             Err(why) => {
                 let why = why.to_string();
-                self.report("next", why.clone(), Event::NoNextEpoch { why });
+                self.report("next", String::new(), Event::NoNextEpoch { why });
                 None
             }
         }
     }
 
-    /// Notes for which processes an epoch names incarnations.
-    fn name(
-        &mut self,
-        now: Time,
-        again: &[(String, Process)],
-        epoch: &EpochFile,
-        next: &mut Record,
-    ) {
-        for (name, process) in again {
-            next.named.insert(name.clone(), *process);
-            if let Some(host) = self.hosts.get_mut(name) {
+    /// What another record changes, once the store has it: hosts that were admitted wait longer the next time, with every
+    /// controller, and the one that leads reports.
+    pub(super) fn note_changes(&mut self, now: Time, before: &Record, after: &Record) {
+        let is_reported = self.leads(now);
+        for name in self.places.clone() {
+            let (was, is) = (before.member(&name), after.member(&name));
+            if was == is {
+                continue;
+            }
+            if let (Some(incarnation), true) = (was, is_reported) {
+                let epoch = after.epoch.as_ref();
+                let is_fenced =
+                    is.is_some() || epoch.is_some_and(|epoch| epoch.fenced.contains_key(&name));
+                self.events_push(Event::LeftOut {
+                    host: name.clone(),
+                    incarnation,
+                    is_fenced,
+                });
+            }
+            let Some(incarnation) = is else {
+                continue;
+            };
+            if let Some(host) = self.hosts.get_mut(&name) {
                 host.admissions.note(now, &self.times);
             }
-            let incarnation = epoch.members.get(name).copied().unwrap_or_default();
-            self.forget_report("evidence", name);
-            self.events_push(Event::Admitted {
-                host: name.clone(),
-                incarnation,
-            });
+            self.forget_report("evidence", &name);
+            if is_reported {
+                self.events_push(Event::Admitted {
+                    host: name,
+                    incarnation,
+                });
+            }
         }
     }
 

@@ -72,14 +72,16 @@ pub struct Heartbeat {
     pub digests_agree: bool,
 }
 
-/// An operator's order. It is in force once it is in the record.
+/// An operator's order, for the controller that leads; others ignore it, but for [`Order::Fence`]. It is in force once it is in the
+/// record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The host gets no new flows, and no packets where the steering cannot tell flows apart.
     Drain(String),
     /// The host gets packets again.
     Restore(String),
-    /// The operator declares that no process runs in this place in this incarnation or an earlier one.
+    /// The operator declares that no process runs in this place in this incarnation or an earlier one. Ignored of an
+    /// incarnation that was not named yet.
     Fence(String, u64),
 }
 

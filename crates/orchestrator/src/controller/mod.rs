@@ -31,6 +31,8 @@ mod host;
 mod input;
 pub mod mutant;
 mod record;
+#[cfg(test)]
+mod tests;
 mod times;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -109,6 +111,7 @@ pub struct Controller {
     /// Since when hosts wait for the first epoch, or for one that begins again with saved state.
     founding_since: Option<Time>,
     steering: SteeringState,
+    /// Orders that the record does not have yet, one for each host at most.
     orders: Vec<Order>,
     commands: VecDeque<Command>,
     events: VecDeque<Event>,
@@ -171,7 +174,7 @@ impl Controller {
                     host.note_ended(process);
                 }
             }
-            Input::Order(order) => self.take_order(order),
+            Input::Order(order) => self.take_order(now, order),
             Input::Leads { term, until } => self.lead(term, until),
             Input::Follows => self.follow(),
             Input::Record { record, version } => self.adopt(now, record, version),
@@ -266,18 +269,26 @@ impl Controller {
         }
     }
 
-    fn take_order(&mut self, order: Order) {
-        if let Order::Fence(name, incarnation) = &order {
-            if let Some(host) = self.hosts.get_mut(name) {
+    fn take_order(&mut self, now: Time, order: Order) {
+        let (Order::Drain(name) | Order::Restore(name) | Order::Fence(name, _)) = &order;
+        let last = self
+            .record()
+            .and_then(|record| record.last_incarnation(name));
+        let Some(host) = self.hosts.get_mut(name) else {
+            let host = name.clone();
+            return self.events_push(Event::UnknownHost { host });
+        };
+        match &order {
+            // An incarnation that never was would count as ended as soon as it begins.
+            Order::Fence(_, incarnation) if last.is_some_and(|last| *incarnation <= last) => {
                 host.fenced = host.fenced.max(Some(*incarnation));
             }
-            return;
-        }
-        let (Order::Drain(name) | Order::Restore(name) | Order::Fence(name, _)) = &order;
-        let is_of = |other: &Order| matches!(other, Order::Drain(host) | Order::Restore(host) if host == name);
-        self.orders.retain(|other| !is_of(other));
-        if self.hosts.contains_key(name) {
-            self.orders.push(order);
+            Order::Fence(..) => {}
+            Order::Drain(_) | Order::Restore(_) if self.leads(now) => {
+                self.orders.retain(|other| !matches!(other, Order::Drain(host) | Order::Restore(host) if host == name));
+                self.orders.push(order);
+            }
+            Order::Drain(_) | Order::Restore(_) => {}
         }
     }
 
@@ -290,6 +301,7 @@ impl Controller {
                 self.commands.clear();
                 // What the store had under another leader need not be what it has.
                 self.not_stored();
+                self.orders.clear();
                 self.steering = SteeringState::default();
                 self.events_push(Event::Leads { term });
             }
@@ -300,6 +312,7 @@ impl Controller {
         if self.term.take().is_some() {
             self.commands.clear();
             self.not_stored();
+            self.orders.clear();
             self.events_push(Event::LeadsNoMore);
         }
     }
@@ -322,7 +335,11 @@ impl Controller {
         for (name, host) in &mut self.hosts {
             host.set_named(record.named.get(name).copied(), now);
         }
-        self.record = Some((record, version));
+        let before = self.record.replace((record.clone(), version));
+        self.orders.retain(|order| !record.has(order));
+        if let Some((before, _)) = before {
+            self.note_changes(now, &before, &record);
+        }
     }
 
     fn decide(&mut self, now: Time) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use asterism_epochs::{EpochFile, ParseError};
 use serde::{Deserialize, Serialize};
 
-use super::input::Process;
+use super::input::{Order, Process};
 
 /// Bytes of a record's text at most: an epoch's, and for each of 64 places a name, a process and an order.
 pub const RECORD_BYTES_MAX: usize = asterism_epochs::EPOCH_BYTES_MAX + 32 * 1024;
@@ -73,6 +73,16 @@ impl Record {
             named: stored.named,
             drained: stored.drained,
         })
+    }
+
+    /// Whether the record has what an order asks for.
+    #[must_use]
+    pub(super) fn has(&self, order: &Order) -> bool {
+        match order {
+            Order::Drain(host) => self.drained.contains(host),
+            Order::Restore(host) => !self.drained.contains(host),
+            Order::Fence(..) => true,
+        }
     }
 
     /// The number of its epoch; 0 before the first.

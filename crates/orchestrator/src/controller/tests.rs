@@ -1,0 +1,204 @@
+//! Single decisions, step by step. What holds over all schedules the simulator checks (`testing/sim/src/orchestrator`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use asterism_placement::Time;
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A controller that leads, and the time.
+struct Leader {
+    controller: Controller,
+    now: Time,
+    version: u64,
+}
+
+fn process(folder: u64, start: u64) -> Process {
+    Process { folder, start }
+}
+
+impl Leader {
+    /// Of hosts `a` and `b`, in a term without end.
+    fn new() -> Leader {
+        let places = ["a", "b"].map(String::from).into();
+        let mut leader = Leader {
+            controller: Controller::new(places, Times::default()).unwrap(),
+            now: Time::from_micros(1),
+            version: 0,
+        };
+        leader.hear(Input::Leads {
+            term: 1,
+            until: Time::MAX,
+        });
+        leader.hear(Input::Record {
+            record: Record::default(),
+            version: 0,
+        });
+        leader
+    }
+
+    fn hear(&mut self, input: Input) {
+        self.controller.handle(self.now, input);
+    }
+
+    fn beat(&mut self, host: &str, process: Process, stage: Stage) {
+        let epoch = self.controller.record().map_or(0, Record::epoch_number);
+        let heartbeat = Heartbeat {
+            host: host.to_owned(),
+            process,
+            stage,
+            epoch: if stage == Stage::Awaiting { 0 } else { epoch },
+            silent: BTreeSet::new(),
+            digests_agree: true,
+        };
+        self.hear(Input::Heartbeat(heartbeat));
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.controller.handle_timeout(self.now);
+    }
+
+    fn commands(&mut self) -> Vec<Command> {
+        std::iter::from_fn(|| self.controller.poll_command()).collect()
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.controller.poll_event()).collect()
+    }
+
+    /// The record that the store is asked to take.
+    fn asked(&mut self) -> Option<Record> {
+        self.commands()
+            .into_iter()
+            .find_map(|command| match command {
+                Command::Store { record, .. } => Some(record),
+                _ => None,
+            })
+    }
+
+    fn stored(&mut self) {
+        self.version += 1;
+        let version = self.version;
+        self.hear(Input::Stored { version });
+    }
+
+    /// Both hosts wait, are named, and serve.
+    fn formed() -> Leader {
+        let mut leader = Leader::new();
+        leader.beat("a", process(1, 1), Stage::Awaiting);
+        leader.beat("b", process(2, 1), Stage::Awaiting);
+        leader.wait(10 * MS);
+        assert!(leader.asked().is_some());
+        leader.stored();
+        leader.serve();
+        leader.commands();
+        leader.events();
+        leader
+    }
+
+    fn serve(&mut self) {
+        self.beat("a", process(1, 1), Stage::Serving(1));
+        self.beat("b", process(2, 1), Stage::Serving(1));
+        self.wait(10 * MS);
+    }
+}
+
+#[test]
+fn an_order_that_was_not_stored_is_stored_later() {
+    let mut leader = Leader::formed();
+    leader.hear(Input::Order(Order::Drain("a".to_owned())));
+    assert!(leader.asked().unwrap().drained.contains("a"));
+    leader.hear(Input::NotStored);
+    let known = leader.controller.record().unwrap().clone();
+    let version = leader.version;
+    assert_eq!(leader.commands(), [Command::Read]);
+    leader.hear(Input::Record {
+        record: known,
+        version,
+    });
+    assert!(leader.asked().unwrap().drained.contains("a"));
+    leader.stored();
+    leader.wait(100 * MS);
+    assert_eq!(leader.asked(), None);
+    leader.hear(Input::Follows);
+    leader.hear(Input::Order(Order::Restore("a".to_owned())));
+    leader.hear(Input::Leads {
+        term: 2,
+        until: Time::MAX,
+    });
+    let record = leader.controller.record().unwrap().clone();
+    leader.hear(Input::Record {
+        record,
+        version: leader.version,
+    });
+    assert_eq!(leader.asked(), None, "it was for another leader");
+}
+
+#[test]
+fn what_is_not_stored_is_not_reported() {
+    let mut leader = Leader::new();
+    leader.beat("a", process(1, 1), Stage::Awaiting);
+    leader.beat("b", process(2, 1), Stage::Awaiting);
+    leader.wait(10 * MS);
+    assert!(leader.asked().is_some());
+    assert!(
+        leader
+            .events()
+            .iter()
+            .all(|event| matches!(event, Event::Leads { .. }))
+    );
+    leader.stored();
+    let admitted = |event: &&Event| matches!(event, Event::Admitted { incarnation: 1, .. });
+    assert_eq!(leader.events().iter().filter(admitted).count(), 2);
+}
+
+#[test]
+fn an_incarnation_that_never_was_cannot_be_fenced() {
+    let mut leader = Leader::formed();
+    // Longer than the pause between two epochs.
+    leader.wait(120 * MS);
+    leader.serve();
+    leader.hear(Input::Order(Order::Fence("a".to_owned(), u64::MAX)));
+    leader.hear(Input::Order(Order::Fence("nobody".to_owned(), 1)));
+    leader.serve();
+    assert_eq!(leader.asked(), None);
+    let unknown = Event::UnknownHost {
+        host: "nobody".to_owned(),
+    };
+    assert!(leader.events().contains(&unknown));
+    leader.hear(Input::Order(Order::Fence("a".to_owned(), 1)));
+    let epoch = leader.asked().unwrap().epoch.unwrap();
+    assert_eq!((epoch.members.get("a"), epoch.fenced["a"]), (None, 1));
+}
+
+#[test]
+fn another_folder_proves_nothing_and_a_later_start_all() {
+    let mut leader = Leader::formed();
+    leader.wait(200 * MS);
+    leader.beat("b", process(2, 1), Stage::Serving(1));
+    leader.beat("a", process(9, 5), Stage::Awaiting);
+    leader.wait(2_000 * MS);
+    leader.beat("b", process(2, 1), Stage::Serving(1));
+    leader.beat("a", process(9, 5), Stage::Awaiting);
+    leader.wait(10 * MS);
+    let waits = Event::AwaitsEvidence {
+        host: "a".to_owned(),
+        incarnation: 1,
+    };
+    assert!(leader.events().contains(&waits));
+    assert_eq!(leader.asked(), None);
+    let ended = Input::Ended {
+        host: "a".to_owned(),
+        process: process(1, 1),
+    };
+    leader.hear(ended);
+    let record = leader.asked().unwrap();
+    assert_eq!(
+        (record.member("a"), record.named["a"]),
+        (Some(2), process(9, 5))
+    );
+}
