@@ -96,6 +96,13 @@ pub struct AppendFile {
     synced_ms: u64,
 }
 
+impl Drop for AppendFile {
+    fn drop(&mut self) {
+        // Explicitly: a process that this one is just starting has a copy of the file until it runs its program.
+        let _ = self.file.unlock();
+    }
+}
+
 /// Appends what one transaction changed.
 pub(crate) fn write_together(append_file: &mut Vec<u8>, noted: &[u8]) {
     CommandWriter::new(append_file).command(&[b"multi"]);

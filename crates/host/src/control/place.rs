@@ -61,7 +61,7 @@ pub enum PlaceError {
 pub struct Place {
     path: PathBuf,
     /// The lock ends with the process.
-    _lock: File,
+    lock: File,
     listener: UnixListener,
 }
 
@@ -109,7 +109,7 @@ impl Place {
         })?;
         Ok(Place {
             path: path.to_owned(),
-            _lock: lock,
+            lock,
             listener,
         })
     }
@@ -149,5 +149,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         // The lock's file stays: to remove it would let two processes lock two files of one name.
         let _ = fs::remove_file(&self.path);
+        // Explicitly: a process that this one is just starting has a copy of the lock's file until it runs its program.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }

@@ -125,7 +125,14 @@ pub(super) struct Folder {
 /// The lock of a host, held by the call that works with it.
 #[derive(Debug)]
 pub(super) struct HostLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for HostLock {
+    fn drop(&mut self) {
+        // Explicitly: a process that another call is just starting has a copy of the file until it runs its program.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl Folder {
@@ -176,7 +183,7 @@ impl Folder {
         if took(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|error| failed("locking", &path, error))?
         {
-            return Ok(HostLock { _file: file });
+            return Ok(HostLock { file });
         }
         Err(LaunchError::Busy {
             name: name.to_owned(),
@@ -188,7 +195,7 @@ impl Folder {
     pub(super) fn try_lock(&self, name: &str) -> Option<HostLock> {
         let file = open_lock(&self.file(name, "lock")).ok()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some(HostLock { _file: file })
+        Some(HostLock { file })
     }
 
     /// Takes the lock that the host's process is to hold; none if a process holds it.

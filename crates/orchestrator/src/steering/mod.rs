@@ -6,10 +6,8 @@
 //! repairs a lost answer, a restart or a foreign change.
 //!
 //! Read `desired.rs` (the input), `error.rs` (the errors), `laws.rs` (the laws of every driver), `applied.rs` and `slots.rs` (what
-//! drivers have in common), then the drivers: `ecmp/` (routes of a Linux router with several next hops) and `openvswitch/`
-//! (groups of a switch).
-//! Read `desired.rs` (the input), `error.rs` (the errors), `laws.rs` (the laws of every driver), then the drivers: `ecmp/`, routes
-//! of a Linux router with several next hops, and `director/`, the built-in director.
+//! drivers have in common), then the drivers: `ecmp/` (routes of a Linux router with several next hops), `openvswitch/` (groups of a
+//! switch) and `director/` (the built-in director).
 
 mod applied;
 mod desired;

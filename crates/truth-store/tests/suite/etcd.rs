@@ -20,7 +20,12 @@ pub(crate) fn key(name: &str) -> Key {
 }
 
 pub(crate) fn server() -> Option<EtcdServer> {
-    let server = EtcdServer::start();
+    server_with(&[])
+}
+
+/// As [`server`], with these arguments.
+fn server_with(arguments: &[&str]) -> Option<EtcdServer> {
+    let server = EtcdServer::start_with(arguments);
     if server.is_none() {
         println!(
             "SKIPPED the truth store in etcd: etcd is not installed: apt-get install etcd-server"
@@ -342,7 +347,7 @@ fn a_compaction_under_a_watcher_is_seen() {
 
 #[test]
 fn another_cluster_and_a_lost_history_are_refused() {
-    let Some(mut server) = EtcdServer::start_with(&["--initial-cluster-token=x"]) else {
+    let Some(mut server) = server_with(&["--initial-cluster-token=x"]) else {
         return;
     };
     let mut store = store("a", server.address());
@@ -433,7 +438,7 @@ fn a_full_store_refuses_and_says_so() {
 
 #[test]
 fn a_quota_that_is_used_up_changes_nothing_more() {
-    let Some(server) = EtcdServer::start_with(&["--quota-backend-bytes=2097152"]) else {
+    let Some(server) = server_with(&["--quota-backend-bytes=2097152"]) else {
         return;
     };
     let mut store = store("a", server.address());
