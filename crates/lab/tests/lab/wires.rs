@@ -6,10 +6,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use asterism_io::link::LinkConditions;
 use asterism_lab::{Cable, Lab, LabError, Node, Offloads, Wire, WireConfig};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::lab;
 
@@ -29,17 +32,30 @@ fn udp(node: &Node, address: &str) -> UdpSocket {
     socket
 }
 
+/// Room for all datagrams that a test sends, in case the thread that receives them gets no time on a busy machine.
+const RECEIVE_BUFFER: usize = 16 << 20;
+
 /// Sends `count` numbered datagrams, so many each millisecond; returns the numbers that arrived, in their order.
 fn numbers(a: &Node, b: &Node, count: u32, each_ms: u32) -> Vec<u32> {
     let (sender, receiver) = (udp(a, "10.1.0.1:0"), udp(b, "10.1.0.2:900"));
+    set_socket_recv_buffer_size_force(&receiver, RECEIVE_BUFFER).unwrap();
     sender.connect("10.1.0.2:900").unwrap();
+    let all_sent = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&all_sent);
     let arrived = std::thread::spawn(move || {
         let (mut buffer, mut arrived) = ([0; 2_000], Vec::new());
-        while let Ok(length) = receiver.recv(&mut buffer) {
-            assert!(length >= 4);
-            arrived.push(u32::from_be_bytes(buffer[..4].try_into().unwrap()));
+        loop {
+            // Asked before: silence counts only if it began after the last datagram.
+            let last = ended.load(Ordering::Acquire);
+            match receiver.recv(&mut buffer) {
+                Ok(length) => {
+                    assert!(length >= 4);
+                    arrived.push(u32::from_be_bytes(buffer[..4].try_into().unwrap()));
+                }
+                Err(_) if last => return arrived,
+                Err(_) => {}
+            }
         }
-        arrived
     });
     for number in 0..count {
         let mut datagram = [0; 100];
@@ -49,6 +65,7 @@ fn numbers(a: &Node, b: &Node, count: u32, each_ms: u32) -> Vec<u32> {
             std::thread::sleep(MS);
         }
     }
+    all_sent.store(true, Ordering::Release);
     arrived.join().unwrap()
 }
 
