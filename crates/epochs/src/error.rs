@@ -224,6 +224,26 @@ pub enum RecordError {
         /// The member.
         member: String,
     },
+    /// The record of the folder's starts holds something else.
+    #[error(
+        "{} is not the record of a folder's starts: make sure that no process of {member} runs, and remove the file", .path.display()
+    )]
+    NoProcess {
+        /// The file.
+        path: PathBuf,
+        /// The member.
+        member: String,
+    },
+    /// Another process runs as this member in this folder.
+    #[error(
+        "{} is locked: another process runs as {member} here; stop that process first", .path.display()
+    )]
+    Held {
+        /// The file.
+        path: PathBuf,
+        /// The member.
+        member: String,
+    },
     /// The operating system does not give its bytes.
     #[error("cannot read {}: {error}", .path.display())]
     Unreadable {

@@ -5,20 +5,23 @@
 //! keeps its last incarnation in a file of its own, so that no incarnation is used twice.
 //!
 //! Members are named by the cluster's *places*: the list of all members that may ever take part, in order, which functions take as
-//! `places`. No function here reads a clock or opens a socket; only [`EpochFile::read`], [`EpochFile::write`] and
-//! [`StartDecision`] use files.
+//! `places`. No function here reads a clock or opens a socket; only [`EpochFile::read`], [`EpochFile::write`],
+//! [`StartDecision`] and [`ProcessRecord`] use files.
 //!
 //! Read `file.rs` (an epoch and the one after it), then `succession.rs` (which epoch may follow which when a host is handed one),
-//! `start_decision.rs` (the incarnation that a starting host begins) and `handing.rs` (request and answer).
+//! `start_decision.rs` (the incarnation that a starting host begins), `process.rs` (which process that is) and `handing.rs` (request and
+//! answer).
 
 mod error;
 mod file;
 mod handing;
+mod process;
 mod start_decision;
 mod succession;
 
 pub use error::{EpochFault, NextError, ParseError, ReadError, RecordError, StepError};
 pub use file::{EpochFile, HeldPorts, member};
 pub use handing::{EPOCH_BYTES_MAX, InForce, Refusal, Request, Standing};
+pub use process::{Process, ProcessRecord};
 pub use start_decision::StartDecision;
 pub use succession::Step;

@@ -87,8 +87,13 @@ impl StartDecision {
 
 /// The file that records a member's last incarnation.
 fn place(epochs: &Path, name: &str) -> PathBuf {
+    beside(epochs, name, "incarnation")
+}
+
+/// A member's own file of this kind, beside the epoch file.
+pub(crate) fn beside(epochs: &Path, name: &str, kind: &str) -> PathBuf {
     let mut place = epochs.as_os_str().to_owned();
-    place.push(format!(".{name}.incarnation"));
+    place.push(format!(".{name}.{kind}"));
     PathBuf::from(place)
 }
 
@@ -97,21 +102,21 @@ fn place(epochs: &Path, name: &str) -> PathBuf {
 pub(crate) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), RecordError> {
     // The target of a link is replaced, not the link.
     let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut beside = place.as_os_str().to_owned();
-    beside.push(ending);
-    let beside = PathBuf::from(beside);
+    let mut incomplete = place.as_os_str().to_owned();
+    incomplete.push(ending);
+    let incomplete = PathBuf::from(incomplete);
     let write = || -> std::io::Result<()> {
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
-            .open(&beside)?;
+            .open(&incomplete)?;
         if let Ok(before) = std::fs::metadata(&place) {
             file.set_permissions(before.permissions())?;
         }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&beside, &place)?;
+        std::fs::rename(&incomplete, &place)?;
         let folder = place
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());

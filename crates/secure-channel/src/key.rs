@@ -277,8 +277,12 @@ impl ClusterKey {
         fields[7..15].copy_from_slice(&session.incarnation.0.to_le_bytes());
         let mut key = Zeroizing::new([0; 32]);
         expand(&session.salt.0, &self.secret, &info, &mut *key);
-        let key = UnboundKey::new(&AES_256_GCM, &*key).expect("a key of this cipher has 32 bytes");
-        Cipher(LessSafeKey::new(key))
+        Cipher::new(&key)
+    }
+
+    /// What all derivations begin with.
+    pub(super) fn secret(&self) -> &[u8; 32] {
+        &self.secret
     }
 }
 
@@ -322,6 +326,11 @@ pub struct Session {
 pub(super) struct Cipher(LessSafeKey);
 
 impl Cipher {
+    pub(super) fn new(key: &[u8; 32]) -> Cipher {
+        let key = UnboundKey::new(&AES_256_GCM, key).expect("a key of this cipher has 32 bytes");
+        Cipher(LessSafeKey::new(key))
+    }
+
     /// Encrypts in place. The caller never passes one counter twice.
     pub(super) fn seal(
         &self,

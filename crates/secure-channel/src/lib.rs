@@ -30,7 +30,7 @@
 //!
 //! `header` (the 32 clear bytes), `key`, `key_ring` (a host's keys at one time), `sealer` (out), `opener` and `window` (in),
 //! `handshake`, `admission` (admits sessions), `retry` (budgets and cookies under a flood), `channel` ([`SecureChannel`]
-//! joins all of it), `refusal` (the one list of reasons); `recorded` opens captures.
+//! joins all of it), `refusal` (the one list of reasons); `recorded` opens captures, `purpose` seals other datagrams.
 
 mod admission;
 mod channel;
@@ -43,6 +43,7 @@ mod key_ring;
 mod member;
 pub mod mutant;
 mod opener;
+mod purpose;
 mod recorded;
 mod refusal;
 mod retry;
@@ -75,6 +76,7 @@ pub use key::{ClusterKey, KEY_TEXT_PREFIX, KeyError, SEEDED_KEY_TEXT_PREFIX, Sal
 pub use key_ring::{KeyRing, KeyRingError, KeyRingMistake, RING_TEXT_PREFIX};
 pub use member::{ClusterId, Epoch, Incarnation, MemberId};
 pub use opener::{AddKeyError, KEYS_MAX, Opened, Opener, OpenerConfig};
+pub use purpose::{PURPOSE_BYTES_MAX, PurposeCipher};
 pub use recorded::{
     OPENED_MARK, RECORDED_SESSIONS_MAX, Recorded, RecordedOpener, Unopened, segments,
 };

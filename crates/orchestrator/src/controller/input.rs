@@ -6,56 +6,10 @@ use asterism_placement::Time;
 
 use super::record::Record;
 
-/// One start of a host's process. A folder (the host's state, locked by its process) has a random number that never changes, and counts its
-/// starts on disk. So a later start in the same folder proves that the earlier process has ended; a process in another
-/// folder proves nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Process {
-    /// The folder's random number.
-    pub folder: u64,
-    /// The number of this start in it, from 1.
-    pub start: u64,
-}
+pub use asterism_epochs::Process;
+pub use asterism_heartbeat::Stage;
 
-impl Process {
-    /// Whether that this process runs proves that `other` has ended.
-    #[must_use]
-    pub fn proves_ended(self, other: Process) -> bool {
-        self.folder == other.folder && self.start > other.start
-    }
-}
-
-/// How far a host's process is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// It waits until an epoch names an incarnation for it.
-    Awaiting,
-    /// It has begun this incarnation, and does not have the others' state yet.
-    Joining(u64),
-    /// It has joined and reads packets.
-    Serving(u64),
-    /// It reads no more packets, and ends once the others have all that it wrote.
-    Leaving(u64),
-    /// Its last message: it has stopped reading packets and granting ports for good.
-    Ended(u64),
-}
-
-impl Stage {
-    /// The incarnation that has begun, if one has.
-    #[must_use]
-    pub fn incarnation(self) -> Option<u64> {
-        match self {
-            Stage::Awaiting => None,
-            Stage::Joining(incarnation)
-            | Stage::Serving(incarnation)
-            | Stage::Leaving(incarnation)
-            | Stage::Ended(incarnation) => Some(incarnation),
-        }
-    }
-}
-
-/// A host's heartbeat.
+/// A host's heartbeat, as far as decisions depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     /// The host's place.

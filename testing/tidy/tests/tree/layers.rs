@@ -87,10 +87,20 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("director", &["packet", "memory", "placement", "io"]),
     // Who takes part, and who holds the ports of members that left.
     ("epochs", &["state", "placement"]),
+    // What hosts and orchestrators say to each other.
+    ("heartbeat", &["secure-channel", "placement", "epochs"]),
     // Rosters and epochs may be its business; packets and what handles them are not, but for the commands of the director.
     (
         "orchestrator",
-        &["mutant", "placement", "epochs", "director"],
+        &[
+            "mutant",
+            "secure-channel",
+            "placement",
+            "epochs",
+            "heartbeat",
+            "truth-store",
+            "director",
+        ],
     ),
     (
         "host",
@@ -106,6 +116,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "config",
             "output",
             "epochs",
+            "heartbeat",
         ],
     ),
     (

@@ -1,0 +1,295 @@
+//! The host's end: sends heartbeats to every orchestrator, and puts epochs together that come back.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use asterism_placement::Time;
+use asterism_secure_channel::{ClusterId, KeyRing};
+
+use crate::envelope::{Envelope, Sender};
+use crate::message::{Heartbeat, HostMessage, Part, Reply};
+use crate::parts::{Assembly, Taken};
+
+/// Orchestrators of a cluster at most.
+pub const ORCHESTRATORS_MAX: usize = 8;
+/// A change is sent at once, but no sooner after the heartbeat before it.
+const SPACING: Duration = Duration::from_millis(5);
+/// Heartbeats stop when what they say was not confirmed for so long: the host's main thread does not go on.
+const FACTS_AGE_MAX: Duration = Duration::from_secs(2);
+/// A reply echoes one of the last so many datagrams of this process.
+const ECHOES_MAX: u64 = 256;
+/// An epoch that the host has not taken is handed to it again after so long.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// An epoch of which no part came for so long is given up; the orchestrator offers it again.
+const PART_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Epochs that wait to be polled at most; beyond, the oldest is lost, and offered again.
+const EVENTS_MAX: usize = 8;
+
+/// How a [`HostLink`] is made.
+#[derive(Clone, Debug)]
+pub struct HostLinkConfig {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its keys.
+    pub keys: KeyRing,
+    /// Random bytes of this start.
+    pub salt: [u8; 16],
+    /// Orchestrators, at most [`ORCHESTRATORS_MAX`]; the rest is ignored.
+    pub orchestrators: usize,
+    /// Time between heartbeats. Sane: 50 ms.
+    pub interval: Duration,
+}
+
+/// What a host is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostEvent {
+    /// To take this epoch, if it may follow the one that it has.
+    Epoch {
+        /// The orchestrator that handed it.
+        orchestrator: usize,
+        /// Its number.
+        epoch: u32,
+        /// Its text, unchecked but for its digest.
+        text: String,
+    },
+}
+
+/// What is known of an orchestrator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orchestrator {
+    /// When it answered last.
+    pub heard: Option<Time>,
+    /// The last round trip.
+    pub round_trip: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    known: Orchestrator,
+    challenge: [u8; 16],
+    /// The last heartbeat to it: its sequence number, and when it was sent.
+    sent: Option<(u64, Time)>,
+    /// The highest sequence number that it has echoed.
+    echoed: u64,
+    next: Time,
+}
+
+/// The link of one start of a host to all orchestrators. The five verbs: [`HostLink::handle`], [`HostLink::handle_timeout`],
+/// [`HostLink::poll_timeout`], [`HostLink::poll_transmit`], [`HostLink::poll_event`].
+#[derive(Debug)]
+pub struct HostLink {
+    envelope: Envelope,
+    interval: Duration,
+    peers: Vec<Peer>,
+    facts: Option<(Heartbeat, Time)>,
+    /// The epoch that is being put together, the orchestrator that sends it, and when its last part came.
+    assembly: Option<(usize, Assembly, Time)>,
+    /// The epoch that was reported last: number, digest, and when.
+    reported: Option<(u32, [u8; 16], Time)>,
+    transmits: VecDeque<(usize, Vec<u8>)>,
+    events: VecDeque<HostEvent>,
+    refused: u64,
+}
+
+impl HostLink {
+    /// A link that has nothing to say until [`HostLink::set`].
+    #[must_use]
+    pub fn new(config: HostLinkConfig) -> HostLink {
+        let orchestrators = config.orchestrators.min(ORCHESTRATORS_MAX);
+        HostLink {
+            envelope: Envelope::new(config.cluster, config.keys, Sender::Host, config.salt),
+            interval: config.interval,
+            peers: (0..orchestrators).map(|_| Peer::default()).collect(),
+            facts: None,
+            assembly: None,
+            reported: None,
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            refused: 0,
+        }
+    }
+
+    /// What is to be said from now on; called again and again, since heartbeats stop two seconds after the last call. A change of the
+    /// stage or the epoch is sent at once.
+    pub fn set(&mut self, now: Time, heartbeat: Heartbeat) {
+        let is_news = self.facts.as_ref().is_none_or(|(before, _)| {
+            (before.stage, before.epoch) != (heartbeat.stage, heartbeat.epoch)
+        });
+        self.facts = Some((heartbeat, now));
+        if is_news {
+            for peer in &mut self.peers {
+                peer.send_soon(now);
+            }
+        }
+    }
+
+    /// Goes on under other keys.
+    pub fn set_keys(&mut self, keys: KeyRing) {
+        self.envelope.set_keys(keys);
+    }
+
+    /// Takes a datagram that came from the address of this orchestrator.
+    pub fn handle(&mut self, now: Time, orchestrator: usize, datagram: &mut [u8]) {
+        let Some(reply) = self.open(datagram) else {
+            self.refused += 1;
+            return;
+        };
+        let last = self.envelope.last();
+        let is_recent = reply.sequence <= last && last - reply.sequence < ECHOES_MAX;
+        let Some(peer) = self.peers.get_mut(orchestrator) else {
+            return;
+        };
+        if reply.salt != self.envelope.salt() || !is_recent {
+            self.refused += 1;
+            return;
+        }
+        if let Some((sequence, at)) = peer.sent
+            && sequence == reply.sequence
+            && peer.echoed < sequence
+        {
+            peer.known.round_trip = Some(now.since(at));
+        }
+        peer.known.heard = Some(now);
+        // One that was overtaken has an earlier challenge.
+        if reply.sequence >= peer.echoed {
+            peer.echoed = reply.sequence;
+            if peer.challenge != reply.challenge {
+                peer.challenge = reply.challenge;
+                if reply.is_stale {
+                    peer.send_soon(now);
+                }
+            }
+        }
+        if let Some(part) = reply.part {
+            self.take(now, orchestrator, &part);
+        }
+    }
+
+    /// Sends what is due.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.assembly
+            .take_if(|(_, _, at)| now.since(*at) >= PART_WAIT_MAX);
+        let Some((heartbeat, at)) = &self.facts else {
+            return;
+        };
+        if now.since(*at) >= FACTS_AGE_MAX {
+            return;
+        }
+        for (number, peer) in self.peers.iter_mut().enumerate() {
+            if now < peer.next {
+                continue;
+            }
+            let message = HostMessage {
+                challenge: peer.challenge,
+                heartbeat: heartbeat.clone(),
+                wants: self
+                    .assembly
+                    .as_ref()
+                    .filter(|(from, _, _)| *from == number)
+                    .map(|(_, assembly, _)| (assembly.epoch, assembly.offset())),
+            };
+            let datagram = self.envelope.seal(|out| message.encode(out));
+            peer.sent = Some((self.envelope.last(), now));
+            peer.next = now + self.interval;
+            self.transmits.push_back((number, datagram));
+        }
+    }
+
+    /// When [`HostLink::handle_timeout`] is to be called; `None` before there is anything to say.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.facts.as_ref()?;
+        self.peers.iter().map(|peer| peer.next).min()
+    }
+
+    /// The next datagram, and the orchestrator that it is for.
+    pub fn poll_transmit(&mut self) -> Option<(usize, Vec<u8>)> {
+        self.transmits.pop_front()
+    }
+
+    /// The next thing to do.
+    pub fn poll_event(&mut self) -> Option<HostEvent> {
+        self.events.pop_front()
+    }
+
+    /// The orchestrators, as far as they are heard.
+    pub fn orchestrators(&self) -> impl Iterator<Item = Orchestrator> + '_ {
+        self.peers.iter().map(|peer| peer.known)
+    }
+
+    /// Whether every orchestrator that is heard has answered the last heartbeat.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.peers.iter().all(|peer| {
+            peer.known.heard.is_none()
+                || peer
+                    .sent
+                    .is_none_or(|(sequence, _)| peer.echoed >= sequence)
+        })
+    }
+
+    /// Datagrams that were refused: not sealed for this cluster, or no answer to a heartbeat of this process.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn open(&self, datagram: &mut [u8]) -> Option<Reply> {
+        Reply::decode(self.envelope.open(datagram)?.message)
+    }
+
+    /// Takes a part of an epoch.
+    fn take(&mut self, now: Time, orchestrator: usize, part: &Part) {
+        let is_known = |(heartbeat, _): &(Heartbeat, Time)| part.epoch <= heartbeat.epoch;
+        let was_reported = self.reported.is_some_and(|(epoch, digest, at)| {
+            (epoch, digest) == (part.epoch, part.digest) && now.since(at) < AGAIN_AFTER
+        });
+        if was_reported || self.facts.as_ref().is_none_or(is_known) {
+            return;
+        }
+        let goes_on = |(_, assembly, _): &(usize, Assembly, Time)| assembly.is_of(part);
+        let is_older = |(_, assembly, _): &(usize, Assembly, Time)| part.epoch < assembly.epoch;
+        if !self.assembly.as_ref().is_some_and(goes_on) {
+            if self.assembly.as_ref().is_some_and(is_older) {
+                return;
+            }
+            let Some(assembly) = Assembly::begin(part) else {
+                return;
+            };
+            self.assembly = Some((orchestrator, assembly, now));
+        }
+        let Some((from, assembly, at)) = &mut self.assembly else {
+            return;
+        };
+        match assembly.take(part) {
+            Taken::NotNext => {}
+            Taken::More => {
+                *at = now;
+                if let Some(peer) = self.peers.get_mut(*from) {
+                    peer.next = now;
+                }
+            }
+            Taken::Damaged => self.assembly = None,
+            Taken::Whole(text) => {
+                let epoch = part.epoch;
+                self.assembly = None;
+                self.reported = Some((epoch, part.digest, now));
+                if self.events.len() >= EVENTS_MAX {
+                    self.events.pop_front();
+                }
+                self.events.push_back(HostEvent::Epoch {
+                    orchestrator,
+                    epoch,
+                    text,
+                });
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn send_soon(&mut self, now: Time) {
+        let earliest = self.sent.map_or(now, |(_, at)| now.max(at + SPACING));
+        self.next = self.next.min(earliest);
+    }
+}

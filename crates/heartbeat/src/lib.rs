@@ -1,0 +1,53 @@
+//! Heartbeats of hosts to orchestrators, and the epochs that come back: sealed datagrams, without I/O.
+//!
+//! A host sends each orchestrator a heartbeat: its process, how far it is, its epoch, the members that it does not receive, and its
+//! load. An orchestrator answers each one. An answer may bring a part of an epoch that is meant for this process and for no other.
+//!
+//! ```text
+//!  HostLink                                    OrchestratorLink
+//!  ────────                                    ────────────────
+//!   heartbeat, with an old challenge or none ──►
+//!            ◄── reply: the challenge, "stale"
+//!   heartbeat, with the challenge ─────────────► Event::Heartbeat ──► controller
+//!            ◄── reply                                                    │ Command::Hand
+//!            ◄── reply, first part of the epoch ◄──────────────────────── ▼
+//!   heartbeat, wants the next part ────────────►
+//!            ◄── reply, next part
+//!   Event::Epoch ──► the host takes it, or refuses it
+//! ```
+//!
+//! # What it keeps
+//!
+//! 1. **Only holders of the cluster key speak.** Every datagram is sealed (`asterism-secure-channel`). A datagram that does not open
+//!    gets no answer.
+//! 2. **A recorded heartbeat is not believed.** It echoes a challenge of the orchestrator that is four seconds old at most, and its
+//!    sequence number is above all before it. So the dead do not seem alive.
+//! 3. **A recorded reply is not believed.** It echoes the salt of the host's process and one of its last sequence numbers. So no earlier process of a
+//!    name, and no other one, takes an epoch that is meant for this one.
+//! 4. **No amplification.** A reply that brings a part of an epoch goes to an address that has echoed a challenge; any other reply
+//!    is shorter than the heartbeat.
+//!
+//! A holder of the cluster key can impersonate every host, as on the state channel.
+//!
+//! Both ends are sans I/O with the five verbs of this tree. Read `message.rs` (the bytes), `envelope.rs` (sealing), then `host.rs` and
+//! `orchestrator.rs`.
+#![forbid(unsafe_code)]
+
+mod challenge;
+mod envelope;
+mod host;
+mod message;
+mod orchestrator;
+mod parts;
+#[cfg(test)]
+mod tests;
+
+pub use envelope::DATAGRAM_BYTES_MAX;
+pub use host::{HostEvent, HostLink, HostLinkConfig, ORCHESTRATORS_MAX, Orchestrator};
+pub use message::{Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, Stage};
+pub use orchestrator::{
+    OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig, PROCESSES_MAX,
+    Refused, Traffic,
+};
+
+pub use asterism_epochs::Process;

@@ -1,0 +1,307 @@
+//! The messages: what a host says, what an orchestrator answers, and their bytes.
+
+use asterism_epochs::Process;
+
+/// Bytes of a host's name at most.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Places of a cluster at most: a bit each in [`Heartbeat::silent`].
+pub const PLACES_MAX: usize = 64;
+/// Bytes of an epoch's text in one reply: a datagram with it fits the least MTU of IPv6 (1,280 bytes, RFC 8200 section 5).
+pub(crate) const PART_BYTES: usize = 1_024;
+
+/// How far a host's process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits until an epoch names an incarnation for it.
+    Awaiting,
+    /// It has begun this incarnation, and does not have the others' state yet.
+    Joining(u64),
+    /// It has joined and reads packets.
+    Serving(u64),
+    /// It reads no more packets, and ends once the others have all that it wrote.
+    Leaving(u64),
+    /// Its last message: it has stopped reading packets and granting ports for good.
+    Ended(u64),
+}
+
+impl Stage {
+    /// The incarnation that has begun, if one has.
+    #[must_use]
+    pub fn incarnation(self) -> Option<u64> {
+        match self {
+            Stage::Awaiting => None,
+            Stage::Joining(incarnation)
+            | Stage::Serving(incarnation)
+            | Stage::Leaving(incarnation)
+            | Stage::Ended(incarnation) => Some(incarnation),
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Stage::Awaiting => 0,
+            Stage::Joining(_) => 1,
+            Stage::Serving(_) => 2,
+            Stage::Leaving(_) => 3,
+            Stage::Ended(_) => 4,
+        }
+    }
+
+    fn of(code: u8, incarnation: u64) -> Option<Stage> {
+        Some(match code {
+            0 if incarnation == 0 => Stage::Awaiting,
+            1 => Stage::Joining(incarnation),
+            2 => Stage::Serving(incarnation),
+            3 => Stage::Leaving(incarnation),
+            4 => Stage::Ended(incarnation),
+            _ => return None,
+        })
+    }
+}
+
+/// What a host carries. Totals count from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Packets received by all ports, in all.
+    pub packets: u64,
+    /// Their bytes, in all.
+    pub bytes: u64,
+    /// Packets dropped for any reason, in all.
+    pub dropped: u64,
+    /// Flows (sessions) in its tables now.
+    pub flows: u64,
+    /// The state channel's lag: how long the oldest update has waited for an acknowledgement, in microseconds.
+    pub lag_us: u32,
+    /// Packets that wait for a late answer now.
+    pub parked: u32,
+    /// The part of its packet loops' time that is spent on packets, in thousandths.
+    pub busy_permille: u16,
+}
+
+/// A host's heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The host's place: 1 to [`NAME_BYTES_MAX`] bytes.
+    pub host: String,
+    /// Its process.
+    pub process: Process,
+    /// How far it is.
+    pub stage: Stage,
+    /// The epoch that it has in force, or, while it waits, the last one that it was handed; 0 for none.
+    pub epoch: u32,
+    /// The members of its epoch that its state channel has not received for longer than its `silent_after`: a bit for each place, in
+    /// the order of the cluster's list.
+    pub silent: u64,
+    /// Whether its auditor finds no difference to any member.
+    pub digests_agree: bool,
+    /// The number under which a launcher started the process; 0: none did.
+    pub launch: u64,
+    /// What it carries.
+    pub load: Load,
+}
+
+/// A heartbeat with what is around it on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostMessage {
+    /// The orchestrator's challenge; zeros if none is known.
+    pub(crate) challenge: [u8; 16],
+    pub(crate) heartbeat: Heartbeat,
+    /// The epoch and the offset of the part that it wants next.
+    pub(crate) wants: Option<(u32, u32)>,
+}
+
+/// An orchestrator's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    /// What the next heartbeats are to echo.
+    pub(crate) challenge: [u8; 16],
+    /// The salt and the sequence number of the heartbeat that it answers.
+    pub(crate) salt: [u8; 16],
+    pub(crate) sequence: u64,
+    /// The heartbeat was not believed, since its challenge is not one of the last two.
+    pub(crate) is_stale: bool,
+    pub(crate) part: Option<Part>,
+}
+
+/// A part of an epoch's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) epoch: u32,
+    /// Bytes of the whole text.
+    pub(crate) total: u32,
+    /// The first half of the text's SHA-256.
+    pub(crate) digest: [u8; 16],
+    pub(crate) offset: u32,
+    /// At most [`PART_BYTES`].
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Reads fields one after the other; `None` once there are too few bytes.
+struct Fields<'b>(&'b [u8]);
+
+impl<'b> Fields<'b> {
+    fn bytes(&mut self, count: usize) -> Option<&'b [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn end<T>(self, read: T) -> Option<T> {
+        self.0.is_empty().then_some(read)
+    }
+}
+
+impl HostMessage {
+    /// Appends the message's bytes: 126 and the name. A name that is too long is cut.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let Heartbeat {
+            host,
+            process,
+            stage,
+            epoch,
+            silent,
+            digests_agree,
+            launch,
+            load,
+        } = &self.heartbeat;
+        let (wanted_epoch, wanted_offset) = self.wants.unwrap_or_default();
+        out.extend_from_slice(&self.challenge);
+        out.extend_from_slice(&process.folder.to_le_bytes());
+        out.extend_from_slice(&process.start.to_le_bytes());
+        out.push(stage.code());
+        out.extend_from_slice(&stage.incarnation().unwrap_or(0).to_le_bytes());
+        out.extend_from_slice(&epoch.to_le_bytes());
+        out.extend_from_slice(&silent.to_le_bytes());
+        out.push(u8::from(*digests_agree));
+        out.extend_from_slice(&launch.to_le_bytes());
+        for total in [load.packets, load.bytes, load.dropped, load.flows] {
+            out.extend_from_slice(&total.to_le_bytes());
+        }
+        out.extend_from_slice(&load.lag_us.to_le_bytes());
+        out.extend_from_slice(&load.parked.to_le_bytes());
+        out.extend_from_slice(&load.busy_permille.to_le_bytes());
+        out.extend_from_slice(&wanted_epoch.to_le_bytes());
+        out.extend_from_slice(&wanted_offset.to_le_bytes());
+        let name = &host.as_bytes()[..host.len().min(NAME_BYTES_MAX)];
+        out.push(name.len() as u8);
+        out.extend_from_slice(name);
+    }
+
+    /// Reads a message; `None` if the bytes are none.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<HostMessage> {
+        let mut fields = Fields(bytes);
+        let challenge = fields.array()?;
+        let process = Process {
+            folder: fields.u64()?,
+            start: fields.u64().filter(|start| *start > 0)?,
+        };
+        let stage = Stage::of(fields.u8()?, fields.u64()?)?;
+        let (epoch, silent) = (fields.u32()?, fields.u64()?);
+        let (digests_agree, launch) = (fields.flag()?, fields.u64()?);
+        let load = Load {
+            packets: fields.u64()?,
+            bytes: fields.u64()?,
+            dropped: fields.u64()?,
+            flows: fields.u64()?,
+            lag_us: fields.u32()?,
+            parked: fields.u32()?,
+            busy_permille: fields.u16()?,
+        };
+        let wants = Some((fields.u32()?, fields.u32()?)).filter(|(epoch, _)| *epoch > 0);
+        let length = usize::from(fields.u8()?);
+        if !(1..=NAME_BYTES_MAX).contains(&length) {
+            return None;
+        }
+        let host = core::str::from_utf8(fields.bytes(length)?).ok()?.to_owned();
+        fields.end(HostMessage {
+            challenge,
+            heartbeat: Heartbeat {
+                host,
+                process,
+                stage,
+                epoch,
+                silent,
+                digests_agree,
+                launch,
+                load,
+            },
+            wants,
+        })
+    }
+}
+
+impl Reply {
+    /// Appends the reply's bytes: 42, and 31 more with a part, and the part.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.challenge);
+        out.extend_from_slice(&self.salt);
+        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.push(u8::from(self.is_stale));
+        out.push(u8::from(self.part.is_some()));
+        if let Some(part) = &self.part {
+            out.extend_from_slice(&part.epoch.to_le_bytes());
+            out.extend_from_slice(&part.total.to_le_bytes());
+            out.extend_from_slice(&part.digest);
+            out.extend_from_slice(&part.offset.to_le_bytes());
+            out.extend_from_slice(&part.bytes);
+        }
+    }
+
+    /// Reads a reply; `None` if the bytes are none.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
+        let mut fields = Fields(bytes);
+        let (challenge, salt) = (fields.array()?, fields.array()?);
+        let (sequence, is_stale) = (fields.u64()?, fields.flag()?);
+        let mut part = None;
+        if fields.flag()? {
+            let (epoch, total) = (fields.u32()?, fields.u32()?);
+            let (digest, offset) = (fields.array()?, fields.u32()?);
+            let bytes = core::mem::take(&mut fields.0);
+            if epoch == 0 || bytes.is_empty() || bytes.len() > PART_BYTES {
+                return None;
+            }
+            part = Some(Part {
+                epoch,
+                total,
+                digest,
+                offset,
+                bytes: bytes.to_vec(),
+            });
+        }
+        fields.end(Reply {
+            challenge,
+            salt,
+            sequence,
+            is_stale,
+            part,
+        })
+    }
+}

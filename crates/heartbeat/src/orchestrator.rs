@@ -1,0 +1,305 @@
+//! The orchestrator's end: believes fresh heartbeats, answers them, and hands epochs to processes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use asterism_epochs::{EPOCH_BYTES_MAX, Process};
+use asterism_placement::Time;
+use asterism_secure_channel::{ClusterId, KeyRing};
+
+use crate::challenge::Challenges;
+use crate::envelope::{Envelope, Sender};
+use crate::message::{Heartbeat, HostMessage, Part, Reply};
+use crate::parts;
+
+/// Processes of one name that are known at a time; beyond, the one that was silent for longest is forgotten.
+pub const PROCESSES_MAX: usize = 4;
+/// Datagrams that wait to be sent at most; beyond, the oldest is lost, as on any network.
+const TRANSMITS_MAX: usize = 1_024;
+/// Heartbeats that wait to be polled at most; beyond, the oldest is lost.
+const EVENTS_MAX: usize = 1_024;
+
+/// How an [`OrchestratorLink`] is made.
+#[derive(Clone, Debug)]
+pub struct OrchestratorLinkConfig {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its keys.
+    pub keys: KeyRing,
+    /// Random bytes of this start.
+    pub salt: [u8; 16],
+    /// Random bytes of this start, which nobody else knows: challenges are made of them.
+    pub secret: [u8; 32],
+    /// The places of the cluster.
+    pub places: Vec<String>,
+}
+
+/// What an orchestrator learns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OrchestratorEvent {
+    /// A fresh heartbeat. Its name may be no place of the cluster.
+    Heartbeat(Heartbeat),
+}
+
+/// Why datagrams were not believed, each counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Not sealed under a key of this cluster.
+    pub not_sealed: u64,
+    /// Sealed, and no heartbeat: another version's, perhaps.
+    pub malformed: u64,
+    /// The challenge was too old, or none. The sender was given the current one.
+    pub stale: u64,
+    /// A heartbeat that came before, or that a later one has overtaken.
+    pub repeated: u64,
+    /// The process is known to have ended, or says of itself what it is not.
+    pub ended: u64,
+}
+
+/// What an [`OrchestratorLink`] has done. For metrics; the figures only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Heartbeats that were believed.
+    pub heartbeats: u64,
+    /// Datagrams that were not.
+    pub refused: Refused,
+    /// Answers.
+    pub replies: u64,
+    /// Of these, answers with a part of an epoch.
+    pub parts: u64,
+}
+
+/// Why an epoch is not offered. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OfferError {
+    /// Nothing was heard of this process.
+    #[error("the process was not heard, so there is no address to hand the epoch to")]
+    NotHeard,
+    /// The text is too long.
+    #[error("{0} bytes are no epoch: it has {EPOCH_BYTES_MAX} at most")]
+    TooLong(usize),
+}
+
+/// An epoch for one process.
+#[derive(Clone, Debug)]
+struct Offer {
+    epoch: u32,
+    text: String,
+    digest: [u8; 16],
+}
+
+/// One start of a host's process.
+#[derive(Debug)]
+struct Peer {
+    salt: [u8; 16],
+    sequence: u64,
+    process: Process,
+    address: SocketAddr,
+    heard: Time,
+    offer: Option<Offer>,
+}
+
+/// The link of one start of an orchestrator to all hosts. The verbs: [`OrchestratorLink::handle`],
+/// [`OrchestratorLink::poll_transmit`], [`OrchestratorLink::poll_event`]; nothing is due by time alone.
+#[derive(Debug)]
+pub struct OrchestratorLink {
+    envelope: Envelope,
+    challenges: Challenges,
+    hosts: BTreeMap<String, Vec<Peer>>,
+    transmits: VecDeque<(SocketAddr, Vec<u8>)>,
+    events: VecDeque<OrchestratorEvent>,
+    traffic: Traffic,
+}
+
+impl OrchestratorLink {
+    /// A link that has heard nothing.
+    #[must_use]
+    pub fn new(config: OrchestratorLinkConfig) -> OrchestratorLink {
+        let hosts = config.places.into_iter().map(|name| (name, Vec::new()));
+        OrchestratorLink {
+            envelope: Envelope::new(
+                config.cluster,
+                config.keys,
+                Sender::Orchestrator,
+                config.salt,
+            ),
+            challenges: Challenges::new(config.secret),
+            hosts: hosts.collect(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// Goes on under other keys.
+    pub fn set_keys(&mut self, keys: KeyRing) {
+        self.envelope.set_keys(keys);
+    }
+
+    /// Takes a datagram.
+    pub fn handle(&mut self, now: Time, from: SocketAddr, datagram: &mut [u8]) {
+        let refused = &mut self.traffic.refused;
+        let Some(opened) = self.envelope.open(datagram) else {
+            refused.not_sealed += 1;
+            return;
+        };
+        let (salt, sequence) = (opened.salt, opened.sequence);
+        let Some(message) = HostMessage::decode(opened.message) else {
+            refused.malformed += 1;
+            return;
+        };
+        if !self.challenges.is_fresh(now, &message.challenge) {
+            refused.stale += 1;
+            return self.reply(now, from, salt, sequence, true, None);
+        }
+        let HostMessage {
+            heartbeat, wants, ..
+        } = message;
+        let mut part = None;
+        if let Some(peers) = self.hosts.get_mut(&heartbeat.host) {
+            match admit(peers, salt, sequence, &heartbeat) {
+                Admitted::Repeated => return refused.repeated += 1,
+                Admitted::Ended => return refused.ended += 1,
+                Admitted::Fresh(place) => {
+                    let peer = &mut peers[place];
+                    (peer.sequence, peer.address, peer.heard) = (sequence, from, now);
+                    part = peer.next_part(heartbeat.epoch, wants);
+                }
+            }
+        }
+        self.traffic.heartbeats += 1;
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events
+            .push_back(OrchestratorEvent::Heartbeat(heartbeat));
+        self.reply(now, from, salt, sequence, false, part);
+    }
+
+    /// Hands an epoch to one process, now and with each answer until its heartbeats show that epoch or a later one.
+    ///
+    /// # Errors
+    /// Nothing was heard of the process yet, or the text is no epoch.
+    pub fn offer(
+        &mut self,
+        now: Time,
+        host: &str,
+        process: Process,
+        epoch: u32,
+        text: &str,
+    ) -> Result<(), OfferError> {
+        if text.len() > EPOCH_BYTES_MAX {
+            return Err(OfferError::TooLong(text.len()));
+        }
+        let peer = self
+            .hosts
+            .get_mut(host)
+            .and_then(|peers| peers.iter_mut().find(|peer| peer.process == process))
+            .ok_or(OfferError::NotHeard)?;
+        let digest = parts::digest_of(text.as_bytes());
+        let is_new = |offer: &Offer| (offer.epoch, offer.digest) != (epoch, digest);
+        if peer.offer.as_ref().is_none_or(is_new) {
+            peer.offer = Some(Offer {
+                epoch,
+                text: text.to_owned(),
+                digest,
+            });
+        }
+        let (address, salt, sequence) = (peer.address, peer.salt, peer.sequence);
+        let part = parts::part(epoch, text, digest, 0);
+        self.reply(now, address, salt, sequence, false, part);
+        Ok(())
+    }
+
+    /// The next datagram, and where it goes.
+    pub fn poll_transmit(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+        self.transmits.pop_front()
+    }
+
+    /// The next thing that was learnt.
+    pub fn poll_event(&mut self) -> Option<OrchestratorEvent> {
+        self.events.pop_front()
+    }
+
+    /// What this link has done.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    fn reply(
+        &mut self,
+        now: Time,
+        to: SocketAddr,
+        salt: [u8; 16],
+        sequence: u64,
+        is_stale: bool,
+        part: Option<Part>,
+    ) {
+        self.traffic.replies += 1;
+        self.traffic.parts += u64::from(part.is_some());
+        let reply = Reply {
+            challenge: self.challenges.current(now),
+            salt,
+            sequence,
+            is_stale,
+            part,
+        };
+        let datagram = self.envelope.seal(|out| reply.encode(out));
+        if self.transmits.len() >= TRANSMITS_MAX {
+            self.transmits.pop_front();
+        }
+        self.transmits.push_back((to, datagram));
+    }
+}
+
+enum Admitted {
+    /// It is of the process at this place.
+    Fresh(usize),
+    Repeated,
+    Ended,
+}
+
+/// Finds the process of a heartbeat among those of its name, or adds it.
+fn admit(peers: &mut Vec<Peer>, salt: [u8; 16], sequence: u64, heartbeat: &Heartbeat) -> Admitted {
+    let process = heartbeat.process;
+    if let Some(place) = peers.iter().position(|peer| peer.salt == salt) {
+        return match &peers[place] {
+            peer if peer.process != process => Admitted::Ended,
+            peer if sequence <= peer.sequence => Admitted::Repeated,
+            _ => Admitted::Fresh(place),
+        };
+    }
+    if peers.iter().any(|peer| peer.process.proves_ended(process)) {
+        return Admitted::Ended;
+    }
+    peers.retain(|peer| !process.proves_ended(peer.process));
+    if peers.len() >= PROCESSES_MAX
+        && let Some(place) = (0..peers.len()).min_by_key(|place| peers[*place].heard)
+    {
+        peers.swap_remove(place);
+    }
+    peers.push(Peer {
+        salt,
+        sequence: 0,
+        process,
+        // Both are set by the heartbeat that is admitted.
+        address: SocketAddr::from(([0, 0, 0, 0], 0)),
+        heard: Time::ZERO,
+        offer: None,
+    });
+    Admitted::Fresh(peers.len() - 1)
+}
+
+impl Peer {
+    /// The part to send to a process that has this epoch; forgets an offer that it has taken.
+    fn next_part(&mut self, epoch: u32, wants: Option<(u32, u32)>) -> Option<Part> {
+        self.offer.take_if(|offer| epoch >= offer.epoch);
+        let offer = self.offer.as_ref()?;
+        let offset = match wants {
+            Some((wanted, offset)) if wanted == offer.epoch => offset,
+            _ => 0,
+        };
+        parts::part(offer.epoch, &offer.text, offer.digest, offset)
+    }
+}

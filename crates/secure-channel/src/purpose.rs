@@ -1,0 +1,105 @@
+//! Sealing for other datagrams than the state channel's, under the same cluster key.
+//!
+//! A purpose's keys are derived with its own label, so what is sealed for one purpose opens for no other. The caller counts nonces,
+//! as [`super::sealer`] does for the state channel, and sees to replays.
+
+use zeroize::Zeroizing;
+
+use super::header::TAG_BYTES;
+use super::key::{Cipher, ClusterKey, Salt, expand};
+use crate::ClusterId;
+
+/// The longest name of a purpose.
+pub const PURPOSE_BYTES_MAX: usize = 32;
+
+/// What is put before a purpose's name, so that no purpose is another derivation's label.
+const LABEL: &[u8; 19] = b"asterism purpose 1 ";
+
+/// The cipher of one sender for one purpose: AES-256-GCM under a key of its own. [`Salt`] is drawn at each start of a sender.
+pub struct PurposeCipher(Cipher);
+
+impl core::fmt::Debug for PurposeCipher {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("PurposeCipher(key hidden)")
+    }
+}
+
+impl ClusterKey {
+    /// The cipher of the sender with this salt. A name beyond [`PURPOSE_BYTES_MAX`] is cut. Costs some microseconds.
+    #[must_use]
+    pub fn purpose_cipher(&self, purpose: &str, cluster: ClusterId, salt: &Salt) -> PurposeCipher {
+        let mut info = [0; LABEL.len() + PURPOSE_BYTES_MAX + 5];
+        let (label, fields) = info.split_at_mut(LABEL.len());
+        label.copy_from_slice(LABEL);
+        let bytes = purpose.len().min(PURPOSE_BYTES_MAX);
+        fields[..bytes].copy_from_slice(&purpose.as_bytes()[..bytes]);
+        fields[PURPOSE_BYTES_MAX] = self.id();
+        fields[PURPOSE_BYTES_MAX + 1..].copy_from_slice(&cluster.0.to_le_bytes());
+        let mut key = Zeroizing::new([0; 32]);
+        expand(&salt.0, self.secret(), &info, &mut *key);
+        PurposeCipher(Cipher::new(&key))
+    }
+}
+
+impl PurposeCipher {
+    /// Encrypts what follows the first `clear` bytes of the datagram in place, authenticates all of it, and appends the tag of
+    /// [`TAG_BYTES`]. The caller never passes one counter twice.
+    pub fn seal(&self, counter: u64, datagram: &mut Vec<u8>, clear: usize) {
+        let (head, text) = datagram.split_at_mut(clear);
+        // Fails only for texts of 64 GiB and more.
+        if let Some(tag) = self.0.seal(counter, head, text) {
+            datagram.extend_from_slice(&tag);
+        }
+    }
+
+    /// Checks a datagram and decrypts what follows its first `clear` bytes in place. `None`: it was not sealed by this sender for this
+    /// purpose, and its bytes must not be used.
+    #[must_use]
+    pub fn open<'d>(&self, counter: u64, datagram: &'d mut [u8], clear: usize) -> Option<&'d [u8]> {
+        let (head, rest) = datagram.split_at_mut_checked(clear)?;
+        let (text, tag) = rest.split_at_mut_checked(rest.len().checked_sub(TAG_BYTES)?)?;
+        let tag: &[u8; TAG_BYTES] = (&*tag).try_into().ok()?;
+        self.0.open(counter, head, text, tag).then_some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER: ClusterId = ClusterId(7);
+    const SALT: Salt = Salt([3; 16]);
+
+    fn key() -> ClusterKey {
+        ClusterKey::from_random(1, core::array::from_fn(|i| i as u8))
+    }
+
+    #[test]
+    fn what_was_sealed_opens_for_the_same_sender_and_purpose_alone() {
+        let cipher = key().purpose_cipher("one", CLUSTER, &SALT);
+        let mut sealed = b"head text".to_vec();
+        cipher.seal(5, &mut sealed, 5);
+        let opened = cipher.open(5, &mut sealed.clone(), 5).map(<[u8]>::to_vec);
+        assert_eq!(opened.as_deref(), Some(&b"text"[..]));
+        assert_ne!(&sealed[5..9], b"text");
+        let opens = |cipher: &PurposeCipher, counter, bytes: &[u8]| {
+            cipher.open(counter, &mut bytes.to_vec(), 5).is_some()
+        };
+        for other in [
+            key().purpose_cipher("two", CLUSTER, &SALT),
+            key().purpose_cipher("one", ClusterId(8), &SALT),
+            key().purpose_cipher("one", CLUSTER, &Salt([4; 16])),
+            ClusterKey::from_random(2, core::array::from_fn(|i| i as u8))
+                .purpose_cipher("one", CLUSTER, &SALT),
+        ] {
+            assert!(!opens(&other, 5, &sealed));
+        }
+        assert!(!opens(&cipher, 6, &sealed), "another counter");
+        for place in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[place] ^= 1;
+            assert!(!opens(&cipher, 5, &changed), "byte {place}");
+            assert!(!opens(&cipher, 5, &sealed[..place]), "cut at {place}");
+        }
+    }
+}
