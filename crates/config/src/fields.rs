@@ -11,6 +11,7 @@ use super::cluster;
 use super::functions::{Described, Functions, STAGE};
 pub(crate) use super::host::HOST;
 use super::kind::{Kind, NamedValues, Word};
+pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
 use super::release::{self, HOLD};
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
@@ -19,6 +20,8 @@ use super::value;
 const fn duration(least: Duration, most: Duration) -> Kind {
     Kind::Duration { least, most }
 }
+/// Orchestrators of a cluster at most.
+pub const ORCHESTRATORS_MAX: usize = 8;
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 section! {
@@ -45,6 +48,19 @@ section! {
                     "all members take part, each in the first incarnation received; no member can restart while others run",
                 ),
                 meaning: "The epoch file: the participating members and their incarnations. With it members can join, leave and restart. `asterism epoch` writes it.",
+            },
+            orchestrators: List<SocketAddr> = Setting {
+                kind: Kind::List {
+                    of: &Kind::Socket,
+                    most: ORCHESTRATORS_MAX,
+                },
+                default: Default::Is("[]"),
+                meaning: "The UDP addresses of the orchestrators, which hosts send heartbeats to and are handed epochs by. A host then begins only an incarnation that was handed to its process, and keeps the epoch in the file `epochs`. Without any, the operator hands epochs.",
+            },
+            heartbeat: Duration = Setting {
+                kind: duration(Duration::from_millis(10), Duration::from_secs(1)),
+                default: Default::Is("\"50ms\""),
+                meaning: "Time between two heartbeats of a host to an orchestrator. The same on all hosts and orchestrators.",
             },
             port_lease: Duration = Setting {
                 kind: duration(Duration::from_secs(1), Duration::from_secs(7 * 86_400)),
@@ -290,7 +306,12 @@ section! {
 /// All tables, in the order of the reference.
 pub fn sections(functions: Functions) -> impl Iterator<Item = &'static Section> {
     let mut all = Vec::new();
-    for section in [CLUSTER.section(), HOST.section(), PORTS.section()] {
+    for section in [
+        CLUSTER.section(),
+        HOST.section(),
+        PORTS.section(),
+        ORCHESTRATOR.section(),
+    ] {
         with_inner(section, &mut all);
     }
     all.push(&ON);

@@ -1,6 +1,6 @@
 //! The configuration: one TOML file, read with every mistake at once.
 //!
-//! `fields.rs`, `host.rs`, `port.rs` and `functions/` declare every table and field once, by the macros of `declared.rs`; `section.rs`
+//! `fields.rs`, `host.rs`, `port.rs`, `orchestrator.rs` and `functions/` declare every table and field once, by the macros of `declared.rs`; `section.rs`
 //! and `kind.rs` read a table by its declaration; `cluster.rs`, `functions/` and `objects.rs` find contradictions and build the typed
 //! settings; `diagnostic.rs` shows mistakes. [`Config::read`] takes text and opens no file: `files.rs` and `key_file.rs` do. Read first:
 //! [`Config::read`].
@@ -22,6 +22,7 @@ pub mod key_file;
 pub mod kind;
 pub mod network;
 mod objects;
+mod orchestrator;
 mod overlay;
 mod port;
 mod promises;
@@ -38,6 +39,7 @@ pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;
 pub use host::{Host, Idle};
 pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
+pub use orchestrator::{Orchestrator, OrchestratorTimes, Routes};
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 
 use core::ops::Range;
@@ -77,6 +79,8 @@ pub struct Config {
     pub ports: Vec<Port>,
     /// The network function.
     pub function: Function,
+    /// The orchestrator, if the file has one.
+    pub orchestrator: Option<Orchestrator>,
 }
 
 /// The network function, and where its state lives.
@@ -364,17 +368,27 @@ fn read_document(
             combinations::check_waits(&function.objects, keep_alive, channel, report);
         }
     }
+    let orchestrator = orchestrator::read(document, cluster.as_ref(), report);
     Some(Config {
         cluster: cluster?,
         host: host?,
         ports: ports?,
         function: function?,
+        orchestrator: orchestrator?,
     })
 }
 
 /// Refuses tables, and fields, that the top of a file cannot have.
 fn check_tables(document: &DeTable<'_>, functions: Functions, report: &mut Report) {
-    const TABLES: [&str; 6] = ["chain", "cluster", "host", "port", "function", "stage"];
+    const TABLES: [&str; 7] = [
+        "chain",
+        "cluster",
+        "host",
+        "port",
+        "function",
+        "stage",
+        "orchestrator",
+    ];
     for (key, value) in document {
         let name = key.get_ref().as_ref();
         if !TABLES.contains(&name) {
@@ -468,7 +482,15 @@ fn unknown_table(
     functions: Functions,
     report: &Report,
 ) -> Diagnostic {
-    let tables = ["cluster", "host", "port", "function", "stage", "on"];
+    let tables = [
+        "cluster",
+        "host",
+        "port",
+        "function",
+        "stage",
+        "on",
+        "orchestrator",
+    ];
     let unknown = Diagnostic::error(
         format!("unknown field `{name}` at the top of the file"),
         span,

@@ -1,6 +1,7 @@
 //! How a running host learns of epochs: it reads their file when it starts and whenever the file changes, and is handed them over
 //! the control socket. What is handed is on the disk before it is in force, so that both ways say the same.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use asterism_placement::{Epoch, Incarnation, Time};
 
 use super::error::RunError;
 use super::event_log::Event;
+use super::heartbeats::Heartbeats;
 use super::notify::Manager;
 use super::prepared::Prepared;
 use super::watched::{LOOK, Watched};
@@ -34,6 +36,10 @@ pub(super) struct Watch {
     known: EpochFile,
     /// The epoch that the state channel was given last.
     given: Epoch,
+    /// Whether the cluster has orchestrators. Then the host begins no incarnation that was handed to an earlier process.
+    is_orchestrated: bool,
+    /// Whether the last epoch was handed to this process.
+    is_handed: bool,
 }
 
 /// The incarnation that a host begins.
@@ -58,7 +64,14 @@ impl Watch {
             looked: Time::ZERO,
             known: EpochFile::default(),
             given: Epoch(0),
+            is_orchestrated: !config.cluster.orchestrators.is_empty(),
+            is_handed: false,
         })
+    }
+
+    /// Where the file is.
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
     }
 
     /// Finds the incarnation that the file names, once it names one that was not used before; until then it waits, and takes what it is
@@ -69,21 +82,31 @@ impl Watch {
         stop: &AtomicBool,
         commands: &Receiver<Command>,
         manager: &Manager,
+        mut heartbeats: Option<&mut Heartbeats>,
         log: &mut impl FnMut(&Event),
     ) -> Result<Begun, RunError> {
-        if !self.file.path().exists() {
+        if !self.file.path().exists() && !self.is_orchestrated {
             // A copy empties a file, and takes none away: what is not there does not come by itself.
             EpochFile::read(self.file.path(), &self.cluster.members)?;
         }
         let mut said = String::new();
         loop {
             let now = clock.now();
+            if let Some(heartbeats) = &mut heartbeats {
+                let handed = if self.is_handed { self.known.epoch } else { 0 };
+                heartbeats.post_waiting(now, handed, log);
+            }
             let cluster = &self.cluster;
-            let looked = self
-                .file
-                .query(now, |path| EpochFile::read(path, &cluster.members));
+            let looked = match self.file.path().exists() || !self.is_orchestrated {
+                true => self
+                    .file
+                    .query(now, |path| EpochFile::read(path, &cluster.members)),
+                false => None,
+            };
             if let Some(file) = looked {
-                self.known = file?;
+                let file = file?;
+                self.is_handed &= file == self.known;
+                self.known = file;
             }
             match self.incarnation()? {
                 // It may be half a copy still.
@@ -129,7 +152,17 @@ impl Watch {
             return Ok(None);
         }
         let used = StartDecision::last_used(self.file.path(), &self.name)?;
-        Ok(Some(StartDecision::of(&self.known, &self.name, used)))
+        let decision = StartDecision::of(&self.known, &self.name, used);
+        if self.is_orchestrated
+            && !self.is_handed
+            && matches!(decision, StartDecision::Begins { .. })
+        {
+            return Ok(Some(StartDecision::Waits(format!(
+                "epoch {} was handed to an earlier process: an orchestrator hands this one its epoch",
+                self.known.epoch
+            ))));
+        }
+        Ok(Some(decision))
     }
 
     /// What a host that waits to be named does with a new epoch or a request.
@@ -223,6 +256,7 @@ impl Watch {
             written.map_err(|why| Refused::new(Refusal::NotWritten, why.to_string()))?;
         }
         self.known = file.clone();
+        self.is_handed = true;
         Ok(step)
     }
 
@@ -277,6 +311,8 @@ mod tests {
             looked: Time::ZERO,
             known,
             given: Epoch(1),
+            is_orchestrated: false,
+            is_handed: false,
         };
         let mut now = Time::ZERO;
         assert_eq!(looks(&mut watch, &mut now, 3), None);

@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use super::caches::serve::ServeError;
 use super::collector::CollectorError;
+use super::heartbeats::HeartbeatsError;
 use super::ports::PortsError;
 use super::requests::RestoreError;
 use super::saved::SavedError;
@@ -127,6 +128,9 @@ pub enum StartError {
     /// The record of the last incarnation cannot be read or written.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// There are no heartbeats to the orchestrators.
+    #[error(transparent)]
+    Heartbeats(#[from] HeartbeatsError),
     /// An instance has no frames or no ports.
     #[error(transparent)]
     Ports(#[from] PortsError),

@@ -17,6 +17,8 @@ use thiserror::Error;
 use super::error::{AlertsFileError, BackgroundError};
 use crate::lines::LinesError;
 
+/// What to do instead where hosts may differ for a while.
+const RESTART_EACH: &str = "start the hosts again, one after the other";
 /// What to do instead. A host that is restarted alone is refused by those that knew its earlier incarnation.
 const RESTART_ALL: &str = "stop all hosts, then start them with it";
 
@@ -276,6 +278,8 @@ pub fn changes(
         name: _,
         key: _,
         epochs: _,
+        orchestrators: _,
+        heartbeat: _,
         port_lease: _,
         members: _,
         addresses: _,
@@ -286,6 +290,10 @@ pub fn changes(
     refuse(a.name == b.name, &["cluster", "name"], RESTART_ALL);
     refuse(a.key == b.key, &["cluster", "key"], RESTART_ALL);
     refuse(a.epochs == b.epochs, &["cluster", "epochs"], RESTART_ALL);
+    let same = a.orchestrators == b.orchestrators;
+    refuse(same, &["cluster", "orchestrators"], RESTART_EACH);
+    let same = a.heartbeat == b.heartbeat;
+    refuse(same, &["cluster", "heartbeat"], RESTART_EACH);
     refuse(
         a.members == b.members,
         &["cluster", "members"],

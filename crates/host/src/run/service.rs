@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use super::error::RunError;
 use super::event_log::Event;
+use super::heartbeats::Heartbeats;
 use super::jobs::{HostContext, HostLog, Jobs};
 use super::notices;
 use super::notify::Manager;
@@ -57,6 +58,8 @@ pub struct Service<'a, 'o> {
     identity: Identity,
     /// Whether an epoch named the incarnation.
     has_epochs: bool,
+    /// To the orchestrators, if the cluster has any.
+    heartbeats: Option<Heartbeats>,
     shared: Vec<Arc<Shared>>,
     workers: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
@@ -160,7 +163,7 @@ impl Service<'_, '_> {
     fn look_for(&mut self, rest: Duration) -> Result<(), Interrupted> {
         self.log_events(rest);
         self.log_notices()?;
-        self.jobs.turn(&self.host, &mut self.log);
+        self.give_turns();
         self.stay_alive();
         if self.hang_up.swap(false, Ordering::AcqRel) {
             let _ = self.reload();
@@ -174,6 +177,18 @@ impl Service<'_, '_> {
             return Err(Interrupted::Stop);
         }
         Ok(())
+    }
+
+    /// Gives each job its turn, and says in a heartbeat how the host is.
+    fn give_turns(&mut self) {
+        self.jobs.turn(&self.host, &mut self.log);
+        if let Some(heartbeats) = &mut self.heartbeats {
+            let now = self.host.clock.now();
+            heartbeats.post_running(now, &self.host, &mut self.log);
+            if let Some(keys) = self.jobs.other_keys() {
+                heartbeats.set_keys(keys);
+            }
+        }
     }
 
     /// Waits for an event of another thread, and logs all that are there.

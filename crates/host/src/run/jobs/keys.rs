@@ -34,6 +34,8 @@ pub(in crate::run) struct Keys {
     looked: Time,
     /// The keys in force.
     installed: KeyRing,
+    /// Whether they came into force since anyone asked.
+    is_news: bool,
 }
 
 impl Keys {
@@ -44,7 +46,13 @@ impl Keys {
             file: Watched::new(files::key_path(&prepared.arguments.config, path)),
             looked: Time::ZERO,
             installed: prepared.keys.clone(),
+            is_news: false,
         })
+    }
+
+    /// The keys in force, if they came into force since this was last asked.
+    pub(super) fn take_installed(&mut self) -> Option<KeyRing> {
+        core::mem::take(&mut self.is_news).then(|| self.installed.clone())
     }
 
     /// The keys of the file, if it changed to others and has stayed as it is from one look to the next: what is being
@@ -83,7 +91,7 @@ impl Job for Keys {
                 let event = Event::info("keys")
                     .with("sends_with", keys.sending().id())
                     .with("accepts", accepts);
-                self.installed = keys;
+                (self.installed, self.is_news) = (keys, true);
                 log.write(&event);
             }
             Some(Err(why)) => log.write(
@@ -117,6 +125,7 @@ mod tests {
             file: Watched::new(path.to_owned()),
             looked: Time::ZERO,
             installed: key_file::read(path).unwrap(),
+            is_news: false,
         }
     }
 

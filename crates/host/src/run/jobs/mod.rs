@@ -45,6 +45,7 @@ use super::reload::ReloadError;
 use crate::control::request_handler::Command;
 use crate::lines::Sink;
 use asterism_epochs::EpochFile;
+use asterism_secure_channel::KeyRing;
 
 /// The jobs of a host. Those that need an open file, socket or thread are there from [`Jobs::open`] on.
 #[derive(Debug)]
@@ -143,6 +144,11 @@ impl Jobs {
                 job.turn(host.clock.now(), host, log);
             }
         }
+    }
+
+    /// The keys that came into force since they were last asked for.
+    pub(super) fn other_keys(&mut self) -> Option<KeyRing> {
+        self.keys.as_mut()?.take_installed()
     }
 
     /// Whether somebody waits for what the next turns bring.

@@ -50,11 +50,16 @@ impl Service<'_, '_> {
             jobs,
             mut log,
             stopping,
+            heartbeats,
             ..
         } = self;
         let epochs = jobs.end(&host, &mut log);
         let member = host.member;
+        let incarnation = host.view.names.incarnation.0;
         let stopped = host.channel.stop();
+        if let Some(heartbeats) = heartbeats {
+            heartbeats.end(incarnation);
+        }
         epochs.answer_last();
         if let Some(error) = failed {
             return Err(error);
@@ -164,7 +169,7 @@ impl Service<'_, '_> {
             if let Ok(event) = self.events.recv_timeout(LOOK_LAST) {
                 self.log(&event);
             }
-            self.jobs.turn(&self.host, &mut self.log);
+            self.give_turns();
         }
         true
     }

@@ -26,6 +26,7 @@ use crate::run::environment::{digest_of, pin, signals, udp_config};
 use crate::run::epochs::Watch;
 use crate::run::error::{RunError, StartError};
 use crate::run::event_log::{Event, EventLog};
+use crate::run::heartbeats::Heartbeats;
 use crate::run::jobs::{HostContext, HostLog, Jobs};
 use crate::run::notify::Manager;
 use crate::run::ports::{self, PortsError};
@@ -96,7 +97,25 @@ impl Service<'_, '_> {
         let manager = Manager::from_environment(std::process::id());
         // Before anything else: who waits to be named may be handed the epoch that does.
         let (request_handler, commands) = open_control(config, &place)?;
-        let mut start = begin(prepared, clock, &stop, &commands, &manager, &mut lines)?;
+        let mut watch = Watch::of(prepared, clock.wall());
+        let path = watch.as_ref().map(Watch::path);
+        let mut heartbeats =
+            Heartbeats::start(config, path, &prepared.keys, &request_handler, clock)?;
+        let mut start = match watch.take() {
+            Some(watch) => {
+                let mut log = |event: &Event| lines.write(clock.now(), clock.wall(), event);
+                await_epoch(
+                    watch,
+                    clock,
+                    &stop,
+                    &commands,
+                    &manager,
+                    heartbeats.as_mut(),
+                    &mut log,
+                )?
+            }
+            None => begin_unnamed(clock)?,
+        };
         let shape = shape(config, &**function);
         let identity = Identity {
             // Sizes may be others when a state is taken up.
@@ -182,6 +201,7 @@ impl Service<'_, '_> {
             manager,
             identity,
             has_epochs,
+            heartbeats,
             shared: instances.shared,
             workers: instances.workers,
             events,
@@ -207,26 +227,28 @@ fn open_control(
     Ok((request_handler, commands))
 }
 
-/// Finds the incarnation of this start: drawn, or the one that an epoch names, for which the host waits.
-fn begin(
-    prepared: &Prepared,
+/// Waits for an epoch that names an incarnation of this host.
+fn await_epoch(
+    mut epochs: Watch,
     clock: MonotonicClock,
     stop: &AtomicBool,
     commands: &Receiver<Command>,
     manager: &Manager,
-    lines: &mut EventLog<'_>,
+    heartbeats: Option<&mut Heartbeats>,
+    log: &mut impl FnMut(&Event),
 ) -> Result<Start, RunError> {
-    if let Some(mut epochs) = Watch::of(prepared, clock.wall()) {
-        let mut log = |event: &Event| lines.write(clock.now(), clock.wall(), event);
-        let begun = epochs.begin_incarnation(clock, stop, commands, manager, &mut log)?;
-        return Ok(Start {
-            incarnation: begun.incarnation,
-            joins: begun.joins,
-            epoch: Some((epochs, begun.roster)),
-            // Until now others did without this host.
-            took_part: clock.now(),
-        });
-    }
+    let begun = epochs.begin_incarnation(clock, stop, commands, manager, heartbeats, log)?;
+    Ok(Start {
+        incarnation: begun.incarnation,
+        joins: begun.joins,
+        epoch: Some((epochs, begun.roster)),
+        // Until now others did without this host.
+        took_part: clock.now(),
+    })
+}
+
+/// Draws the incarnation of a host without epochs.
+fn begin_unnamed(clock: MonotonicClock) -> Result<Start, RunError> {
     let took_part = clock.now();
     let mut incarnation = [0; 8];
     getrandom::fill(&mut incarnation)?;

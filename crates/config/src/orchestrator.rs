@@ -1,0 +1,342 @@
+//! The settings of the orchestrators: where they listen, where they keep the truth, by which times they decide, and the routes that
+//! they write.
+
+use core::net::{Ipv4Addr, SocketAddr};
+use core::time::Duration;
+use std::path::PathBuf;
+
+use asterism_placement::membership::MEMBERS_MAX;
+use toml::de::DeTable;
+
+use super::cluster::Cluster;
+use super::diagnostic::{Diagnostic, Report};
+use super::kind::{Kind, NamedValues};
+use super::network::Prefix;
+use super::overlay;
+use super::section::{Default, List, Setting, Values, section};
+use super::suggestion;
+
+/// Sets of routes at most: those inside and those outside.
+const ROUTES_MAX: usize = 2;
+/// Members of an etcd cluster that are named, at most.
+const ETCD_MAX: usize = 9;
+
+/// The orchestrators of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Orchestrator {
+    /// The addresses of etcd; empty for the embedded store.
+    pub etcd: Vec<SocketAddr>,
+    /// The folder of an orchestrator's own files, as written.
+    pub folder: PathBuf,
+    /// How long a leader leads unless it renews its term.
+    pub term: Duration,
+    /// The times of the controller.
+    pub times: OrchestratorTimes,
+    /// What is steered by routes.
+    pub routes: Vec<Routes>,
+}
+
+/// The times by which the controller decides, which the reference explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are documented in the reference")]
+pub struct OrchestratorTimes {
+    pub suspect_after: Duration,
+    pub suspect_after_max: Duration,
+    pub return_after: Duration,
+    pub evict_after: Duration,
+    pub found_after: Duration,
+}
+
+/// Routes with several next hops in one network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routes {
+    /// Its name.
+    pub name: String,
+    /// The file of the network namespace, as written; `None`: the orchestrator's own.
+    pub namespace: Option<PathBuf>,
+    /// The networks that the routes lead to.
+    pub destinations: Vec<Prefix>,
+    /// The routing table's number.
+    pub table: u32,
+    /// Equal places in the list of next hops.
+    pub slots: u16,
+    /// The next hop to each member: its name, the gateway, and the interface.
+    pub hops: Vec<(String, Ipv4Addr, String)>,
+}
+
+const fn duration(least_ms: u64, most_ms: u64) -> Kind {
+    Kind::Duration {
+        least: Duration::from_millis(least_ms),
+        most: Duration::from_millis(most_ms),
+    }
+}
+
+section! {
+    /// The table `[orchestrator]`.
+    pub(crate) static ORCHESTRATOR: OrchestratorKeys = {
+        path: "orchestrator",
+        meaning: "The orchestrators of the cluster (`asterism orchestrate`), which decide who takes part and where packets go. Their addresses are in [cluster] orchestrators.",
+        fields: {
+            etcd: List<SocketAddr> = Setting {
+                kind: Kind::List {
+                    of: &Kind::Socket,
+                    most: ETCD_MAX,
+                },
+                default: Default::Is("[]"),
+                meaning: "The addresses of etcd's members, which hold epochs and leadership (HTTP). Without any, one orchestrator keeps them in its folder.",
+            },
+            folder: String = Setting {
+                kind: Kind::File,
+                default: Default::Is("\"orchestrator\""),
+                meaning: "The folder of an orchestrator's own files. It must be on a local disk that survives a restart.",
+            },
+            term: Duration = Setting {
+                kind: duration(1_000, 60_000),
+                default: Default::Is("\"3s\""),
+                meaning: "How long a leader leads unless it renews its term: whole seconds. If a leader dies, another one leads after this time.",
+            },
+            suspect_after: Duration = Setting {
+                kind: duration(20, 10_000),
+                default: Default::Is("\"150ms\""),
+                meaning: "Packets leave a host that was silent for this long. At least two heartbeats.",
+            },
+            suspect_after_max: Duration = Setting {
+                kind: duration(20, 60_000),
+                default: Default::Is("\"1s\""),
+                meaning: "The same for a host with irregular heartbeats, which is given longer, at most this long.",
+            },
+            return_after: Duration = Setting {
+                kind: duration(0, 60_000),
+                default: Default::Is("\"500ms\""),
+                meaning: "Packets return to a suspected host whose heartbeats have arrived without a gap for this long.",
+            },
+            evict_after: Duration = Setting {
+                kind: duration(100, 3_600_000),
+                default: Default::Is("\"5s\""),
+                meaning: "An epoch leaves out a host that was silent for this long, for the orchestrator and for all hosts that are heard.",
+            },
+            found_after: Duration = Setting {
+                kind: duration(0, 600_000),
+                default: Default::Is("\"1s\""),
+                meaning: "How long the first epoch waits for more hosts.",
+            },
+            routes: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: ROUTES.section(),
+                    most: ROUTES_MAX,
+                },
+                default: Default::Is("{}"),
+                meaning: "Routes with several next hops that the orchestrator writes: one table for each side of the cluster. Without any, something else leads packets to the hosts.",
+            },
+        },
+    };
+}
+
+section! {
+    /// Routes to the hosts.
+    pub(crate) static ROUTES: RoutesKeys = {
+        path: "orchestrator.routes.NAME",
+        meaning: "Routes on one side of the cluster, of this machine or of one of its network namespaces.",
+        fields: {
+            namespace: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("the orchestrator's own"),
+                meaning: "The file of the network namespace whose routes are written, such as \"/run/netns/router\".",
+            },
+            to: List<Prefix> = Setting {
+                kind: Kind::List {
+                    of: &Kind::Prefix,
+                    most: 16,
+                },
+                default: Default::Required("[\"203.0.113.0/24\"]"),
+                meaning: "The networks whose packets go to the hosts.",
+            },
+            table: u64 = Setting {
+                kind: Kind::Count { least: 1, most: u32::MAX as u64 },
+                default: Default::Is("254"),
+                meaning: "The routing table; 254 is the main one.",
+            },
+            slots: u64 = Setting {
+                kind: Kind::Count { least: 1, most: 64 },
+                default: Default::Is("24"),
+                meaning: "Equal places in the list of next hops, each of which leads to one host: more make equal shares, and cost the kernel more for each packet.",
+            },
+            via: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: VIA.section(),
+                    most: MEMBERS_MAX,
+                },
+                default: Default::Required("{ a = { gateway = \"192.0.2.1\", interface = \"eth0\" } }"),
+                meaning: "The next hop to each member. The table's name is the member's.",
+            },
+        },
+    };
+}
+
+section! {
+    /// A next hop.
+    pub(crate) static VIA: ViaKeys = {
+        path: "orchestrator.routes.NAME.via.NAME",
+        meaning: "The next hop to a member.",
+        fields: {
+            gateway: Ipv4Addr = Setting {
+                kind: Kind::Address,
+                default: Default::Required("\"192.0.2.1\""),
+                meaning: "The member's address on this side.",
+            },
+            interface: String = Setting {
+                kind: Kind::Device,
+                default: Default::Required("\"eth0\""),
+                meaning: "The interface to it.",
+            },
+        },
+    };
+}
+
+/// Reads `[orchestrator]`. The outer `None` if anything in it is wrong, the inner one if the cluster has no orchestrators.
+pub(super) fn read(
+    document: &DeTable<'_>,
+    cluster: Option<&Cluster>,
+    report: &mut Report,
+) -> Option<Option<Orchestrator>> {
+    let values = super::top_table("orchestrator", ORCHESTRATOR.section(), document, report)?;
+    let cluster = cluster?;
+    if cluster.orchestrators.is_empty() {
+        if let Some((key, _)) = overlay::get(document, "orchestrator") {
+            report.add(
+                Diagnostic::error("this cluster has no orchestrators", key.span())
+                    .help("add orchestrators = [\"192.0.2.9:7500\"] to [cluster], or leave this table out"),
+            );
+            return None;
+        }
+        return Some(None);
+    }
+    let times = times(&values, cluster.heartbeat, report);
+    let etcd = values.get(ORCHESTRATOR.etcd)?;
+    if etcd.is_empty() && cluster.orchestrators.len() > 1 {
+        report.add(
+            Diagnostic::error(
+                "several orchestrators need a store that they share",
+                values.span_of(ORCHESTRATOR.etcd),
+            )
+            .help("name etcd's members, such as etcd = [\"192.0.2.7:2379\"], or leave one orchestrator"),
+        );
+        return None;
+    }
+    let term = values.get(ORCHESTRATOR.term)?;
+    if term.subsec_nanos() > 0 {
+        report.add(
+            Diagnostic::error("terms are whole seconds", values.span_of(ORCHESTRATOR.term))
+                .help(format!("write term = \"{}s\"", term.as_secs() + 1)),
+        );
+        return None;
+    }
+    let routes: Option<Vec<Routes>> = values
+        .get(ORCHESTRATOR.routes)?
+        .iter()
+        .map(|table| routes(table, cluster, report))
+        .collect();
+    Some(Some(Orchestrator {
+        etcd: etcd.into_iter().map(|(address, _)| address).collect(),
+        folder: PathBuf::from(values.get(ORCHESTRATOR.folder)?),
+        term,
+        times: times?,
+        routes: routes?,
+    }))
+}
+
+fn times(values: &Values, heartbeat: Duration, report: &mut Report) -> Option<OrchestratorTimes> {
+    let times = OrchestratorTimes {
+        suspect_after: values.get(ORCHESTRATOR.suspect_after)?,
+        suspect_after_max: values.get(ORCHESTRATOR.suspect_after_max)?,
+        return_after: values.get(ORCHESTRATOR.return_after)?,
+        evict_after: values.get(ORCHESTRATOR.evict_after)?,
+        found_after: values.get(ORCHESTRATOR.found_after)?,
+    };
+    let mut is_right = true;
+    let mut wrong = |title: &str, span, help: String| {
+        report.add(Diagnostic::error(title, span).help(help));
+        is_right = false;
+    };
+    let show = super::value::show_duration;
+    if times.suspect_after < 2 * heartbeat {
+        wrong(
+            "one lost datagram would be a suspicion",
+            values.span_of(ORCHESTRATOR.suspect_after),
+            format!(
+                "write suspect_after = \"{}\" or more: twice heartbeat in [cluster]",
+                show(2 * heartbeat)
+            ),
+        );
+    }
+    if times.suspect_after_max < times.suspect_after {
+        wrong(
+            "suspect_after_max is shorter than suspect_after",
+            values.span_of(ORCHESTRATOR.suspect_after_max),
+            format!("write \"{}\" or more", show(times.suspect_after)),
+        );
+    }
+    if times.evict_after < times.suspect_after_max {
+        wrong(
+            "hosts would be left out before packets leave them",
+            values.span_of(ORCHESTRATOR.evict_after),
+            format!(
+                "write \"{}\" or more: suspect_after_max",
+                show(times.suspect_after_max)
+            ),
+        );
+    }
+    is_right.then_some(times)
+}
+
+fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option<Routes> {
+    let values = &table.values;
+    let via = values.get(ROUTES.via)?;
+    let mut hops = Vec::new();
+    for hop in &via {
+        if !cluster.members.contains(&hop.name) {
+            let mut unknown = Diagnostic::error(
+                format!("there is no member \"{}\"", hop.name),
+                hop.place.clone(),
+            );
+            let names = || cluster.members.iter().map(String::as_str);
+            if let Some(near) = suggestion::nearest(&hop.name, names()) {
+                unknown = unknown.help(format!("did you mean via.{near}?"));
+            }
+            report.add(unknown.help(format!("choose {}", suggestion::quoted(names()))));
+            return None;
+        }
+        let (gateway, interface) = (hop.values.get(VIA.gateway)?, hop.values.get(VIA.interface)?);
+        hops.push((hop.name.clone(), gateway, interface));
+    }
+    let lacking = |name: &&String| !hops.iter().any(|(hop, ..)| hop == *name);
+    if let Some(name) = cluster.members.iter().find(lacking) {
+        report.add(
+            Diagnostic::error(
+                format!("there is no next hop to {name}"),
+                values.span_of(ROUTES.via),
+            )
+            .help(format!(
+                "add [orchestrator.routes.{}.via.{name}] with gateway and interface",
+                table.name
+            )),
+        );
+        return None;
+    }
+    let to = values.get(ROUTES.to)?;
+    if to.is_empty() {
+        report.add(
+            Diagnostic::error("routes lead somewhere", values.span_of(ROUTES.to))
+                .help("write to = [\"203.0.113.0/24\"]"),
+        );
+        return None;
+    }
+    Some(Routes {
+        name: table.name.clone(),
+        namespace: values.get(ROUTES.namespace).map(PathBuf::from),
+        destinations: to.into_iter().map(|(prefix, _)| prefix).collect(),
+        table: u32::try_from(values.get(ROUTES.table)?).ok()?,
+        slots: u16::try_from(values.get(ROUTES.slots)?).ok()?,
+        hops,
+    })
+}
