@@ -14,7 +14,7 @@ use clap_complete::Shell;
 
 use crate::commands::client::Which;
 use crate::commands::{audit, backends, blocked, digests, flows, manual, rules, traffic};
-use crate::{check, commands, decrypt, epoch, keygen, keys, lab, scaffold};
+use crate::{check, commands, decrypt, epoch, keygen, keys, lab, orchestrate, scaffold};
 
 /// The program's name.
 const NAME: &str = "asterism";
@@ -59,6 +59,11 @@ pub enum Command {
     /// Needs the configuration's ports, and the right to open them. SIGTERM and SIGINT stop the host gracefully, a second
     /// signal immediately; SIGHUP re-reads the configuration.
     Run(host::Arguments),
+    /// Run an orchestrator: decide who takes part in the cluster and where packets go, until it is stopped
+    ///
+    /// Needs [cluster] orchestrators in the configuration, and the right to write the routes in [orchestrator], if there are any.
+    /// SIGTERM and SIGINT stop it; hosts, routes and the cluster's record stay as they are.
+    Orchestrate(orchestrate::Arguments),
     /// Show the status of a running host
     Status(commands::StatusArguments),
     /// Show whether a running host's state equals that of the other hosts, which compare continuously; exit code 1 if not
@@ -184,6 +189,7 @@ pub(crate) fn run_with(
             check::run(&config.unwrap_or_default(), member.as_deref(), &mut output)
         }
         Command::Run(arguments) => host::command(&arguments, &mut output),
+        Command::Orchestrate(arguments) => orchestrate::command(&arguments, &mut output),
         Command::Status(arguments) => commands::status(&arguments, &mut output),
         Command::Audit(arguments) => audit::audit(&arguments, &mut output),
         Command::Top(arguments) => commands::top(&arguments, &mut output),

@@ -12,6 +12,7 @@ pub mod epoch;
 pub mod keygen;
 pub mod keys;
 pub mod lab;
+pub mod orchestrate;
 pub mod outside;
 pub mod program;
 pub mod scaffold;

@@ -4,7 +4,16 @@
     reason = "this file is the clock of drivers, which are I/O through and through"
 )]
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+use asterism_placement::Time;
+
+/// Time of this process's clock, as the controller and the heartbeats take it.
+pub(crate) fn time() -> Time {
+    static START: OnceLock<Instant> = OnceLock::new();
+    Time::ZERO + START.get_or_init(Instant::now).elapsed()
+}
 
 /// Now, for deadlines and for how long something took.
 pub(crate) fn now() -> Instant {

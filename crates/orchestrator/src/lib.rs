@@ -3,6 +3,7 @@
 //! - [`controller`] decides who takes part and where packets go, without I/O.
 //! - [`steering`] sends packets to instances: one trait, with drivers for Linux routes, Open vSwitch and the built-in director.
 //! - [`launch`] starts, finds and ends the processes of hosts.
+//! - [`run`] joins the controller with a socket, a store and a steering.
 //! - [`epochs`] hands epochs to hosts over their control sockets.
 //!
 //! May depend on everything below the binary except the packets. Read first: `controller/mod.rs`, `steering/mod.rs`, then
@@ -12,4 +13,5 @@ mod clock;
 pub mod controller;
 pub mod epochs;
 pub mod launch;
+pub mod run;
 pub mod steering;

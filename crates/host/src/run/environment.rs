@@ -15,7 +15,10 @@ use super::event_log::Event;
 use super::saved::Moment;
 
 /// A flag that SIGTERM and SIGINT raise, the second of which ends the process at once, and one for SIGHUP.
-pub(super) fn signals() -> io::Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
+///
+/// # Errors
+/// The operating system refuses a handler.
+pub fn signals() -> io::Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
     let (stop, hang_up) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicBool::new(false)),

@@ -54,6 +54,7 @@ use asterism_secure_channel::{ClusterKey, KeyRing};
 
 use crate::control::place::Place;
 
+pub use environment::signals;
 use error::RunError;
 pub use prepared::{Arguments, Prepared, control_path};
 use service::Service;
@@ -137,7 +138,11 @@ impl RunJob {
 }
 
 /// The cluster's keys; a host alone needs none and draws one.
-fn keys_of(file: &Path, config: &Config) -> Result<KeyRing, RunError> {
+/// The keys of a cluster: those of its key file, or a key for this run if it names none.
+///
+/// # Errors
+/// The file cannot be read, or there is no randomness.
+pub fn keys_of(file: &Path, config: &Config) -> Result<KeyRing, RunError> {
     if let Some(key) = &config.cluster.key {
         return Ok(key_file::read(&files::key_path(file, key))?);
     }

@@ -91,6 +91,39 @@ pub enum Event {
     LeadsNoMore,
 }
 
+impl Event {
+    /// The kind of the event, for logs.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Event::Suspected { .. } => "host-suspected",
+            Event::Isolated { .. } => "host-isolated",
+            Event::LinkDown { .. } => "host-link-down",
+            Event::Takes { .. } => "host-takes",
+            Event::Frozen { .. } => "most-hosts-silent",
+            Event::NobodyTakes => "nobody-takes",
+            Event::LeftOut { .. } => "host-left-out",
+            Event::Admitted { .. } => "host-admitted",
+            Event::AwaitsEvidence { .. } => "host-awaits-evidence",
+            Event::TwoProcesses { .. } => "host-runs-twice",
+            Event::UnknownHost { .. } => "host-unknown",
+            Event::StoreWentBack { .. } => "store-went-back",
+            Event::NoNextEpoch { .. } => "no-next-epoch",
+            Event::Leads { .. } => "leads",
+            Event::LeadsNoMore => "leads-no-more",
+        }
+    }
+
+    /// Whether somebody should look.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        !matches!(
+            self,
+            Event::Takes { .. } | Event::Admitted { .. } | Event::Leads { .. }
+        )
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
