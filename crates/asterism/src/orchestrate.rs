@@ -245,6 +245,7 @@ fn steering(
 ) -> Result<Vec<Box<dyn Steering>>, OrchestrateError> {
     let driver = |routes: &Routes| -> Result<Box<dyn Steering>, OrchestrateError> {
         let to_route = |prefix: &asterism_config::network::Prefix| EcmpRoute {
+            source: routes.source,
             table: routes.table,
             ..EcmpRoute::new(prefix.address, prefix.length)
         };

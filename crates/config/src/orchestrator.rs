@@ -56,6 +56,8 @@ pub struct Routes {
     pub namespace: Option<PathBuf>,
     /// The networks that the routes lead to.
     pub destinations: Vec<Prefix>,
+    /// The source address of packets that the machine itself sends there.
+    pub source: Option<Ipv4Addr>,
     /// The routing table's number.
     pub table: u32,
     /// Equal places in the list of next hops.
@@ -150,6 +152,11 @@ section! {
                 },
                 default: Default::Required("[\"203.0.113.0/24\"]"),
                 meaning: "The networks whose packets go to the hosts.",
+            },
+            source: Ipv4Addr = Setting {
+                kind: Kind::Address,
+                default: Default::Unset("the kernel chooses"),
+                meaning: "The source address of packets that the router itself sends there.",
             },
             table: u64 = Setting {
                 kind: Kind::Count { least: 1, most: u32::MAX as u64 },
@@ -335,6 +342,7 @@ fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option
         name: table.name.clone(),
         namespace: values.get(ROUTES.namespace).map(PathBuf::from),
         destinations: to.into_iter().map(|(prefix, _)| prefix).collect(),
+        source: values.get(ROUTES.source),
         table: u32::try_from(values.get(ROUTES.table)?).ok()?,
         slots: u16::try_from(values.get(ROUTES.slots)?).ok()?,
         hops,

@@ -29,6 +29,11 @@ pub(crate) fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
+/// The monotonic clock.
+pub(crate) fn monotonic() -> Duration {
+    Duration::from_nanos(monotonic_ns())
+}
+
 /// The monotonic clock as links take it.
 pub(crate) fn time_of(monotonic_ns: u64) -> Time {
     Time::from_micros(monotonic_ns / 1_000)

@@ -20,6 +20,7 @@ pub mod nat;
 mod node;
 pub mod openvswitch;
 pub mod outside;
+mod probe;
 mod program;
 pub mod redis;
 pub mod squid;
@@ -31,6 +32,7 @@ pub use interface::set_offloads;
 pub use lab::{Cable, Lab};
 pub use namespace::permitted;
 pub use node::{InterfaceCounts, Node, Offloads};
+pub use probe::{FLOWS_MAX, Probe, Sent};
 pub use program::{
     Finished, OUTPUT_BYTES_MAX, PROGRAM_TIME_MAX, Program, ProgramCommand, wait_until,
 };

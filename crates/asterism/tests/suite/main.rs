@@ -10,6 +10,7 @@ mod kill;
 mod laboratory;
 mod mistakes;
 mod network_recipes;
+mod orchestrated;
 mod outside;
 mod real_programs;
 mod run;

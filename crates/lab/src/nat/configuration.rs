@@ -29,6 +29,8 @@ pub struct HostOptions {
     pub instances: u16,
     /// Whether a file of epochs says who takes part: `epoch.toml` beside the configuration, which `asterism epoch` writes.
     pub epochs: bool,
+    /// Further lines of the table `[orchestrator]`, if the laboratory has orchestrators.
+    pub orchestrator_lines: String,
     /// Further lines at the end of the file, whole tables.
     pub more: String,
 }
@@ -46,6 +48,7 @@ impl Default for HostOptions {
             multicast: false,
             instances: 1,
             epochs: false,
+            orchestrator_lines: String::new(),
             more: String::new(),
         }
     }
@@ -90,9 +93,10 @@ impl NatLab {
             "[cluster]\nname = \"laboratory\"\nkey = \"{}\"\nmembers = {names:?}\n",
             self.key_file().display()
         );
-        if options.epochs {
+        if options.epochs || !self.orchestrators.is_empty() {
             text.push_str("epochs = \"epoch.toml\"\n");
         }
+        text.push_str(&self.orchestrators_line());
         for (place, name) in names.iter().enumerate() {
             let socket = self.control_socket(place);
             // Writing to a string cannot fail.
@@ -163,6 +167,7 @@ sessions = {{ placement = "replicated" }}
 ports = {{ placement = "replicated", allocation = "leased", absent = "{absent}" }}
 {more}"#
         );
+        text.push_str(&self.orchestrator_tables(&options.orchestrator_lines));
         text
     }
 }

@@ -13,6 +13,7 @@
 
 mod configuration;
 mod kernel;
+mod orchestrator;
 mod steering;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,6 +28,7 @@ use crate::program::{Program, wait_until};
 use crate::wire::{Wire, WireConfig};
 
 pub use configuration::HostOptions;
+pub use orchestrator::{ORCHESTRATOR_PORT, orchestrator_address};
 pub use steering::NatSteering;
 
 /// NAT hosts of a laboratory at most.
@@ -88,6 +90,8 @@ pub struct NatLabConfig {
     /// All hosts are on one segment with the client and on one with the server, each a bridge, instead of having a port of
     /// client and server each. Then Ethernet decides who gets a frame: routes lead to the first port, which is the only one.
     pub segments: bool,
+    /// Orchestrators, each a node with an end on the state channel's segment.
+    pub orchestrators: usize,
     /// The cores on which client and server receive, as machines of their own would, instead of on the core of anyone who sends.
     pub end_cores: Option<(usize, usize)>,
 }
@@ -102,8 +106,16 @@ impl NatLabConfig {
             channel: WireConfig::default().delay(delay),
             outside: None,
             segments: false,
+            orchestrators: 0,
             end_cores: None,
         }
+    }
+
+    /// The same with so many orchestrators.
+    #[must_use]
+    pub fn orchestrators(mut self, orchestrators: usize) -> NatLabConfig {
+        self.orchestrators = orchestrators;
+        self
     }
 
     /// The same with a client that receives on one core, and a server that receives on another.
@@ -139,7 +151,9 @@ pub struct NatLab {
     pub hosts: Vec<Node>,
     /// The outside.
     pub server: Node,
-    /// The state channel; end `n` is at `hosts[n]`. None with a single host.
+    /// The orchestrators' nodes.
+    pub orchestrators: Vec<Node>,
+    /// The state channel; end `n` is at `hosts[n]`, and the ends of the orchestrators follow. None with a single host and no orchestrator.
     pub channel: Option<Wire>,
     /// What is between each host and the server, if it is not a cable.
     pub outside: Vec<Wire>,
@@ -182,19 +196,11 @@ impl NatLab {
                 }
             }
         }
-        let channel = if config.hosts > 1 {
-            let ends: Vec<_> = hosts.iter().map(|host| (host, "channel")).collect();
-            let wire = lab.wire(&ends, &config.channel)?;
-            for (place, host) in hosts.iter().enumerate() {
-                host.ip(&[
-                    format!("address add {}/24 dev channel", channel_address(place)),
-                    "route add 224.0.0.0/4 dev channel".to_owned(),
-                ])?;
-            }
-            Some(wire)
-        } else {
-            None
-        };
+        let orchestrators: Result<Vec<Node>, LabError> = (1..=config.orchestrators)
+            .map(|number| lab.node(&format!("orchestrator-{number}")))
+            .collect();
+        let orchestrators = orchestrators?;
+        let channel = channel(&lab, &hosts, &orchestrators, &config.channel)?;
         for (router, addresses) in [(&client, &[CLIENT][..]), (&server, &[SERVER, SERVER_OTHER])] {
             let lines: Vec<_> = addresses
                 .iter()
@@ -209,6 +215,7 @@ impl NatLab {
             client,
             hosts,
             server,
+            orchestrators,
             channel,
             outside,
             segments,
@@ -460,6 +467,30 @@ fn segments(
         }
     }
     Ok(switch)
+}
+
+/// Joins hosts and orchestrators on a segment; `None` if there is only one of them.
+fn channel(
+    lab: &Lab,
+    hosts: &[Node],
+    orchestrators: &[Node],
+    config: &WireConfig,
+) -> Result<Option<Wire>, LabError> {
+    let nodes = hosts.iter().chain(orchestrators);
+    let ends: Vec<_> = nodes.map(|node| (node, "channel")).collect();
+    if ends.len() < 2 {
+        return Ok(None);
+    }
+    let wire = lab.wire(&ends, config)?;
+    let addresses = (0..hosts.len()).map(channel_address);
+    let addresses = addresses.chain((0..orchestrators.len()).map(orchestrator_address));
+    for ((node, _), address) in ends.iter().zip(addresses) {
+        node.ip(&[
+            format!("address add {address}/24 dev channel"),
+            "route add 224.0.0.0/4 dev channel".to_owned(),
+        ])?;
+    }
+    Ok(Some(wire))
 }
 
 /// The address of a host on the state channel.
