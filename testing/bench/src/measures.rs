@@ -31,6 +31,7 @@ mod join_pause;
 mod known_loop;
 mod lab;
 mod lab_kill;
+mod lab_orchestrated;
 mod lab_tcp;
 mod lab_throughput;
 mod limiter;
@@ -93,6 +94,7 @@ const MEASURES: &[&[Measure]] = &[
     join_cold::MEASURES,
     join_pause::MEASURES,
     lab_kill::MEASURES,
+    lab_orchestrated::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
     limiter::MEASURES,

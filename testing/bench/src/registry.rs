@@ -245,7 +245,7 @@ mod tests {
         hold.kill hold.throughput hold.latency placement.instructions placement.hostile
         functions.lines functions.cost functions.chain firewall.agreement balancer.disruption
         idps.scans monitor.error limiter.exact limiter.approximate digests.squid chain.order
-        lab.up lab.failover lab.scale lab.launch lab.hotspot lab.headless steering.conformance
+        lab.up lab.failover lab.false-alarm lab.scale lab.launch lab.hotspot lab.headless steering.conformance
         director.cost sim.orchestrator api.intruder";
 
     #[test]

@@ -13,6 +13,7 @@
 
 mod configuration;
 mod kernel;
+mod orchestrated;
 mod orchestrator;
 mod steering;
 
@@ -28,6 +29,7 @@ use crate::program::{Program, wait_until};
 use crate::wire::{Wire, WireConfig};
 
 pub use configuration::HostOptions;
+pub use orchestrated::OrchestratedLab;
 pub use orchestrator::{ORCHESTRATOR_PORT, orchestrator_address};
 pub use steering::NatSteering;
 
@@ -297,7 +299,8 @@ impl NatLab {
         Ok(programs)
     }
 
-    fn begin_host(
+    /// The same without waiting: the program, and the socket on which it says that it is ready.
+    pub fn begin_host(
         &self,
         asterism: &Path,
         configuration: &Path,

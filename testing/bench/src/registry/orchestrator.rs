@@ -21,6 +21,13 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         Orchestrator,
+        "lab.false-alarm",
+        "hosts and packets",
+        Exactly(0.0),
+        "hosts left out by an epoch, and packets lost, over ten pauses of 300 ms; beside it the hosts left out in a minute of 5 % loss on every link, and the packets lost beyond that loss",
+    ),
+    row(
+        Orchestrator,
         "lab.scale",
         "packets",
         Exactly(0.0),
