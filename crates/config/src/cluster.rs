@@ -12,6 +12,7 @@ use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
 use super::Purpose;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::{CHANNEL, CLUSTER, MEMBER};
+use super::orchestrator;
 use super::release::{self, ACKED};
 use super::section::{List, Values};
 use super::suggestion;
@@ -257,7 +258,7 @@ pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) ->
     let sites = sites(values, &members, report);
     let channel = channel(&values.get(CLUSTER.channel)?, report);
     check_port_lease(values, members.len(), report);
-    check_orchestrators(values, report);
+    orchestrator::check_listed(values, report);
     let hold = hold(values, members.len(), report);
     // Datagrams of a scenario's hosts never leave the process.
     let needs_key = purpose != Purpose::Scenario && members.len() > 1;
@@ -272,7 +273,7 @@ pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) ->
         name: values.get(CLUSTER.name)?,
         key: values.get(CLUSTER.key).map(PathBuf::from),
         epochs: values.get(CLUSTER.epochs).map(PathBuf::from),
-        orchestrators: orchestrators(values),
+        orchestrators: orchestrator::listed(values),
         heartbeat: values.get(CLUSTER.heartbeat)?,
         port_lease: values.get(CLUSTER.port_lease),
         members: members.into_iter().map(|(name, _)| name).collect(),
@@ -303,62 +304,6 @@ fn hold(values: &Values, members: usize, report: &mut Report) -> Option<HoldSett
         );
     }
     None
-}
-
-fn orchestrators(values: &Values) -> Vec<SocketAddr> {
-    let listed = values.get(CLUSTER.orchestrators).unwrap_or_default();
-    listed.into_iter().map(|(address, _)| address).collect()
-}
-
-/// Orchestrators hand epochs, under the cluster's key.
-fn check_orchestrators(values: &Values, report: &mut Report) {
-    let listed = values.get(CLUSTER.orchestrators).unwrap_or_default();
-    for (place, (address, span)) in listed.iter().enumerate() {
-        if let Some((_, first)) = listed[..place].iter().find(|(other, _)| other == address) {
-            report.add(
-                Diagnostic::error(
-                    format!("orchestrator {address} is listed twice"),
-                    span.clone(),
-                )
-                .also(first.clone(), "first here")
-                .help("leave one of the two out"),
-            );
-        }
-        if address.port() == 0 || address.ip().is_unspecified() {
-            report.add(
-                Diagnostic::error(
-                    format!("hosts cannot send to {address}"),
-                    span.clone(),
-                )
-                .help("write the address and the port at which the orchestrator listens, such as \"192.0.2.9:7500\""),
-            );
-        }
-    }
-    if listed.is_empty() {
-        return;
-    }
-    let lacks = |what: &str, why: &str, help: &str| {
-        Diagnostic::error(
-            format!("a cluster with orchestrators needs {what}"),
-            values.span_of(CLUSTER.orchestrators),
-        )
-        .label(why)
-        .help(help)
-    };
-    if values.place(CLUSTER.epochs).is_none() {
-        report.add(lacks(
-            "a file of epochs",
-            "hosts keep the epoch that they are handed",
-            "add epochs = \"epoch.toml\"; the file need not exist, and its folder must be on a local disk that survives a restart",
-        ));
-    }
-    if values.place(CLUSTER.key).is_none() {
-        report.add(lacks(
-            "a key",
-            "heartbeats are sealed with it",
-            "write a key with `asterism keygen cluster.key`, copy it to every host and orchestrator, and add key = \"cluster.key\"",
-        ));
-    }
 }
 
 fn check_port_lease(values: &Values, members: usize, report: &mut Report) {

@@ -2,14 +2,16 @@
 //! they write.
 
 use core::net::{Ipv4Addr, SocketAddr};
+use core::ops::Range;
 use core::time::Duration;
 use std::path::PathBuf;
 
 use asterism_placement::membership::MEMBERS_MAX;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::cluster::Cluster;
 use super::diagnostic::{Diagnostic, Report};
+use super::fields::CLUSTER;
 use super::kind::{Kind, NamedValues};
 use super::network::Prefix;
 use super::overlay;
@@ -200,6 +202,63 @@ section! {
     };
 }
 
+/// The addresses of the orchestrators, as `[cluster]` lists them.
+pub(super) fn listed(values: &Values) -> Vec<SocketAddr> {
+    let listed = values.get(CLUSTER.orchestrators).unwrap_or_default();
+    listed.into_iter().map(|(address, _)| address).collect()
+}
+
+/// Orchestrators hand epochs, under the cluster's key.
+pub(super) fn check_listed(values: &Values, report: &mut Report) {
+    let listed = values.get(CLUSTER.orchestrators).unwrap_or_default();
+    for (place, (address, span)) in listed.iter().enumerate() {
+        if let Some((_, first)) = listed[..place].iter().find(|(other, _)| other == address) {
+            report.add(
+                Diagnostic::error(
+                    format!("orchestrator {address} is listed twice"),
+                    span.clone(),
+                )
+                .also(first.clone(), "first here")
+                .help("leave one of the two out"),
+            );
+        }
+        if address.port() == 0 || address.ip().is_unspecified() {
+            report.add(
+                Diagnostic::error(
+                    format!("hosts cannot send to {address}"),
+                    span.clone(),
+                )
+                .help("write the address and the port at which the orchestrator listens, such as \"192.0.2.9:7500\""),
+            );
+        }
+    }
+    if listed.is_empty() {
+        return;
+    }
+    let lacks = |what: &str, why: &str, help: &str| {
+        Diagnostic::error(
+            format!("a cluster with orchestrators needs {what}"),
+            values.span_of(CLUSTER.orchestrators),
+        )
+        .label(why)
+        .help(help)
+    };
+    if values.place(CLUSTER.epochs).is_none() {
+        report.add(lacks(
+            "a file of epochs",
+            "hosts keep the epoch that they are handed",
+            "add epochs = \"epoch.toml\"; the file need not exist, and its folder must be on a local disk that survives a restart",
+        ));
+    }
+    if values.place(CLUSTER.key).is_none() {
+        report.add(lacks(
+            "a key",
+            "heartbeats are sealed with it",
+            "write a key with `asterism keygen cluster.key`, copy it to every host and orchestrator, and add key = \"cluster.key\"",
+        ));
+    }
+}
+
 /// Reads `[orchestrator]`. The outer `None` if anything in it is wrong, the inner one if the cluster has no orchestrators.
 pub(super) fn read(
     document: &DeTable<'_>,
@@ -219,37 +278,50 @@ pub(super) fn read(
         return Some(None);
     }
     let times = times(&values, cluster.heartbeat, report);
-    let etcd = values.get(ORCHESTRATOR.etcd)?;
-    if etcd.is_empty() && cluster.orchestrators.len() > 1 {
+    let etcd = values.get(ORCHESTRATOR.etcd);
+    let is_shared = etcd.as_ref().is_none_or(|etcd| !etcd.is_empty());
+    if !is_shared && cluster.orchestrators.len() > 1 {
         report.add(
             Diagnostic::error(
                 "several orchestrators need a store that they share",
-                values.span_of(ORCHESTRATOR.etcd),
+                span_of_listed(document).unwrap_or(values.span.clone()),
             )
-            .help("name etcd's members, such as etcd = [\"192.0.2.7:2379\"], or leave one orchestrator"),
+            .help("name etcd's members in [orchestrator], such as etcd = [\"192.0.2.7:2379\"], or leave one orchestrator"),
         );
         return None;
     }
-    let term = values.get(ORCHESTRATOR.term)?;
-    if term.subsec_nanos() > 0 {
+    let term = values.get(ORCHESTRATOR.term);
+    let is_whole = term.is_none_or(|term| term.subsec_nanos() == 0);
+    if let Some(term) = term.filter(|_| !is_whole) {
         report.add(
             Diagnostic::error("terms are whole seconds", values.span_of(ORCHESTRATOR.term))
                 .help(format!("write term = \"{}s\"", term.as_secs() + 1)),
         );
-        return None;
     }
-    let routes: Option<Vec<Routes>> = values
-        .get(ORCHESTRATOR.routes)?
+    let tables = values.get(ORCHESTRATOR.routes)?;
+    // All of them, so that every mistake is said at once.
+    let read: Vec<Option<Routes>> = tables
         .iter()
         .map(|table| routes(table, cluster, report))
         .collect();
+    let routes: Option<Vec<Routes>> = read.into_iter().collect();
     Some(Some(Orchestrator {
-        etcd: etcd.into_iter().map(|(address, _)| address).collect(),
+        etcd: etcd?.into_iter().map(|(address, _)| address).collect(),
         folder: PathBuf::from(values.get(ORCHESTRATOR.folder)?),
-        term,
+        term: term.filter(|_| is_whole)?,
         times: times?,
         routes: routes?,
     }))
+}
+
+/// Where the orchestrators are listed.
+fn span_of_listed(document: &DeTable<'_>) -> Option<Range<usize>> {
+    let (_, cluster) = overlay::get(document, "cluster")?;
+    let DeValue::Table(cluster) = cluster.get_ref() else {
+        return None;
+    };
+    let (_, listed) = overlay::get(cluster, CLUSTER.orchestrators.name())?;
+    Some(listed.span())
 }
 
 fn times(values: &Values, heartbeat: Duration, report: &mut Report) -> Option<OrchestratorTimes> {
@@ -298,46 +370,57 @@ fn times(values: &Values, heartbeat: Duration, report: &mut Report) -> Option<Or
 
 fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option<Routes> {
     let values = &table.values;
+    let mut is_right = true;
+    let mut wrong = |diagnostic: Diagnostic| {
+        report.add(diagnostic);
+        is_right = false;
+    };
     let via = values.get(ROUTES.via)?;
-    let mut hops = Vec::new();
-    for hop in &via {
-        if !cluster.members.contains(&hop.name) {
-            let mut unknown = Diagnostic::error(
-                format!("there is no member \"{}\"", hop.name),
-                hop.place.clone(),
-            );
-            let names = || cluster.members.iter().map(String::as_str);
-            if let Some(near) = suggestion::nearest(&hop.name, names()) {
-                unknown = unknown.help(format!("did you mean via.{near}?"));
-            }
-            report.add(unknown.help(format!("choose {}", suggestion::quoted(names()))));
-            return None;
+    let names = || cluster.members.iter().map(String::as_str);
+    for hop in via
+        .iter()
+        .filter(|hop| !cluster.members.contains(&hop.name))
+    {
+        let mut unknown = Diagnostic::error(
+            format!("there is no member \"{}\"", hop.name),
+            hop.place.clone(),
+        );
+        if let Some(near) = suggestion::nearest(&hop.name, names()) {
+            unknown = unknown.help(format!("did you mean via.{near}?"));
         }
-        let (gateway, interface) = (hop.values.get(VIA.gateway)?, hop.values.get(VIA.interface)?);
-        hops.push((hop.name.clone(), gateway, interface));
+        wrong(unknown.help(format!("choose {}", suggestion::quoted(names()))));
     }
-    let lacking = |name: &&String| !hops.iter().any(|(hop, ..)| hop == *name);
-    if let Some(name) = cluster.members.iter().find(lacking) {
-        report.add(
+    let lacking = |name: &&str| !via.iter().any(|hop| hop.name == *name);
+    if let Some(name) = names().find(lacking) {
+        wrong(
             Diagnostic::error(
                 format!("there is no next hop to {name}"),
                 values.span_of(ROUTES.via),
             )
             .help(format!(
-                "add [orchestrator.routes.{}.via.{name}] with gateway and interface",
+                "add via.{name} = {{ gateway = \"192.0.2.1\", interface = \"eth0\" }} to [orchestrator.routes.{}]",
                 table.name
             )),
         );
-        return None;
     }
     let to = values.get(ROUTES.to)?;
     if to.is_empty() {
-        report.add(
+        wrong(
             Diagnostic::error("routes lead somewhere", values.span_of(ROUTES.to))
                 .help("write to = [\"203.0.113.0/24\"]"),
         );
+    }
+    if !is_right {
         return None;
     }
+    let hops: Option<Vec<_>> = via
+        .iter()
+        .map(|hop| {
+            let (gateway, interface) =
+                (hop.values.get(VIA.gateway)?, hop.values.get(VIA.interface)?);
+            Some((hop.name.clone(), gateway, interface))
+        })
+        .collect();
     Some(Routes {
         name: table.name.clone(),
         namespace: values.get(ROUTES.namespace).map(PathBuf::from),
@@ -345,6 +428,6 @@ fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option
         source: values.get(ROUTES.source),
         table: u32::try_from(values.get(ROUTES.table)?).ok()?,
         slots: u16::try_from(values.get(ROUTES.slots)?).ok()?,
-        hops,
+        hops: hops?,
     })
 }

@@ -158,6 +158,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "host",
             "rehearsal",
             "epochs",
+            "truth-store",
             "orchestrator",
             "lab",
         ],
