@@ -85,6 +85,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
     ("director", &["packet", "memory", "placement", "io"]),
+    // Segments, director and traffic of a cluster on one machine: from outside of the hosts.
+    (
+        "local-network",
+        &["packet", "memory", "placement", "io", "director"],
+    ),
     // Who takes part, and who holds the ports of members that left.
     ("epochs", &["state", "placement"]),
     // What hosts and orchestrators say to each other.
