@@ -17,8 +17,10 @@
 //! the hosts).
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 mod cable;
 pub mod segment;
+pub mod traffic;
 
 pub use cable::{CablePort, RING_BYTES, cable};
 
