@@ -19,10 +19,18 @@
 
 pub mod addresses;
 mod cable;
+mod configuration;
+mod error;
+mod network;
 pub mod segment;
 pub mod traffic;
 
 pub use cable::{CablePort, RING_BYTES, cable};
+pub use configuration::{ClusterFile, SOCKET_PATH_BYTES_MAX, loopback_addresses};
+pub use error::LocalNetworkError;
+pub use network::{
+    DIRECTORS_MAX, HostLinks, LocalNetwork, LocalNetworkConfig, NetworkSnapshot, SLOTS_SANE,
+};
 
 /// Tests count what the packet path allocates: nothing.
 #[cfg(test)]
