@@ -1,19 +1,21 @@
-//! What the network costs a packet: from a client's port through the inside segment to the director, and through the segment again to
-//! a host, with the clock of this thread's processor time.
+//! What the network costs, by the clock of processor time: a packet from a client's port through the inside segment to the director,
+//! and through the segment again to a host; and a network whose hosts do not run.
 //!
-//!     cargo run --profile dist -p asterism-local-network --example packet_cost
+//!     cargo run --release -p asterism-local-network --example packet_cost
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use asterism_director::table::{BucketSpace, Share, Slot, Table};
 use asterism_director::{
     ArmConfig, Command, Director, DirectorConfig, FlowBy, Host, HostLink, Side,
 };
+use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::FramePool;
 use asterism_io::port::{MemoryPort, Port};
 use asterism_local_network::addresses::LinkSide;
-use asterism_local_network::cable;
 use asterism_local_network::segment::Segment;
+use asterism_local_network::{LocalNetwork, LocalNetworkConfig, cable};
 use asterism_packet::build::{self, Header4};
 use asterism_placement::Time;
 use rustix::time::{ClockId, clock_gettime};
@@ -67,8 +69,36 @@ fn main() {
         // Frames of the clients and of the director: a packet is received twice.
         received.div_ceil(2)
     });
-    let statistics = segment.statistics();
-    println!("segment, cable, director, cable, segment: {through:.1} ns a packet; {statistics:?}");
+    let dropped: u64 = segment.statistics().dropped.iter().sum();
+    println!(
+        "segment, cable, director, cable, segment: {through:.1} ns a packet; {dropped} dropped"
+    );
+    println!(
+        "a network that waits for three hosts: {:.2} % of a core",
+        idle_percent()
+    );
+}
+
+/// Processor time of a network without hosts that run, in percent of a core.
+fn idle_percent() -> f64 {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hosts = ["a", "b", "c"].map(String::from).to_vec();
+    let config = LocalNetworkConfig::new(folder.path(), hosts);
+    let clock = MonotonicClock::new();
+    let (network, _controls) = LocalNetwork::start(config, clock).expect("a network");
+    let pass = |time: Duration| {
+        let until = clock.now().saturating_add(time);
+        while clock.now() < until {
+            std::thread::park_timeout(until.since(clock.now()));
+        }
+    };
+    pass(Duration::from_millis(500));
+    let (begin, at) = (read(ClockId::ProcessCPUTime), clock.now());
+    pass(Duration::from_secs(3));
+    let spent = read(ClockId::ProcessCPUTime) - begin;
+    let passed = clock.now().since(at).as_nanos();
+    drop(network);
+    100.0 * spent as f64 / passed as f64
 }
 
 /// Nanoseconds of processor time for each packet.
@@ -84,13 +114,13 @@ fn measure(mut turn: impl FnMut(Time) -> usize) -> f64 {
         handled
     };
     run(PACKETS / 10);
-    let begin = processor_ns();
+    let begin = read(ClockId::ThreadCPUTime);
     packets += run(PACKETS);
-    (processor_ns() - begin) as f64 / packets as f64
+    (read(ClockId::ThreadCPUTime) - begin) as f64 / packets as f64
 }
 
-fn processor_ns() -> u64 {
-    let read = clock_gettime(ClockId::ThreadCPUTime);
+fn read(clock: ClockId) -> u64 {
+    let read = clock_gettime(clock);
     read.tv_sec as u64 * 1_000_000_000 + read.tv_nsec as u64
 }
 

@@ -4,7 +4,7 @@
 const LINEAR: u64 = 32;
 /// Classes of each doubling beyond.
 const PER_DOUBLING: u64 = 16;
-/// The longest round trip that is told apart: 2^25 µs, half a minute.
+/// Doublings with classes of their own: up to 2^25 µs, half a minute.
 const DOUBLINGS: u64 = 20;
 /// Classes.
 pub(super) const CLASSES: usize = (LINEAR + PER_DOUBLING * DOUBLINGS) as usize;

@@ -5,6 +5,8 @@
 
 use asterism_memory::hash;
 
+use super::STREAM_BYTES_MAX;
+
 /// Which way a stream goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direction {
@@ -108,7 +110,9 @@ impl Upload {
             up: word(header, 12),
             down: word(header, 16),
         };
-        let is_upload = word(header, 0) == MAGIC && upload.up as usize >= Self::BYTES;
+        let is_upload = word(header, 0) == MAGIC
+            && (Self::BYTES as u32..=STREAM_BYTES_MAX).contains(&upload.up)
+            && upload.down <= STREAM_BYTES_MAX;
         is_upload.then_some(upload)
     }
 }
@@ -163,5 +167,11 @@ mod tests {
         assert_eq!(Upload::read(&bytes), Some(upload));
         bytes[15] = 23;
         assert_eq!(Upload::read(&bytes), None, "shorter than its header");
+        let long = Upload {
+            down: STREAM_BYTES_MAX + 1,
+            ..upload
+        };
+        long.write(&mut bytes);
+        assert_eq!(Upload::read(&bytes), None);
     }
 }

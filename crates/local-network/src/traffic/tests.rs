@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use asterism_function::testkit::allocations;
 use asterism_io::frame::{Burst, FramePool};
+use asterism_memory::hash;
 use asterism_packet::{Endpoint, Packet, Protocol, build};
 use asterism_placement::Time;
 
@@ -343,6 +344,93 @@ fn wrong_bytes_doubles_and_foreign_answers_are_seen() {
         assert!(found >= 10, "{fault:?}: {snapshot:?}");
         assert_eq!(client.wrong_checksum + server.wrong_checksum, 0);
     }
+}
+
+/// Whatever arrives at a station, it goes on: frames of a right network with bytes changed at random, and random lengths.
+#[test]
+fn hostile_frames_end_no_station() {
+    let mut world = World::new(&small());
+    world.pass(500);
+    let mut draws = 0;
+    let mut draw = |below: u64| {
+        draws += 1;
+        hash::word(draws, 9) % below
+    };
+    let mut burst = Burst::new();
+    let mut sent = 0;
+    while sent < 200_000 {
+        for from in [0, 1] {
+            world.now = world.now.saturating_add(Duration::from_micros(50));
+            world.ports[from].advance(world.now);
+            world.ports[from].receive(&mut world.pool, &mut burst);
+            for mut frame in core::mem::take(&mut burst).drain() {
+                let mut bytes = world.pool.bytes_mut(&mut frame).to_vec();
+                world.pool.release(frame);
+                world.translate(from, &mut bytes);
+                for _ in 0..20 {
+                    let mut hostile = bytes.clone();
+                    for _ in 0..draw(4) {
+                        let place = draw(hostile.len() as u64) as usize;
+                        hostile[place] = draw(256) as u8;
+                    }
+                    if draw(4) == 0 {
+                        hostile.truncate(draw(hostile.len() as u64) as usize);
+                    }
+                    // Half of them with checksums that hold, so that fields further in are reached.
+                    if draw(2) == 0 {
+                        put_right(&mut hostile);
+                    }
+                    let frame = world.pool.allocate_copy(&hostile).unwrap();
+                    burst.push(frame).unwrap();
+                    world.ports[1 - from].send(&mut world.pool, &mut burst);
+                    sent += 1;
+                }
+            }
+        }
+    }
+    world.pass(100);
+    let snapshot = world.snapshot();
+    assert!(snapshot.wrong() > 10_000, "{snapshot:?}");
+    world.pass(1_000);
+    let later = world.snapshot();
+    assert!(later.client.answers > snapshot.client.answers, "they go on");
+}
+
+/// Writes the checksums of a frame again, if it is a packet at all.
+fn put_right(frame: &mut [u8]) {
+    let Some(header) = frame.get(14..34) else {
+        return;
+    };
+    let [a, b] = {
+        let mut header = header.to_vec();
+        header[10..12].fill(0);
+        asterism_packet::checksum::Sum::ZERO.bytes(&header).finish()
+    };
+    frame[24..26].copy_from_slice(&[a, b]);
+    let Ok(packet) = Packet::parse(frame) else {
+        return;
+    };
+    let (Some(flow), payload) = (packet.flow4(), packet.payload_range()) else {
+        return;
+    };
+    let field = match Protocol(flow.protocol) {
+        Protocol::UDP => 40,
+        Protocol::TCP => 50,
+        _ => return,
+    };
+    if payload.end > frame.len() || field + 2 > frame.len() {
+        return;
+    }
+    frame[field..field + 2].fill(0);
+    let length = (payload.end - 34) as u16;
+    let sum = asterism_packet::checksum::Sum::pseudo_header4(
+        flow.source,
+        flow.destination,
+        flow.protocol,
+        length,
+    );
+    let sum = sum.bytes(&frame[34..payload.end]).finish_udp();
+    frame[field..field + 2].copy_from_slice(&sum);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use asterism_director::FlowBy;
 use asterism_io::clock::MonotonicClock;
 use asterism_local_network::traffic::TrafficSnapshot;
 use asterism_local_network::{LocalNetwork, LocalNetworkConfig, NetworkSnapshot};
@@ -218,4 +219,22 @@ fn hosts_come_and_go_while_packets_flow() {
     assert_eq!(snapshot.hosts.len(), 1);
     assert_eq!(cluster.status("b")["host"], "b");
     steered.end();
+}
+
+/// The two directions of a flow through different hosts: each knows the sessions of the other in time.
+#[test]
+fn directions_of_a_flow_may_take_different_hosts() {
+    let cluster = Cluster::new(2);
+    let mut config = LocalNetworkConfig::new(cluster.folder.path(), cluster.names());
+    config.by = FlowBy::FiveTuple;
+    let mut steered = Steered::start(config);
+    let _hosts = start_all(&cluster);
+    steered.steer(&["a", "b"]);
+    steered.run_without_loss(MS * 1_000);
+    steered.end();
+    let snapshot = steered.network.snapshot();
+    for (name, links) in &snapshot.hosts {
+        let [inside, outside] = links.sent;
+        assert!(inside.min(outside) > 100, "{name}: {snapshot:?}");
+    }
 }

@@ -226,7 +226,7 @@ impl Servers {
         }
         record.outside = source;
         record.seen = self.now;
-        record.is_over |= datagram.sequence + 1 >= datagram.total;
+        record.is_over |= datagram.sequence.saturating_add(1) >= datagram.total;
         // A request that arrives again is answered again, as real servers do.
         if record.note(datagram.sequence) {
             self.counts.requests += 1;

@@ -203,7 +203,7 @@ impl Connection {
         if segment.bytes > 0 {
             self.owes_acknowledgement = true;
             taken = if position == self.received && !self.has_fin {
-                self.received += segment.bytes;
+                self.received = self.received.wrapping_add(segment.bytes);
                 Taken::Data {
                     offset: position - 1,
                 }
@@ -216,7 +216,7 @@ impl Connection {
         if segment.flags.contains(TcpFlags::FIN) {
             self.owes_acknowledgement = true;
             if position.wrapping_add(segment.bytes) == self.received && !self.has_fin {
-                self.received += 1;
+                self.received = self.received.wrapping_add(1);
                 self.has_fin = true;
             }
         }
