@@ -98,7 +98,8 @@ counts! {
         last_lost_us,
         /// When a segment was last sent again, by a client. Cleared by a mark.
         last_retransmission_us,
-        /// The longest time for which a flow waited for a packet of its server. Cleared by a mark.
+        /// The longest time for which a flow waited for a packet of its server that came at last, or for which a flow that failed
+        /// had waited. Cleared by a mark.
         longest_silence_us,
         /// When that silence ended. Cleared by a mark.
         longest_silence_at_us,

@@ -263,11 +263,13 @@ impl Clients {
         }
         match flow.ended() {
             Some(ended) => {
-                self.count_silence(flow.silence(self.now));
                 self.counts.udp_now -= 1;
                 match ended {
                     Ended::Well => self.counts.udp_ended += 1,
-                    Ended::Failed => self.counts.udp_failed += 1,
+                    Ended::Failed => {
+                        self.counts.udp_failed += 1;
+                        self.count_silence(flow.silence(self.now));
+                    }
                 }
                 self.wheel.cancel(endpoint);
             }
