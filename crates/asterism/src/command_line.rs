@@ -14,7 +14,7 @@ use clap_complete::Shell;
 
 use crate::commands::client::Which;
 use crate::commands::{audit, backends, blocked, digests, flows, manual, rules, traffic};
-use crate::{check, commands, decrypt, epoch, keygen, keys, lab, orchestrate, scaffold};
+use crate::{check, commands, decrypt, epoch, keygen, keys, lab, orchestrate, scaffold, up};
 
 /// The program's name.
 const NAME: &str = "asterism";
@@ -40,6 +40,12 @@ pub enum Command {
     /// Three NAT hosts share their state over an emulated WAN of 40 ms one way, with an IDPS in front of them. Packets of
     /// one flow go through different hosts. The command ends with a table; the exit code is 0 only if the table's checks hold.
     Demo(demo::Arguments),
+    /// Run a whole cluster on this machine and show it at work; needs nothing else, no root
+    ///
+    /// NAT hosts, each a process, behind the built-in director, with an orchestrator, clients and servers; all packets go through
+    /// shared memory. Kill a host's process and see what it costs. Ctrl-C ends everything; the exit code is 0 only if every flow
+    /// kept its translation and every byte was right.
+    Up(up::Arguments),
     /// Build a laboratory of network namespaces to try hosts with real programs; needs root
     Lab(lab::Arguments),
     /// Check a configuration: list every mistake, or describe the host and the cluster that it configures
@@ -206,6 +212,7 @@ pub(crate) fn run_with(
         Command::Drain(which) => commands::tell(&which, &Ask::Drain, &mut output),
         Command::Reload(which) => commands::tell(&which, &Ask::Reload, &mut output),
         Command::Stop(which) => commands::tell(&which, &Ask::Stop, &mut output),
+        Command::Up(arguments) => up::command(&arguments, &mut output),
         Command::Demo(arguments) => demo::command(&arguments, &mut output),
         Command::Lab(arguments) => lab::command(&arguments, &mut output),
         Command::Replay(arguments) => replay::command(&arguments, &mut output),

@@ -16,5 +16,6 @@ pub mod orchestrate;
 pub mod outside;
 pub mod program;
 pub mod scaffold;
+pub mod up;
 
 pub use program::Program;

@@ -29,6 +29,8 @@ pub struct ClusterFile {
     pub key: String,
     /// The file of epochs, in the folder. `asterism epoch` writes it. `None`: all members take part from the start.
     pub epochs: Option<String>,
+    /// The addresses of orchestrators, which then hand epochs to the hosts. None: nobody does.
+    pub orchestrators: Vec<SocketAddr>,
     /// Outside addresses of the NAT, at most [`OUTSIDE_ADDRESSES_MAX`]; as in the network's configuration.
     pub outside_addresses: u8,
     /// Packets that a link to a host holds each way; as in the network's configuration.
@@ -56,6 +58,7 @@ impl ClusterFile {
             channel,
             key: "cluster.key".to_owned(),
             epochs: Some("epoch.toml".to_owned()),
+            orchestrators: Vec::new(),
             outside_addresses: 4,
             slots: crate::network::SLOTS_SANE,
             absent: "wait 20ms".to_owned(),
@@ -95,6 +98,14 @@ impl ClusterFile {
         // Writing to a string cannot fail.
         if let Some(epochs) = &self.epochs {
             let _ = writeln!(text, "epochs = {epochs:?}");
+        }
+        if !self.orchestrators.is_empty() {
+            let addresses: Vec<_> = self
+                .orchestrators
+                .iter()
+                .map(SocketAddr::to_string)
+                .collect();
+            let _ = writeln!(text, "orchestrators = {addresses:?}");
         }
         if hosts.len() > 1 {
             for (host, address) in hosts.iter().zip(&self.channel) {

@@ -34,6 +34,7 @@ mod lab_kill;
 mod lab_orchestrated;
 mod lab_tcp;
 mod lab_throughput;
+mod lab_up;
 mod limiter;
 mod lines;
 mod monitor_error;
@@ -95,6 +96,7 @@ const MEASURES: &[&[Measure]] = &[
     join_pause::MEASURES,
     lab_kill::MEASURES,
     lab_orchestrated::MEASURES,
+    lab_up::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
     limiter::MEASURES,

@@ -16,5 +16,6 @@ mod real_programs;
 mod run;
 mod scaffold;
 mod scenarios;
+mod up;
 mod validator;
 mod wireshark;

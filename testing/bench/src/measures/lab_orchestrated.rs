@@ -40,7 +40,7 @@ const FLOWS: usize = 24;
 const PROBE_INTERVAL: Duration = Duration::from_micros(625);
 /// Documents that are downloaded over a kill, and how many at once.
 const DOWNLOADS: usize = 24;
-const DOCUMENT_BYTES: usize = 512 << 10;
+const DOCUMENT_BYTES: usize = 192 << 10;
 /// What nginx gives a connection each second, and in which pieces.
 const BYTES_PER_SECOND: u64 = 128 << 10;
 const PIECE_BYTES: u64 = 16 << 10;
@@ -50,7 +50,9 @@ const KILLS_FULL: usize = 50;
 const PAUSES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(300);
 const LOSS: f64 = 0.05;
+/// How long packets are lost, and how long there is no orchestrator, in the long form and in the short one.
 const MINUTE: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_secs(20);
 /// SIGSTOP and SIGCONT.
 const STOP: i32 = 19;
 const CONTINUE: i32 = 18;
@@ -154,7 +156,7 @@ fn one_kill(cluster: &mut OrchestratedLab, place: usize, right: &[u8]) -> Result
     let of_cluster = &*cluster;
     let (at, started) = std::thread::scope(|scope| {
         let running = scope.spawn(|| downloads.run(&of_cluster.lab.client));
-        pause(MS * 1_000);
+        pause(MS * 500);
         let at = Probe::now();
         let steered_before = of_cluster.count("event=steered");
         if let Some(host) = victim {
@@ -191,7 +193,7 @@ fn one_kill(cluster: &mut OrchestratedLab, place: usize, right: &[u8]) -> Result
     })?;
     cluster.hosts[place] = Some(started);
     cluster.wait_until_steered().map_err(unsound)?;
-    pause(MS * 500);
+    pause(MS * 200);
     let sent = probe.end();
     killed.lost = lost(&sent).count();
     killed.last_lost = last_lost_ms(&sent, at);
@@ -291,14 +293,14 @@ fn false_alarm(context: &Context) -> Result<Outcome, Failure> {
     };
     channel.set_all(&conditions(LOSS)).map_err(unsound)?;
     let running = probe(&cluster)?;
-    pause(MINUTE);
+    pause(if context.full { MINUTE } else { SHORT });
     let sent = running.end();
     channel.set_all(&conditions(0.0)).map_err(unsound)?;
     let (lost_by_loss, of) = (lost(&sent).count(), sent.len());
     let evicted_by_loss = cluster.count("is left out") - evicted;
     let suspected_by_loss = cluster.count("was silent for") - suspected;
     context.say(&format!(
-        "a minute of loss: {suspected_by_loss} suspicions, {evicted_by_loss} left out, {lost_by_loss} of {of} datagrams lost"
+        "{LOSS} of all datagrams lost: {suspected_by_loss} suspicions, {evicted_by_loss} left out, {lost_by_loss} of {of} datagrams lost"
     ));
     let all = evicted + evicted_by_loss + lost_by_pauses + lost_by_loss;
     Ok(Outcome::new(all as f64, 1)
@@ -321,7 +323,7 @@ fn headless(context: &Context) -> Result<Outcome, Failure> {
     // Its store is embedded: both go.
     cluster.kill_orchestrator(0);
     let running = probe(&cluster)?;
-    let until = Probe::now() + MINUTE;
+    let until = Probe::now() + if context.full { MINUTE } else { SHORT };
     let (mut begun, mut broken) = (0, 0);
     while Probe::now() < until {
         let downloads = Downloads {

@@ -71,7 +71,7 @@ pub enum HeartbeatsError {
     NoRandomness(#[from] getrandom::Error),
     /// The variable by which a launcher names a start holds something else.
     #[error(
-        "{LAUNCH_VARIABLE} is set to {0:?}: it must be the number under which a launcher started this process"
+        "{LAUNCH_VARIABLE} is set to {0:?}: a launcher ends it with # and the number of the launch; unset it to start a host otherwise"
     )]
     Launch(String),
     /// There is no thread.
@@ -79,8 +79,8 @@ pub enum HeartbeatsError {
     NoThread(io::Error),
 }
 
-/// The variable by which a launcher names a start.
-pub const LAUNCH_VARIABLE: &str = "ASTERISM_LAUNCH";
+/// The variable by which a launcher marks the processes that it starts: `FOLDER/CLUSTER/HOST#LAUNCH`.
+const LAUNCH_VARIABLE: &str = "ASTERISM_LAUNCH";
 
 impl Heartbeats {
     /// Begins to send heartbeats, if the cluster has orchestrators.
@@ -223,6 +223,11 @@ fn machine() -> String {
 fn launch() -> Result<u64, HeartbeatsError> {
     match std::env::var(LAUNCH_VARIABLE) {
         Err(_) => Ok(0),
-        Ok(text) => text.parse().map_err(|_| HeartbeatsError::Launch(text)),
+        Ok(text) => {
+            let number = text
+                .rsplit_once('#')
+                .and_then(|(_, number)| number.parse().ok());
+            number.ok_or(HeartbeatsError::Launch(text))
+        }
     }
 }

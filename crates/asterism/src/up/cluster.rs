@@ -1,0 +1,286 @@
+//! The parts of a cluster on one machine, joined.
+
+use std::io;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use asterism_config::functions::Functions;
+use asterism_config::key_file::{self, KeyFileError};
+use asterism_config::{Purpose, files};
+use asterism_io::clock::MonotonicClock;
+use asterism_local_network::traffic::{TrafficConfig, TrafficSnapshot};
+use asterism_local_network::{
+    ClusterFile, LocalNetwork, LocalNetworkConfig, LocalNetworkError, loopback_addresses,
+};
+use asterism_orchestrator::controller::Times;
+use asterism_orchestrator::launch::LaunchError;
+use asterism_orchestrator::run::{ClusterView, OrchestratorConfig, Running, StartError};
+use asterism_orchestrator::steering::director::{DirectorError, DirectorSteering};
+use asterism_placement::Time;
+use asterism_truth_store::clock::monotonic;
+use asterism_truth_store::embedded::EmbeddedStore;
+
+use super::Arguments;
+use super::hosts::Hosts;
+use super::report::UpReport;
+
+/// The cluster's name.
+const CLUSTER: &str = "up";
+/// How often a host's death and the orchestrator's view are looked at.
+const VIEW_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a leadership lasts; nobody else asks for it.
+const TERM: Duration = Duration::from_secs(3);
+/// The first epoch waits so long for hosts that have not started.
+const FOUND_AFTER: Duration = Duration::from_millis(500);
+
+/// Why a cluster does not run. Hosts that were started are ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UpError {
+    #[error("signals cannot be heard: {0}")]
+    Signals(io::Error),
+    #[error("{}: {error}", .path.display())]
+    Folder { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    #[error("the operating system gives no randomness: {0}")]
+    NoRandomness(#[from] getrandom::Error),
+    #[error(transparent)]
+    Network(#[from] LocalNetworkError),
+    #[error("the configuration that was written is refused; please report it:\n{0}")]
+    Configuration(String),
+    #[error(transparent)]
+    File(#[from] asterism_config::files::FileError),
+    #[error("the director: {0}")]
+    Director(#[from] DirectorError),
+    #[error("no socket for heartbeats: {0}")]
+    Socket(io::Error),
+    #[error(transparent)]
+    Orchestrator(#[from] StartError),
+    #[error("{0}")]
+    Launch(#[from] LaunchError),
+    #[error("{0} failed; please report what it said")]
+    Failed(&'static str),
+}
+
+/// A cluster on one machine, with its clients and servers.
+pub(super) struct Cluster {
+    folder: PathBuf,
+    is_temporary: bool,
+    clock: MonotonicClock,
+    file: ClusterFile,
+    network: LocalNetwork,
+    running: Running,
+    hosts: Hosts,
+    view: ClusterView,
+    viewed: Time,
+}
+
+impl Cluster {
+    /// Starts everything but the hosts, which [`Cluster::turn`] starts.
+    pub(super) fn start(arguments: &Arguments) -> Result<Cluster, UpError> {
+        let clock = MonotonicClock::new();
+        let (folder, is_temporary) = folder(arguments)?;
+        let names: Vec<String> = (b'a'..)
+            .take(arguments.hosts.into())
+            .map(|letter| char::from(letter).to_string())
+            .collect();
+        let key = folder.join("cluster.key");
+        if !key.exists() {
+            key_file::write_new(&key, 1)?;
+        }
+        let keys = key_file::read(&key)?;
+        let mut addresses = loopback_addresses(names.len() + 1, std::process::id())?;
+        let orchestrator = addresses.pop().ok_or(UpError::Failed("the loopback"))?;
+        let file = ClusterFile {
+            orchestrators: vec![orchestrator],
+            ..ClusterFile::new(&folder, CLUSTER, names.clone(), addresses)
+        };
+        let configuration = file.write()?;
+        let cluster = read(&configuration)?;
+        let traffic = TrafficConfig {
+            udp_flows_per_second: arguments.flows,
+            tcp_connections_per_second: arguments.flows.div_ceil(5),
+            ..TrafficConfig::default()
+        };
+        let config = LocalNetworkConfig {
+            traffic,
+            ..LocalNetworkConfig::new(&folder, names.clone())
+        };
+        let (network, controls) = LocalNetwork::start(config, clock)?;
+        let mut steering = DirectorSteering::new(network.space(), controls);
+        for name in &names {
+            if let Some(target) = network.target(name) {
+                steering.set_host(name, target)?;
+            }
+        }
+        let mut random = [0; 48];
+        getrandom::fill(&mut random)?;
+        let truth = folder.join("truth");
+        make(&truth)?;
+        let running = Running::start(OrchestratorConfig {
+            cluster: CLUSTER.to_owned(),
+            cluster_id: cluster,
+            keys,
+            places: names.clone(),
+            name: "up".to_owned(),
+            times: Times {
+                found_after: FOUND_AFTER,
+                ..Times::default()
+            },
+            term: TERM,
+            random,
+            socket: UdpSocket::bind(orchestrator).map_err(UpError::Socket)?,
+            store: Box::new(move || Ok(Box::new(EmbeddedStore::open(&truth, monotonic())?))),
+            steering: vec![Box::new(steering)],
+        })?;
+        let program = std::env::current_exe().map_err(|error| UpError::Folder {
+            path: PathBuf::from("/proc/self/exe"),
+            error,
+        })?;
+        let hosts = Hosts::new(CLUSTER, &folder, program, configuration, &names)?;
+        Ok(Cluster {
+            folder,
+            is_temporary,
+            clock,
+            file,
+            network,
+            running,
+            hosts,
+            view: ClusterView::default(),
+            viewed: Time::ZERO,
+        })
+    }
+
+    /// The time since the start.
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Starts hosts that do not run, waits a moment for news, and returns what is worth a line.
+    pub(super) fn turn(&mut self, wait: Duration) -> Result<Vec<String>, UpError> {
+        let now = self.now();
+        if now.since(self.viewed) >= VIEW_INTERVAL {
+            self.viewed = now;
+            // Without an answer the last view stays.
+            if let Ok(view) = self.running.asking().view() {
+                self.view = view;
+            }
+        }
+        let mut lines = self.hosts.turn(now, self.running.asking(), &self.view)?;
+        if let Some(logged) = self.running.logged(wait) {
+            lines.push(logged.text);
+            while let Some(logged) = self.running.logged(Duration::ZERO) {
+                lines.push(logged.text);
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Whether all threads run.
+    pub(super) fn check(&self) -> Result<(), UpError> {
+        if !self.network.is_running() {
+            return Err(UpError::Failed("the network's thread"));
+        }
+        if !self.running.is_whole() {
+            return Err(UpError::Failed("a thread of the orchestrator"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn view(&self) -> ClusterView {
+        self.view.clone()
+    }
+
+    pub(super) fn traffic(&self) -> TrafficSnapshot {
+        self.network.snapshot().traffic
+    }
+
+    /// From the start until the first translated packet.
+    pub(super) fn first_translated(&self) -> Option<Duration> {
+        let at_us = self.traffic().server.first_translated_us;
+        (at_us > 0).then(|| Duration::from_micros(at_us))
+    }
+
+    pub(super) fn processes(&self) -> Vec<(String, u32)> {
+        self.hosts.processes()
+    }
+
+    /// The control sockets of the hosts.
+    pub(super) fn sockets(&self) -> Vec<(String, PathBuf)> {
+        let names = self.file.hosts.iter();
+        names
+            .map(|name| (name.clone(), self.file.control_socket(name)))
+            .collect()
+    }
+
+    /// Begins no more flows, and waits until those under way have ended, so long at most.
+    pub(super) fn end_flows(&mut self, within: Duration) {
+        self.network.traffic().begin_flows(false);
+        let until = self.now() + within;
+        while self.traffic().under_way() > 0 && self.now() < until {
+            // Hosts that die now are not started again.
+            let _ = self.running.logged(super::LOOK);
+        }
+    }
+
+    pub(super) fn report(&self) -> UpReport {
+        let (started, ended) = self.hosts.counts();
+        let first = self.first_translated();
+        UpReport::new(
+            &self.traffic(),
+            first.map(|first| first.as_secs_f64()),
+            started,
+            ended,
+        )
+    }
+
+    /// Ends hosts, orchestrator and network, and removes a temporary folder.
+    pub(super) fn end(self) -> Result<(), UpError> {
+        let ended = self.hosts.end();
+        self.running.end();
+        drop(self.network);
+        if self.is_temporary && ended.is_ok() {
+            // What cannot be removed is in the system's folder of temporary files.
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+        Ok(ended?)
+    }
+}
+
+/// The folder, made if it is not there, as an absolute path.
+fn folder(arguments: &Arguments) -> Result<(PathBuf, bool), UpError> {
+    let path = match &arguments.folder {
+        Some(folder) => folder.clone(),
+        None => std::env::temp_dir().join(format!("asterism-up-{}", std::process::id())),
+    };
+    make(&path)?;
+    let path = path
+        .canonicalize()
+        .map_err(|error| UpError::Folder { path, error })?;
+    Ok((path, arguments.folder.is_none()))
+}
+
+fn make(path: &Path) -> Result<(), UpError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
+    made.map_err(|error| {
+        let path = path.to_owned();
+        UpError::Folder { path, error }
+    })
+}
+
+/// The number of the cluster's name, from the configuration as the hosts read it.
+fn read(configuration: &Path) -> Result<asterism_placement::ClusterId, UpError> {
+    let (config, report) = files::load(configuration, Purpose::Host, None, Functions::default())?;
+    let config =
+        config.ok_or_else(|| UpError::Configuration(format!("{:?}", report.diagnostics)))?;
+    Ok(config.cluster.id())
+}

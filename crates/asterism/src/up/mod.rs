@@ -1,0 +1,160 @@
+//! `asterism up`: a whole cluster on one machine, without root.
+//!
+//! Hosts are processes (`hosts.rs` starts them, and again when they end). The orchestrator, the director, clients and servers are
+//! threads of this process (`cluster.rs` joins them); packets go through shared memory. `report.rs` is what the command says in
+//! the end.
+
+mod cluster;
+mod hosts;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use asterism_config::value::show_duration;
+use asterism_host::run::signals;
+use asterism_orchestrator::run::ClusterView;
+use asterism_output::{End, Output};
+use asterism_placement::Time;
+use clap::Args;
+
+use cluster::{Cluster, UpError};
+pub use report::{UP, UpReport};
+
+/// How often anything is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often the state of the cluster is shown.
+const SHOW_INTERVAL: Duration = Duration::from_secs(2);
+/// How long flows that are under way may take to end.
+const LAST_FLOWS: Duration = Duration::from_secs(10);
+
+/// The arguments of `asterism up`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// Hosts, named a, b, c ...
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub hosts: u8,
+    /// Where configuration, key, records and logs are kept; without it a temporary folder, which is removed in the end
+    #[arg(long, value_name = "FOLDER")]
+    pub folder: Option<PathBuf>,
+    /// End after so many seconds, instead of at Ctrl-C
+    #[arg(long = "for", value_name = "SECONDS")]
+    pub seconds: Option<u32>,
+    /// UDP flows that begin each second; TCP connections are a fifth of that
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    pub flows: u32,
+}
+
+/// `asterism up`.
+pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
+    match run(arguments, output) {
+        Ok(report) => {
+            if output.json() {
+                output.document(UP, &report);
+            } else {
+                output.text(&report.text());
+            }
+            output.end(match report.holds {
+                true => End::Done,
+                false => End::DoesNotHold,
+            })
+        }
+        Err(error) => output.fail(End::File, &error),
+    }
+}
+
+fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<UpReport, UpError> {
+    let (stop, _hang_up) = signals().map_err(UpError::Signals)?;
+    let mut cluster = Cluster::start(arguments)?;
+    output.say(&format!(
+        "{} NAT hosts, a director, an orchestrator, clients and servers, in {}.\n",
+        arguments.hosts,
+        cluster.folder().display()
+    ));
+    let lived = live(&mut cluster, arguments, &stop, output);
+    output.say("ending: flows that are under way end, hosts save their state\n");
+    let report = lived.and_then(|()| {
+        cluster.end_flows(LAST_FLOWS);
+        cluster.check()?;
+        Ok(cluster.report())
+    });
+    let ended = cluster.end();
+    let report = report?;
+    ended?;
+    Ok(report)
+}
+
+/// Runs the cluster until it is to end.
+fn live(
+    cluster: &mut Cluster,
+    arguments: &Arguments,
+    stop: &AtomicBool,
+    output: &mut Output<'_>,
+) -> Result<(), UpError> {
+    let until = arguments
+        .seconds
+        .map(|seconds| Time::ZERO + Duration::from_secs(seconds.into()));
+    let (mut shown, mut is_introduced) = (Time::ZERO, false);
+    loop {
+        let now = cluster.now();
+        if stop.load(Ordering::Acquire) || until.is_some_and(|until| now >= until) {
+            return Ok(());
+        }
+        cluster.check()?;
+        for line in cluster.turn(LOOK)? {
+            output.say(&format!("{:>7}  {line}\n", at(now)));
+        }
+        if !is_introduced && cluster.first_translated().is_some() {
+            is_introduced = true;
+            output.say(&introduction(cluster));
+        }
+        if is_introduced && now.since(shown) >= SHOW_INTERVAL {
+            shown = now;
+            let view = cluster.view();
+            output.say(&format!("{:>7}  {}\n", at(now), state(cluster, &view)));
+        }
+        output.flush();
+    }
+}
+
+fn at(now: Time) -> String {
+    format!("{:.1} s", now.since(Time::ZERO).as_secs_f64())
+}
+
+/// What can be tried, once packets flow.
+fn introduction(cluster: &Cluster) -> String {
+    let first = cluster.first_translated().unwrap_or_default();
+    let mut text = format!(
+        "\nPackets are translated after {}. In another terminal:\n",
+        show_duration(Duration::from_millis(first.as_millis() as u64),)
+    );
+    if let Some((name, pid)) = cluster.processes().into_iter().next() {
+        text += &format!(
+            "  kill -9 {pid}      # host {name}: it is steered around, left out, started again\n"
+        );
+    }
+    if let Some((name, socket)) = cluster.sockets().into_iter().next() {
+        text += &format!(
+            "  asterism status --socket {}      # host {name}\n",
+            socket.display()
+        );
+    }
+    text + "Ctrl-C ends everything.\n\n"
+}
+
+/// The cluster in one line.
+fn state(cluster: &Cluster, view: &ClusterView) -> String {
+    let takers = view.hosts.iter().filter(|host| host.takes).count();
+    let rate: u64 = view.hosts.iter().map(|host| host.packets_per_s).sum();
+    let traffic = cluster.traffic();
+    format!(
+        "{takers} of {} hosts take packets, {rate} packets/s; flows: {} under way, {} done, {} failed, {} broken; requests lost: {}",
+        view.hosts.len(),
+        traffic.under_way(),
+        traffic.ended(),
+        traffic.failed(),
+        traffic.broken(),
+        traffic.client.lost,
+    )
+}

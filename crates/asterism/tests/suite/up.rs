@@ -1,0 +1,113 @@
+//! `asterism up`: a whole cluster on one machine, without root, through the death of a host.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
+/// How long any line may take to come, on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// SIGTERM and SIGKILL.
+const TERMINATE: i32 = 15;
+const KILL: i32 = 9;
+
+struct Up {
+    process: Child,
+    lines: Receiver<String>,
+    said: Vec<String>,
+}
+
+impl Up {
+    fn start(arguments: &[&str]) -> Up {
+        let mut process = Command::new(ASTERISM)
+            .args(["up", "--format", "json"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let progress = BufReader::new(process.stderr.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in progress.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let said = Vec::new();
+        Up {
+            process,
+            lines,
+            said,
+        }
+    }
+
+    /// Waits for a line with these words.
+    fn wait_for(&mut self, words: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+                let _ = self.process.kill();
+                panic!("no {words:?}: {error}; {}", self.said.join("\n"))
+            });
+            self.said.push(line.clone());
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    /// Ends it, and returns its report.
+    fn end(mut self) -> serde_json::Value {
+        signal(self.process.id(), TERMINATE);
+        let mut text = String::new();
+        let mut stdout = self.process.stdout.take().unwrap();
+        stdout.read_to_string(&mut text).unwrap();
+        let status = self.process.wait().unwrap();
+        self.said.extend(self.lines.try_iter());
+        let said = self.said.join("\n");
+        assert!(status.success(), "{status}: {text}{said}");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{said}"))
+    }
+}
+
+fn signal(pid: u32, signal: i32) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn a_whole_cluster_runs_without_root_and_a_killed_host_breaks_no_flow() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut up = Up::start(&["--folder", folder.path().to_str().unwrap()]);
+    let line = up.wait_for("b is started as process");
+    let pid: u32 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    up.wait_for("Packets are translated after");
+    for host in ["a", "b", "c"] {
+        if !up
+            .said
+            .iter()
+            .any(|line| line.ends_with(&format!("{host} takes packets")))
+        {
+            up.wait_for(&format!("{host} takes packets"));
+        }
+    }
+    up.wait_for("3 of 3 hosts take packets");
+    signal(pid, KILL);
+    up.wait_for("b has ended with signal 9");
+    up.wait_for("b begins incarnation 2");
+    up.wait_for("b takes packets");
+    let report = up.end();
+    assert_eq!(report["holds"], true, "{report}");
+    assert_eq!(
+        (&report["hosts_started"], &report["hosts_ended"]),
+        (&4.into(), &1.into())
+    );
+    assert!(report["flows_done"].as_u64().unwrap() > 20, "{report}");
+
+    // What is there is taken up: the key, the record of the cluster and the hosts' saved states.
+    let mut again = Up::start(&["--folder", folder.path().to_str().unwrap()]);
+    again.wait_for("Packets are translated after");
+    let report = again.end();
+    assert_eq!(report["hosts_started"], 3, "{report}");
+}
