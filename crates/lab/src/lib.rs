@@ -24,6 +24,7 @@ mod probe;
 mod program;
 pub mod redis;
 pub mod squid;
+pub mod steering;
 pub mod wire;
 
 pub use clock::pause;

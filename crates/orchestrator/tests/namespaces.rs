@@ -3,16 +3,16 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 
-use asterism_lab::{Cable, Lab, Node};
-use asterism_orchestrator::steering::ecmp::{EcmpConfig, EcmpHop, EcmpRoute, EcmpSteering, Spread};
+use asterism_lab::Node;
+use asterism_lab::steering::{RouterLab, TARGETS};
+use asterism_orchestrator::steering::ecmp::{EcmpSteering, Spread};
 use asterism_orchestrator::steering::{
     Desired, Generation, Standing, Steering, SteeringError, Target, laws,
 };
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
-const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-const HOSTS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
-const BEHIND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
+const NAMES: [&str; 3] = TARGETS;
+const ROUTER: Ipv4Addr = RouterLab::ROUTER;
+const BEHIND: Ipv4Addr = RouterLab::BEHIND;
 
 fn ready() -> bool {
     let ready = asterism_lab::needs(&["ip"]);
@@ -22,57 +22,8 @@ fn ready() -> bool {
     ready.is_ok()
 }
 
-struct Network {
-    _lab: Lab,
-    router: Node,
-    hosts: Vec<Node>,
-}
-
-fn network() -> Network {
-    let lab = Lab::new().unwrap();
-    let router = lab.node("router").unwrap();
-    router
-        .ip(&[format!("address add {ROUTER}/32 dev lo")])
-        .unwrap();
-    router
-        .sysctl("net/ipv4/fib_multipath_hash_policy", "1")
-        .unwrap();
-    let hosts = NAMES.map(|name| {
-        let host = lab.node(name).unwrap();
-        let cable = Cable::default();
-        lab.cable((&router, &format!("to-{name}")), (&host, "in"), &cable)
-            .unwrap();
-        host.ip(&[
-            format!("address add {HOSTS}/32 dev in"),
-            format!("address add {BEHIND}/32 dev lo"),
-            format!("route add {ROUTER}/32 dev in"),
-        ])
-        .unwrap();
-        host
-    });
-    Network {
-        _lab: lab,
-        router,
-        hosts: hosts.into(),
-    }
-}
-
-fn driver(router: &Node, spread: Spread) -> EcmpSteering {
-    let hop = |name: &str| EcmpHop {
-        target: name.to_owned(),
-        gateway: HOSTS,
-        interface: format!("to-{name}"),
-    };
-    EcmpSteering::new(EcmpConfig {
-        network: Some(router.namespace_file().into()),
-        routes: vec![
-            EcmpRoute::new(BEHIND, 29).from(ROUTER),
-            EcmpRoute::new(Ipv4Addr::UNSPECIFIED, 0),
-        ],
-        hops: NAMES.map(hop).into(),
-        spread,
-    })
-    .unwrap()
+fn driver(network: &RouterLab, spread: Spread) -> EcmpSteering {
+    network.driver(spread).unwrap()
 }
 
 fn desired(generation: u64, takers: &[&str]) -> Desired {
@@ -83,7 +34,7 @@ fn desired(generation: u64, takers: &[&str]) -> Desired {
 }
 
 /// Which host gets a datagram from each of so many ports of the router.
-fn who_gets(network: &Network, flows: u16) -> Vec<usize> {
+fn who_gets(network: &RouterLab, flows: u16) -> Vec<usize> {
     let listen = |host: &Node| {
         let socket = host.enter(|| UdpSocket::bind((BEHIND, 5_000)).unwrap());
         let socket = socket.unwrap();
@@ -123,9 +74,12 @@ fn the_driver_keeps_the_laws_on_a_kernel() {
         return;
     }
     for spread in [Spread::Slots(24), Spread::Weights] {
-        let network = network();
-        let mut driver = driver(&network.router, spread);
-        assert_eq!(laws::check(&mut driver, &NAMES), Ok(()), "{spread:?}");
+        let network = RouterLab::new().unwrap();
+        let mut make = || -> Result<Box<dyn Steering>, SteeringError> {
+            Ok(Box::new(driver(&network, spread)))
+        };
+        let report = laws::check(&NAMES, &mut make);
+        assert_eq!(report.share(), 1.0, "{spread:?}: {report}");
         let routes = network.router.ip(&["route show proto 77"]).unwrap();
         assert_eq!(routes.lines().count(), 2, "{routes}");
     }
@@ -140,8 +94,8 @@ fn flows_go_where_they_are_steered() {
     const FLOWS: u16 = 240;
     let mut moved = Vec::new();
     for spread in [Spread::Slots(24), Spread::Weights] {
-        let network = network();
-        let mut driver = driver(&network.router, spread);
+        let network = RouterLab::new().unwrap();
+        let mut driver = driver(&network, spread);
         driver.apply(&desired(1, &NAMES)).unwrap();
         let before = who_gets(&network, FLOWS);
         for host in 0..3 {
@@ -169,8 +123,8 @@ fn what_the_kernel_refuses_is_reported_and_what_was_in_force_stays() {
     if !ready() {
         return;
     }
-    let network = network();
-    let mut driver = driver(&network.router, Spread::Slots(6));
+    let network = RouterLab::new().unwrap();
+    let mut driver = driver(&network, Spread::Slots(6));
     driver.apply(&desired(1, &["a", "b"])).unwrap();
     network.router.ip(&["link delete to-c"]).unwrap();
     let error = driver.apply(&desired(2, &NAMES)).unwrap_err();
@@ -208,7 +162,7 @@ fn a_new_driver_goes_on_from_the_routes_that_it_finds() {
     if !ready() {
         return;
     }
-    let network = network();
+    let network = RouterLab::new().unwrap();
     let drains = Target {
         standing: Standing::Drains,
         ..Target::TAKES
@@ -218,12 +172,12 @@ fn a_new_driver_goes_on_from_the_routes_that_it_finds() {
         let all = all.map(|(name, target)| (name.to_owned(), target));
         Desired::new(Generation(generation), all).unwrap()
     };
-    let mut first = driver(&network.router, Spread::Slots(24));
+    let mut first = driver(&network, Spread::Slots(24));
     first.apply(&state(1, Target::TAKES)).unwrap();
     let done = first.apply(&state(2, drains)).unwrap();
     assert_eq!(done.moved_permille, Some(334));
     drop(first);
-    let mut second = driver(&network.router, Spread::Slots(24));
+    let mut second = driver(&network, Spread::Slots(24));
     assert!(!second.observe().unwrap().as_applied);
     let done = second.apply(&state(2, drains)).unwrap();
     assert_eq!((done.changed, done.moved_permille), (0, Some(0)));

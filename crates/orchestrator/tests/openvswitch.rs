@@ -6,19 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asterism_lab::openvswitch::{OpenVSwitch, PROGRAMS};
-use asterism_lab::{Cable, Lab, Node, pause, wait_until};
+use asterism_lab::steering::{BRIDGE, CLIENT_COUNT, SwitchLab, TARGETS};
+use asterism_lab::{Node, pause, wait_until};
 use asterism_orchestrator::steering::openvswitch::{
-    COOKIE, Network, OvsAddress, OvsConfig, OvsDatabase, OvsDirection, OvsHop, OvsSteering,
-    Selection, Version,
+    COOKIE, Network, OvsAddress, OvsConfig, OvsSteering, Selection, Version,
 };
 use asterism_orchestrator::steering::{Desired, Generation, Steering, SteeringError, Target, laws};
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
-const BRIDGE: &str = "br0";
-/// The clients' network: without ports in its hash, a switch spreads by addresses.
-const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
-const CLIENT_COUNT: u16 = 40;
-const SERVER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+const NAMES: [&str; 3] = TARGETS;
+const SERVER: Ipv4Addr = SwitchLab::SERVER;
 const PORT: u16 = 5_000;
 /// Ports of the client's flows begin here.
 const FLOW_PORTS: u16 = 20_000;
@@ -34,137 +30,16 @@ fn ready() -> bool {
     ready.is_ok()
 }
 
-/// A client and a server, and between them a switch with three hosts: each has a port inside and one outside.
-struct Topology {
-    client: Node,
-    server: Node,
-    switch: Node,
-    hosts: Vec<Node>,
-}
-
-fn client_address(number: u16) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, number as u8 + 1)
-}
-
 /// The client's end of a flow.
 fn endpoint(flow: u16) -> (Ipv4Addr, u16) {
-    (client_address(flow % CLIENT_COUNT), FLOW_PORTS + flow)
-}
-
-fn mac(side: u8, place: usize) -> [u8; 6] {
-    [2, 0, 0, 0, side, place as u8 + 1]
-}
-
-fn text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
-fn network(lab: &Lab) -> Topology {
-    let node = |name: &str| lab.node(name).unwrap();
-    let (client, server, switch) = (node("client"), node("server"), node("switch"));
-    let clients: Vec<_> = (0..CLIENT_COUNT).map(client_address).collect();
-    let end = |end: &Node, port: &str, own: &[Ipv4Addr], others: &[Ipv4Addr]| {
-        let cable = Cable::default();
-        lab.cable((&switch, port), (end, "eth0"), &cable).unwrap();
-        let own = own
-            .iter()
-            .map(|own| format!("address add {own}/32 dev eth0"));
-        // Whatever address is asked for is behind the switch, which writes the Ethernet address.
-        let others = others.iter().flat_map(|other| {
-            [
-                format!("route add {other}/32 dev eth0"),
-                format!("neigh add {other} lladdr 02:00:00:00:99:99 dev eth0"),
-            ]
-        });
-        end.ip(&own.chain(others).collect::<Vec<_>>()).unwrap();
-    };
-    end(&client, "up", &clients, &[SERVER]);
-    end(&server, "down", &[SERVER], &clients);
-    let hosts = NAMES.iter().enumerate().map(|(place, name)| {
-        let host = node(name);
-        for (side, interface) in [(1, "in"), (2, "out")] {
-            let address = text(mac(side, place));
-            let cable = Cable::default().macs("", &address);
-            let cable = Cable {
-                macs: [None, cable.macs[1].clone()],
-                ..cable
-            };
-            let port = format!("{interface}-{name}");
-            lab.cable((&switch, &port), (&host, interface), &cable)
-                .unwrap();
-        }
-        // Both ends' packets are received here, and counted instead of forwarded.
-        host.sysctl("net/ipv4/conf/all/accept_local", "1").unwrap();
-        let addresses = clients.iter().chain([&SERVER]);
-        let addresses = addresses.map(|one| format!("address add {one}/32 dev lo"));
-        host.ip(&addresses.collect::<Vec<_>>()).unwrap();
-        host
-    });
-    let hosts = hosts.collect();
-    Topology {
-        client,
-        server,
-        switch,
-        hosts,
-    }
-}
-
-fn bridge<'lab>(lab: &Lab, network: &'lab Topology) -> OpenVSwitch<'lab> {
-    let switch = OpenVSwitch::start(lab, &network.switch).unwrap();
-    let mut ports = vec!["up".to_owned(), "down".to_owned()];
-    for name in NAMES {
-        ports.extend([format!("in-{name}"), format!("out-{name}")]);
-    }
-    let ports: Vec<_> = ports.iter().map(String::as_str).collect();
-    switch.bridge(BRIDGE, &ports).unwrap();
-    switch
-}
-
-/// Only OpenFlow 1.3, as an old or a restricted switch has it.
-fn only_13(switch: &OpenVSwitch<'_>) {
-    let protocols = ["set", "bridge", BRIDGE, "protocols=OpenFlow13"];
-    switch.vsctl("--", &protocols).unwrap();
-}
-
-fn direction(ingress: &str, side: u8, to: (Ipv4Addr, u8), hash: Selection) -> OvsDirection {
-    let prefix = if side == 1 { "in" } else { "out" };
-    let hop = |(place, name): (usize, &&str)| OvsHop {
-        target: (*name).to_owned(),
-        port: format!("{prefix}-{name}"),
-        address: mac(side, place),
-    };
-    OvsDirection {
-        ingress: vec![ingress.to_owned()],
-        destinations: vec![Network {
-            address: to.0.into(),
-            prefix_bits: to.1,
-        }],
-        hash,
-        hops: NAMES.iter().enumerate().map(hop).collect(),
-    }
-}
-
-fn config(switch: &OpenVSwitch<'_>, hash: Selection) -> OvsConfig {
-    let address = OvsAddress::Unix(switch.management(BRIDGE));
-    let inside = direction("up", 1, (SERVER, 32), hash);
-    let outside = |hash| direction("down", 2, (CLIENTS, 26), hash);
-    let both = match hash {
-        Selection::Source => vec![inside, outside(Selection::Destination)],
-        Selection::Unnamed => vec![inside, outside(Selection::Unnamed)],
-        _ => vec![inside],
-    };
-    OvsConfig {
-        database: Some(OvsDatabase {
-            address: OvsAddress::Unix(switch.database()),
-            bridge: BRIDGE.to_owned(),
-        }),
-        time_max: PATIENCE,
-        ..OvsConfig::new(address, both)
-    }
+    (
+        SwitchLab::client_address(flow % CLIENT_COUNT),
+        FLOW_PORTS + flow,
+    )
 }
 
 fn driver(switch: &OpenVSwitch<'_>, hash: Selection) -> OvsSteering {
-    OvsSteering::new(config(switch, hash)).unwrap()
+    OvsSteering::new(SwitchLab::config(switch, hash)).unwrap()
 }
 
 fn desired(generation: u64, takers: &[&str]) -> Desired {
@@ -181,7 +56,7 @@ struct Flows {
 }
 
 impl Flows {
-    fn new(network: &Topology) -> Flows {
+    fn new(network: &SwitchLab) -> Flows {
         let listen = |host: &Node| {
             let socket = host.enter(|| UdpSocket::bind((SERVER, PORT)).unwrap());
             let socket = socket.unwrap();
@@ -258,13 +133,12 @@ fn the_driver_keeps_the_laws_on_a_switch() {
         (Version::V13, Selection::FiveTuple),
         (Version::V13, Selection::Source),
     ] {
-        let lab = Lab::new().unwrap();
-        let network = network(&lab);
-        let switch = bridge(&lab, &network);
+        let network = SwitchLab::new().unwrap();
+        let switch = network.start().unwrap();
         if version == Version::V13 {
-            only_13(&switch);
+            SwitchLab::only_openflow_13(&switch).unwrap();
         }
-        let mut config = config(&switch, hash);
+        let mut config = SwitchLab::config(&switch, hash);
         // Other networks that are read back as they were written.
         let others = [
             Network::ALL_IPV4,
@@ -276,9 +150,11 @@ fn the_driver_keeps_the_laws_on_a_switch() {
         ];
         config.directions[0].destinations.extend(others);
         let directions = config.directions.len();
-        let mut driver = OvsSteering::new(config).unwrap();
-        let kept = laws::check(&mut driver, &NAMES);
-        assert_eq!(kept, Ok(()), "{version} {hash:?}");
+        let driver = || OvsSteering::new(config.clone()).unwrap();
+        let report = laws::check(&NAMES, &mut || Ok(Box::new(driver())));
+        assert_eq!(report.share(), 1.0, "{version} {hash:?}: {report}");
+        let mut driver = driver();
+        driver.observe().unwrap();
         assert_eq!(driver.version(), Some(version));
         let wanted = format!("cookie={COOKIE:#x}/-1");
         let flows = switch.ofctl("OpenFlow13", &["dump-flows", BRIDGE, &wanted]);
@@ -300,11 +176,10 @@ fn flows_go_where_they_are_steered() {
         (Version::V15, Selection::Unnamed),
         (Version::V13, Selection::Unnamed),
     ] {
-        let lab = Lab::new().unwrap();
-        let network = network(&lab);
-        let switch = bridge(&lab, &network);
+        let network = SwitchLab::new().unwrap();
+        let switch = network.start().unwrap();
         if version == Version::V13 {
-            only_13(&switch);
+            SwitchLab::only_openflow_13(&switch).unwrap();
         }
         let flows = Flows::new(&network);
         let mut driver = driver(&switch, hash);
@@ -347,11 +222,10 @@ fn both_directions_of_a_flow_reach_one_host() {
         (Version::V15, Selection::Unnamed),
         (Version::V13, Selection::Unnamed),
     ] {
-        let lab = Lab::new().unwrap();
-        let network = network(&lab);
-        let switch = bridge(&lab, &network);
+        let network = SwitchLab::new().unwrap();
+        let switch = network.start().unwrap();
         if version == Version::V13 {
-            only_13(&switch);
+            SwitchLab::only_openflow_13(&switch).unwrap();
         }
         let mut driver = driver(&switch, hash);
         driver.apply(&desired(1, &NAMES)).unwrap();
@@ -402,11 +276,10 @@ fn no_packet_is_lost_while_targets_change() {
         (Version::V15, Selection::FiveTuple),
         (Version::V13, Selection::Unnamed),
     ] {
-        let lab = Lab::new().unwrap();
-        let network = network(&lab);
-        let switch = bridge(&lab, &network);
+        let network = SwitchLab::new().unwrap();
+        let switch = network.start().unwrap();
         if version == Version::V13 {
-            only_13(&switch);
+            SwitchLab::only_openflow_13(&switch).unwrap();
         }
         let flows = Flows::new(&network);
         let mut driver = driver(&switch, hash);
@@ -452,9 +325,8 @@ fn a_switch_that_was_killed_gets_its_rules_again() {
     if !ready() {
         return;
     }
-    let lab = Lab::new().unwrap();
-    let network = network(&lab);
-    let mut switch = bridge(&lab, &network);
+    let network = SwitchLab::new().unwrap();
+    let mut switch = network.start().unwrap();
     let flows = Flows::new(&network);
     let mut driver = driver(&switch, Selection::FiveTuple);
     driver.apply(&desired(1, &["a", "b"])).unwrap();
@@ -465,7 +337,7 @@ fn a_switch_that_was_killed_gets_its_rules_again() {
     switch.suspend();
     let config = OvsConfig {
         time_max: Duration::from_millis(100),
-        ..config(&switch, Selection::FiveTuple)
+        ..SwitchLab::config(&switch, Selection::FiveTuple)
     };
     let mut hasty = OvsSteering::new(config).unwrap();
     let error = hasty.apply(&desired(1, &["a"])).unwrap_err();
@@ -509,9 +381,8 @@ fn rules_of_others_stay_and_ports_that_go_down_are_noticed() {
     if !ready() {
         return;
     }
-    let lab = Lab::new().unwrap();
-    let network = network(&lab);
-    let switch = bridge(&lab, &network);
+    let network = SwitchLab::new().unwrap();
+    let switch = network.start().unwrap();
     let foreign = [
         "table=0,priority=1,actions=NORMAL",
         "table=7,cookie=5,priority=9,ip,actions=drop",
@@ -593,9 +464,8 @@ fn listeners_and_the_mode_are_as_the_operator_sets_them() {
     if !ready() {
         return;
     }
-    let lab = Lab::new().unwrap();
-    let network = network(&lab);
-    let switch = bridge(&lab, &network);
+    let network = SwitchLab::new().unwrap();
+    let switch = network.start().unwrap();
     // A bridge makes sockets of such names alone.
     let socket = switch.management(BRIDGE).with_extension("controllers");
     let unix = format!("punix:{}", socket.display());
@@ -603,7 +473,7 @@ fn listeners_and_the_mode_are_as_the_operator_sets_them() {
     switch.vsctl("--", &listeners).unwrap();
     let with = |address| OvsConfig {
         switch: address,
-        ..config(&switch, Selection::FiveTuple)
+        ..SwitchLab::config(&switch, Selection::FiveTuple)
     };
     let mut by_socket = OvsSteering::new(with(OvsAddress::Unix(socket.clone()))).unwrap();
     wait_until("the listener", PATIENCE, || by_socket.observe().is_ok()).unwrap();

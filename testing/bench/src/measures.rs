@@ -68,6 +68,7 @@ mod replication_straggler;
 mod sim;
 mod sim_orchestrator;
 mod socket_pair;
+mod steering_conformance;
 mod tree;
 
 use crate::contract::{Document, Failure, Outcome};
@@ -129,6 +130,7 @@ const MEASURES: &[&[Measure]] = &[
     replication_repair::MEASURES,
     replication_straggler::MEASURES,
     sim::MEASURES,
+    steering_conformance::MEASURES,
     tree::MEASURES,
 ];
 const WORKLOADS: &[&[Workload]] = &[

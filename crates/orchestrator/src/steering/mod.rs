@@ -5,7 +5,7 @@
 //! below, in the driver. No command adds or removes one target: each call carries the whole state, so that another call
 //! repairs a lost answer, a restart or a foreign change.
 //!
-//! Read `desired.rs` (the input), `error.rs` (the errors), `laws.rs` (the laws of every driver), `applied.rs` and `slots.rs` (what
+//! Read `desired.rs` (the input), `error.rs` (the errors), `laws/` (the laws of every driver), `applied.rs` and `slots.rs` (what
 //! drivers have in common), then the drivers: `ecmp/` (routes of a Linux router with several next hops), `openvswitch/` (groups of a
 //! switch) and `director/` (the built-in director).
 

@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
         "steering.conformance",
         "share",
         Exactly(1.0),
-        "worst over the drivers (director, Open vSwitch) of tests passed",
+        "worst over the drivers (routes, Open vSwitch, director) of laws kept, each law on a driver of its own",
     ),
     row(
         Orchestrator,

@@ -93,8 +93,14 @@ fn all(generation: u64) -> Desired {
 #[test]
 fn the_driver_keeps_the_laws_with_one_director_and_with_two() {
     for directors in [1, 2] {
-        let (mut driver, _running) = driver(directors);
-        assert_eq!(laws::check(&mut driver, &NAMES), Ok(()), "{directors}");
+        let mut running = None;
+        let report = laws::check(&NAMES, &mut || {
+            let (driver, threads) = driver(directors);
+            // Directors of the law before end here.
+            running = Some(threads);
+            Ok(Box::new(driver))
+        });
+        assert_eq!(report.share(), 1.0, "{directors}: {report}");
     }
 }
 

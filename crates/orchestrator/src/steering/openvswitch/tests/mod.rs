@@ -96,8 +96,11 @@ fn the_driver_keeps_the_laws() {
     for versions in [&BOTH[..], &BOTH[..1]] {
         for slots in [3, 24, 64] {
             let fake = Fake::new(versions, &PORTS);
-            let mut driver = OvsSteering::with_dial(config(slots), Box::new(fake.clone()));
-            assert_eq!(laws::check(&mut driver, &NAMES), Ok(()), "{versions:?}");
+            let driver = || OvsSteering::with_dial(config(slots), Box::new(fake.clone()));
+            let report = laws::check(&NAMES, &mut || Ok(Box::new(driver())));
+            assert_eq!(report.share(), 1.0, "{versions:?}, {slots} slots: {report}");
+            let mut driver = driver();
+            driver.observe().unwrap();
             assert_eq!(driver.version(), versions.last().copied());
             assert!(fake.state().always_led);
         }
