@@ -10,6 +10,7 @@ use crate::answer::{
 };
 use crate::error::TruthError;
 use crate::key::{Key, Prefix};
+use crate::mutant::{Mutant, active};
 use crate::transaction::{Transaction, Write};
 
 /// Entries of a store at most, and of one snapshot.
@@ -30,6 +31,16 @@ struct Leader {
     token: Token,
     /// By the store's clock.
     until: Duration,
+}
+
+impl Leader {
+    fn has(&self, token: Token) -> bool {
+        self.token == token || active(Mutant::TokenUnchecked)
+    }
+
+    fn lasts(&self, now: Duration) -> bool {
+        now < self.until || active(Mutant::TermNeverEnds)
+    }
 }
 
 /// What is to become of a transaction.
@@ -110,7 +121,7 @@ impl Keyspace {
                 effect: crate::Effect::NotDone,
             });
         }
-        if after < self.forgotten {
+        if after < self.forgotten && !active(Mutant::GapIsNoChange) {
             return Ok(Changes::Compacted);
         }
         let changes = self.history.iter();
@@ -145,12 +156,13 @@ impl Keyspace {
         {
             return Ok(Decision::Stop(Outcome::Deposed));
         }
-        let guards = transaction.guards.iter();
-        let standing = guards.filter_map(|(key, expected)| {
-            let version = self.version(key);
-            let key = key.clone();
-            (version != *expected).then_some(Standing { key, version })
-        });
+        let standing = compared(&transaction.guards)
+            .iter()
+            .filter_map(|(key, expected)| {
+                let version = self.version(key);
+                let key = key.clone();
+                (!fits(version, *expected)).then_some(Standing { key, version })
+            });
         let standing: Vec<_> = standing.collect();
         if !standing.is_empty() {
             return Ok(Decision::Stop(Outcome::Conflict(standing)));
@@ -191,7 +203,9 @@ impl Keyspace {
                 }
                 None => self.entries.remove(key),
             };
-            if let Some((_, old)) = &old {
+            if let Some((_, old)) = &old
+                && (value.is_some() || !active(Mutant::BytesLeak))
+            {
                 self.bytes -= key.as_str().len() + old.len();
             }
             // Removing what is absent changes nothing that a watcher could see.
@@ -221,6 +235,14 @@ impl Keyspace {
         while let Some(oldest) = self.history.front()
             && oldest.revision <= upto
         {
+            let next = self.history.get(1).map(|next| next.revision);
+            let is_half = oldest.revision == upto && next == Some(upto);
+            if is_half && active(Mutant::HalfForgotten) {
+                self.history_bytes -= history_cost(oldest);
+                self.history.pop_front();
+                self.forgotten = self.forgotten.max(Revision(upto.0 - 1));
+                return;
+            }
             self.history_bytes -= history_cost(oldest);
             self.history.pop_front();
         }
@@ -229,7 +251,7 @@ impl Keyspace {
 
     fn leads(&self, election: &Key, token: Token, now: Duration) -> bool {
         let leader = self.leaders.get(election);
-        leader.is_some_and(|leader| leader.token == token && now < leader.until)
+        leader.is_some_and(|leader| leader.has(token) && leader.lasts(now))
     }
 
     /// What is to become of a campaign. Changes nothing.
@@ -274,7 +296,8 @@ impl Keyspace {
         now: Duration,
         until: Duration,
     ) -> Renewed {
-        if !self.leads(election, token, now) {
+        let is_any = active(Mutant::RenewsAnyLeader) && self.leaders.contains_key(election);
+        if !self.leads(election, token, now) && !is_any {
             return Renewed::Ended;
         }
         if let Some(leader) = self.leaders.get_mut(election) {
@@ -288,11 +311,24 @@ impl Keyspace {
         if self
             .leaders
             .get(election)
-            .is_some_and(|leader| leader.token == token)
+            .is_some_and(|leader| leader.token == token || active(Mutant::ResignsAnyLeader))
         {
             self.leaders.remove(election);
         }
     }
+}
+
+/// The guards that are compared: all.
+fn compared(guards: &[(Key, Version)]) -> &[(Key, Version)] {
+    match active(Mutant::LaterGuardsUnchecked) {
+        true => &guards[..guards.len().min(1)],
+        false => guards,
+    }
+}
+
+/// Whether a guard holds.
+fn fits(version: Version, expected: Version) -> bool {
+    version == expected || active(Mutant::AbsentFitsAnyGuard) && version == Version::ABSENT
 }
 
 fn history_cost(change: &Change) -> usize {

@@ -3,7 +3,7 @@
 //! [`etcd`], for several orchestrators of which one leads.
 //!
 //! A store is asked from one thread of the orchestrator, off the packets' path and off the replication's. Any error means:
-//! go on as you are. Imports nothing of the other crates. Read first: this file, then `transaction.rs`, `answer.rs` and
+//! go on as you are. Imports nothing of the other crates but the planted bugs. Read first: this file, then `transaction.rs`, `answer.rs` and
 //! `error.rs` (the trait's words), `laws.rs` (the laws of every store), then `keyspace.rs` with `embedded/`, or `etcd/`.
 //! [`testing`] is the store of simulators.
 
@@ -16,6 +16,7 @@ pub mod etcd;
 mod key;
 mod keyspace;
 pub mod laws;
+pub mod mutant;
 pub mod testing;
 mod transaction;
 

@@ -18,6 +18,7 @@ use crate::answer::{Entry, Revision, Version};
 use crate::key::KEY_BYTES_MAX;
 use crate::key::Key;
 use crate::keyspace::{ENTRIES_MAX, Keyspace, STORE_BYTES_MAX};
+use crate::mutant::{Mutant, active};
 use crate::transaction::Write;
 
 const MAGIC: &[u8; 8] = b"ASTTRUTH";
@@ -97,6 +98,11 @@ pub(super) fn file(revision: Revision, entries: &[Entry]) -> Vec<u8> {
     let items = entries
         .iter()
         .map(|entry| (&entry.key, entry.version.0, Some(&*entry.value)));
+    let highest = entries.iter().map(|entry| entry.version.0).max();
+    let revision = match active(Mutant::SnapshotForgetsRevision) {
+        true => Revision(highest.unwrap_or(0)),
+        false => revision,
+    };
     record(&mut bytes, SNAPSHOT, revision, items);
     bytes
 }
@@ -226,16 +232,25 @@ fn next(bytes: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, Damage> {
     }
     let (body, end) = (&after[..length], &after[length..length + END.len()]);
     let is_last = after.len() == length + END.len();
+    let ends_at = at + RECORD_HEAD_BYTES + length + END.len();
     if is_last && end == [0; 4] {
-        return Ok(None);
+        return Ok(unwritten(body).map(|body| (body, ends_at)));
     }
     if number(head, 8) != Some(crc32c(body)) {
-        return damage(Fault::Body);
+        return match active(Mutant::DamageIsTornTail) {
+            true => Ok(None),
+            false => damage(Fault::Body),
+        };
     }
     if end != END {
         return damage(Fault::End);
     }
-    Ok(Some((body, at + RECORD_HEAD_BYTES + length + END.len())))
+    Ok(Some((body, ends_at)))
+}
+
+/// What counts of a last record whose end the system never wrote: nothing.
+fn unwritten(body: &[u8]) -> Option<&[u8]> {
+    (active(Mutant::TornTailBelieved) && content(body).is_some()).then_some(body)
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {

@@ -23,8 +23,10 @@ use crate::clock::Clock;
 use crate::error::TruthError;
 use crate::key::{Key, Prefix};
 use crate::keyspace::{Decision, Keyspace, STORE_BYTES_MAX, Vote};
+use crate::mutant::{Mutant, active};
 use crate::transaction::{Transaction, check_wait, term_seconds};
 use disk::{Disk, Folder, ReplaceError, TakeError};
+use format::Damage;
 
 /// Bytes by which the log may grow beyond twice its entries before it is compacted.
 pub const COMPACT_AFTER_BYTES: u64 = 4 * 1024 * 1024;
@@ -61,6 +63,12 @@ pub enum OpenError {
         /// The fault.
         fault: String,
     },
+}
+
+/// Why a store did not go on from its file.
+enum ResumeError {
+    Damaged(Damage),
+    Io(std::io::Error),
 }
 
 /// See the module. Dropping it closes the store; leadership ends with it.
@@ -104,23 +112,37 @@ impl EmbeddedStore {
         };
         let empty = format::file(Revision(0), &[]);
         let taken = Folder::take(folder, &empty, FILE_BYTES_MAX);
-        let (mut disk, bytes) = taken.map_err(|error| match error {
+        let (disk, bytes) = taken.map_err(|error| match error {
             TakeError::Locked => OpenError::Locked(folder.to_owned()),
             TakeError::Io(error) => io(error),
         })?;
-        let loaded = format::load(&bytes).map_err(|damage| OpenError::Damaged {
-            folder: folder.to_owned(),
-            at: damage.at,
-            fault: damage.fault.to_string(),
-        })?;
+        let name = format!("the truth store in {}", folder.display());
+        let resumed = EmbeddedStore::resume(Box::new(disk), &bytes, clock, name);
+        resumed.map_err(|error| match error {
+            ResumeError::Damaged(damage) => OpenError::Damaged {
+                folder: folder.to_owned(),
+                at: damage.at,
+                fault: damage.fault.to_string(),
+            },
+            ResumeError::Io(error) => io(error),
+        })
+    }
+
+    /// Goes on from a file's bytes; cuts off a torn tail.
+    fn resume(
+        mut disk: Box<dyn Disk + Send>,
+        bytes: &[u8],
+        clock: Clock,
+        name: String,
+    ) -> Result<EmbeddedStore, ResumeError> {
+        let loaded = format::load(bytes).map_err(ResumeError::Damaged)?;
         let good = loaded.good as u64;
-        if loaded.good < bytes.len() {
-            disk.cut(good).map_err(io)?;
+        if loaded.good < bytes.len() && !active(Mutant::TornTailKept) {
+            disk.cut(good).map_err(ResumeError::Io)?;
         }
         // A record that was written and not synced when its process was killed counts from here on.
-        disk.sync().map_err(io)?;
-        let name = format!("the truth store in {}", folder.display());
-        let mut store = EmbeddedStore::new(loaded.keyspace, Box::new(disk), clock, name, good);
+        disk.sync().map_err(ResumeError::Io)?;
+        let mut store = EmbeddedStore::new(loaded.keyspace, disk, clock, name, good);
         store.dropped_bytes = bytes.len() as u64 - good;
         Ok(store)
     }
@@ -182,22 +204,44 @@ impl EmbeddedStore {
             )));
         }
         if let Err(error) = self.disk.append(record) {
-            let undone = self.disk.cut(self.length).and_then(|()| self.disk.sync());
-            if let Err(undo) = undone {
+            if let Err(undo) = self.undo() {
                 let why = format!("a failed write could not be undone: {undo}");
                 self.ended = Some(why.clone());
                 return Err(TruthError::SyncFailed(why));
             }
             return Err(self.full(error.to_string()));
         }
-        if let Err(error) = self.disk.sync() {
-            // A second sync would succeed without having written anything: the kernel has dropped the pages.
+        if let Err(error) = self.sync_record() {
             let why = format!("a sync failed: {error}");
             self.ended = Some(why.clone());
             return Err(TruthError::SyncFailed(why));
         }
         self.length = length;
         Ok(())
+    }
+
+    /// Cuts off what a failed write left.
+    fn undo(&mut self) -> std::io::Result<()> {
+        if active(Mutant::TornWriteKept) {
+            return Ok(());
+        }
+        self.disk.cut(self.length)?;
+        self.disk.sync()
+    }
+
+    fn sync_record(&mut self) -> std::io::Result<()> {
+        match active(Mutant::SyncLeftOut) {
+            true => Ok(()),
+            false => self.sync_once(),
+        }
+    }
+
+    /// A second sync after one that failed would succeed without having written anything: the kernel has dropped the pages.
+    fn sync_once(&mut self) -> std::io::Result<()> {
+        match self.disk.sync() {
+            Err(_) if active(Mutant::SyncRetried) => self.disk.sync(),
+            synced => synced,
+        }
     }
 
     fn compact_if_grown(&mut self) {
@@ -212,7 +256,7 @@ impl EmbeddedStore {
         match self.disk.replace(&bytes) {
             Ok(()) => {
                 self.counts.compacted += 1;
-                self.length = bytes.len() as u64;
+                self.length = self.length_of(&bytes);
                 self.compact_at = compact_at(&self.keyspace);
             }
             Err(ReplaceError::Kept(error)) => {
@@ -220,10 +264,38 @@ impl EmbeddedStore {
                 self.counts.compaction_failed += 1;
                 self.compact_at = self.length + COMPACT_AFTER_BYTES;
             }
+            Err(ReplaceError::Unsynced(_)) if active(Mutant::ReplacementUnsynced) => {
+                self.counts.compacted += 1;
+                self.length = bytes.len() as u64;
+            }
             Err(ReplaceError::Unsynced(error)) => {
                 self.counts.compaction_failed += 1;
                 self.ended = Some(format!("the sync of the folder failed: {error}"));
             }
+        }
+    }
+
+    /// The length of the file that has replaced another.
+    fn length_of(&self, replacement: &[u8]) -> u64 {
+        match active(Mutant::LengthOfOldFile) {
+            true => self.length,
+            false => replacement.len() as u64,
+        }
+    }
+
+    /// Makes it durable that an election was won, so that its token is never given again.
+    fn log_election(&mut self, revision: Revision) -> Result<(), TruthError> {
+        match active(Mutant::ElectionNotLogged) {
+            true => Ok(()),
+            false => self.log(&format::election(revision)),
+        }
+    }
+
+    /// When a term begins: when its leader asked for it, however long the disk took.
+    fn term_begins(&mut self, asked_at: Duration) -> Duration {
+        match active(Mutant::TermFromAnswer) {
+            true => (self.clock)(),
+            false => asked_at,
         }
     }
 
@@ -235,8 +307,13 @@ impl EmbeddedStore {
             Decision::Apply(revision) => revision,
             Decision::Stop(outcome) => return Ok(outcome),
         };
+        if active(Mutant::AppliedBeforeDurable) {
+            self.keyspace.apply(revision, &transaction.writes);
+        }
         self.log(&format::writes(revision, &transaction.writes))?;
-        self.keyspace.apply(revision, &transaction.writes);
+        if !active(Mutant::AppliedBeforeDurable) {
+            self.keyspace.apply(revision, &transaction.writes);
+        }
         self.compact_if_grown();
         Ok(Outcome::Committed(revision))
     }
@@ -298,7 +375,8 @@ impl TruthStore for EmbeddedStore {
                 Vote::HeldBy(leader) => return Ok(Campaigned::HeldBy(leader)),
                 Vote::Won(revision) => revision,
             };
-            self.log(&format::election(revision))?;
+            self.log_election(revision)?;
+            let now = self.term_begins(now);
             let token = self
                 .keyspace
                 .elect(revision, election, candidate, now + term);
@@ -336,5 +414,7 @@ impl TruthStore for EmbeddedStore {
     }
 }
 
+#[cfg(test)]
+mod crashes;
 #[cfg(test)]
 mod tests;

@@ -28,6 +28,7 @@ use crate::clock::Clock;
 use crate::error::{Effect, TruthError};
 use crate::key::{Key, Prefix};
 use crate::keyspace::{ENTRIES_MAX, STORE_BYTES_MAX};
+use crate::mutant::{Mutant, active};
 use crate::transaction::{Transaction, check_wait, term_seconds};
 use answers::{
     base64, boolean, change, entry, expects, found, get, header, integer, list, put, range_end,
@@ -137,11 +138,13 @@ impl EtcdStore {
     /// Checks that the cluster that answers is the one that is known.
     fn check_cluster(&mut self, found: u64, effect: Effect) -> Result<(), TruthError> {
         match self.cluster_id {
-            Some(known) if known != found => Err(TruthError::OtherCluster {
-                known,
-                found,
-                effect,
-            }),
+            Some(known) if known != found && !active(Mutant::AnyCluster) => {
+                Err(TruthError::OtherCluster {
+                    known,
+                    found,
+                    effect,
+                })
+            }
             _ => {
                 self.cluster_id = Some(found);
                 Ok(())
@@ -153,7 +156,7 @@ impl EtcdStore {
     fn check_header(&mut self, answer: &Value, effect: Effect) -> Result<Revision, TruthError> {
         let header = header(answer).map_err(|why| self.unreadable(why))?;
         self.check_cluster(header.cluster_id, effect)?;
-        if header.revision < self.seen {
+        if header.revision < self.seen && !active(Mutant::RevisionGoesBack) {
             return Err(TruthError::WentBack {
                 known: self.seen,
                 found: header.revision,
@@ -194,7 +197,8 @@ impl EtcdStore {
         });
         let answer = self.question("/v3/kv/range", &body)?;
         let kvs = list(&answer, "kvs").map_err(|why| self.unreadable(why))?;
-        if kvs.len() > ENTRIES_MAX || boolean(&answer, "more") {
+        let goes_on = boolean(&answer, "more") && !active(Mutant::RangeCutOff);
+        if kvs.len() > ENTRIES_MAX || goes_on {
             return Err(TruthError::TooMuch {
                 most: ENTRIES_MAX,
                 unit: "entries",
@@ -329,14 +333,9 @@ impl EtcdStore {
                 .map_err(|failure| self.question_failed(failure))?;
             let line = match part {
                 Part::Line(line) => line,
-                Part::Waited if is_created => {
-                    return Ok(Changes::UpTo {
-                        revision: after,
-                        changes: Vec::new(),
-                    });
-                }
+                Part::Waited if is_created => return Ok(no_change(after)),
                 Part::Waited => return Err(self.watch_lost("it was not begun in time")),
-                Part::Ended(why) => return Err(self.watch_lost(&why)),
+                Part::Ended(why) => return self.watch_ended(after, &why),
             };
             let line = answers::parse(&line).map_err(|why| self.unreadable(why))?;
             let Some(result) = line.get("result") else {
@@ -348,7 +347,10 @@ impl EtcdStore {
             self.check_cluster(header.cluster_id, Effect::NotDone)?;
             let compacted = integer(result, "compact_revision");
             if compacted.map_err(|why| self.unreadable(why))? > 0 {
-                return Ok(Changes::Compacted);
+                return Ok(match active(Mutant::CompactionIsNoChange) {
+                    true => no_change(after),
+                    false => Changes::Compacted,
+                });
             }
             if boolean(result, "canceled") {
                 let said = result.get("cancel_reason").and_then(Value::as_str);
@@ -373,6 +375,14 @@ impl EtcdStore {
                 revision: last,
                 changes,
             });
+        }
+    }
+
+    /// What the end of a watch means: never that nothing has changed.
+    fn watch_ended(&mut self, after: Revision, why: &str) -> Result<Changes, TruthError> {
+        match active(Mutant::StreamEndIsNoChange) {
+            true => Ok(no_change(after)),
+            false => Err(self.watch_lost(why)),
         }
     }
 
@@ -426,7 +436,11 @@ impl EtcdStore {
             Err(why) => return Err(self.unreadable(why)),
         };
         let bid = put(&key, candidate.as_str().as_bytes(), lease);
-        match self.transact(vec![expects(&key, 0)], vec![bid], vec![get(&key)]) {
+        let is_free = match active(Mutant::BidUnguarded) {
+            true => Vec::new(),
+            false => vec![expects(&key, 0)],
+        };
+        match self.transact(is_free, vec![bid], vec![get(&key)]) {
             Ok(Transacted::Done(revision)) => Ok(Campaigned::Leads(Leadership {
                 election: election.clone(),
                 token: Token(revision.0),
@@ -457,25 +471,37 @@ impl EtcdStore {
 
     fn renew_now(&mut self, leadership: &Leadership) -> Result<Renewed, TruthError> {
         self.begin()?;
+        let lasts = self.keep_lease(leadership)? && self.has_key(leadership)?;
+        Ok(match lasts {
+            true => Renewed::Leads,
+            false => Renewed::Ended,
+        })
+    }
+
+    /// Whether a lease lives on.
+    fn keep_lease(&mut self, leadership: &Leadership) -> Result<bool, TruthError> {
         let id = json!({ "ID": leadership.lease.to_string() });
         let kept = self.lease("/v3/lease/keepalive", &id)?;
         // A lease that has ended is answered too, without a time.
-        if integer(&kept, "TTL").map_err(|why| self.unreadable(why))? == 0 {
-            return Ok(Renewed::Ended);
+        let left = integer(&kept, "TTL").map_err(|why| self.unreadable(why))?;
+        Ok(left > 0 || active(Mutant::KeepaliveWithoutTime))
+    }
+
+    /// Whether the leader's key is its own. A member that was cut off may keep a lease alive whose end the others have seen: the key
+    /// is asked of all.
+    fn has_key(&mut self, leadership: &Leadership) -> Result<bool, TruthError> {
+        if active(Mutant::LeaseIsLeadership) {
+            return Ok(true);
         }
-        // A member that was cut off may keep a lease alive whose end the others have seen: the key is asked of all.
         let key = self.leader(&leadership.election);
         let range = self.question("/v3/kv/range", &version_of(&key)["request_range"])?;
         let kvs = list(&range, "kvs").map_err(|why| self.unreadable(why))?;
-        let leads = match kvs.first() {
-            Some(kv) => version(kv).map_err(|why| self.unreadable(why))?.0 == leadership.token.0,
-            None => false,
-        };
-        Ok(if leads {
-            Renewed::Leads
-        } else {
-            Renewed::Ended
-        })
+        match kvs.first() {
+            Some(kv) => version(kv)
+                .map(|version| version.0 == leadership.token.0)
+                .map_err(|why| self.unreadable(why)),
+            None => Ok(false),
+        }
     }
 
     fn resign_now(&mut self, leadership: &Leadership) -> Result<(), TruthError> {
@@ -485,6 +511,14 @@ impl EtcdStore {
         let _ = self.transact(vec![is_ours], vec![remove(&key)], Vec::new())?;
         self.revoke(leadership.lease);
         Ok(())
+    }
+}
+
+/// What a watch reports that was quiet.
+fn no_change(after: Revision) -> Changes {
+    Changes::UpTo {
+        revision: after,
+        changes: Vec::new(),
     }
 }
 

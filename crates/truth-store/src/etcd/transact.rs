@@ -18,6 +18,7 @@ use super::answers::{expects, found, get, header, integer, list, put, value, ver
 use super::gateway::Failure;
 use crate::answer::Revision;
 use crate::error::{Effect, TruthError};
+use crate::mutant::{Mutant, active};
 
 /// Attempts to find out an outcome in one call; the call's deadline ends them as well.
 const SETTLE_TRIES_MAX: u32 = 8;
@@ -143,6 +144,20 @@ impl EtcdStore {
                 return Err(error);
             }
         };
+        if active(Mutant::UnknownIsDone) {
+            self.place = None;
+            return Ok(Transacted::Done(self.seen));
+        }
+        self.find_out(pending, why)
+    }
+
+    /// What became of a transaction whose answer was lost.
+    fn find_out(&mut self, pending: Pending, why: String) -> Result<Transacted, TruthError> {
+        if active(Mutant::UnknownIsNotDone) {
+            self.place = None;
+            let what = self.gateway.name();
+            return Err(TruthError::Away { what, why });
+        }
         self.pending = Some(pending);
         match self.settle(pending) {
             Ok(Settled::Made(revision)) => Ok(Transacted::Done(revision)),

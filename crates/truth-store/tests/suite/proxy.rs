@@ -120,7 +120,7 @@ impl Drop for Proxy {
 }
 
 /// Reads one request: its head and its body.
-fn request(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+pub(crate) fn request(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 65_536];
     loop {

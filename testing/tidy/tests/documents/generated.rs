@@ -511,6 +511,11 @@ const PARTS: &[Part] = &[
     ("docs/src/simulator.md", "mutants of metering", || {
         mutants("crates/elasticity/src/usage/mutant.rs")
     }),
+    (
+        "docs/src/simulator.md",
+        "mutants of the truth store",
+        || mutants("crates/truth-store/src/mutant.rs"),
+    ),
     ("docs/src/functions.md", "clauses", clauses),
     ("docs/src/scenarios.md", "steps", steps),
     ("docs/src/nat-oracle.md", "oracle rules", oracle_rules),

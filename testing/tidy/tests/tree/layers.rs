@@ -80,7 +80,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("output", &["config"]),
     // Keys and values: it knows nothing of what they mean.
-    ("truth-store", &[]),
+    ("truth-store", &["mutant"]),
     // Decisions by samples alone.
     ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
