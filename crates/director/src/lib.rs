@@ -21,6 +21,7 @@ mod director;
 mod drop;
 mod exceptions;
 mod flow;
+pub mod fuzz;
 mod hosts;
 pub mod pair;
 mod run;

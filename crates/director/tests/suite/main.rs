@@ -1,6 +1,7 @@
 //! Tests of the director from outside: frames in, frames out.
 
 mod allocations;
+mod fuzz_replay;
 mod harness;
 mod hostile;
 mod link;
