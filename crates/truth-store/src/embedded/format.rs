@@ -23,9 +23,9 @@ use crate::transaction::Write;
 
 const MAGIC: &[u8; 8] = b"ASTTRUTH";
 const FORMAT_VERSION: u32 = 1;
-const HEAD_BYTES: usize = 16;
+pub(super) const HEAD_BYTES: usize = 16;
 const RECORD_HEAD_BYTES: usize = 12;
-const END: &[u8; 4] = b"end\n";
+pub(super) const END: &[u8; 4] = b"end\n";
 /// Bytes of an item besides its key and value.
 const ITEM_BYTES: usize = 15;
 /// Bytes of a record's body at most: a full snapshot.
@@ -191,13 +191,14 @@ pub(super) fn load(bytes: &[u8]) -> Result<Loaded, Damage> {
         })
     });
     let entries: Option<Vec<_>> = entries.collect();
+    let entries = entries.filter(|entries| is_snapshot(revision, entries));
     let mut keyspace = Keyspace::restored(revision, entries.ok_or(wrong(HEAD_BYTES))?);
     while let Some((body, end)) = next(bytes, good)? {
         let (kind, revision, items) = content(body).ok_or(wrong(good))?;
         if !matches!(kind, WRITES | ELECTION) {
             return damage(good, Fault::Content);
         }
-        if revision.0 != keyspace.revision().0 + 1 {
+        if keyspace.revision().0.checked_add(1) != Some(revision.0) {
             return damage(good, Fault::Order);
         }
         let writes = items
@@ -206,7 +207,17 @@ pub(super) fn load(bytes: &[u8]) -> Result<Loaded, Damage> {
         keyspace.apply(revision, &writes.collect::<Vec<_>>());
         good = end;
     }
+    // No store gets so far, and there would be no next one.
+    if keyspace.revision().0 == u64::MAX {
+        return damage(HEAD_BYTES, Fault::Order);
+    }
     Ok(Loaded { keyspace, good })
+}
+
+/// Whether a store may have had these entries: each key once, in order, with a version of its time.
+fn is_snapshot(revision: Revision, entries: &[Entry]) -> bool {
+    let is_version = |entry: &Entry| (1..=revision.0).contains(&entry.version.0);
+    entries.is_sorted_by(|a, b| a.key < b.key) && entries.iter().all(is_version)
 }
 
 /// The body of the record at a place, and where the record ends. `None`: the file ends there, or the tail is torn.

@@ -10,6 +10,7 @@
 mod checksum;
 mod disk;
 mod format;
+pub mod fuzz;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -6,5 +6,6 @@ mod etcd;
 mod etcd_access;
 mod etcd_troubles;
 mod gateway;
+mod log_replay;
 mod memory;
 mod proxy;
