@@ -1,0 +1,51 @@
+//! Where flows are.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// Flows that one query finds at most.
+pub const FLOWS_FOUND_MAX: usize = 256;
+
+/// Which flows are looked for. A part that is absent matches all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct FlowQuery {
+    /// An address of either end, IPv4 or IPv6, before or after translation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(example = "192.0.2.1")]
+    pub address: Option<String>,
+    /// A port of either end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The protocol: `tcp`, `udp` or `icmp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// The host that has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+/// The flows that were found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Flows {
+    /// At most 256.
+    pub flows: Vec<FlowFound>,
+    /// Whether there are more.
+    pub is_cut: bool,
+}
+
+/// One flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FlowFound {
+    /// The flow, as orders name it: `tcp 192.0.2.1:40000 198.51.100.7:443`.
+    pub flow: String,
+    /// The host that its packets go to.
+    pub host: String,
+    /// Its bucket of the director; absent with other steering.
+    pub bucket: Option<u32>,
+    /// Its ends after translation; absent without one.
+    pub translated: Option<String>,
+    /// Whether the director holds an exception for it.
+    pub is_exception: bool,
+}
