@@ -1,0 +1,12 @@
+//! The server and its client over real connections on loopback, with a cluster that is not there.
+
+mod client;
+mod intruder;
+mod limits;
+mod page;
+mod requests;
+mod routes;
+mod start;
+mod stream;
+mod tls;
+mod tokens;
