@@ -27,6 +27,8 @@ use crate::data::{
 const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Connections that are kept for the next call.
 const CONNECTIONS_KEPT: usize = 2;
+/// How long a connection is kept: less than a server keeps one, so that no order is sent on one that is being closed.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Bytes of a file of authorities.
 const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -119,6 +121,7 @@ impl Client {
             .timeout_global(Some(config.wait))
             .max_idle_connections(CONNECTIONS_KEPT)
             .max_idle_connections_per_host(CONNECTIONS_KEPT)
+            .max_idle_age(IDLE_MAX)
             .user_agent("asterism");
         if is_sealed {
             let Some(path) = &config.authorities else {

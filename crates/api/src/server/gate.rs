@@ -1,4 +1,4 @@
-//! The checks that every request passes, known routes or not: host, origin, rates, token, scope.
+//! The checks that every request passes, known routes or not: rates, host, origin, token, scope.
 //!
 //! A route is closed until this file opens it: orders are for operators, and tenants have [`TENANT_ROUTES`] alone. What a tenant may
 //! not see answers like what does not exist.
@@ -115,6 +115,10 @@ impl Inner {
     }
 
     fn check(&self, request: &mut Request, peer: IpAddr) -> Result<(), Failure> {
+        if let Err(wait) = self.rates.lock().address(peer, clock::now()) {
+            self.counts.refuse(Refusal::AddressRate);
+            return Err(Failure::TooMany(wait));
+        }
         if request
             .uri()
             .path_and_query()
@@ -127,10 +131,6 @@ impl Inner {
             self.check_host(request.uri(), request.headers())?;
         }
         check_origin(request.headers())?;
-        if let Err(wait) = self.rates.lock().address(peer, clock::now()) {
-            self.counts.refuse(Refusal::AddressRate);
-            return Err(Failure::TooMany(wait));
-        }
         let (caller, token) = self.authenticate(request.headers(), peer)?;
         if let Err(wait) = self.rates.lock().caller(&caller.name, clock::now()) {
             self.counts.refuse(Refusal::CallerRate);

@@ -2,7 +2,7 @@
 //!
 //! One thread drives all connections; calls of the orchestrator run beside it, a bounded number at once (`calls.rs`). What comes in
 //! passes, in this order: bounds of connections (`listen.rs`), TLS (`tls.rs`), limits of headers and time (`listen.rs`, `guarded.rs`),
-//! and the checks of `gate.rs` (host, origin, rates, token, scope), before a handler of `routes.rs` sees it. What goes out passes
+//! and the checks of `gate.rs` (rates, host, origin, token, scope), before a handler of `routes.rs` sees it. What goes out passes
 //! `visible.rs`, which knows what each scope may see. Files of tokens and certificates are read again when they change (`reread.rs`).
 
 mod calls;

@@ -107,6 +107,7 @@ pub fn read(path: &Path) -> Result<Tokens, TokenFileError> {
 /// # Errors
 /// A name or hash that the file has already, and see [`TokenFileError`].
 pub fn add(path: &Path, token: &Token) -> Result<(), TokenFileError> {
+    let _lock = lock(path)?;
     let text = match read_text(path) {
         Err(TokenFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             String::new()
@@ -124,6 +125,7 @@ pub fn add(path: &Path, token: &Token) -> Result<(), TokenFileError> {
 /// # Errors
 /// See [`TokenFileError`].
 pub fn remove(path: &Path, name: &str) -> Result<bool, TokenFileError> {
+    let _lock = lock(path)?;
     let tokens = read(path)?;
     let mut whole = String::new();
     for token in tokens.all().iter().filter(|token| token.name != name) {
@@ -135,6 +137,19 @@ pub fn remove(path: &Path, name: &str) -> Result<bool, TokenFileError> {
         replace(path, &whole)?;
     }
     Ok(has_it)
+}
+
+/// Locks the folder of a file, so that of two changes at once neither is lost. Dropping the folder's file unlocks it.
+fn lock(path: &Path) -> Result<File, TokenFileError> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let locked = File::open(folder).and_then(|folder| folder.lock().map(|()| folder));
+    locked.map_err(|source| TokenFileError::Io {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn read_text(path: &Path) -> Result<String, TokenFileError> {
@@ -421,6 +436,28 @@ sha256 = \"cb8379ac2098aa165029e3938a51da0bcecfc008fd6795f401178647f96c5b34\"
         assert!(remove(&path, "carol").unwrap() && !remove(&path, "carol").unwrap());
         assert_eq!(read(&path).unwrap().all(), [token]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn of_changes_at_once_none_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.toml");
+        std::thread::scope(|scope| {
+            for number in 0..16 {
+                let path = &path;
+                scope.spawn(move || {
+                    let name = format!("token-{number}");
+                    let token = Token {
+                        hash: Hash::of(&name),
+                        name,
+                        scope: Scope::ReadOnly,
+                        expires: None,
+                    };
+                    add(path, &token).unwrap();
+                });
+            }
+        });
+        assert_eq!(read(&path).unwrap().all().len(), 16);
     }
 
     #[test]

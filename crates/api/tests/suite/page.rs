@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use asterism_api::server::{CODES, Limits};
+use asterism_api::tokens;
 
 use crate::start::Started;
 
@@ -76,6 +77,19 @@ fn the_limits_of_the_page_are_the_codes() {
         let row = format!("| `{name}` | {value} |");
         assert!(page.contains(&row), "docs/src/api.md lacks the row {row}");
     }
+}
+
+#[test]
+fn the_file_of_tokens_that_the_page_shows_is_accepted() {
+    let page = page();
+    let block = page
+        .split("```text\n")
+        .find(|block| block.starts_with("[[token]]"));
+    let block = block.unwrap().split("```").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokens.toml");
+    std::fs::write(&path, block).unwrap();
+    assert_eq!(tokens::read(&path).unwrap().all().len(), 2);
 }
 
 /// The blocks of the page that call `curl` are run against a server with tokens, and each must be answered.

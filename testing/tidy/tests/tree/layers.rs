@@ -81,6 +81,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("output", &["config"]),
     // Keys and values: it knows nothing of what they mean.
     ("truth-store", &["mutant"]),
+    ("truth-store", &[]),
+    // Plain data and a trait, with a server and a client of them: the orchestrator implements it.
+    ("api", &[]),
     // Decisions by samples alone.
     ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
@@ -229,6 +232,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sim",
             "lab",
             "tidy",
+            "api",
         ],
     ),
     ("tidy", &["config"]),
