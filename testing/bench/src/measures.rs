@@ -4,6 +4,7 @@
 //! if instructions are counted), name it in the two lists below. Its row must stand in `registry`.
 
 mod allocations;
+mod api_intruder;
 mod audit;
 mod balancer_disruption;
 mod captures;
@@ -78,6 +79,7 @@ use crate::timing;
 
 const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
+    api_intruder::MEASURES,
     audit::MEASURES,
     balancer_disruption::MEASURES,
     chain_order::MEASURES,
@@ -234,7 +236,7 @@ mod tests {
             full: false,
             seed: 1,
         };
-        let failure = make("api.intruder", &context).expect_err("not built");
+        let failure = make("lab.hotspot", &context).expect_err("not built");
         assert_eq!(failure.exit_code(), 3);
         assert_eq!(
             make("nonsense", &context).expect_err("unknown").exit_code(),
