@@ -20,7 +20,7 @@ pub use error::{ClientConfigError, ClientError};
 
 use crate::data::{
     ClusterSummary, Drain, Events, Fence, FlowQuery, Flows, Health, Host, Hosts, Move,
-    OrderAccepted, Plan, Problem, Restore, Scale, UsageTotals,
+    OrderAccepted, Plan, Problem, Protocol, Restore, Scale, UsageTotals,
 };
 
 /// Bytes of an answer.
@@ -217,7 +217,7 @@ impl Client {
             &[
                 ("address", query.address.as_deref()),
                 ("port", port.as_deref()),
-                ("protocol", query.protocol.as_deref()),
+                ("protocol", query.protocol.map(Protocol::name)),
                 ("host", query.host.as_deref()),
             ],
         )

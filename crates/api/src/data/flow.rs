@@ -18,12 +18,37 @@ pub struct FlowQuery {
     /// A port of either end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The protocol: `tcp`, `udp` or `icmp`.
+    /// The protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<String>,
+    #[param(inline)]
+    pub protocol: Option<Protocol>,
     /// The host that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+}
+
+/// The protocol of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// ICMP.
+    Icmp,
+}
+
+impl Protocol {
+    /// Its name in queries.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+            Protocol::Icmp => "icmp",
+        }
+    }
 }
 
 /// The flows that were found.

@@ -15,12 +15,12 @@ mod usage;
 
 pub use cluster::{ClusterSnapshot, ClusterSummary, Leadership, Steering};
 pub use event::{Event, EventPage, Events};
-pub use flow::{FLOWS_FOUND_MAX, FlowFound, FlowQuery, Flows};
+pub use flow::{FLOWS_FOUND_MAX, FlowFound, FlowQuery, Flows, Protocol};
 pub use health::{Health, HealthItem, Severity};
 pub use host::{Host, Hosts, Loads, Stage};
 pub use order::{
-    Drain, Fence, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted, REASON_BYTES_MAX, Restore,
-    Scale,
+    Drain, Fence, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted, REASON_CHARACTERS_MAX,
+    Restore, Scale,
 };
 pub use plan::{Plan, PlannedAction, Threshold, Wait};
 pub use problem::{PROBLEM_TYPE_PREFIX, Problem};

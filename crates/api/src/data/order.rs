@@ -5,8 +5,8 @@ use utoipa::ToSchema;
 
 /// Bytes of the name of a host, a tenant or a token.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Bytes of the reason of an order.
-pub const REASON_BYTES_MAX: usize = 256;
+/// Characters of the reason of an order.
+pub const REASON_CHARACTERS_MAX: usize = 256;
 
 /// What a caller wants changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +69,9 @@ impl Order {
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"reason": "the disk is replaced"}))]
 pub struct Drain {
-    /// Why, for the event log: 256 bytes at most.
+    /// Why, for the event log: 256 characters at most, without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     pub reason: Option<String>,
 }
 
@@ -79,8 +80,9 @@ pub struct Drain {
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"reason": "the disk was replaced"}))]
 pub struct Restore {
-    /// Why, for the event log: 256 bytes at most.
+    /// Why, for the event log: 256 characters at most, without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     pub reason: Option<String>,
 }
 
@@ -92,8 +94,9 @@ pub struct Restore {
 pub struct Fence {
     /// The incarnation that has ended. An incarnation that was not named yet is a conflict.
     pub incarnation: u64,
-    /// Why, for the event log: 256 bytes at most.
+    /// Why, for the event log: 256 characters at most, without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     pub reason: Option<String>,
 }
 
@@ -104,8 +107,9 @@ pub struct Fence {
 pub struct Scale {
     /// How many hosts there shall be.
     pub to: u32,
-    /// Why, for the event log: 256 bytes at most.
+    /// Why, for the event log: 256 characters at most, without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     pub reason: Option<String>,
 }
 
@@ -118,8 +122,9 @@ pub struct Move {
     pub what: MoveWhat,
     /// The host that gets it.
     pub to: String,
-    /// Why, for the event log: 256 bytes at most.
+    /// Why, for the event log: 256 characters at most, without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     pub reason: Option<String>,
 }
 

@@ -24,6 +24,7 @@ pub(super) struct EventsQuery {
     /// The log that `after` is of: `log` of the answer before.
     pub(super) log: Option<u64>,
     /// How many events at most: 1 to 500.
+    #[param(minimum = 1, maximum = 500)]
     pub(super) max: Option<usize>,
 }
 

@@ -11,8 +11,8 @@ use super::problem::Failure;
 use super::visible;
 use crate::cluster_api::{OrderError, Scope};
 use crate::data::{
-    Drain, Fence, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted, REASON_BYTES_MAX, Restore,
-    Scale,
+    Drain, Fence, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted, REASON_CHARACTERS_MAX,
+    Restore, Scale,
 };
 
 /// Bytes of the name of a flow.
@@ -101,12 +101,11 @@ fn check(order: &Order) -> Result<(), Failure> {
     let refused = |why: String| Err(Failure::Order(OrderError::Refused { why }));
     let is_text =
         |text: &str, most: usize| text.len() <= most && !text.chars().any(char::is_control);
-    if order
-        .reason()
-        .is_some_and(|reason| !is_text(reason, REASON_BYTES_MAX))
-    {
+    if order.reason().is_some_and(|reason| {
+        reason.chars().count() > REASON_CHARACTERS_MAX || !is_text(reason, usize::MAX)
+    }) {
         return refused(format!(
-            "a reason has at most {REASON_BYTES_MAX} bytes and no control characters"
+            "a reason has at most {REASON_CHARACTERS_MAX} characters and no control characters"
         ));
     }
     if order

@@ -126,10 +126,6 @@ fn check(query: &FlowQuery) -> Result<(), Failure> {
     if address.is_some_and(|address| address.parse::<IpAddr>().is_err()) {
         return refused("address is one of IPv4 or IPv6");
     }
-    let protocol = query.protocol.as_deref();
-    if protocol.is_some_and(|protocol| !["tcp", "udp", "icmp"].contains(&protocol)) {
-        return refused("protocol is tcp, udp or icmp");
-    }
     let host = query.host.as_ref();
     if host.is_some_and(|host| host.len() > NAME_BYTES_MAX) {
         return refused("no host has such a name");

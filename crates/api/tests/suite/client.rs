@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use asterism_api::OrderError;
 use asterism_api::client::{Client, ClientConfig, ClientError, Position};
-use asterism_api::data::{Drain, Fence, FlowQuery, Move, MoveWhat, Restore, Scale, Severity};
+use asterism_api::data::{
+    Drain, Fence, FlowQuery, Move, MoveWhat, Protocol, Restore, Scale, Severity,
+};
 
 use crate::start::Started;
 
@@ -25,7 +27,7 @@ fn every_call_reaches_its_route() {
     let query = FlowQuery {
         address: Some("2001:db8::1".to_owned()),
         port: Some(443),
-        protocol: Some("tcp".to_owned()),
+        protocol: Some(Protocol::Tcp),
         host: Some("blue-1".to_owned()),
     };
     assert_eq!(client.flows(&query).unwrap().flows.len(), 1);
