@@ -283,7 +283,8 @@ pub(super) fn nothing_here() -> Failure {
 pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     gate.counts.request();
     // Without an address there is no connection: nothing of that kind is served.
-    let peer = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
+    let peer = request.extensions().get::<Peer>();
+    let peer = peer.map(|peer| peer.0.ip().to_canonical());
     let checked = match peer {
         Some(peer) => gate.check(&mut request, peer),
         None => Err(Failure::Broken),

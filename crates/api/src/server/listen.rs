@@ -238,3 +238,53 @@ impl Serve {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::FakeCluster;
+
+    /// On loopback no test can connect from two addresses, so the bound is tested where addresses are arguments.
+    #[test]
+    fn connections_of_one_address_leave_room_for_others() {
+        let mut config = ServerConfig::loopback(0);
+        config.limits.connections = 5;
+        config.limits.connections_of_address = 2;
+        let (_newest, newest) = watch::channel((0, 0));
+        let (_stop, stopping) = watch::channel(false);
+        let gate: Gate = Arc::new(Inner::new(Given {
+            calls: Calls::new(Arc::new(FakeCluster::new()), &config.limits),
+            document: "".into(),
+            newest,
+            tokens: None,
+            stopping,
+            local: config.listen,
+            config,
+        }));
+        let serve = Serve {
+            service: TowerToHyperService::new(router(Arc::clone(&gate))),
+            of_address: Arc::default(),
+            tls: None,
+            gate,
+        };
+        let places = |address: &str| serve.places(address.parse().unwrap());
+        let held = [places("192.0.2.1"), places("::ffff:192.0.2.1")];
+        assert!(held.iter().all(Option::is_some));
+        assert!(places("192.0.2.1").is_none());
+        let others = [places("2001:db8::1"), places("2001:db8::2")];
+        assert!(others.iter().all(Option::is_some));
+        assert!(places("2001:db8::3").is_none(), "one customer has a /64");
+        let last = places("127.0.0.1");
+        assert!(
+            last.is_some() && places("127.0.0.1").is_none(),
+            "five in all"
+        );
+        drop((held, others, last));
+        assert!(serve.of_address.lock().is_empty());
+        let local: Vec<_> = (0..5).map(|_| places("127.0.0.1")).collect();
+        assert!(
+            local.iter().all(Option::is_some),
+            "loopback has no bound of its own"
+        );
+    }
+}
