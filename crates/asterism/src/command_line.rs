@@ -13,7 +13,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::client::Which;
-use crate::commands::{audit, backends, blocked, digests, flows, manual, rules, traffic};
+use crate::commands::{audit, backends, blocked, cluster, digests, flows, manual, rules, traffic};
 use crate::{check, commands, decrypt, epoch, keygen, keys, lab, orchestrate, scaffold, up};
 
 /// The program's name.
@@ -70,6 +70,14 @@ pub enum Command {
     /// Needs [cluster] orchestrators in the configuration, and the right to write the routes in [orchestrator], if there are any.
     /// SIGTERM and SIGINT stop it; hosts, routes and the cluster's record stay as they are.
     Orchestrate(orchestrate::Arguments),
+    /// Show the hosts of a cluster, or give its orchestrator an order about one of them
+    Hosts(cluster::HostsArguments),
+    /// Show what an orchestrator decided, and why
+    Events(cluster::EventsArguments),
+    /// Show what is wrong with a cluster, and what to do; exit code 1 if anything is that is not the symptom of something else
+    Doctor(cluster::DoctorArguments),
+    /// Write a token for the HTTP API of orchestrators into its file, or take one away
+    Token(cluster::TokenArguments),
     /// Show the status of a running host
     Status(commands::StatusArguments),
     /// Show whether a running host's state equals that of the other hosts, which compare continuously; exit code 1 if not
@@ -196,6 +204,10 @@ pub(crate) fn run_with(
         }
         Command::Run(arguments) => host::command(&arguments, &mut output),
         Command::Orchestrate(arguments) => orchestrate::command(&arguments, &mut output),
+        Command::Hosts(arguments) => cluster::hosts(&arguments, &mut output),
+        Command::Events(arguments) => cluster::events(&arguments, &mut output),
+        Command::Doctor(arguments) => cluster::doctor(&arguments, &mut output),
+        Command::Token(arguments) => cluster::token(&arguments, &mut output),
         Command::Status(arguments) => commands::status(&arguments, &mut output),
         Command::Audit(arguments) => audit::audit(&arguments, &mut output),
         Command::Top(arguments) => commands::top(&arguments, &mut output),

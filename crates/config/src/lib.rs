@@ -39,7 +39,7 @@ pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;
 pub use host::{Host, Idle};
 pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
-pub use orchestrator::{Orchestrator, OrchestratorTimes, Routes};
+pub use orchestrator::{Api, Orchestrator, OrchestratorTimes, Routes};
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 
 use core::ops::Range;

@@ -34,8 +34,23 @@ pub struct Orchestrator {
     pub term: Duration,
     /// The times of the controller.
     pub times: OrchestratorTimes,
+    /// Where the HTTP API is; `None`: there is none.
+    pub api: Option<Api>,
     /// What is steered by routes.
     pub routes: Vec<Routes>,
+}
+
+/// The HTTP API of an orchestrator, files as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Api {
+    /// The address.
+    pub listen: SocketAddr,
+    /// The file of tokens.
+    pub tokens: Option<PathBuf>,
+    /// The certificate and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether tokens may cross the network in the clear.
+    pub plain: bool,
 }
 
 /// The times by which the controller decides, which the reference explains.
@@ -124,6 +139,11 @@ section! {
                 default: Default::Is("\"1s\""),
                 meaning: "How long the first epoch waits for more hosts.",
             },
+            api: Values = Setting {
+                kind: Kind::Table(API.section()),
+                default: Default::Is("{}"),
+                meaning: "The HTTP API, by which operators, programs and Prometheus see the cluster and give orders.",
+            },
             routes: Vec<NamedValues> = Setting {
                 kind: Kind::Named {
                     section: ROUTES.section(),
@@ -131,6 +151,41 @@ section! {
                 },
                 default: Default::Is("{}"),
                 meaning: "Routes with several next hops that the orchestrator writes: one table for each side of the cluster. Without any, something else leads packets to the hosts.",
+            },
+        },
+    };
+}
+
+section! {
+    /// The HTTP API.
+    pub(crate) static API: ApiKeys = {
+        path: "orchestrator.api",
+        meaning: "The HTTP API of an orchestrator.",
+        fields: {
+            listen: SocketAddr = Setting {
+                kind: Kind::Socket,
+                default: Default::Unset("there is no API"),
+                meaning: "The address, such as \"127.0.0.1:7580\". Anything but loopback needs tokens, and a certificate or `plain`.",
+            },
+            tokens: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("everybody on this machine is an operator"),
+                meaning: "The file of tokens, mode 0600; it is read again when it changes.",
+            },
+            certificate: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("HTTP without TLS"),
+                meaning: "The certificate and its chain, PEM; read again when it changes.",
+            },
+            certificate_key: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("HTTP without TLS"),
+                meaning: "The certificate's private key, PEM.",
+            },
+            plain: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether tokens may cross the network without TLS, as behind a proxy on the same segment.",
             },
         },
     };
@@ -305,7 +360,9 @@ pub(super) fn read(
         .map(|table| routes(table, cluster, report))
         .collect();
     let routes: Option<Vec<Routes>> = read.into_iter().collect();
+    let api = api(&values.get(ORCHESTRATOR.api)?, report);
     Some(Some(Orchestrator {
+        api: api?,
         etcd: etcd?.into_iter().map(|(address, _)| address).collect(),
         folder: PathBuf::from(values.get(ORCHESTRATOR.folder)?),
         term: term.filter(|_| is_whole)?,
@@ -322,6 +379,51 @@ fn span_of_listed(document: &DeTable<'_>) -> Option<Range<usize>> {
     };
     let (_, listed) = overlay::get(cluster, CLUSTER.orchestrators.name())?;
     Some(listed.span())
+}
+
+/// Reads `[orchestrator.api]`. The outer `None` if anything in it is wrong.
+fn api(values: &Values, report: &mut Report) -> Option<Option<Api>> {
+    let path = |key| values.get(key).map(PathBuf::from);
+    let (tokens, plain) = (path(API.tokens), values.get(API.plain)?);
+    let certificate = (path(API.certificate), path(API.certificate_key));
+    let Some(listen) = values.get(API.listen) else {
+        return values.place(API.listen).is_none().then_some(None);
+    };
+    let mut is_right = true;
+    let mut wrong = |title: &str, help: &str| {
+        report.add(Diagnostic::error(title, values.span_of(API.listen)).help(help));
+        is_right = false;
+    };
+    let is_loopback = listen.ip().to_canonical().is_loopback();
+    if !is_loopback && tokens.is_none() {
+        wrong(
+            "everybody who reaches this address would be an operator",
+            "name a file of tokens, or listen on 127.0.0.1",
+        );
+    }
+    if !is_loopback && !plain && certificate.0.is_none() {
+        wrong(
+            "tokens would cross the network in the clear",
+            "name certificate and certificate_key, listen on 127.0.0.1, or write plain = true",
+        );
+    }
+    let certificate = match certificate {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => {
+            wrong(
+                "a certificate and its key belong together",
+                "name both certificate and certificate_key, or neither",
+            );
+            None
+        }
+    };
+    is_right.then_some(Some(Api {
+        listen,
+        tokens,
+        certificate,
+        plain,
+    }))
 }
 
 fn times(values: &Values, heartbeat: Duration, report: &mut Report) -> Option<OrchestratorTimes> {

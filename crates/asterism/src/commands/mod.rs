@@ -5,6 +5,7 @@ pub mod audit;
 pub mod backends;
 pub mod blocked;
 pub mod client;
+pub mod cluster;
 pub mod digests;
 pub mod flows;
 pub mod manual;

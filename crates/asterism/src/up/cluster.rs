@@ -3,8 +3,10 @@
 use std::io;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use asterism_api::server::{Server, ServerConfig};
 use asterism_config::functions::Functions;
 use asterism_config::key_file::{self, KeyFileError};
 use asterism_config::{Purpose, files};
@@ -24,6 +26,8 @@ use asterism_truth_store::embedded::EmbeddedStore;
 use super::Arguments;
 use super::hosts::Hosts;
 use super::report::UpReport;
+use crate::orchestrate::api::OrchestratorApi;
+use crate::orchestrate::events::EventRing;
 
 /// The cluster's name.
 const CLUSTER: &str = "up";
@@ -57,6 +61,8 @@ pub(super) enum UpError {
     Socket(io::Error),
     #[error(transparent)]
     Orchestrator(#[from] StartError),
+    #[error(transparent)]
+    Api(#[from] asterism_api::server::StartError),
     #[error("{0}")]
     Launch(#[from] LaunchError),
     #[error("{0} failed; please report what it said")]
@@ -71,6 +77,8 @@ pub(super) struct Cluster {
     file: ClusterFile,
     network: LocalNetwork,
     running: Running,
+    events: EventRing,
+    server: Server,
     hosts: Hosts,
     view: ClusterView,
     viewed: Time,
@@ -134,6 +142,9 @@ impl Cluster {
             store: Box::new(move || Ok(Box::new(EmbeddedStore::open(&truth, monotonic())?))),
             steering: vec![Box::new(steering)],
         })?;
+        let events = EventRing::new(u64::from(std::process::id()) << 20 | clock.wall() & 0xF_FFFF);
+        let served = OrchestratorApi::new(running.asking().clone(), events.clone(), clock);
+        let server = Server::start(ServerConfig::loopback(0), Arc::new(served), |_| {})?;
         let program = std::env::current_exe().map_err(|error| UpError::Folder {
             path: PathBuf::from("/proc/self/exe"),
             error,
@@ -146,6 +157,8 @@ impl Cluster {
             file,
             network,
             running,
+            events,
+            server,
             hosts,
             view: ClusterView::default(),
             viewed: Time::ZERO,
@@ -172,11 +185,11 @@ impl Cluster {
             }
         }
         let mut lines = self.hosts.turn(now, self.running.asking(), &self.view)?;
-        if let Some(logged) = self.running.logged(wait) {
+        let mut next = self.running.logged(wait);
+        while let Some(logged) = next {
+            self.events.note(self.clock.wall() * 1_000, &logged);
             lines.push(logged.text);
-            while let Some(logged) = self.running.logged(Duration::ZERO) {
-                lines.push(logged.text);
-            }
+            next = self.running.logged(Duration::ZERO);
         }
         Ok(lines)
     }
@@ -204,6 +217,11 @@ impl Cluster {
     pub(super) fn first_translated(&self) -> Option<Duration> {
         let at_us = self.traffic().server.first_translated_us;
         (at_us > 0).then(|| Duration::from_micros(at_us))
+    }
+
+    /// The address of the HTTP API.
+    pub(super) fn api(&self) -> String {
+        format!("http://{}", self.server.local())
     }
 
     pub(super) fn processes(&self) -> Vec<(String, u32)> {
@@ -242,6 +260,7 @@ impl Cluster {
     /// Ends hosts, orchestrator and network, and removes a temporary folder.
     pub(super) fn end(self) -> Result<(), UpError> {
         let ended = self.hosts.end();
+        self.server.stop();
         self.running.end();
         drop(self.network);
         if self.is_temporary && ended.is_ok() {

@@ -140,6 +140,10 @@ fn introduction(cluster: &Cluster) -> String {
             socket.display()
         );
     }
+    text += &format!(
+        "  asterism hosts --api {}      # the cluster, as its orchestrator sees it\n",
+        cluster.api()
+    );
     text + "Ctrl-C ends everything.\n\n"
 }
 

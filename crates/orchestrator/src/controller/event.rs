@@ -114,6 +114,28 @@ impl Event {
         }
     }
 
+    /// The host that it is about, if it is about one.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Event::Suspected { host, .. }
+            | Event::Isolated { host }
+            | Event::LinkDown { host }
+            | Event::Takes { host }
+            | Event::LeftOut { host, .. }
+            | Event::Admitted { host, .. }
+            | Event::AwaitsEvidence { host, .. }
+            | Event::TwoProcesses { host }
+            | Event::UnknownHost { host } => Some(host),
+            Event::Frozen { .. }
+            | Event::NobodyTakes
+            | Event::StoreWentBack { .. }
+            | Event::NoNextEpoch { .. }
+            | Event::Leads { .. }
+            | Event::LeadsNoMore => None,
+        }
+    }
+
     /// Whether somebody should look.
     #[must_use]
     pub fn is_warning(&self) -> bool {

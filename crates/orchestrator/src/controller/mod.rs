@@ -234,6 +234,13 @@ impl Controller {
         takers.map(|(name, _)| name.as_str())
     }
 
+    /// Whether packets are kept from this host since it is silent.
+    #[must_use]
+    pub fn is_suspected(&self, host: &str) -> bool {
+        let host = self.hosts.get(host);
+        host.is_some_and(|host| host.health.suspected_since.is_some())
+    }
+
     /// The steering has answered.
     fn note_steered(&mut self, generation: u64, again_at: Time) {
         let awaited = self

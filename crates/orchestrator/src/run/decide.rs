@@ -194,11 +194,13 @@ impl Decide {
                 self.log_line(match &view.error {
                     Some(error) => Logged {
                         kind: "store-failed",
+                        host: None,
                         is_warning: true,
                         text: format!("{error}; everything stays as it is"),
                     },
                     None => Logged {
                         kind: "store-answers",
+                        host: None,
                         is_warning: false,
                         text: "the truth store answers".to_owned(),
                     },
@@ -207,7 +209,7 @@ impl Decide {
             self.store_view = view;
         }
         if let Ok(first) = self.steering.views.try_recv() {
-            let view = newest(&self.steering.views, first);
+            let mut view = newest(&self.steering.views, first);
             let before = self.steering_view.as_ref();
             let is_news = before.is_none_or(|before| {
                 (before.generation, &before.error) != (view.generation, &view.error)
@@ -216,11 +218,13 @@ impl Decide {
                 self.log_line(match &view.error {
                     Some(error) => Logged {
                         kind: "steering-failed",
+                        host: None,
                         is_warning: true,
                         text: format!("{error}; it is applied again"),
                     },
                     None => Logged {
                         kind: "steered",
+                        host: None,
                         is_warning: false,
                         text: format!(
                             "the steering is in force after {} us; {} routes or rules changed",
@@ -229,6 +233,11 @@ impl Decide {
                     },
                 });
             }
+            view.in_force = match (view.applied, &self.steering_view) {
+                (true, _) => view.generation,
+                (false, Some(before)) => before.in_force,
+                (false, None) => 0,
+            };
             self.steering_view = Some(view);
         }
     }
@@ -286,6 +295,7 @@ impl Decide {
         while let Some(event) = self.controller.poll_event() {
             self.log_line(Logged {
                 kind: event.kind(),
+                host: event.host().map(str::to_owned),
                 is_warning: event.is_warning(),
                 text: event.to_string(),
             });
@@ -335,6 +345,7 @@ impl Decide {
                 incarnation: record.and_then(|record| record.member(name)),
                 drained: record.is_some_and(|record| record.drained.contains(name)),
                 takes: takers.contains(&name.as_str()),
+                suspected: self.controller.is_suspected(name),
                 ..HostView::default()
             };
             if let Some(latest) = self.latest.get(name) {

@@ -78,6 +78,7 @@ impl SteeringThread {
         let in_force = results.iter().flatten();
         let view = SteeringView {
             generation,
+            in_force: 0,
             applied: is_whole && error.is_none(),
             changed: in_force.clone().map(|in_force| in_force.changed).sum(),
             took_us: in_force

@@ -49,6 +49,8 @@ pub struct StoreView {
 pub struct SteeringView {
     /// Its number.
     pub generation: u64,
+    /// The number of the last one that all drivers had in force; 0: none.
+    pub in_force: u64,
     /// Whether all drivers have it in force.
     pub applied: bool,
     /// Routes or rules that were changed.
@@ -76,6 +78,8 @@ pub struct HostView {
     pub epoch: u32,
     /// Whether packets are sent to it.
     pub takes: bool,
+    /// Whether packets are kept from it since it is silent.
+    pub suspected: bool,
     /// Whether the operator drains it.
     pub drained: bool,
     /// Whether its auditor finds no difference.
@@ -97,6 +101,8 @@ pub struct HostView {
 pub struct Logged {
     /// What kind of event.
     pub kind: &'static str,
+    /// The host that it is about; `None`: the cluster.
+    pub host: Option<String>,
     /// Whether somebody should look.
     pub is_warning: bool,
     /// The sentence.

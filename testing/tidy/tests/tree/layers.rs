@@ -168,6 +168,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "epochs",
             "truth-store",
             "orchestrator",
+            "local-network",
+            "api",
             "lab",
         ],
     ),

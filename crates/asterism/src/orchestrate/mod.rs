@@ -1,10 +1,19 @@
 //! `asterism orchestrate`: an orchestrator as a service.
+//!
+//! `api.rs` and `events.rs` are its HTTP API, `health.rs` what is wrong with a cluster.
+
+pub mod api;
+pub mod events;
+pub mod health;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+use asterism_api::server::{Notice, Server};
 use asterism_config::{Cluster, Config, Orchestrator, Purpose, Routes, files, key_file};
 use asterism_host::run::event_log::{Event, EventLog, Style};
 use asterism_host::run::{keys_of, signals};
@@ -22,10 +31,17 @@ use asterism_truth_store::embedded::EmbeddedStore;
 use asterism_truth_store::etcd::{EtcdConfig, EtcdStore};
 use clap::Args;
 
+use api::{OrchestratorApi, server_config};
+use events::EventRing;
+
 /// How often signals and the key file are looked at.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often the key file is read again.
 const KEYS_INTERVAL: Duration = Duration::from_secs(1);
+/// Notices of the API that wait for the log at most.
+const NOTICES_MAX: usize = 64;
+/// Numbers of event logs are below 2^53, so that JavaScript keeps them.
+const LOG_MAX: u64 = (1 << 53) - 1;
 /// How long one answer of etcd may take.
 const ETCD_ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// What all keys in etcd begin with.
@@ -71,6 +87,8 @@ enum OrchestrateError {
         String,
         asterism_orchestrator::steering::ecmp::EcmpConfigError,
     ),
+    #[error(transparent)]
+    Api(#[from] asterism_api::server::StartError),
     #[error(transparent)]
     Start(#[from] asterism_orchestrator::run::StartError),
     #[error("a thread of the orchestrator failed; please report what it said")]
@@ -143,6 +161,9 @@ fn run(
         steering: steering(file, orchestrator)?,
     })?;
     let clock = MonotonicClock::new();
+    let events =
+        EventRing::new(u64::from_le_bytes(identity.try_into().unwrap_or_default()) & LOG_MAX);
+    let (server, notices) = serve(file, orchestrator, &running, &events, clock)?;
     let mut log = EventLog::new(output.progress(), arguments.log, &name);
     let mut write = |event: &Event| log.write(clock.now(), clock.wall(), event);
     write(
@@ -150,12 +171,22 @@ fn run(
             .with("cluster", &config.cluster.name)
             .with("address", address)
             .with("members", config.cluster.members.len())
+            .with(
+                "api",
+                server
+                    .as_ref()
+                    .map_or_else(|| "none".to_owned(), |server| server.local().to_string()),
+            )
             .with("routes", orchestrator.routes.len()),
     );
     let mut key_watch = KeyWatch::new(file, config, keys);
     while !stop.load(Ordering::Acquire) {
         if let Some(line) = running.logged(LOOK) {
+            events.note(clock.wall() * 1_000, &line);
             write(&event(line));
+        }
+        while let Ok(notice) = notices.try_recv() {
+            write(&noticed(&notice));
         }
         if let Some(event) = key_watch.turn(clock.now(), &running) {
             write(&event);
@@ -163,6 +194,9 @@ fn run(
         if !running.is_whole() {
             return Err(OrchestrateError::Failed);
         }
+    }
+    if let Some(server) = server {
+        server.stop();
     }
     running.end();
     write(&Event::info("stopped").effect("hosts and routes stay as they are"));
@@ -271,6 +305,34 @@ fn steering(
         Ok(Box::new(steering))
     };
     orchestrator.routes.iter().map(driver).collect()
+}
+
+/// Starts the HTTP API, if the configuration has one.
+fn serve(
+    file: &Path,
+    orchestrator: &Orchestrator,
+    running: &Running,
+    events: &EventRing,
+    clock: MonotonicClock,
+) -> Result<(Option<Server>, Receiver<Notice>), OrchestrateError> {
+    let (sender, notices) = sync_channel(NOTICES_MAX);
+    let Some(api) = &orchestrator.api else {
+        return Ok((None, notices));
+    };
+    let served = OrchestratorApi::new(running.asking().clone(), events.clone(), clock);
+    let server = Server::start(server_config(file, api), Arc::new(served), move |notice| {
+        // What the log has no room for is left out.
+        let _ = sender.try_send(notice);
+    })?;
+    Ok((Some(server), notices))
+}
+
+fn noticed(notice: &Notice) -> Event {
+    let event = match notice {
+        Notice::TokensChanged { .. } | Notice::CertificateChanged => Event::info("api-changed"),
+        _ => Event::warning("api-refused"),
+    };
+    event.with("what", notice)
 }
 
 fn event(line: Logged) -> Event {

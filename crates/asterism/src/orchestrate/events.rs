@@ -1,0 +1,103 @@
+//! The events of an orchestrator, as its API shows them: the newest few thousand.
+#![expect(
+    clippy::disallowed_types,
+    reason = "threads of the API read what the main thread writes; both hold the lock for a copy"
+)]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use asterism_api::data::{Event, EventPage};
+use asterism_orchestrator::run::Logged;
+
+/// Events that are kept; older ones are lost, and readers are told so.
+pub const EVENTS_KEPT: usize = 4_096;
+
+/// See the module. Clones share the events.
+#[derive(Clone, Debug)]
+pub struct EventRing {
+    /// A number of this log's own.
+    log: u64,
+    events: Arc<Mutex<VecDeque<Event>>>,
+}
+
+impl EventRing {
+    /// No events yet; `log` is random.
+    #[must_use]
+    pub fn new(log: u64) -> EventRing {
+        EventRing {
+            log,
+            events: Arc::default(),
+        }
+    }
+
+    /// Notes an event that was logged at this time.
+    pub fn note(&self, at_ms: u64, logged: &Logged) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let sequence = events.back().map_or(1, |last| last.sequence + 1);
+        if events.len() >= EVENTS_KEPT {
+            events.pop_front();
+        }
+        events.push_back(Event {
+            sequence,
+            at_ms,
+            kind: logged.kind.to_owned(),
+            subject: logged.host.clone().unwrap_or_else(|| "cluster".to_owned()),
+            tenant: None,
+            reason: logged.text.clone(),
+            figures: std::collections::BTreeMap::new(),
+        });
+    }
+
+    /// The number of the newest event; 0 if there is none.
+    #[must_use]
+    pub fn newest(&self) -> u64 {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.back().map_or(0, |last| last.sequence)
+    }
+
+    /// The events after this one, oldest first, so many at most.
+    #[must_use]
+    pub fn page(&self, after: u64, max: usize) -> EventPage {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = events.back().map_or(0, |last| last.sequence);
+        let later = events.iter().filter(|event| event.sequence > after);
+        EventPage {
+            log: self.log,
+            oldest: events.front().map_or(1, |first| first.sequence),
+            newest,
+            events: later.take(max).cloned().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_events_are_kept_and_numbered() {
+        let ring = EventRing::new(7);
+        assert_eq!((ring.page(0, 9).oldest, ring.newest()), (1, 0));
+        let logged = |number: usize| Logged {
+            kind: "leads",
+            host: (number % 2 == 0).then(|| "a".to_owned()),
+            is_warning: false,
+            text: number.to_string(),
+        };
+        for number in 1..=EVENTS_KEPT + 10 {
+            ring.note(number as u64, &logged(number));
+        }
+        let page = ring.page(0, 2);
+        assert_eq!((page.log, page.oldest), (7, 11));
+        assert_eq!(page.newest, EVENTS_KEPT as u64 + 10);
+        let first = &page.events[0];
+        assert_eq!(
+            (first.sequence, &*first.subject, &*first.reason),
+            (11, "cluster", "11")
+        );
+        assert_eq!(page.events[1].subject, "a");
+        assert_eq!(ring.page(page.newest - 1, 9).events.len(), 1);
+        assert_eq!(ring.page(page.newest + 5, 9).events, []);
+    }
+}
