@@ -25,13 +25,13 @@ const EVENTS_MAX: usize = 500;
 #[derive(Args, Clone, Debug)]
 pub struct Where {
     /// The address of the orchestrator's API
-    #[arg(long, value_name = "URL", env = "ASTERISM_API", default_value = DEFAULT_ADDRESS)]
+    #[arg(long, global = true, value_name = "URL", env = "ASTERISM_API", default_value = DEFAULT_ADDRESS)]
     pub api: String,
     /// The file with the token; on loopback an API may need none
-    #[arg(long, value_name = "FILE", env = "ASTERISM_TOKEN_FILE")]
+    #[arg(long, global = true, value_name = "FILE", env = "ASTERISM_TOKEN_FILE")]
     pub token: Option<PathBuf>,
     /// The authorities that signed the API's certificate, in PEM
-    #[arg(long, value_name = "FILE", env = "ASTERISM_CA")]
+    #[arg(long, global = true, value_name = "FILE", env = "ASTERISM_CA")]
     pub ca: Option<PathBuf>,
 }
 

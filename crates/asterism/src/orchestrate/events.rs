@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use asterism_api::data::{Event, EventPage};
 use asterism_orchestrator::run::Logged;
 
-/// Events that are kept; older ones are lost, and readers are told so.
+/// Events that are kept; older ones are lost, and readers see that they missed some.
 pub const EVENTS_KEPT: usize = 4_096;
 
 /// See the module. Clones share the events.
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!((ring.page(0, 9).oldest, ring.newest()), (1, 0));
         let logged = |number: usize| Logged {
             kind: "leads",
-            host: (number % 2 == 0).then(|| "a".to_owned()),
+            host: number.is_multiple_of(2).then(|| "a".to_owned()),
             is_warning: false,
             text: number.to_string(),
         };

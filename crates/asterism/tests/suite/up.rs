@@ -5,6 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::validator::validate;
+
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 /// How long any line may take to come, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,8 +68,26 @@ impl Up {
         self.said.extend(self.lines.try_iter());
         let said = self.said.join("\n");
         assert!(status.success(), "{status}: {text}{said}");
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{said}"))
+        let report =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{said}"));
+        validate(&report);
+        report
     }
+}
+
+/// The document with which a command answers that asks the orchestrator.
+fn ask(api: &str, command: &[&str]) -> serde_json::Value {
+    let output = Command::new(ASTERISM)
+        .args(["--format", "json"])
+        .args(command)
+        .args(["--api", api])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    let document = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    document
 }
 
 fn signal(pid: u32, signal: i32) {
@@ -83,6 +103,8 @@ fn a_whole_cluster_runs_without_root_and_a_killed_host_breaks_no_flow() {
     let line = up.wait_for("b is started as process");
     let pid: u32 = line.rsplit(' ').next().unwrap().parse().unwrap();
     up.wait_for("Packets are translated after");
+    let line = up.wait_for("asterism hosts --api");
+    let api = line.split_whitespace().nth(3).unwrap().to_owned();
     for host in ["a", "b", "c"] {
         if !up
             .said
@@ -93,10 +115,30 @@ fn a_whole_cluster_runs_without_root_and_a_killed_host_breaks_no_flow() {
         }
     }
     up.wait_for("3 of 3 hosts take packets");
+    let hosts = ask(&api, &["hosts"]);
+    assert_eq!(hosts["cluster"]["hosts_taking"], 3, "{hosts}");
+    assert_eq!(hosts["hosts"][1]["stage"], "serving", "{hosts}");
+    assert_eq!(
+        ask(&api, &["doctor"])["items"].as_array().map(Vec::len),
+        Some(0)
+    );
+    let drained = ask(&api, &["hosts", "drain", "c", "--reason", "a test"]);
+    assert_eq!(drained["changed"], true, "{drained}");
     signal(pid, KILL);
     up.wait_for("b has ended with signal 9");
     up.wait_for("b begins incarnation 2");
     up.wait_for("b takes packets");
+    let events = ask(&api, &["events", "-n", "200"]);
+    let kinds = events["events"].as_array().unwrap().iter();
+    let of_b = kinds.filter(|event| event["subject"] == "b");
+    let kinds: Vec<_> = of_b.map(|event| event["kind"].as_str().unwrap()).collect();
+    assert!(
+        kinds.contains(&"host-left-out") && kinds.contains(&"host-takes"),
+        "{events}"
+    );
+    let hosts = ask(&api, &["hosts"]);
+    assert_eq!(hosts["hosts"][2]["drains"], true, "{hosts}");
+    assert_eq!(ask(&api, &["hosts", "restore", "c"])["changed"], true);
     let report = up.end();
     assert_eq!(report["holds"], true, "{report}");
     assert_eq!(

@@ -81,7 +81,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("output", &["config"]),
     // Keys and values: it knows nothing of what they mean.
     ("truth-store", &["mutant"]),
-    ("truth-store", &[]),
     // Plain data and a trait, with a server and a client of them: the orchestrator implements it.
     ("api", &[]),
     // Decisions by samples alone.

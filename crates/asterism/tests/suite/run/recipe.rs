@@ -1,4 +1,5 @@
-//! The page "Run two hosts", run as it stands there: namespaces, veth pairs, AF_PACKET, `ping`.
+//! Pages with shell blocks, run as they stand there: "Run two hosts" (namespaces, veth pairs, AF_PACKET, `ping`), and "Run a cluster in
+//! five minutes", which needs no root.
 
 use std::path::Path;
 use std::process::Command;
@@ -65,4 +66,33 @@ fn two_hosts_run_as_the_page_says() {
         said.contains("event=state-restored") && said.contains("3 received"),
         "{said}"
     );
+}
+
+#[test]
+fn a_cluster_runs_as_the_page_says() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(here.join("../../docs/src/five-minutes.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let binary = Path::new(env!("CARGO_BIN_EXE_asterism")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    // A script that fails in the middle leaves the cluster running, which its shell ends.
+    let script = format!(
+        "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n{}",
+        blocks(&page)
+    );
+    let output = Command::new("timeout")
+        .args(["120", "bash", "-c", &script])
+        .current_dir(folder.path())
+        .env("PATH", &path)
+        .output()
+        .unwrap();
+    let said = format!(
+        "{}\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("b has ended with signal 9"), "{said}");
+    assert!(said.contains("b begins incarnation 2"), "{said}");
+    assert!(said.contains("Every flow kept its translation"), "{said}");
 }
