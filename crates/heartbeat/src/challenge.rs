@@ -5,6 +5,8 @@ use std::time::Duration;
 use asterism_placement::Time;
 use ring::hmac;
 
+use crate::mutant::{self, Mutant};
+
 /// A challenge is given out for so long, and believed for as long again.
 pub(crate) const CHALLENGE_TIME: Duration = Duration::from_secs(2);
 
@@ -19,16 +21,27 @@ impl Challenges {
 
     /// The one to give out now.
     pub(crate) fn current(&self, now: Time) -> [u8; 16] {
-        self.of(interval(now))
+        self.of(self.interval(now))
     }
 
     /// Whether it was given out lately.
     pub(crate) fn is_fresh(&self, now: Time, challenge: &[u8; 16]) -> bool {
-        let current = interval(now);
+        if mutant::active(Mutant::StaleBelieved) {
+            return true;
+        }
+        let current = self.interval(now);
         *challenge == self.of(current)
             || current
                 .checked_sub(1)
                 .is_some_and(|before| *challenge == self.of(before))
+    }
+
+    fn interval(&self, now: Time) -> u64 {
+        if mutant::active(Mutant::ChallengeForEver) {
+            return 0;
+        }
+        let since_start = now.since(Time::ZERO).as_millis();
+        (since_start / CHALLENGE_TIME.as_millis()) as u64
     }
 
     fn of(&self, interval: u64) -> [u8; 16] {
@@ -37,9 +50,4 @@ impl Challenges {
         challenge.copy_from_slice(&tag.as_ref()[..16]);
         challenge
     }
-}
-
-fn interval(now: Time) -> u64 {
-    let since_start = now.since(Time::ZERO).as_millis();
-    (since_start / CHALLENGE_TIME.as_millis()) as u64
 }

@@ -8,6 +8,7 @@ use asterism_secure_channel::{ClusterId, KeyRing};
 
 use crate::envelope::{Envelope, Sender};
 use crate::message::{Heartbeat, HostMessage, Part, Reply};
+use crate::mutant::{self, Mutant};
 use crate::parts::{Assembly, Taken};
 
 /// Orchestrators of a cluster at most.
@@ -135,11 +136,14 @@ impl HostLink {
             return;
         };
         let last = self.envelope.last();
-        let is_recent = reply.sequence <= last && last - reply.sequence < ECHOES_MAX;
+        let is_recent = reply.sequence <= last
+            && (last - reply.sequence < ECHOES_MAX || mutant::active(Mutant::ReplyForEver));
+        let is_own =
+            reply.salt == self.envelope.salt() || mutant::active(Mutant::ReplyToAnyProcess);
         let Some(peer) = self.peers.get_mut(orchestrator) else {
             return;
         };
-        if reply.salt != self.envelope.salt() || !is_recent {
+        if !is_own || !is_recent {
             self.refused += 1;
             return;
         }
@@ -172,7 +176,7 @@ impl HostLink {
         let Some((heartbeat, at)) = &self.facts else {
             return;
         };
-        if now.since(*at) >= FACTS_AGE_MAX {
+        if now.since(*at) >= FACTS_AGE_MAX && !mutant::active(Mutant::FactsForEver) {
             return;
         }
         for (number, peer) in self.peers.iter_mut().enumerate() {
@@ -185,7 +189,10 @@ impl HostLink {
                 wants: self
                     .assembly
                     .as_ref()
-                    .filter(|(from, _, _)| *from == number)
+                    .filter(|(from, _, at)| {
+                        let is_repeated = now.since(*at) >= self.interval;
+                        *from == number && !(is_repeated && mutant::active(Mutant::PartNotRepeated))
+                    })
                     .map(|(_, assembly, _)| (assembly.epoch, assembly.offset())),
             };
             let datagram = self.envelope.seal(|out| message.encode(out));
@@ -250,7 +257,8 @@ impl HostLink {
         let goes_on = |(_, assembly, _): &(usize, Assembly, Time)| assembly.is_of(part);
         let is_older = |(_, assembly, _): &(usize, Assembly, Time)| part.epoch < assembly.epoch;
         if !self.assembly.as_ref().is_some_and(goes_on) {
-            if self.assembly.as_ref().is_some_and(is_older) {
+            let waits = self.assembly.is_some() && mutant::active(Mutant::LaterEpochWaits);
+            if waits || self.assembly.as_ref().is_some_and(is_older) {
                 return;
             }
             let Some(assembly) = Assembly::begin(part) else {

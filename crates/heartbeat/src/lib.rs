@@ -37,6 +37,7 @@ mod challenge;
 mod envelope;
 mod host;
 mod message;
+pub mod mutant;
 mod orchestrator;
 mod parts;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use asterism_secure_channel::{ClusterId, KeyRing};
 use crate::challenge::Challenges;
 use crate::envelope::{Envelope, Sender};
 use crate::message::{Heartbeat, HostMessage, Part, Reply};
+use crate::mutant::{self, Mutant};
 use crate::parts;
 
 /// Processes of one name that are known at a time; beyond, the one that was silent for longest is forgotten.
@@ -191,10 +192,11 @@ impl OrchestratorLink {
         if text.len() > EPOCH_BYTES_MAX {
             return Err(OfferError::TooLong(text.len()));
         }
+        let is_it = |peer: &Peer| peer.process == process || mutant::active(Mutant::OfferByName);
         let peer = self
             .hosts
             .get_mut(host)
-            .and_then(|peers| peers.iter_mut().find(|peer| peer.process == process))
+            .and_then(|peers| peers.iter_mut().find(|peer| is_it(peer)))
             .ok_or(OfferError::NotHeard)?;
         let digest = parts::digest_of(text.as_bytes());
         let is_new = |offer: &Offer| (offer.epoch, offer.digest) != (epoch, digest);
@@ -266,11 +268,14 @@ fn admit(peers: &mut Vec<Peer>, salt: [u8; 16], sequence: u64, heartbeat: &Heart
     if let Some(place) = peers.iter().position(|peer| peer.salt == salt) {
         return match &peers[place] {
             peer if peer.process != process => Admitted::Ended,
-            peer if sequence <= peer.sequence => Admitted::Repeated,
+            peer if sequence <= peer.sequence && !mutant::active(Mutant::RepeatedBelieved) => {
+                Admitted::Repeated
+            }
             _ => Admitted::Fresh(place),
         };
     }
-    if peers.iter().any(|peer| peer.process.proves_ended(process)) {
+    let has_ended = peers.iter().any(|peer| peer.process.proves_ended(process));
+    if has_ended && !mutant::active(Mutant::EndedBelieved) {
         return Admitted::Ended;
     }
     peers.retain(|peer| !process.proves_ended(peer.process));
@@ -294,7 +299,8 @@ fn admit(peers: &mut Vec<Peer>, salt: [u8; 16], sequence: u64, heartbeat: &Heart
 impl Peer {
     /// The part to send to a process that has this epoch; forgets an offer that it has taken.
     fn next_part(&mut self, epoch: u32, wants: Option<(u32, u32)>) -> Option<Part> {
-        self.offer.take_if(|offer| epoch >= offer.epoch);
+        self.offer
+            .take_if(|offer| epoch >= offer.epoch && !mutant::active(Mutant::OfferNeverForgotten));
         let offer = self.offer.as_ref()?;
         let offset = match wants {
             Some((wanted, offset)) if wanted == offer.epoch => offset,

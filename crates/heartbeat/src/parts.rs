@@ -4,6 +4,7 @@ use asterism_epochs::EPOCH_BYTES_MAX;
 use ring::digest::{SHA256, digest};
 
 use crate::message::{PART_BYTES, Part};
+use crate::mutant::{self, Mutant};
 
 /// The digest that names a text.
 pub(crate) fn digest_of(text: &[u8]) -> [u8; 16] {
@@ -81,7 +82,7 @@ impl Assembly {
         if self.bytes.len() < self.total {
             return Taken::More;
         }
-        if digest_of(&self.bytes) != self.digest {
+        if digest_of(&self.bytes) != self.digest && !mutant::active(Mutant::DigestUnchecked) {
             return Taken::Damaged;
         }
         match String::from_utf8(core::mem::take(&mut self.bytes)) {

@@ -214,7 +214,10 @@ fn replies_to_another_process_are_not_believed() {
     // The next start of the same host.
     let mut next = host_link(5);
     next.set(pair.now, heartbeat(process(7, 2), Stage::Awaiting, 0));
-    next.handle_timeout(pair.now);
+    // It has sent as many datagrams as the answer's sequence number.
+    for number in 0..10 {
+        next.handle_timeout(pair.now + INTERVAL * number);
+    }
     next.handle(pair.now, 0, &mut reply.clone());
     assert_eq!((next.poll_event(), next.refused()), (None, 1));
     // The process that it is for takes it, but not much later.
@@ -317,6 +320,15 @@ fn processes_of_one_name_are_bounded() {
         .offer(pair.now, "a", process(0, 1), 3, "x");
     assert_eq!(first, Err(OfferError::NotHeard));
     pair.offer(3, "x").unwrap();
+    // What a forgotten process sent is too old to be believed by then.
+    pair.run(5_000, |_| false);
+    let believed = pair.believed.len();
+    for datagram in pair.recorded[..3].to_vec() {
+        pair.orchestrator
+            .handle(pair.now, address(1), &mut datagram.clone());
+    }
+    pair.learn();
+    assert_eq!(pair.believed.len(), believed);
 }
 
 #[test]
@@ -339,6 +351,67 @@ fn keys_change_while_heartbeats_go_on() {
     pair.run(200, |_| false);
     assert_eq!(pair.believed.len(), before);
     assert!(pair.orchestrator.traffic().refused.not_sealed >= 3);
+}
+
+#[test]
+fn a_text_that_is_not_what_its_digest_says_is_not_taken() {
+    let mut pair = Pair::new();
+    pair.run(100, |_| false);
+    let mut orchestrator = Envelope::new(ClusterId(9), ring(1), Sender::Orchestrator, [2; 16]);
+    let reply = Reply {
+        challenge: [0; 16],
+        salt: [1; 16],
+        sequence: 2,
+        is_stale: false,
+        part: Some(Part {
+            epoch: 3,
+            total: 5,
+            digest: [7; 16],
+            offset: 0,
+            bytes: b"epoch".to_vec(),
+        }),
+    };
+    let mut datagram = orchestrator.seal(|out| reply.encode(out));
+    pair.host.handle(pair.now, 0, &mut datagram);
+    assert_eq!((pair.host.poll_event(), pair.host.refused()), (None, 0));
+}
+
+/// Only in a build with `--cfg asterism_mutants`: `RUSTFLAGS="--cfg asterism_mutants" cargo test -p asterism-heartbeat`.
+#[test]
+#[cfg(asterism_mutants)]
+fn every_planted_bug_is_found() {
+    use crate::mutant::{Mutant, select};
+    type Scenario = (&'static str, fn());
+    const SCENARIOS: [Scenario; 9] = [
+        ("bounded", processes_of_one_name_are_bounded),
+        ("stop", heartbeats_stop_when_nobody_says_that_they_are_true),
+        ("recorded", what_was_recorded_is_not_believed),
+        ("other process", replies_to_another_process_are_not_believed),
+        ("any length", an_epoch_of_any_length_arrives_through_loss),
+        ("later", a_later_epoch_takes_the_place_of_one_under_way),
+        (
+            "not heard",
+            only_a_process_that_was_heard_is_handed_an_epoch,
+        ),
+        ("ended", a_process_that_has_ended_is_not_heard_again),
+        (
+            "digest",
+            a_text_that_is_not_what_its_digest_says_is_not_taken,
+        ),
+    ];
+    let mut alive = Vec::new();
+    for planted in Mutant::ALL {
+        select(Some(planted));
+        let found = SCENARIOS
+            .iter()
+            .find(|(_, scenario)| std::panic::catch_unwind(scenario).is_err());
+        select(None);
+        match found {
+            Some((name, _)) => println!("{planted:?}: {name}"),
+            None => alive.push(planted),
+        }
+    }
+    assert!(alive.is_empty(), "found by no scenario: {alive:?}");
 }
 
 proptest! {

@@ -259,9 +259,10 @@ impl Cluster {
 
     /// Ends hosts, orchestrator and network, and removes a temporary folder.
     pub(super) fn end(self) -> Result<(), UpError> {
-        let ended = self.hosts.end();
+        // The orchestrator goes first: it would leave out one host after the other, and the next start would bring them back one by one.
         self.server.stop();
         self.running.end();
+        let ended = self.hosts.end();
         drop(self.network);
         if self.is_temporary && ended.is_ok() {
             // What cannot be removed is in the system's folder of temporary files.

@@ -95,7 +95,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Who takes part, and who holds the ports of members that left.
     ("epochs", &["state", "placement"]),
     // What hosts and orchestrators say to each other.
-    ("heartbeat", &["secure-channel", "placement", "epochs"]),
+    (
+        "heartbeat",
+        &["mutant", "secure-channel", "placement", "epochs"],
+    ),
     // Rosters and epochs may be its business; packets and what handles them are not, but for the commands of the director.
     (
         "orchestrator",

@@ -77,7 +77,7 @@ fn a_cluster_runs_as_the_page_says() {
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
     // A script that fails in the middle leaves the cluster running, which its shell ends.
     let script = format!(
-        "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n{}",
+        "trap 'kill $(jobs -p) 2>/dev/null || true; wait || true' EXIT\n{}",
         blocks(&page)
     );
     let output = Command::new("timeout")
