@@ -35,7 +35,8 @@ impl Controller {
                 Order::Fence(..) => {}
             }
         }
-        if now >= self.epoch_not_before && !self.is_outrun(&record) {
+        let is_due = now >= self.epoch_not_before && !self.awaits_members(now, &record);
+        if is_due && !self.is_outrun(&record) {
             let epoch = match &record.epoch {
                 Some(epoch) => self.next_epoch(now, epoch, &mut next),
                 None => self.first_epoch(now, &mut next),
@@ -67,6 +68,18 @@ impl Controller {
                 false
             }
         }
+    }
+
+    /// Whether too little is known of the members to make an epoch: nothing was heard of one yet, and there was no time for it. An
+    /// epoch that admits hosts beside it would have them join by a member that may have ended with all others.
+    fn awaits_members(&self, now: Time, record: &Record) -> bool {
+        let members = record.epoch.iter().flat_map(|epoch| epoch.members.keys());
+        let is_unheard =
+            |host: &Host| host.member.is_none() && host.silence(now, &self.times).is_none();
+        let is_awaited = |name: &String| {
+            self.hosts.get(name).is_some_and(is_unheard) && !self.has_ended(name, record)
+        };
+        members.into_iter().any(is_awaited)
     }
 
     /// Hosts that wait to be named, and their processes.

@@ -23,20 +23,22 @@ fn process(folder: u64, start: u64) -> Process {
 impl Leader {
     /// Of hosts `a` and `b`, in a term without end.
     fn new() -> Leader {
+        Leader::with(Record::default(), 0)
+    }
+
+    /// The same, whose store has this record.
+    fn with(record: Record, version: u64) -> Leader {
         let places = ["a", "b"].map(String::from).into();
         let mut leader = Leader {
             controller: Controller::new(places, Times::default()).unwrap(),
             now: Time::from_micros(1),
-            version: 0,
+            version,
         };
         leader.hear(Input::Leads {
             term: 1,
             until: Time::MAX,
         });
-        leader.hear(Input::Record {
-            record: Record::default(),
-            version: 0,
-        });
+        leader.hear(Input::Record { record, version });
         leader
     }
 
@@ -200,5 +202,41 @@ fn another_folder_proves_nothing_and_a_later_start_all() {
     assert_eq!(
         (record.member("a"), record.named["a"]),
         (Some(2), process(9, 5))
+    );
+}
+
+#[test]
+fn a_cluster_that_was_stopped_begins_again_together() {
+    let record = Leader::formed().controller.record().unwrap().clone();
+    let mut leader = Leader::with(record, 1);
+    leader.commands();
+    // Started again, one after the other: neither joins by the other's ended process.
+    for _ in 0..4 {
+        leader.beat("a", process(1, 2), Stage::Awaiting);
+        leader.wait(50 * MS);
+        assert_eq!(leader.asked(), None);
+    }
+    leader.beat("b", process(2, 2), Stage::Awaiting);
+    leader.beat("a", process(1, 2), Stage::Awaiting);
+    leader.wait(10 * MS);
+    let epoch = leader.asked().unwrap().epoch.unwrap();
+    assert!(epoch.founding);
+    let both = [("a".to_owned(), 2), ("b".to_owned(), 2)];
+    assert_eq!(epoch.members, both.into());
+
+    // If the other does not come, the wait has an end; what has ended is left out, and the rest may go on.
+    let record = Leader::formed().controller.record().unwrap().clone();
+    let mut leader = Leader::with(record, 1);
+    leader.commands();
+    let mut asked = None;
+    for _ in 0..30 {
+        leader.beat("a", process(1, 2), Stage::Awaiting);
+        leader.wait(50 * MS);
+        asked = asked.or_else(|| leader.asked());
+    }
+    let epoch = asked.unwrap().epoch.unwrap();
+    assert_eq!(
+        (epoch.founding, epoch.members["a"], epoch.members["b"]),
+        (false, 2, 1)
     );
 }
