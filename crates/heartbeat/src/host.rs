@@ -135,11 +135,7 @@ impl HostLink {
             self.refused += 1;
             return;
         };
-        let last = self.envelope.last();
-        let is_recent = reply.sequence <= last
-            && (last - reply.sequence < ECHOES_MAX || mutant::active(Mutant::ReplyForEver));
-        let is_own =
-            reply.salt == self.envelope.salt() || mutant::active(Mutant::ReplyToAnyProcess);
+        let (is_recent, is_own) = (self.is_recent(&reply), self.is_own(&reply));
         let Some(peer) = self.peers.get_mut(orchestrator) else {
             return;
         };
@@ -176,7 +172,7 @@ impl HostLink {
         let Some((heartbeat, at)) = &self.facts else {
             return;
         };
-        if now.since(*at) >= FACTS_AGE_MAX && !mutant::active(Mutant::FactsForEver) {
+        if are_old(now, *at) {
             return;
         }
         for (number, peer) in self.peers.iter_mut().enumerate() {
@@ -189,10 +185,7 @@ impl HostLink {
                 wants: self
                     .assembly
                     .as_ref()
-                    .filter(|(from, _, at)| {
-                        let is_repeated = now.since(*at) >= self.interval;
-                        *from == number && !(is_repeated && mutant::active(Mutant::PartNotRepeated))
-                    })
+                    .filter(|(from, _, at)| *from == number && asks(now, *at, self.interval))
                     .map(|(_, assembly, _)| (assembly.epoch, assembly.offset())),
             };
             let datagram = self.envelope.seal(|out| message.encode(out));
@@ -245,6 +238,18 @@ impl HostLink {
         Reply::decode(self.envelope.open(datagram)?.message)
     }
 
+    /// Whether an answer echoes one of the last datagrams.
+    fn is_recent(&self, reply: &Reply) -> bool {
+        let last = self.envelope.last();
+        reply.sequence <= last
+            && (last - reply.sequence < ECHOES_MAX || mutant::active(Mutant::ReplyForEver))
+    }
+
+    /// Whether an answer is to this process.
+    fn is_own(&self, reply: &Reply) -> bool {
+        reply.salt == self.envelope.salt() || mutant::active(Mutant::ReplyToAnyProcess)
+    }
+
     /// Takes a part of an epoch.
     fn take(&mut self, now: Time, orchestrator: usize, part: &Part) {
         let is_known = |(heartbeat, _): &(Heartbeat, Time)| part.epoch <= heartbeat.epoch;
@@ -293,6 +298,16 @@ impl HostLink {
             }
         }
     }
+}
+
+/// Whether facts were posted too long ago to be true still.
+fn are_old(now: Time, posted: Time) -> bool {
+    now.since(posted) >= FACTS_AGE_MAX && !mutant::active(Mutant::FactsForEver)
+}
+
+/// Whether the next part of an epoch is asked for, whose last part came then: always, also for one that was lost.
+fn asks(now: Time, came: Time, interval: Duration) -> bool {
+    now.since(came) < interval || !mutant::active(Mutant::PartNotRepeated)
 }
 
 impl Peer {

@@ -268,9 +268,7 @@ fn admit(peers: &mut Vec<Peer>, salt: [u8; 16], sequence: u64, heartbeat: &Heart
     if let Some(place) = peers.iter().position(|peer| peer.salt == salt) {
         return match &peers[place] {
             peer if peer.process != process => Admitted::Ended,
-            peer if sequence <= peer.sequence && !mutant::active(Mutant::RepeatedBelieved) => {
-                Admitted::Repeated
-            }
+            peer if is_repeated(sequence, peer) => Admitted::Repeated,
             _ => Admitted::Fresh(place),
         };
     }
@@ -294,6 +292,11 @@ fn admit(peers: &mut Vec<Peer>, salt: [u8; 16], sequence: u64, heartbeat: &Heart
         offer: None,
     });
     Admitted::Fresh(peers.len() - 1)
+}
+
+/// Whether a heartbeat came before, or a later one of its process did.
+fn is_repeated(sequence: u64, peer: &Peer) -> bool {
+    sequence <= peer.sequence && !mutant::active(Mutant::RepeatedBelieved)
 }
 
 impl Peer {

@@ -323,7 +323,7 @@ fn processes_of_one_name_are_bounded() {
     // What a forgotten process sent is too old to be believed by then.
     pair.run(5_000, |_| false);
     let believed = pair.believed.len();
-    for datagram in pair.recorded[..3].to_vec() {
+    for datagram in &pair.recorded[..3] {
         pair.orchestrator
             .handle(pair.now, address(1), &mut datagram.clone());
     }
