@@ -67,7 +67,7 @@ pub enum Command {
     Run(host::Arguments),
     /// Run an orchestrator: decide who takes part in the cluster and where packets go, until it is stopped
     ///
-    /// Needs [cluster] orchestrators in the configuration, and the right to write the routes in [orchestrator], if there are any.
+    /// Needs `orchestrators` in the configuration's table `cluster`, and the right to write the routes in its table `orchestrator`.
     /// SIGTERM and SIGINT stop it; hosts, routes and the cluster's record stay as they are.
     Orchestrate(orchestrate::Arguments),
     /// Show the hosts of a cluster, or give its orchestrator an order about one of them

@@ -99,7 +99,7 @@ pub struct DoctorArguments {
 /// The arguments of `asterism token`.
 #[derive(Args, Clone, Debug)]
 pub struct TokenArguments {
-    /// The file of tokens, as [orchestrator.api] names it
+    /// The file of tokens that the configuration names
     pub file: PathBuf,
     /// The name of the token to add; its secret is shown once
     #[arg(

@@ -53,7 +53,7 @@ pub struct Arguments {
     /// The configuration file; the same for all hosts and orchestrators of the cluster
     #[arg(value_name = "CONFIG")]
     pub config: PathBuf,
-    /// Which of [cluster] orchestrators this one is, if there are several
+    /// Which of the configured orchestrators this one is, if there are several
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub address: Option<SocketAddr>,
     /// How the log on standard error is written
