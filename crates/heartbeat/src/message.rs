@@ -68,13 +68,13 @@ pub struct Load {
     pub bytes: u64,
     /// Packets dropped for any reason, in all.
     pub dropped: u64,
-    /// Flows (sessions) in its tables now.
+    /// Entries of its largest table now: its flows, where the function follows flows.
     pub flows: u64,
     /// The state channel's lag: how long the oldest update has waited for an acknowledgement, in microseconds.
     pub lag_us: u32,
     /// Packets that wait for a late answer now.
     pub parked: u32,
-    /// The part of its packet loops' time that is spent on packets, in thousandths.
+    /// Processor time of the process over the time of its packet loops, in thousandths; 1,000 at most, and always where loops spin.
     pub busy_permille: u16,
 }
 

@@ -75,9 +75,9 @@ pub struct Loads {
     pub packets_per_second: u64,
     /// Bits read per second.
     pub bits_per_second: u64,
-    /// The busiest instance's share of a core, in thousandths.
+    /// Processor time of the host over the time of its packet loops, in thousandths.
     pub cpu_permille: u32,
-    /// Flows in its tables.
+    /// Entries of its largest table: its flows, where the function follows flows.
     pub flows: u64,
     /// Lag behind the slowest peer, in microseconds.
     pub lag_us: u64,

@@ -189,11 +189,11 @@ fn host(host: &HostView, view: &ClusterView) -> Host {
     let load = &host.load;
     let stage = match host.stage {
         None => Stage::Unknown,
-        Some("awaiting") => Stage::Awaiting,
-        Some("joining") => Stage::Joining,
-        Some("serving") => Stage::Serving,
-        Some("leaving") => Stage::Leaving,
-        Some(_) => Stage::Ended,
+        Some(controller::Stage::Awaiting) => Stage::Awaiting,
+        Some(controller::Stage::Joining(_)) => Stage::Joining,
+        Some(controller::Stage::Serving(_)) => Stage::Serving,
+        Some(controller::Stage::Leaving(_)) => Stage::Leaving,
+        Some(controller::Stage::Ended(_)) => Stage::Ended,
     };
     Host {
         name: host.name.clone(),
@@ -299,7 +299,7 @@ fn metrics(view: &ClusterView) -> String {
         ),
         (
             "host_busy_permille",
-            "The share of the packet loops' time that is used.",
+            "Processor time of the host over the time of its packet loops, in thousandths.",
             |host| host.load.busy_permille.into(),
         ),
     ];

@@ -1,6 +1,7 @@
 //! What is wrong with a cluster, as its orchestrator sees it: items with stable codes.
 
 use asterism_api::data::{HealthItem, Severity};
+use asterism_orchestrator::controller::Stage;
 use asterism_orchestrator::run::{ClusterView, HostView};
 
 /// The page about the codes.
@@ -109,7 +110,8 @@ pub fn items(view: &ClusterView) -> Vec<HealthItem> {
 }
 
 fn is_silent(host: &HostView) -> bool {
-    let is_expected = host.incarnation.is_some() && host.stage != Some("ended");
+    let has_ended = matches!(host.stage, Some(Stage::Ended(_)));
+    let is_expected = host.incarnation.is_some() && !has_ended;
     is_expected && (host.suspected || host.silent_ms > SILENT_MS || host.stage.is_none())
 }
 
@@ -131,11 +133,11 @@ fn of_host(host: &HostView, view: &ClusterView, undecided: Option<&Kind>) -> Opt
         return Some(HOST_ISOLATED.of(name, detail, None));
     }
     match host.stage {
-        Some("serving") if !host.digests_agree && host.takes => {
+        Some(Stage::Serving(_)) if !host.digests_agree && host.takes => {
             let detail = "Its auditor finds a difference to another member.".to_owned();
             Some(HOST_DIFFERS.of(name, detail, None))
         }
-        Some("awaiting") => {
+        Some(Stage::Awaiting) => {
             let detail = "It waits until an epoch admits it.".to_owned();
             Some(HOST_WAITS.of(name, detail, undecided))
         }
@@ -147,7 +149,8 @@ fn of_host(host: &HostView, view: &ClusterView, undecided: Option<&Kind>) -> Opt
 #[must_use]
 pub fn is_isolated(host: &HostView, view: &ClusterView) -> bool {
     let others = view.hosts.iter().filter(|other| {
-        other.name != host.name && other.stage == Some("serving") && !is_silent(other)
+        let serves = matches!(other.stage, Some(Stage::Serving(_)));
+        other.name != host.name && serves && !is_silent(other)
     });
     let (all, miss) = others.fold((0, 0), |(all, miss), other| {
         (
@@ -167,7 +170,7 @@ mod tests {
     fn host(name: &str) -> HostView {
         HostView {
             name: name.to_owned(),
-            stage: Some("serving"),
+            stage: Some(Stage::Serving(1)),
             incarnation: Some(1),
             takes: true,
             digests_agree: true,
@@ -226,7 +229,7 @@ mod tests {
             error: Some("it is away".to_owned()),
             led_by: None,
         };
-        no_store.hosts[0].stage = Some("awaiting");
+        no_store.hosts[0].stage = Some(Stage::Awaiting);
         (no_store.hosts[0].incarnation, no_store.hosts[0].takes) = (None, false);
         let found = [
             "STORE-FAILED cluster",

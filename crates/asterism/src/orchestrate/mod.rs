@@ -14,8 +14,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use asterism_api::server::{Notice, Server};
-use asterism_config::{Cluster, Config, Orchestrator, Purpose, Routes, files, key_file};
+use asterism_config::{Cluster, Config, Orchestrator, Purpose, Routes, files};
 use asterism_host::run::event_log::{Event, EventLog, Style};
+use asterism_host::run::key_watch::KeyWatch;
 use asterism_host::run::{keys_of, signals};
 use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::controller::Times;
@@ -24,7 +25,6 @@ use asterism_orchestrator::steering::Steering;
 use asterism_orchestrator::steering::ecmp::{EcmpConfig, EcmpHop, EcmpRoute, EcmpSteering, Spread};
 use asterism_output::{End, Output};
 use asterism_placement::Time;
-use asterism_secure_channel::KeyRing;
 use asterism_truth_store::Key;
 use asterism_truth_store::clock::monotonic;
 use asterism_truth_store::embedded::EmbeddedStore;
@@ -36,8 +36,6 @@ use events::EventRing;
 
 /// How often signals and the key file are looked at.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often the key file is read again.
-const KEYS_INTERVAL: Duration = Duration::from_secs(1);
 /// Notices of the API that wait for the log at most.
 const NOTICES_MAX: usize = 64;
 /// Numbers of event logs are below 2^53, so that JavaScript keeps them.
@@ -179,7 +177,8 @@ fn run(
             )
             .with("routes", orchestrator.routes.len()),
     );
-    let mut key_watch = KeyWatch::new(file, config, keys);
+    let key_file = config.cluster.key.as_ref();
+    let mut key_watch = key_file.map(|key| KeyWatch::new(files::key_path(file, key), keys));
     while !stop.load(Ordering::Acquire) {
         if let Some(line) = running.logged(LOOK) {
             events.note(clock.wall() * 1_000, &line);
@@ -188,7 +187,9 @@ fn run(
         while let Ok(notice) = notices.try_recv() {
             write(&noticed(&notice));
         }
-        if let Some(event) = key_watch.turn(clock.now(), &running) {
+        if let Some(watch) = &mut key_watch
+            && let Some(event) = other_keys(watch, clock.now(), &running)
+        {
             write(&event);
         }
         if !running.is_whole() {
@@ -343,59 +344,24 @@ fn event(line: Logged) -> Event {
     event.with("what", line.text)
 }
 
-/// The key file, read again now and then.
-struct KeyWatch {
-    path: Option<PathBuf>,
-    installed: KeyRing,
-    read_at: Time,
-    /// The mistake that the last look found, and whether it was reported: one that is there at two looks is no half copy.
-    mistake: Option<(String, bool)>,
-}
-
-impl KeyWatch {
-    fn new(file: &Path, config: &Config, installed: KeyRing) -> KeyWatch {
-        let key = config.cluster.key.as_ref();
-        KeyWatch {
-            path: key.map(|key| files::key_path(file, key)),
-            installed,
-            read_at: Time::ZERO,
-            mistake: None,
-        }
-    }
-
-    /// Goes over to other keys. A mistake in the file is reported once, if it is there at two looks.
-    fn turn(&mut self, now: Time, running: &Running) -> Option<Event> {
-        let path = self.path.as_ref()?;
-        if now.since(self.read_at) < KEYS_INTERVAL {
-            return None;
-        }
-        self.read_at = now;
-        match key_file::read(path) {
-            Ok(keys) if keys == self.installed => {
-                self.mistake = None;
-                None
+/// Goes over to other keys of the key file; what is to be said of it.
+fn other_keys(watch: &mut KeyWatch, now: Time, running: &Running) -> Option<Event> {
+    match watch.query(now)? {
+        Ok(keys) => {
+            if running.asking().set_keys(keys.clone()).is_err() {
+                // The orchestrator has much to do: the next look reads the file again.
+                watch.read_again(now);
+                return None;
             }
-            Ok(keys) => {
-                running.asking().set_keys(keys.clone()).ok()?;
-                let event = Event::info("keys").with("sends_with", keys.sending().id());
-                (self.installed, self.mistake) = (keys, None);
-                Some(event)
-            }
-            Err(why) => {
-                let why = why.to_string();
-                let before = self.mistake.replace((why.clone(), false));
-                let (before, was_reported) = before?;
-                self.mistake = Some((why.clone(), before == why));
-                if before != why || was_reported {
-                    return None;
-                }
-                Some(
-                    Event::warning("keys-refused")
-                        .with("why", why)
-                        .effect("the keys in force stay")
-                        .cure("change keys with `asterism key`, and copy its file to every host and orchestrator with mode 0600"),
-                )
-            }
+            let event = Event::info("keys").with("sends_with", keys.sending().id());
+            watch.note_installed(keys);
+            Some(event)
         }
+        Err(why) => Some(
+            Event::warning("keys-refused")
+                .with("why", why)
+                .effect("the keys in force stay")
+                .cure("change keys with `asterism key`, and copy its file to every host and orchestrator with mode 0600"),
+        ),
     }
 }

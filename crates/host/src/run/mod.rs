@@ -25,6 +25,7 @@ pub mod flows;
 mod health;
 pub mod heartbeats;
 pub mod jobs;
+pub mod key_watch;
 pub mod manual;
 mod notices;
 pub mod notify;

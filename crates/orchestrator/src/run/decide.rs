@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asterism_heartbeat::{
     DATAGRAM_BYTES_MAX, Heartbeat, Load, OrchestratorEvent, OrchestratorLink,
-    OrchestratorLinkConfig, PLACES_MAX, Stage,
+    OrchestratorLinkConfig, PLACES_MAX,
 };
 use asterism_placement::{ClusterId, Time};
 use asterism_secure_channel::KeyRing;
@@ -351,7 +351,7 @@ impl Decide {
             if let Some(latest) = self.latest.get(name) {
                 let heartbeat = &latest.heartbeat;
                 view = HostView {
-                    stage: Some(stage_word(heartbeat.stage)),
+                    stage: Some(heartbeat.stage),
                     process: heartbeat.process,
                     silent_ms: now.since(latest.heard).as_millis() as u64,
                     epoch: heartbeat.epoch,
@@ -409,16 +409,6 @@ fn silent(heartbeat: &Heartbeat, places: &[String]) -> impl Iterator<Item = Stri
     (0..places.len())
         .filter(is_silent)
         .map(|place| places[place].clone())
-}
-
-fn stage_word(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Awaiting => "awaiting",
-        Stage::Joining(_) => "joining",
-        Stage::Serving(_) => "serving",
-        Stage::Leaving(_) => "leaving",
-        Stage::Ended(_) => "ended",
-    }
 }
 
 /// How many a second.

@@ -4,7 +4,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use asterism_epochs::Process;
-use asterism_heartbeat::{Load, Traffic};
+use asterism_heartbeat::{Load, Stage, Traffic};
 use asterism_secure_channel::KeyRing;
 
 use crate::controller::Order;
@@ -67,7 +67,7 @@ pub struct HostView {
     /// Its name.
     pub name: String,
     /// The stage that its last heartbeat reported; `None` if none was received.
-    pub stage: Option<&'static str>,
+    pub stage: Option<Stage>,
     /// The process of that heartbeat.
     pub process: Process,
     /// Milliseconds since that heartbeat.

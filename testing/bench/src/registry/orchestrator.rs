@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
         "lab.false-alarm",
         "hosts and packets",
         Exactly(0.0),
-        "hosts left out by an epoch, and packets lost, over ten pauses of 300 ms; beside it the hosts left out in a minute of 5 % loss on every link, and the packets lost beyond that loss",
+        "hosts left out by an epoch, and packets lost, over ten pauses of 300 ms and a minute in which every link of the state channel and of the heartbeats loses 5 %",
     ),
     row(
         Orchestrator,

@@ -56,7 +56,7 @@ pub(super) struct Heartbeats {
     launch: u64,
     posted: Option<(Time, Stage)>,
     load: LoadMeter,
-    /// When all compared objects were first asked about since the host serves, and whether all were found equal.
+    /// Whether the state was found equal to the others' since the host serves.
     comparison: facts::Comparison,
 }
 
