@@ -132,6 +132,36 @@ pub enum EpochFault {
     /// Past holders of a member's ports are not sorted.
     #[error("the past holders of ports of {0} are not in order")]
     PastUnsorted(String),
+    /// A host whose name no host can have.
+    #[error("{0:?} is no name of a host: 1 to 63 of a-z, 0-9 and hyphens")]
+    HostName(String),
+    /// A host at an address at which none can be.
+    #[error("host {host} cannot be at {address}")]
+    HostAddress {
+        /// The host.
+        host: String,
+        /// The address.
+        address: std::net::SocketAddr,
+    },
+    /// Two hosts have one place.
+    #[error("{} and {} both have {place}", .hosts[0], .hosts[1])]
+    PlaceTwice {
+        /// The place.
+        place: String,
+        /// The hosts.
+        hosts: [String; 2],
+    },
+    /// Two participants have one address.
+    #[error("{} and {} are both at {address}", .hosts[0], .hosts[1])]
+    AddressTwice {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The hosts.
+        hosts: [String; 2],
+    },
+    /// A participant whose host is not named.
+    #[error("{0} takes part, and no host has it")]
+    NoHost(String),
 }
 
 /// Why there is no next epoch as it was asked for.

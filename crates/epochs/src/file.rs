@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{EpochFault, NextError, ParseError, ReadError, RecordError};
 use crate::handing::EPOCH_BYTES_MAX;
+use crate::hosts::HostEntry;
 use crate::start_decision;
 
 /// The number of the member in a place; `None` if no place has the name.
@@ -44,6 +45,9 @@ pub struct EpochFile {
     /// The holders of the ports of members that left at any time.
     #[serde(default)]
     pub ports: BTreeMap<String, HeldPorts>,
+    /// In a cluster whose configuration lists no members, its hosts; all other tables name places.
+    #[serde(default)]
+    pub hosts: BTreeMap<String, HostEntry>,
 }
 
 /// The holders of the ports that belong to a member by its place.
@@ -144,7 +148,8 @@ impl EpochFile {
             let others = held.past.iter().chain(&held.partitions);
             others.chain([name])
         });
-        self.members.keys().chain(holders)
+        let places = self.hosts.values().map(|entry| &entry.place);
+        self.members.keys().chain(holders).chain(places)
     }
 
     fn check(&self) -> Result<(), EpochFault> {
@@ -188,7 +193,7 @@ impl EpochFile {
                 return Err(EpochFault::PastUnsorted(name.clone()));
             }
         }
-        Ok(())
+        self.check_hosts()
     }
 
     /// The holders of the blocks of pools.
@@ -217,7 +222,7 @@ impl EpochFile {
     }
 
     /// Assigns ports according to `change`.
-    fn deal(&mut self, places: &[String], change: impl FnOnce(&mut BlockAssignment)) {
+    pub(crate) fn deal(&mut self, places: &[String], change: impl FnOnce(&mut BlockAssignment)) {
         let mut assignment = self.assignment(places);
         change(&mut assignment);
         let name = |member: &u16| {
@@ -450,6 +455,15 @@ impl EpochFile {
                 held.since,
                 list(&held.partitions),
                 list(&held.past)
+            ));
+        }
+        if !self.hosts.is_empty() {
+            text.push_str("\n[hosts]\n");
+        }
+        for (name, entry) in &self.hosts {
+            let HostEntry { place, address } = entry;
+            text.push_str(&format!(
+                "{name} = {{ place = \"{place}\", address = \"{address}\" }}\n"
             ));
         }
         text

@@ -5,7 +5,7 @@
 //! keeps its last incarnation in a file of its own, so that no incarnation is used twice.
 //!
 //! Members are named by the cluster's *places*: the list of all members that may ever take part, in order, which functions take as
-//! `places`. No function here reads a clock or opens a socket; only [`EpochFile::read`], [`EpochFile::write`],
+//! `places`. If the configuration says only how many there are, the epoch also says which host has which (`hosts.rs`). No function here reads a clock or opens a socket; only [`EpochFile::read`], [`EpochFile::write`],
 //! [`StartDecision`] and [`ProcessRecord`] use files.
 //!
 //! Read `file.rs` (an epoch and the one after it), then `succession.rs` (which epoch may follow which when a host is handed one),
@@ -15,6 +15,7 @@
 mod error;
 mod file;
 mod handing;
+mod hosts;
 mod process;
 mod start_decision;
 mod succession;
@@ -22,6 +23,9 @@ mod succession;
 pub use error::{EpochFault, NextError, ParseError, ReadError, RecordError, StepError};
 pub use file::{EpochFile, HeldPorts, member};
 pub use handing::{EPOCH_BYTES_MAX, InForce, Refusal, Request, Standing};
+pub use hosts::{
+    HOST_NAME_BYTES_MAX, HostEntry, is_host_address, is_host_name, place_names,
+};
 pub use process::{Process, ProcessRecord};
 pub use start_decision::StartDecision;
 pub use succession::Step;

@@ -45,6 +45,8 @@ impl EpochFile {
             Some("members or incarnations")
         } else if self.ports != other.ports {
             Some("holders of ports")
+        } else if self.hosts != other.hosts {
+            Some("hosts or addresses")
         } else if self != other {
             Some("ended incarnations or another beginning")
         } else {
@@ -69,6 +71,9 @@ impl EpochFile {
             if next.last_incarnation(name).is_none_or(|then| then < least) {
                 return Some(format!("incarnation {incarnation} of {name}"));
             }
+        }
+        if let Some(host) = self.host_forgotten_by(next) {
+            return Some(host);
         }
         let goes_on =
             |(name, incarnation): (&String, &u64)| next.members.get(name) == Some(incarnation);

@@ -134,6 +134,7 @@ fn the_longest_epoch_that_there_can_be_fits() {
             .iter()
             .map(|name| (name.clone(), held.clone()))
             .collect(),
+        hosts: BTreeMap::new(),
     };
     let text = longest.text();
     assert!(text.len() < EPOCH_BYTES_MAX * 3 / 4, "{}", text.len());

@@ -51,6 +51,26 @@ impl BlockAssignment {
     /// Deals what a member that takes no part from `epoch` on holds to those who do: each partition to who holds fewest, the first
     /// by name of several.
     pub fn leave(&mut self, gone: u16, living: &[u16], epoch: u32) {
+        // Only the place's own member, if that bug is planted.
+        let notes = |past: &[u16]| past.is_empty() || !mutant::active(Mutant::HeirNotNoted);
+        self.deal_out(gone, living, epoch, notes);
+    }
+
+    /// Deals the partitions of a place of which nothing was ever granted that may still be in use: nobody has had it, or all processes
+    /// ended since. So who is dealt one need not wait. Nothing changes if the place was dealt before.
+    pub fn deal_unclaimed(&mut self, home: u16, living: &[u16], epoch: u32) {
+        if !self.dealt.contains_key(&home) {
+            self.deal_out(home, living, epoch, |_| false);
+        }
+    }
+
+    fn deal_out(
+        &mut self,
+        gone: u16,
+        living: &[u16],
+        epoch: u32,
+        is_noted: impl Fn(&[u16]) -> bool,
+    ) {
         if living.is_empty() {
             return;
         }
@@ -59,20 +79,7 @@ impl BlockAssignment {
             partitions: [gone; PARTITIONS],
             past: Vec::new(),
         });
-        let mut held: BTreeMap<u16, usize> = living
-            .iter()
-            .map(|&member| {
-                let own = usize::from(!self.dealt.contains_key(&member)) * PARTITIONS;
-                let partitions = self
-                    .dealt
-                    .values()
-                    .flat_map(|dealt| dealt.partitions.iter());
-                (
-                    member,
-                    own + partitions.filter(|&&holder| holder == member).count(),
-                )
-            })
-            .collect();
+        let mut held = self.held(living);
         for dealt in self.dealt.values_mut() {
             for place in 0..PARTITIONS {
                 if dealt.partitions[place] != gone {
@@ -83,13 +90,69 @@ impl BlockAssignment {
                 *held.entry(member).or_default() += 1;
                 dealt.partitions[place] = member;
                 dealt.since = epoch;
-                // Only the place's own member, if that bug is planted.
-                let is_noted = dealt.past.is_empty() || !mutant::active(Mutant::HeirNotNoted);
-                if is_noted {
+                if is_noted(&dealt.past) {
                     note(&mut dealt.past, gone);
                 }
             }
         }
+    }
+
+    /// How many partitions each participant holds.
+    fn held(&self, living: &[u16]) -> BTreeMap<u16, usize> {
+        let of = |member: u16| {
+            let own = usize::from(!self.dealt.contains_key(&member)) * PARTITIONS;
+            let partitions = self
+                .dealt
+                .values()
+                .flat_map(|dealt| dealt.partitions.iter());
+            own + partitions.filter(|&&holder| holder == member).count()
+        };
+        living.iter().map(|&member| (member, of(member))).collect()
+    }
+
+    /// Gives participants that have just begun an equal part of what lies in places without a participant: one partition after the
+    /// other, from who holds most. Only partitions of places all of whose earlier holders take part change hands: for others a new
+    /// holder would wait until the flows of the dead have gone quiet.
+    pub fn spread(&mut self, new: &[u16], living: &[u16], epoch: u32) {
+        loop {
+            let held = self.held(living);
+            let least = new.iter().filter_map(|member| Some((*held.get(member)?, *member)));
+            let Some((fewest, to)) = least.min() else {
+                return;
+            };
+            let mut richer: Vec<(usize, u16)> = held
+                .iter()
+                .filter(|(_, count)| **count > fewest + 1)
+                .map(|(&member, &count)| (count, member))
+                .collect();
+            richer.sort_unstable_by(|one, other| (other.0, one.1).cmp(&(one.0, other.1)));
+            let moved = richer
+                .into_iter()
+                .any(|(_, from)| self.hand_over(from, to, living, epoch));
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Moves one partition of a place without a participant; whether there was one that may be moved.
+    fn hand_over(&mut self, from: u16, to: u16, living: &[u16], epoch: u32) -> bool {
+        let movable = self
+            .dealt
+            .iter_mut()
+            .filter(|(home, _)| !living.contains(home))
+            .filter(|(_, dealt)| dealt.past.iter().all(|past| living.contains(past)))
+            .find_map(|(_, dealt)| {
+                let held = dealt.partitions.iter().position(|&holder| holder == from);
+                Some((dealt, held?))
+            });
+        let Some((dealt, partition)) = movable else {
+            return false;
+        };
+        dealt.partitions[partition] = to;
+        dealt.since = epoch;
+        note(&mut dealt.past, from);
+        true
     }
 
     /// Gives a member that takes part again from `epoch` on the partitions of its place back.
