@@ -7,7 +7,7 @@ use asterism_placement::Time;
 use asterism_secure_channel::{ClusterId, KeyRing};
 
 use crate::envelope::{Envelope, Sender};
-use crate::message::{Heartbeat, HostMessage, Part, Reply};
+use crate::message::{Heartbeat, HostMessage, Part, RegistrationRefused, Reply};
 use crate::mutant::{self, Mutant};
 use crate::parts::{Assembly, Taken};
 
@@ -53,6 +53,13 @@ pub enum HostEvent {
         /// Its text, unchecked but for its digest.
         text: String,
     },
+    /// An orchestrator gives this host no place, for another reason than it said last, or gives it one again.
+    Registration {
+        /// The orchestrator.
+        orchestrator: usize,
+        /// Why; `None`: it does not refuse any more.
+        refused: Option<RegistrationRefused>,
+    },
 }
 
 /// What is known of an orchestrator.
@@ -72,6 +79,8 @@ struct Peer {
     sent: Option<(u64, Time)>,
     /// The highest sequence number that it has echoed.
     echoed: u64,
+    /// Why it gives this host no place, as reported last.
+    refused: Option<RegistrationRefused>,
     next: Time,
 }
 
@@ -158,6 +167,14 @@ impl HostLink {
                 if reply.is_stale {
                     peer.send_soon(now);
                 }
+            }
+            if !reply.is_stale && peer.refused != reply.refused {
+                peer.refused = reply.refused;
+                let refused = reply.refused;
+                self.report(HostEvent::Registration {
+                    orchestrator,
+                    refused,
+                });
             }
         }
         if let Some(part) = reply.part {
@@ -287,16 +304,20 @@ impl HostLink {
                 let epoch = part.epoch;
                 self.assembly = None;
                 self.reported = Some((epoch, part.digest, now));
-                if self.events.len() >= EVENTS_MAX {
-                    self.events.pop_front();
-                }
-                self.events.push_back(HostEvent::Epoch {
+                self.report(HostEvent::Epoch {
                     orchestrator,
                     epoch,
                     text,
                 });
             }
         }
+    }
+
+    fn report(&mut self, event: HostEvent) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
     }
 }
 

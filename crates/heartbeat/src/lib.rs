@@ -1,7 +1,7 @@
 //! Heartbeats of hosts to orchestrators, and the epochs that come back: sealed datagrams, without I/O.
 //!
 //! A host sends each orchestrator a heartbeat: its process, how far it is, its epoch, the members that it does not receive, and its
-//! load. An orchestrator answers each one. An answer may bring a part of an epoch that is meant for this process and for no other.
+//! load. In a cluster that lists no members it also says where its state channel is: so it registers. An orchestrator answers each one. An answer may bring a part of an epoch that is meant for this process and for no other.
 //!
 //! ```text
 //!  HostLink                                    OrchestratorLink
@@ -45,10 +45,12 @@ mod tests;
 
 pub use envelope::DATAGRAM_BYTES_MAX;
 pub use host::{HostEvent, HostLink, HostLinkConfig, ORCHESTRATORS_MAX, Orchestrator};
-pub use message::{Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, Stage};
+pub use message::{
+    Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, RegistrationRefused, Stage,
+};
 pub use orchestrator::{
-    OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig, PROCESSES_MAX,
-    Refused, Traffic,
+    FORGOTTEN_AFTER, NAMES_MAX, Names, OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig,
+    PROCESSES_MAX, Refused, Traffic,
 };
 
 pub use asterism_epochs::Process;

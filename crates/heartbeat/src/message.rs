@@ -1,5 +1,7 @@
 //! The messages: what a host says, what an orchestrator answers, and their bytes.
 
+use core::net::{IpAddr, SocketAddr};
+
 use asterism_epochs::Process;
 
 /// Bytes of a host's name at most.
@@ -8,6 +10,10 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const PLACES_MAX: usize = 64;
 /// Bytes of an epoch's text in one reply: a datagram with it fits the least MTU of IPv6 (1,280 bytes, RFC 8200 section 5).
 pub(crate) const PART_BYTES: usize = 1_024;
+/// What follows in a reply.
+const NOTHING: u8 = 0;
+const PART: u8 = 1;
+const REFUSED: u8 = 2;
 
 /// How far a host's process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +84,71 @@ pub struct Load {
     pub busy_permille: u16,
 }
 
+/// Why a host that registers gets no place. It stays as it is, and asks again with each heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RegistrationRefused {
+    /// Every place has a host.
+    NoFreePlace,
+    /// A process of this name may still run elsewhere.
+    NameInUse,
+    /// A member is at this address.
+    AddressInUse,
+    /// The name or the address is none that a host can have.
+    Invalid,
+}
+
+impl RegistrationRefused {
+    /// The word for logs.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            RegistrationRefused::NoFreePlace => "no-free-place",
+            RegistrationRefused::NameInUse => "name-in-use",
+            RegistrationRefused::AddressInUse => "address-in-use",
+            RegistrationRefused::Invalid => "invalid",
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            RegistrationRefused::NoFreePlace => 1,
+            RegistrationRefused::NameInUse => 2,
+            RegistrationRefused::AddressInUse => 3,
+            RegistrationRefused::Invalid => 4,
+        }
+    }
+
+    fn of(code: u8) -> Option<RegistrationRefused> {
+        let all = [
+            RegistrationRefused::NoFreePlace,
+            RegistrationRefused::NameInUse,
+            RegistrationRefused::AddressInUse,
+            RegistrationRefused::Invalid,
+        ];
+        all.into_iter().find(|one| one.code() == code)
+    }
+}
+
+impl core::fmt::Display for RegistrationRefused {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            RegistrationRefused::NoFreePlace => "every place of the cluster has a host",
+            RegistrationRefused::NameInUse => {
+                "a process of this name may still run elsewhere: nothing proves that it has ended"
+            }
+            RegistrationRefused::AddressInUse => "a member is at this address",
+            RegistrationRefused::Invalid => "no host can have this name or this address",
+        })
+    }
+}
+
 /// A host's heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// The host's place: 1 to [`NAME_BYTES_MAX`] bytes.
+    /// The host's name: 1 to [`NAME_BYTES_MAX`] bytes.
     pub host: String,
+    /// In a cluster that lists no members, the address of the host's state channel: so a host registers.
+    pub address: Option<SocketAddr>,
     /// Its process.
     pub process: Process,
     /// How far it is.
@@ -121,6 +187,8 @@ pub(crate) struct Reply {
     /// The heartbeat was not believed, since its challenge is not one of the last two.
     pub(crate) is_stale: bool,
     pub(crate) part: Option<Part>,
+    /// Why the host gets no place; only without a part.
+    pub(crate) refused: Option<RegistrationRefused>,
 }
 
 /// A part of an epoch's text.
@@ -180,10 +248,11 @@ impl<'b> Fields<'b> {
 }
 
 impl HostMessage {
-    /// Appends the message's bytes: 126 and the name. A name that is too long is cut.
+    /// Appends the message's bytes: 126 and the name, and 18 for an address. A name that is too long is cut.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let Heartbeat {
             host,
+            address,
             process,
             stage,
             epoch,
@@ -213,6 +282,14 @@ impl HostMessage {
         let name = &host.as_bytes()[..host.len().min(NAME_BYTES_MAX)];
         out.push(name.len() as u8);
         out.extend_from_slice(name);
+        if let Some(address) = address {
+            let ip = match address.ip() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            out.extend_from_slice(&ip.octets());
+            out.extend_from_slice(&address.port().to_le_bytes());
+        }
     }
 
     /// Reads a message; `None` if the bytes are none.
@@ -241,10 +318,16 @@ impl HostMessage {
             return None;
         }
         let host = core::str::from_utf8(fields.bytes(length)?).ok()?.to_owned();
+        let mut address = None;
+        if !fields.0.is_empty() {
+            let ip = IpAddr::from(fields.array::<16>()?).to_canonical();
+            address = Some(SocketAddr::new(ip, fields.u16()?));
+        }
         fields.end(HostMessage {
             challenge,
             heartbeat: Heartbeat {
                 host,
+                address,
                 process,
                 stage,
                 epoch,
@@ -259,13 +342,20 @@ impl HostMessage {
 }
 
 impl Reply {
-    /// Appends the reply's bytes: 42, and 31 more with a part, and the part.
+    /// Appends the reply's bytes: 42, and one more with a reason, or 31 more with a part, and the part.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.challenge);
         out.extend_from_slice(&self.salt);
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.push(u8::from(self.is_stale));
-        out.push(u8::from(self.part.is_some()));
+        out.push(match (&self.part, self.refused) {
+            (Some(_), _) => PART,
+            (None, Some(_)) => REFUSED,
+            (None, None) => NOTHING,
+        });
+        if let (None, Some(refused)) = (&self.part, self.refused) {
+            out.push(refused.code());
+        }
         if let Some(part) = &self.part {
             out.extend_from_slice(&part.epoch.to_le_bytes());
             out.extend_from_slice(&part.total.to_le_bytes());
@@ -280,8 +370,11 @@ impl Reply {
         let mut fields = Fields(bytes);
         let (challenge, salt) = (fields.array()?, fields.array()?);
         let (sequence, is_stale) = (fields.u64()?, fields.flag()?);
-        let mut part = None;
-        if fields.flag()? {
+        let (mut part, mut refused) = (None, None);
+        let follows = fields.u8()?;
+        if follows == REFUSED {
+            refused = Some(RegistrationRefused::of(fields.u8()?)?);
+        } else if follows == PART {
             let (epoch, total) = (fields.u32()?, fields.u32()?);
             let (digest, offset) = (fields.array()?, fields.u32()?);
             let bytes = core::mem::take(&mut fields.0);
@@ -295,6 +388,8 @@ impl Reply {
                 offset,
                 bytes: bytes.to_vec(),
             });
+        } else if follows != NOTHING {
+            return None;
         }
         fields.end(Reply {
             challenge,
@@ -302,6 +397,7 @@ impl Reply {
             sequence,
             is_stale,
             part,
+            refused,
         })
     }
 }

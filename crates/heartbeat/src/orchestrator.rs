@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use asterism_epochs::{EPOCH_BYTES_MAX, Process};
 use asterism_placement::Time;
@@ -9,7 +10,7 @@ use asterism_secure_channel::{ClusterId, KeyRing};
 
 use crate::challenge::Challenges;
 use crate::envelope::{Envelope, Sender};
-use crate::message::{Heartbeat, HostMessage, Part, Reply};
+use crate::message::{Heartbeat, HostMessage, Part, RegistrationRefused, Reply};
 use crate::mutant::{self, Mutant};
 use crate::parts;
 
@@ -31,9 +32,24 @@ pub struct OrchestratorLinkConfig {
     pub salt: [u8; 16],
     /// Random bytes of this start, which nobody else knows: challenges are made of them.
     pub secret: [u8; 32],
-    /// The places of the cluster.
-    pub places: Vec<String>,
+    /// The names that hosts may have.
+    pub names: Names,
 }
+
+/// The names that hosts of a cluster may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// These.
+    Listed(Vec<String>),
+    /// Any, [`NAMES_MAX`] at a time.
+    Any,
+}
+
+/// Names that are known at a time where hosts may have any: two for each place that a cluster can have. Of one that was silent for
+/// longer than [`FORGOTTEN_AFTER`] nothing is known any more when another one needs the room; without room a new one is not heard.
+pub const NAMES_MAX: usize = 128;
+/// Recorded heartbeats are not believed for that long: challenges are at most four seconds old.
+pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
 /// What an orchestrator learns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +71,8 @@ pub struct Refused {
     pub repeated: u64,
     /// The process is known to have ended, or says of itself what it is not.
     pub ended: u64,
+    /// There are too many names.
+    pub names: u64,
 }
 
 /// What an [`OrchestratorLink`] has done. For metrics; the figures only grow.
@@ -98,6 +116,7 @@ struct Peer {
     address: SocketAddr,
     heard: Time,
     offer: Option<Offer>,
+    refused: Option<RegistrationRefused>,
 }
 
 /// The link of one start of an orchestrator to all hosts. The verbs: [`OrchestratorLink::handle`],
@@ -107,6 +126,8 @@ pub struct OrchestratorLink {
     envelope: Envelope,
     challenges: Challenges,
     hosts: BTreeMap<String, Vec<Peer>>,
+    /// Whether hosts may have any name.
+    is_open: bool,
     transmits: VecDeque<(SocketAddr, Vec<u8>)>,
     events: VecDeque<OrchestratorEvent>,
     traffic: Traffic,
@@ -116,7 +137,11 @@ impl OrchestratorLink {
     /// A link that has heard nothing.
     #[must_use]
     pub fn new(config: OrchestratorLinkConfig) -> OrchestratorLink {
-        let hosts = config.places.into_iter().map(|name| (name, Vec::new()));
+        let (names, is_open) = match config.names {
+            Names::Listed(names) => (names, false),
+            Names::Any => (Vec::new(), true),
+        };
+        let hosts = names.into_iter().map(|name| (name, Vec::new()));
         OrchestratorLink {
             envelope: Envelope::new(
                 config.cluster,
@@ -126,6 +151,7 @@ impl OrchestratorLink {
             ),
             challenges: Challenges::new(config.secret),
             hosts: hosts.collect(),
+            is_open,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             traffic: Traffic::default(),
@@ -151,12 +177,16 @@ impl OrchestratorLink {
         };
         if !self.challenges.is_fresh(now, &message.challenge) {
             refused.stale += 1;
-            return self.reply(now, from, salt, sequence, true, None);
+            return self.reply(now, from, (salt, sequence), true, (None, None));
         }
         let HostMessage {
             heartbeat, wants, ..
         } = message;
-        let mut part = None;
+        if self.is_open && !self.has_room(now, &heartbeat.host) {
+            return self.traffic.refused.names += 1;
+        }
+        let refused = &mut self.traffic.refused;
+        let (mut part, mut why) = (None, None);
         if let Some(peers) = self.hosts.get_mut(&heartbeat.host) {
             match admit(peers, salt, sequence, &heartbeat) {
                 Admitted::Repeated => return refused.repeated += 1,
@@ -165,6 +195,7 @@ impl OrchestratorLink {
                     let peer = &mut peers[place];
                     (peer.sequence, peer.address, peer.heard) = (sequence, from, now);
                     part = peer.next_part(heartbeat.epoch, wants);
+                    why = peer.refused;
                 }
             }
         }
@@ -174,7 +205,37 @@ impl OrchestratorLink {
         }
         self.events
             .push_back(OrchestratorEvent::Heartbeat(heartbeat));
-        self.reply(now, from, salt, sequence, false, part);
+        self.reply(now, from, (salt, sequence), false, (part, why));
+    }
+
+    /// Makes room for a name, if it is not known; whether there is.
+    fn has_room(&mut self, now: Time, name: &str) -> bool {
+        if self.hosts.contains_key(name) {
+            return true;
+        }
+        if self.hosts.len() >= NAMES_MAX {
+            let heard = |peers: &Vec<Peer>| peers.iter().map(|peer| peer.heard).max();
+            let mut names = self.hosts.iter().map(|(name, peers)| (heard(peers), name));
+            let silent = |at: &Time| now.since(*at) >= FORGOTTEN_AFTER;
+            let oldest = names.by_ref().min();
+            let Some((heard, oldest)) = oldest.map(|(heard, name)| (heard, name.clone())) else {
+                return false;
+            };
+            if !heard.as_ref().is_none_or(silent) {
+                return false;
+            }
+            self.hosts.remove(&oldest);
+        }
+        self.hosts.insert(name.to_owned(), Vec::new());
+        true
+    }
+
+    /// Says in each answer to a process why it gets no place, until it gets one.
+    pub fn refuse(&mut self, host: &str, process: Process, why: Option<RegistrationRefused>) {
+        let peers = self.hosts.get_mut(host).into_iter().flatten();
+        for peer in peers.filter(|peer| peer.process == process) {
+            peer.refused = why;
+        }
     }
 
     /// Hands an epoch to one process, now and with each answer until its heartbeats show that epoch or a later one.
@@ -207,9 +268,10 @@ impl OrchestratorLink {
                 digest,
             });
         }
+        peer.refused = None;
         let (address, salt, sequence) = (peer.address, peer.salt, peer.sequence);
         let part = parts::part(epoch, text, digest, 0);
-        self.reply(now, address, salt, sequence, false, part);
+        self.reply(now, address, (salt, sequence), false, (part, None));
         Ok(())
     }
 
@@ -233,10 +295,9 @@ impl OrchestratorLink {
         &mut self,
         now: Time,
         to: SocketAddr,
-        salt: [u8; 16],
-        sequence: u64,
+        (salt, sequence): ([u8; 16], u64),
         is_stale: bool,
-        part: Option<Part>,
+        (part, refused): (Option<Part>, Option<RegistrationRefused>),
     ) {
         self.traffic.replies += 1;
         self.traffic.parts += u64::from(part.is_some());
@@ -246,6 +307,7 @@ impl OrchestratorLink {
             sequence,
             is_stale,
             part,
+            refused,
         };
         let datagram = self.envelope.seal(|out| reply.encode(out));
         if self.transmits.len() >= TRANSMITS_MAX {
@@ -290,6 +352,7 @@ fn admit(peers: &mut Vec<Peer>, salt: [u8; 16], sequence: u64, heartbeat: &Heart
         address: SocketAddr::from(([0, 0, 0, 0], 0)),
         heard: Time::ZERO,
         offer: None,
+        refused: None,
     });
     Admitted::Fresh(peers.len() - 1)
 }

@@ -12,7 +12,8 @@ use crate::envelope::{Envelope, Sender};
 use crate::message::{HostMessage, PART_BYTES, Part, Reply};
 use crate::{
     DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load, OfferError,
-    OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig, PROCESSES_MAX, Stage,
+    FORGOTTEN_AFTER, NAMES_MAX, Names, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig,
+    PROCESSES_MAX, RegistrationRefused, Stage,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -38,7 +39,7 @@ fn orchestrator_link(salt: u8) -> OrchestratorLink {
         keys: ring(1),
         salt: [salt; 16],
         secret: [salt; 32],
-        places: ["a", "b"].map(String::from).into(),
+        names: Names::Listed(["a", "b"].map(String::from).into()),
     })
 }
 
@@ -49,6 +50,7 @@ fn process(folder: u64, start: u64) -> Process {
 fn heartbeat(process: Process, stage: Stage, epoch: u32) -> Heartbeat {
     Heartbeat {
         host: "a".to_owned(),
+        address: None,
         process,
         stage,
         epoch,
@@ -81,6 +83,7 @@ struct Pair {
     recorded: Vec<Vec<u8>>,
     believed: Vec<Heartbeat>,
     epochs: Vec<(u32, String)>,
+    registration: Vec<Option<RegistrationRefused>>,
 }
 
 impl Pair {
@@ -93,6 +96,7 @@ impl Pair {
             recorded: Vec::new(),
             believed: Vec::new(),
             epochs: Vec::new(),
+            registration: Vec::new(),
         }
     }
 
@@ -121,8 +125,11 @@ impl Pair {
                     self.host.handle(self.now, 0, &mut datagram);
                 }
             }
-            while let Some(HostEvent::Epoch { epoch, text, .. }) = self.host.poll_event() {
-                self.epochs.push((epoch, text));
+            while let Some(event) = self.host.poll_event() {
+                match event {
+                    HostEvent::Epoch { epoch, text, .. } => self.epochs.push((epoch, text)),
+                    HostEvent::Registration { refused, .. } => self.registration.push(refused),
+                }
             }
             self.now = self.now + MS;
         }
@@ -353,6 +360,78 @@ fn keys_change_while_heartbeats_go_on() {
     assert!(pair.orchestrator.traffic().refused.not_sealed >= 3);
 }
 
+fn open_link() -> OrchestratorLink {
+    OrchestratorLink::new(OrchestratorLinkConfig {
+        cluster: ClusterId(9),
+        keys: ring(1),
+        salt: [2; 16],
+        secret: [2; 32],
+        names: Names::Any,
+    })
+}
+
+#[test]
+fn a_host_registers_and_learns_why_it_gets_no_place() {
+    let mut pair = Pair::new();
+    pair.orchestrator = open_link();
+    for at in ["192.0.2.7:7400", "[2001:db8::7]:7400"] {
+        let mut facts = heartbeat(process(7, 1), Stage::Awaiting, 0);
+        (facts.host, facts.address) = ("new".to_owned(), Some(at.parse().unwrap()));
+        pair.facts = facts.clone();
+        pair.run(100, |_| false);
+        assert_eq!(pair.believed.last(), Some(&facts));
+    }
+    for why in [
+        Some(RegistrationRefused::NoFreePlace),
+        Some(RegistrationRefused::AddressInUse),
+        None,
+    ] {
+        pair.orchestrator.refuse("new", process(7, 2), Some(RegistrationRefused::Invalid));
+        pair.orchestrator.refuse("new", process(7, 1), why);
+        // Whatever is lost, it is said again.
+        pair.run(400, |number| number % 3 == 0);
+        assert_eq!(pair.registration.pop(), Some(why));
+        assert_eq!(pair.registration, []);
+    }
+    pair.orchestrator.refuse("new", process(7, 1), Some(RegistrationRefused::NameInUse));
+    let text = "epoch = 3";
+    pair.orchestrator.offer(pair.now, "new", process(7, 1), 3, text).unwrap();
+    pair.run(100, |_| false);
+    assert_eq!(pair.epochs, [(3, text.to_owned())], "an epoch ends a refusal");
+}
+
+#[test]
+fn any_names_are_heard_so_many_at_a_time() {
+    let mut link = open_link();
+    let mut now = Time::ZERO + MS;
+    let mut hear = |now: Time, number: usize| {
+        let mut host = host_link(1);
+        let mut facts = heartbeat(process(number as u64, 1), Stage::Awaiting, 0);
+        facts.host = format!("n{number}");
+        host.set(now, facts);
+        for step in 0..2 {
+            let at = now + MS * 50 * step;
+            host.handle_timeout(at);
+            while let Some((_, mut datagram)) = host.poll_transmit() {
+                link.handle(at, address(1), &mut datagram);
+            }
+            while let Some((_, mut reply)) = link.poll_transmit() {
+                host.handle(at, 0, &mut reply);
+            }
+        }
+        let heard = link.poll_event().is_some();
+        (heard, link.traffic().refused.names)
+    };
+    for number in 0..NAMES_MAX {
+        assert_eq!(hear(now, number), (true, 0), "{number}");
+    }
+    assert_eq!(hear(now, 500), (false, 1), "all others were heard just now");
+    assert_eq!(hear(now, 3).1, 1, "one that is known is heard");
+    now = now + FORGOTTEN_AFTER + MS * 100;
+    assert_eq!(hear(now, 500), (true, 1));
+    assert_eq!(hear(now, 501), (true, 1));
+}
+
 #[test]
 fn a_text_that_is_not_what_its_digest_says_is_not_taken() {
     let mut pair = Pair::new();
@@ -370,6 +449,7 @@ fn a_text_that_is_not_what_its_digest_says_is_not_taken() {
             offset: 0,
             bytes: b"epoch".to_vec(),
         }),
+        refused: None,
     };
     let mut datagram = orchestrator.seal(|out| reply.encode(out));
     pair.host.handle(pair.now, 0, &mut datagram);
@@ -448,7 +528,7 @@ proptest! {
         for (epoch, total, digest, offset, length) in parts {
             let part = Part { epoch, total, digest: [digest; 16], offset, bytes: vec![0; length] };
             let (challenge, salt) = ([0; 16], [1; 16]);
-            let reply = Reply { challenge, salt, sequence: 2, is_stale: false, part: Some(part) };
+            let reply = Reply { challenge, salt, sequence: 2, is_stale: false, part: Some(part), refused: None };
             let mut datagram = orchestrator.seal(|out| reply.encode(out));
             let refused = pair.host.refused();
             pair.host.handle(pair.now, 0, &mut datagram);
