@@ -79,6 +79,8 @@ struct Peer {
     sent: Option<(u64, Time)>,
     /// The highest sequence number that it has echoed.
     echoed: u64,
+    /// Whether a change was not sent to it yet.
+    is_behind: bool,
     /// Why it gives this host no place, as reported last.
     refused: Option<RegistrationRefused>,
     next: Time,
@@ -128,6 +130,7 @@ impl HostLink {
         self.facts = Some((heartbeat, now));
         if is_news {
             for peer in &mut self.peers {
+                peer.is_behind = true;
                 peer.send_soon(now);
             }
         }
@@ -208,6 +211,7 @@ impl HostLink {
             let datagram = self.envelope.seal(|out| message.encode(out));
             peer.sent = Some((self.envelope.last(), now));
             peer.next = now + self.interval;
+            peer.is_behind = false;
             self.transmits.push_back((number, datagram));
         }
     }
@@ -234,14 +238,12 @@ impl HostLink {
         self.peers.iter().map(|peer| peer.known)
     }
 
-    /// Whether every orchestrator that is heard has answered the last heartbeat.
+    /// Whether every orchestrator that is heard has answered a heartbeat with the last change.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.peers.iter().all(|peer| {
-            peer.known.heard.is_none()
-                || peer
-                    .sent
-                    .is_none_or(|(sequence, _)| peer.echoed >= sequence)
+            let is_echoed = |(sequence, _): (u64, Time)| peer.echoed >= sequence;
+            peer.known.heard.is_none() || (!peer.is_behind && peer.sent.is_none_or(is_echoed))
         })
     }
 

@@ -45,12 +45,10 @@ mod tests;
 
 pub use envelope::DATAGRAM_BYTES_MAX;
 pub use host::{HostEvent, HostLink, HostLinkConfig, ORCHESTRATORS_MAX, Orchestrator};
-pub use message::{
-    Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, RegistrationRefused, Stage,
-};
+pub use message::{Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, RegistrationRefused, Stage};
 pub use orchestrator::{
-    FORGOTTEN_AFTER, NAMES_MAX, Names, OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig,
-    PROCESSES_MAX, Refused, Traffic,
+    FORGOTTEN_AFTER, NAMES_MAX, Names, OfferError, OrchestratorEvent, OrchestratorLink,
+    OrchestratorLinkConfig, PROCESSES_MAX, Refused, Traffic,
 };
 
 pub use asterism_epochs::Process;

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use crate::envelope::{Envelope, Sender};
 use crate::message::{HostMessage, PART_BYTES, Part, Reply};
 use crate::{
-    DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load, OfferError,
-    FORGOTTEN_AFTER, NAMES_MAX, Names, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig,
+    DATAGRAM_BYTES_MAX, FORGOTTEN_AFTER, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load,
+    NAMES_MAX, Names, OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig,
     PROCESSES_MAX, RegistrationRefused, Stage,
 };
 
@@ -386,18 +386,44 @@ fn a_host_registers_and_learns_why_it_gets_no_place() {
         Some(RegistrationRefused::AddressInUse),
         None,
     ] {
-        pair.orchestrator.refuse("new", process(7, 2), Some(RegistrationRefused::Invalid));
+        pair.orchestrator
+            .refuse("new", process(7, 2), Some(RegistrationRefused::Invalid));
         pair.orchestrator.refuse("new", process(7, 1), why);
         // Whatever is lost, it is said again.
         pair.run(400, |number| number % 3 == 0);
         assert_eq!(pair.registration.pop(), Some(why));
         assert_eq!(pair.registration, []);
     }
-    pair.orchestrator.refuse("new", process(7, 1), Some(RegistrationRefused::NameInUse));
+    pair.orchestrator
+        .refuse("new", process(7, 1), Some(RegistrationRefused::NameInUse));
     let text = "epoch = 3";
-    pair.orchestrator.offer(pair.now, "new", process(7, 1), 3, text).unwrap();
+    pair.orchestrator
+        .offer(pair.now, "new", process(7, 1), 3, text)
+        .unwrap();
     pair.run(100, |_| false);
-    assert_eq!(pair.epochs, [(3, text.to_owned())], "an epoch ends a refusal");
+    assert_eq!(
+        pair.epochs,
+        [(3, text.to_owned())],
+        "an epoch ends a refusal"
+    );
+}
+
+#[test]
+fn a_last_word_is_answered_only_once_it_was_sent() {
+    let mut pair = Pair::new();
+    pair.run(200, |_| false);
+    while pair.host.poll_timeout().is_none_or(|at| at > pair.now) {
+        pair.run(1, |_| false);
+    }
+    // One was sent in this millisecond, and is answered: the next change waits a little.
+    pair.run(1, |_| false);
+    assert!(pair.host.is_answered());
+    pair.facts.stage = Stage::Ended(1);
+    pair.host.set(pair.now, pair.facts.clone());
+    assert!(!pair.host.is_answered(), "nobody has heard it");
+    pair.run(20, |_| false);
+    assert!(pair.host.is_answered());
+    assert_eq!(pair.believed.last().unwrap().stage, Stage::Ended(1));
 }
 
 #[test]
