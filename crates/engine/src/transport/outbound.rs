@@ -87,6 +87,18 @@ impl Outbound {
         }
     }
 
+    /// Another address of a lane, or a further lane, whose number is the next.
+    pub(super) fn set_address(&mut self, lane: usize, to: SocketAddr) {
+        match self.lanes.get_mut(lane) {
+            Some(lane) => lane.to = to,
+            None => self.lanes.push(Destination {
+                to,
+                waiting: VecDeque::with_capacity(SEND_QUEUE_DATAGRAMS_MAX),
+                singly: 0,
+            }),
+        }
+    }
+
     /// Datagrams that wait, every copy counted.
     pub(super) fn waiting(&self) -> usize {
         self.waiting

@@ -1,6 +1,7 @@
 //! The state channel's thread: it alone owns the [`StateChannel`] and the [`UdpTransport`], and never touches a
 //! table. See [`spawn`].
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -148,7 +149,7 @@ impl core::fmt::Debug for Unstarted {
 /// What is handed to the thread while it runs.
 #[derive(Debug)]
 enum Order {
-    Install(Roster),
+    Install(Roster, Option<Vec<(MemberId, SocketAddr)>>),
     SetKeys(KeyRing),
     SettleClusterTime,
     SetReplicated(u64),
@@ -300,7 +301,12 @@ impl StateChannelThread {
     /// Hands a roster to the thread, which puts it in force at its next turn. False if it has too many waiting, or has
     /// ended: then try again. That one was refused is reported by [`Notice::NotInstalled`].
     pub fn install(&self, roster: Roster) -> bool {
-        self.order(Order::Install(roster))
+        self.order(Order::Install(roster, None))
+    }
+
+    /// The same, and members are at these addresses from then on: see [`UdpTransport::set_addresses`].
+    pub fn install_at(&self, roster: Roster, addresses: Vec<(MemberId, SocketAddr)>) -> bool {
+        self.order(Order::Install(roster, Some(addresses)))
     }
 
     /// Hands a ring of keys to the thread, which goes over to it at its next turn; no datagram is lost to that and no session
@@ -439,10 +445,15 @@ impl Turner {
         self.ordered.swap(false, Ordering::AcqRel);
         while let Ok(order) = self.orders.try_recv() {
             match order {
-                Order::Install(roster) => {
+                Order::Install(roster, addresses) => {
                     let epoch = roster.epoch;
-                    if let Err(why) = self.channel.install(now, &roster) {
-                        self.tell(Notice::NotInstalled { epoch, why });
+                    match self.channel.install(now, &roster) {
+                        Ok(()) => {
+                            if let Some(addresses) = addresses {
+                                self.transport.set_addresses(now, &addresses);
+                            }
+                        }
+                        Err(why) => self.tell(Notice::NotInstalled { epoch, why }),
                     }
                 }
                 Order::SetKeys(keys) => self.channel.set_keys(&keys),

@@ -42,6 +42,14 @@ impl Sources {
         }
     }
 
+    /// Another address of a member, or a further member's, whose place is the next.
+    pub(super) fn set(&mut self, place: usize, address: SocketAddr) {
+        match self.members.get_mut(place) {
+            Some(known) => *known = address,
+            None => self.members.push(address),
+        }
+    }
+
     /// The member's place at that address.
     pub(super) fn place(&self, address: SocketAddr) -> Option<usize> {
         self.members.iter().position(|&member| member == address)

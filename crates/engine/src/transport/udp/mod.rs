@@ -1,7 +1,8 @@
 //! [`UdpTransport`]: a host's sockets. Datagrams go out by [`UdpTransport::buffer`], [`UdpTransport::queue`] and
 //! [`UdpTransport::flush`], and come in by [`UdpTransport::receive`]; no call waits. `sockets` opens the sockets, `path`
-//! finds the path MTU.
+//! finds the path MTU, `addresses` changes the members' addresses.
 
+mod addresses;
 mod path;
 mod sockets;
 
@@ -53,6 +54,8 @@ pub struct UdpTransport {
     interface: (String, u32),
     path_mode: PathMtu,
     peers: Vec<PeerTraffic>,
+    /// Places in `peers` of members that have no address now: they take no part.
+    absent: Vec<usize>,
     sources: Sources,
     arrivals: Arrivals,
     outbound: Outbound,
@@ -187,6 +190,7 @@ impl UdpTransport {
             interface,
             path_mode: config.path_mtu,
             peers,
+            absent: Vec::new(),
             arrivals: Arrivals::new(),
             pace: Pace::new(config.bandwidth_bits_per_second),
             segmentation,
@@ -325,9 +329,11 @@ impl UdpTransport {
         let group = self.group_address.map(|_| self.peers.len());
         let copies = match destination {
             Destination::All | Destination::Near => {
-                let peers = &self.peers;
-                let is_meant =
-                    |place: &usize| destination == Destination::All || peers[*place].near;
+                let (peers, absent) = (&self.peers, &self.absent);
+                let is_meant = |place: &usize| {
+                    let is_near = destination == Destination::All || peers[*place].near;
+                    is_near && !absent.contains(place)
+                };
                 let apart = (0..peers.len())
                     .filter(is_meant)
                     .filter(|&place| !peers[place].multicast);
@@ -335,7 +341,12 @@ impl UdpTransport {
                 self.outbound
                     .push(apart.chain(group.filter(|_| some_listen)))
             }
-            Destination::Member(member) => self.outbound.push(place(&self.peers, member)),
+            Destination::Member(member) => {
+                let absent = &self.absent;
+                let place = place(&self.peers, member);
+                self.outbound
+                    .push(place.filter(|place| !absent.contains(place)))
+            }
             Destination::Source(number) => match self.sources.resolve(number) {
                 Some(Source::Member(place)) => self.outbound.push(core::iter::once(place)),
                 Some(Source::Stranger(address)) => self.outbound.push_answer(address),

@@ -36,7 +36,9 @@ impl UdpTransport {
             let widest = self.datagram_bytes_limit + self.around_bytes();
             Some(probed.map_or(widest, |(mtu, _)| mtu))
         } else {
-            let targets = self.peers.iter().map(|peer| peer.address);
+            let peers = self.peers.iter().enumerate();
+            let present = peers.filter(|(place, _)| !self.absent.contains(place));
+            let targets = present.map(|(_, peer)| peer.address);
             targets
                 .chain(self.group_address)
                 .filter_map(|to| self.ask_path(to).ok())

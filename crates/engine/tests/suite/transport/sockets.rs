@@ -111,6 +111,60 @@ fn segments_and_joined_datagrams_arrive_as_they_were() {
 }
 
 #[test]
+fn members_come_at_addresses_that_epochs_say_and_go() {
+    let at_any = || UdpConfig::new("127.0.0.1:0".parse().unwrap(), []);
+    let open = || UdpTransport::open(&at_any(), 1_472, Time::ZERO).unwrap();
+    let (mut sender, mut first, mut second) = (open(), open(), open());
+    let own = sender.state().local;
+    let (one, two) = (first.state().local, second.state().local);
+    let send = |sender: &mut UdpTransport, byte| {
+        assert!(queue(sender, Time::ZERO, 100, byte));
+        sender.flush(Time::ZERO);
+    };
+    let nothing = |receiver: &mut UdpTransport| {
+        let mut count = 0;
+        std::thread::yield_now();
+        receiver.receive(Time::ZERO, |_, _| count += 1);
+        count == 0
+    };
+    // Nobody is there yet; its own address and one of the other family are nobody's.
+    let wrong = [
+        (MemberId(7), own),
+        (MemberId(8), "[::1]:7400".parse().unwrap()),
+    ];
+    sender.set_addresses(Time::ZERO, &wrong);
+    assert!(sender.peers().is_empty());
+    sender.set_addresses(Time::ZERO, &[(MemberId(2), one)]);
+    send(&mut sender, 1);
+    assert_eq!(receive(&mut first, 1), [vec![1; 100]]);
+    // Another member, at another address.
+    sender.set_addresses(Time::ZERO, &[(MemberId(2), one), (MemberId(3), two)]);
+    send(&mut sender, 2);
+    assert_eq!(receive(&mut first, 1), [vec![2; 100]]);
+    assert_eq!(receive(&mut second, 1), [vec![2; 100]]);
+    // The first is out, and is sent nothing; its datagrams are a stranger's.
+    sender.set_addresses(Time::ZERO, &[(MemberId(3), two)]);
+    send(&mut sender, 3);
+    assert_eq!(receive(&mut second, 1), [vec![3; 100]]);
+    assert!(nothing(&mut first));
+    first.set_addresses(Time::ZERO, &[(MemberId(1), own)]);
+    send(&mut first, 4);
+    assert_eq!(receive(&mut sender, 1), [vec![4; 100]]);
+    assert_eq!(sender.statistics().strangers_received, 1);
+    // It is back, where the second was.
+    sender.set_addresses(Time::ZERO, &[(MemberId(2), two)]);
+    send(&mut sender, 5);
+    assert_eq!(receive(&mut second, 1), [vec![5; 100]]);
+    assert!(nothing(&mut first));
+    assert_eq!(sender.peers().len(), 2, "as many as were there");
+    second.set_addresses(Time::ZERO, &[(MemberId(1), own)]);
+    send(&mut second, 6);
+    assert_eq!(receive(&mut sender, 1), [vec![6; 100]]);
+    assert_eq!(sender.statistics().strangers_received, 1);
+    assert_eq!(sender.peers()[0].datagrams_received, 1);
+}
+
+#[test]
 fn the_queue_has_a_bound_and_a_full_socket_makes_it_wait() {
     let (mut sender, mut receiver) = pair(|udp| udp.segmentation = false);
     for _ in 0..SEND_QUEUE_DATAGRAMS_MAX {
