@@ -174,6 +174,7 @@ pub fn words(file: &str, config: &Config) -> String {
     let cluster = &config.cluster;
     let mut text = format!("{file} is good.\n\n");
     let hosts = match cluster.members.len() {
+        count if cluster.is_open => format!("{count} places for hosts that register"),
         1 => format!("one host, {}", cluster.members[0]),
         count => format!(
             "{count} hosts: {}; this one is {}",

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use asterism_engine::{HoldSettings, HostConfig};
+use asterism_epochs::place_names;
 use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, SiteId, SitesConfig};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
@@ -13,6 +14,7 @@ use super::Purpose;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::{CHANNEL, CLUSTER, MEMBER};
 use super::orchestrator;
+use super::places::{check_places, is_open};
 use super::release::{self, ACKED};
 use super::section::{List, Values};
 use super::suggestion;
@@ -53,6 +55,8 @@ pub struct Cluster {
     pub heartbeat: Duration,
     /// How long a host grants from its leases that too few others answer.
     pub port_lease: Option<Duration>,
+    /// Whether hosts register with the orchestrators. Then `members` has the names of the places, and epochs say which host has which.
+    pub is_open: bool,
     /// All hosts, in order.
     pub members: Vec<String>,
     /// Where each member's state channel is, in the same order; `None` where it is not written.
@@ -144,7 +148,8 @@ impl Cluster {
 
     /// Bytes of a datagram's IP and UDP headers.
     fn headers_bytes(&self) -> usize {
-        let is_v6 = self.addresses.iter().flatten().any(SocketAddr::is_ipv6);
+        // Of hosts that register the family is not known: there is room for either.
+        let is_v6 = self.is_open || self.addresses.iter().flatten().any(SocketAddr::is_ipv6);
         IP_UDP_BYTES + if is_v6 { IPV6_BYTES_MORE } else { 0 }
     }
 
@@ -201,7 +206,10 @@ impl Cluster {
             text.push_str(&format!("site = {}\n", self.sites.join(", ")));
         }
         // The longest comes last: what does not fit is cut.
-        text.push_str(&format!("members = {}", self.members.join(", ")));
+        match self.is_open {
+            true => text.push_str(&format!("places = {}", self.members.len())),
+            false => text.push_str(&format!("members = {}", self.members.join(", "))),
+        }
         Terms::new(&text, channel.keep_alive, channel.silent_after)
     }
 
@@ -254,6 +262,7 @@ const NO_KEY: &str = "this cluster has no key";
 pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) -> Option<Cluster> {
     let members = members(values);
     check_members(values, &members, report);
+    check_places(values, report);
     let addresses = addresses(values, &members, report)?;
     let sites = sites(values, &members, report);
     let channel = channel(&values.get(CLUSTER.channel)?, report);
@@ -276,6 +285,7 @@ pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) ->
         orchestrators: orchestrator::listed(values),
         heartbeat: values.get(CLUSTER.heartbeat)?,
         port_lease: values.get(CLUSTER.port_lease),
+        is_open: is_open(values),
         members: members.into_iter().map(|(name, _)| name).collect(),
         addresses,
         sites,
@@ -307,7 +317,7 @@ fn hold(values: &Values, members: usize, report: &mut Report) -> Option<HoldSett
 }
 
 fn check_port_lease(values: &Values, members: usize, report: &mut Report) {
-    if values.place(CLUSTER.port_lease).is_none() {
+    if values.place(CLUSTER.port_lease).is_none() || is_open(values) {
         return;
     }
     if values.place(CLUSTER.epochs).is_none() {
@@ -345,9 +355,10 @@ pub(super) fn check_apart(values: &Values, report: &mut Report) {
                 .help("write a key with `asterism keygen cluster.key`, copy it to every host, and add key = \"cluster.key\""),
         );
     }
-    if values
-        .get(CLUSTER.member)
-        .is_some_and(|tables| tables.is_empty())
+    if !is_open(values)
+        && values
+            .get(CLUSTER.member)
+            .is_some_and(|tables| tables.is_empty())
     {
         let first = members.first().map_or("a", |(name, _)| name);
         report.add(
@@ -360,8 +371,14 @@ pub(super) fn check_apart(values: &Values, report: &mut Report) {
     }
 }
 
-/// The members' names with their places.
+/// The members' names with their places, or those of the places where hosts register.
 pub(super) fn members(values: &Values) -> List<String> {
+    if is_open(values) {
+        let places = values.get(CLUSTER.places).unwrap_or(1);
+        let span = values.span_of(CLUSTER.places);
+        let names = place_names(places as u16).into_iter();
+        return names.map(|name| (name, span.clone())).collect();
+    }
     values.get(CLUSTER.members).unwrap_or_default()
 }
 
@@ -396,6 +413,9 @@ fn addresses(
     report: &mut Report,
 ) -> Option<Vec<Option<SocketAddr>>> {
     let tables = values.get(CLUSTER.member)?;
+    if is_open(values) {
+        return Some(vec![None; members.len()]);
+    }
     let names = || members.iter().map(|(name, _)| name.as_str());
     let mut read: Vec<(&str, SocketAddr, Range<usize>)> = Vec::new();
     for table in &tables {

@@ -69,6 +69,14 @@ section! {
                 ),
                 meaning: "How long a host keeps granting ports while more than half of all members do not answer. Afterwards it grants none; one idle time later it handles no packets. After one more idle time, members of an epoch without the host may have its ports, although its death is not known. The same on all hosts.",
             },
+            places: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: MEMBERS_MAX as u64,
+                },
+                default: Default::Unset("`members` lists all hosts"),
+                meaning: "How many hosts the cluster can have, instead of `members`. A host then registers with the orchestrators, by its name and its address in [host], and gets one of so many places. The same on every host.",
+            },
             members: List<String> = Setting {
                 kind: Kind::List {
                     of: &Kind::Name,

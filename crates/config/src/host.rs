@@ -4,14 +4,18 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::path::PathBuf;
 
+use asterism_epochs::is_host_address;
+
 use super::cluster::members;
 use super::diagnostic::{Diagnostic, Report};
 use super::eve::{EVE, Eve, eve};
 use super::fields::CLUSTER;
 use super::functions::FLOWS_MAX;
 use super::kind::{Kind, Word};
+use super::places::is_open;
 use super::section::{ChosenWord, Default, List, Setting, Values, section};
 use super::suggestion;
+use super::value;
 
 /// The most packet loops of a host.
 pub(super) const INSTANCES_MAX: u64 = 64;
@@ -25,8 +29,10 @@ const CORES_MAX: u64 = 4_096;
 /// This host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Which member it is.
+    /// Which member it is; empty where hosts register and nothing says which this is.
     pub name: String,
+    /// Where its state channel is, if it registers.
+    pub address: Option<SocketAddr>,
     /// Its packet loops.
     pub instances: usize,
     /// The core of each packet loop; empty if they are not bound to cores.
@@ -81,7 +87,12 @@ section! {
             name: String = Setting {
                 kind: Kind::Name,
                 default: Default::Unset("the first of `members`; `--member NAME` overrides it"),
-                meaning: "This host's name among the cluster's members.",
+                meaning: "This host's name among the cluster's members. With [cluster] places, the name by which it registers.",
+            },
+            address: SocketAddr = Setting {
+                kind: Kind::Socket,
+                default: Default::Unset("needed with [cluster] places, unless `--address ADDRESS:PORT` says it; refused without"),
+                meaning: "The UDP address at which the host's state channel listens for other hosts, where hosts register.",
             },
             instances: u64 = Setting {
                 kind: Kind::Count {
@@ -193,12 +204,14 @@ pub(super) fn host(
             );
             name
         }
+        (None, None, None) if is_open(cluster) => String::new(),
         (None, None, None) => known.first()?.0.clone(),
         (None, None, Some(_)) => return None,
     };
     let instances = usize::try_from(values.get(HOST.instances)?).ok()?;
     Some(Host {
         name,
+        address: address(values, cluster, report)?,
         instances,
         cores: cores(values, instances, report)?,
         idle: Idle::of(values.get(HOST.idle)?),
@@ -223,6 +236,9 @@ fn check_name(
     report: &mut Report,
 ) {
     let known = members(cluster);
+    if is_open(cluster) {
+        return check_registered(name, written, values, &known, report);
+    }
     if known.is_empty() || known.iter().any(|(member, _)| member == name) {
         return;
     }
@@ -250,6 +266,52 @@ fn check_name(
         "choose {}, or add \"{name}\" to `members` in [cluster]",
         suggestion::quoted(names())
     )));
+}
+
+/// Whether a host that registers may have this name.
+fn check_registered(
+    name: &str,
+    written: Option<&core::ops::Range<usize>>,
+    values: &Values,
+    places: &[(String, core::ops::Range<usize>)],
+    report: &mut Report,
+) {
+    let is_place = places.iter().any(|(place, _)| place == name);
+    if value::name(name).is_ok() && !is_place {
+        return;
+    }
+    let span = written.cloned().unwrap_or(values.span.clone());
+    report.add(
+        Diagnostic::error(format!("no host can have the name \"{name}\""), span)
+            .label(match is_place {
+                true => "a place of the cluster has it",
+                false => "1 to 63 of a-z, 0-9 and hyphens",
+            })
+            .help("write another name, such as \"host-a\""),
+    );
+}
+
+/// Where the state channel of a host that registers is. The outer `None` if it is wrong.
+fn address(values: &Values, cluster: &Values, report: &mut Report) -> Option<Option<SocketAddr>> {
+    let Some(address) = values.get(HOST.address) else {
+        return values.place(HOST.address).is_none().then_some(None);
+    };
+    let span = values.span_of(HOST.address);
+    if !is_open(cluster) {
+        report.add(
+            Diagnostic::error("the addresses of listed members are with the list", span)
+                .help("write it into [cluster.member.NAME], or write places = 16 into [cluster] instead of `members`"),
+        );
+        return None;
+    }
+    if !is_host_address(address) {
+        report.add(
+            Diagnostic::error(format!("other hosts cannot send to {address}"), span)
+                .help("write the address and the port at which they reach this host"),
+        );
+        return None;
+    }
+    Some(Some(address))
 }
 
 fn cores(values: &Values, instances: usize, report: &mut Report) -> Option<Vec<usize>> {

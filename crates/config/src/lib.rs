@@ -24,6 +24,7 @@ pub mod network;
 mod objects;
 mod orchestrator;
 mod overlay;
+mod places;
 mod port;
 mod promises;
 mod release;
@@ -316,6 +317,8 @@ fn members_of(document: &DeTable<'_>, report: &Report) -> Vec<String> {
     // Their errors are reported where the whole file is read.
     let mut unread = Report::new(&report.file, &report.text);
     let values = top_table("cluster", fields::CLUSTER.section(), document, &mut unread);
+    // Hosts that register may have any name.
+    let values = values.filter(|values| !places::is_open(values));
     let members = values.map(|values| cluster::members(&values));
     let names = members.into_iter().flatten().map(|(name, _)| name);
     names.collect()

@@ -481,7 +481,7 @@ fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option
     let names = || cluster.members.iter().map(String::as_str);
     for hop in via
         .iter()
-        .filter(|hop| !cluster.members.contains(&hop.name))
+        .filter(|hop| !cluster.is_open && !cluster.members.contains(&hop.name))
     {
         let mut unknown = Diagnostic::error(
             format!("there is no member \"{}\"", hop.name),
@@ -492,7 +492,7 @@ fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option
         }
         wrong(unknown.help(format!("choose {}", suggestion::quoted(names()))));
     }
-    let lacking = |name: &&str| !via.iter().any(|hop| hop.name == *name);
+    let lacking = |name: &&str| !cluster.is_open && !via.iter().any(|hop| hop.name == *name);
     if let Some(name) = names().find(lacking) {
         wrong(
             Diagnostic::error(

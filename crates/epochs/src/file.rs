@@ -46,7 +46,7 @@ pub struct EpochFile {
     #[serde(default)]
     pub ports: BTreeMap<String, HeldPorts>,
     /// In a cluster whose configuration lists no members, its hosts; all other tables name places.
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub hosts: BTreeMap<String, HostEntry>,
 }
 

@@ -82,7 +82,9 @@ impl EpochFile {
         };
         let living = ids(&mut self.members.keys());
         let new = ids(&mut self.members.iter().filter(begins).map(|(place, _)| place));
-        let absent = places.iter().filter(|place| !self.members.contains_key(*place));
+        let absent = places
+            .iter()
+            .filter(|place| !self.members.contains_key(*place));
         let (mut unclaimed, mut unsure) = (Vec::new(), Vec::new());
         let mut ended = BTreeMap::new();
         for place in absent {
@@ -93,7 +95,8 @@ impl EpochFile {
             let is_ended = match (self.left.get(place), before) {
                 (None, _) => true,
                 (Some(last), Some(before)) if is_founding => {
-                    before.members.get(place) == Some(last) || before.fenced.get(place) == Some(last)
+                    before.members.get(place) == Some(last)
+                        || before.fenced.get(place) == Some(last)
                 }
                 (Some(_), _) => false,
             };
@@ -202,6 +205,8 @@ impl EpochFile {
             .iter()
             .filter(|(_, entry)| goes_on(entry))
             .find(|(name, entry)| next.hosts.get(*name) != Some(entry))
-            .map(|(name, entry)| format!("that host {name} is {} at {}", entry.place, entry.address))
+            .map(|(name, entry)| {
+                format!("that host {name} is {} at {}", entry.place, entry.address)
+            })
     }
 }

@@ -23,9 +23,7 @@ mod succession;
 pub use error::{EpochFault, NextError, ParseError, ReadError, RecordError, StepError};
 pub use file::{EpochFile, HeldPorts, member};
 pub use handing::{EPOCH_BYTES_MAX, InForce, Refusal, Request, Standing};
-pub use hosts::{
-    HOST_NAME_BYTES_MAX, HostEntry, is_host_address, is_host_name, place_names,
-};
+pub use hosts::{HOST_NAME_BYTES_MAX, HostEntry, is_host_address, is_host_name, place_names};
 pub use process::{Process, ProcessRecord};
 pub use start_decision::StartDecision;
 pub use succession::Step;

@@ -35,42 +35,76 @@ fn the_first_members_hold_the_ports_of_all_places() {
     let first = two_hosts();
     assert_eq!(first.ports.len(), 4, "those that nobody has");
     for held in first.ports.values() {
-        assert!(held.past.is_empty(), "nobody waits for a place that was never used");
+        assert!(
+            held.past.is_empty(),
+            "nobody waits for a place that was never used"
+        );
         let of = |place: &str| held.partitions.iter().filter(|one| *one == place).count();
-        assert_eq!((of("place-1"), of("place-2")), (PARTITIONS / 2, PARTITIONS / 2));
+        assert_eq!(
+            (of("place-1"), of("place-2")),
+            (PARTITIONS / 2, PARTITIONS / 2)
+        );
     }
     let read = EpochFile::parse(&first.text(), "epoch.toml", &places).unwrap();
     assert_eq!(read, first);
     let addresses = vec![(MemberId(1), address(1)), (MemberId(2), address(2))];
     assert_eq!(first.addresses(&places), addresses);
     assert_eq!(first.host_names(&places)[..3], ["a", "b", "place-3"]);
-    assert_eq!((first.place_of("b"), first.host_at("place-2")), (Some("place-2"), Some("b")));
+    assert_eq!(
+        (first.place_of("b"), first.host_at("place-2")),
+        (Some("place-2"), Some("b"))
+    );
 }
 
 #[test]
 fn an_epoch_with_listed_members_is_as_it_was() {
     let places = ["a", "b"].map(String::from);
     let text = EpochFile::first(&places).text();
-    assert!(text.ends_with("epoch = 1\n\n[members]\na = 1\nb = 1\n"), "{text}");
+    assert!(
+        text.ends_with("epoch = 1\n\n[members]\na = 1\nb = 1\n"),
+        "{text}"
+    );
 }
 
 #[test]
 fn what_contradicts_itself_is_refused() {
     let places = place_names(PLACES);
-    let file = |hosts: &str| format!("epoch = 2\n[members]\nplace-1 = 1\nplace-2 = 1\n[hosts]\n{hosts}");
+    let file =
+        |hosts: &str| format!("epoch = 2\n[members]\nplace-1 = 1\nplace-2 = 1\n[hosts]\n{hosts}");
     let host = |name: &str, place: &str, address: &str| {
         format!("{name} = {{ place = \"{place}\", address = \"{address}\" }}\n")
     };
     let a = host("a", "place-1", "10.0.0.1:7400");
     for (hosts, said) in [
         (a.clone(), "no host has it"),
-        (a.clone() + &host("b", "place-1", "10.0.0.2:7400"), "a and b both have place-1"),
-        (a.clone() + &host("b", "place-2", "10.0.0.1:7400"), "a and b are both at"),
-        (a.clone() + &host("b", "place-7", "10.0.0.2:7400"), "place-7 is not a member"),
-        (a.clone() + &host("b", "place-2", "0.0.0.0:7400"), "cannot be at"),
-        (a.clone() + &host("b", "place-2", "10.0.0.2:0"), "cannot be at"),
-        (a.clone() + &host("B", "place-2", "10.0.0.2:7400"), "no name of a host"),
-        (a.clone() + &host("b", "place-2", "here"), "invalid socket address"),
+        (
+            a.clone() + &host("b", "place-1", "10.0.0.2:7400"),
+            "a and b both have place-1",
+        ),
+        (
+            a.clone() + &host("b", "place-2", "10.0.0.1:7400"),
+            "a and b are both at",
+        ),
+        (
+            a.clone() + &host("b", "place-7", "10.0.0.2:7400"),
+            "place-7 is not a member",
+        ),
+        (
+            a.clone() + &host("b", "place-2", "0.0.0.0:7400"),
+            "cannot be at",
+        ),
+        (
+            a.clone() + &host("b", "place-2", "10.0.0.2:0"),
+            "cannot be at",
+        ),
+        (
+            a.clone() + &host("B", "place-2", "10.0.0.2:7400"),
+            "no name of a host",
+        ),
+        (
+            a.clone() + &host("b", "place-2", "here"),
+            "invalid socket address",
+        ),
     ] {
         let error = EpochFile::parse(&file(&hosts), "epoch.toml", &places).unwrap_err();
         assert!(error.to_string().contains(said), "{hosts}: {error}");
@@ -96,7 +130,11 @@ fn a_member_that_goes_on_stays_the_same_host_at_its_address() {
     };
     assert_eq!(next(&|_| {}), Ok(Step::Later));
     let moved = next(&|next| _ = next.hosts.insert("b".to_owned(), entry("place-2", 9)));
-    assert!(moved.unwrap_err().contains("host b is place-2 at 10.0.0.2:7400"));
+    assert!(
+        moved
+            .unwrap_err()
+            .contains("host b is place-2 at 10.0.0.2:7400")
+    );
     let renamed = next(&|next| {
         let b = next.hosts.remove("b").unwrap();
         next.hosts.insert("c".to_owned(), b);
@@ -200,7 +238,11 @@ fn any_history_keeps_one_host_in_a_place() {
                 };
                 let life = (entry.place.clone(), *incarnation);
                 let host = (name.clone(), entry.address);
-                assert_eq!(*lives.entry(life).or_insert(host.clone()), host, "seed {seed}");
+                assert_eq!(
+                    *lives.entry(life).or_insert(host.clone()),
+                    host,
+                    "seed {seed}"
+                );
             }
             let assignment = next.assignment(&places);
             for place in 1..=PLACES {
@@ -213,5 +255,8 @@ fn any_history_keeps_one_host_in_a_place() {
             history.push(next);
         }
     }
-    assert!(reused > 20, "{reused} places passed from one host to another");
+    assert!(
+        reused > 20,
+        "{reused} places passed from one host to another"
+    );
 }

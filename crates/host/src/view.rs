@@ -48,7 +48,7 @@ pub use documents::{
 };
 pub use error::AskError;
 pub use health::HealthDocument;
-pub use names::Names;
+pub use names::{MemberNames, Names};
 pub use own::Own;
 pub use reports::Asked;
 pub use stages::StageDocument;
@@ -111,7 +111,10 @@ impl View {
             names: Names {
                 cluster: config.cluster.name.clone(),
                 host: config.host.name.clone(),
-                members: config.cluster.members.clone(),
+                members: match config.cluster.is_open {
+                    true => MemberNames::of_places(config.cluster.members.clone()),
+                    false => MemberNames::listed(config.cluster.members.clone()),
+                },
                 sites: config
                     .cluster
                     .site_names()

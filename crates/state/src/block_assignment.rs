@@ -116,7 +116,9 @@ impl BlockAssignment {
     pub fn spread(&mut self, new: &[u16], living: &[u16], epoch: u32) {
         loop {
             let held = self.held(living);
-            let least = new.iter().filter_map(|member| Some((*held.get(member)?, *member)));
+            let least = new
+                .iter()
+                .filter_map(|member| Some((*held.get(member)?, *member)));
             let Some((fewest, to)) = least.min() else {
                 return;
             };

@@ -19,7 +19,7 @@ use ureq::{Agent, Body};
 pub use error::{ClientConfigError, ClientError};
 
 use crate::data::{
-    ClusterSummary, Drain, Events, Fence, FlowQuery, Flows, Health, Host, Hosts, Move,
+    ClusterSummary, Drain, Events, Fence, FlowQuery, Flows, Forget, Health, Host, Hosts, Move,
     OrderAccepted, Plan, Problem, Protocol, Restore, Scale, UsageTotals,
 };
 
@@ -188,6 +188,14 @@ impl Client {
     /// See [`ClientError`].
     pub fn fence(&self, host: &str, order: &Fence) -> Result<OrderAccepted, ClientError> {
         self.post(&format!("/v1/hosts/{}/fence", encoded(host)), order)
+    }
+
+    /// Orders that a host which is gone for good is forgotten.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn forget(&self, host: &str, order: &Forget) -> Result<OrderAccepted, ClientError> {
+        self.post(&format!("/v1/hosts/{}/forget", encoded(host)), order)
     }
 
     /// Orders so many hosts.

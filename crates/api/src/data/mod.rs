@@ -19,8 +19,8 @@ pub use flow::{FLOWS_FOUND_MAX, FlowFound, FlowQuery, Flows, Protocol};
 pub use health::{Health, HealthItem, Severity};
 pub use host::{Host, Hosts, Loads, Stage};
 pub use order::{
-    Drain, Fence, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted, REASON_CHARACTERS_MAX,
-    Restore, Scale,
+    Drain, Fence, Forget, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted,
+    REASON_CHARACTERS_MAX, Restore, Scale,
 };
 pub use plan::{Plan, PlannedAction, Threshold, Wait};
 pub use problem::{PROBLEM_TYPE_PREFIX, Problem};

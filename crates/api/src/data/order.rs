@@ -32,6 +32,13 @@ pub enum Order {
         /// See [`Fence`].
         body: Fence,
     },
+    /// The host's place is free for another host.
+    Forget {
+        /// The host.
+        host: String,
+        /// See [`Forget`].
+        body: Forget,
+    },
     /// So many hosts.
     Scale(Scale),
     /// A bucket or a flow to a host.
@@ -43,9 +50,10 @@ impl Order {
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         match self {
-            Order::Drain { host, .. } | Order::Restore { host, .. } | Order::Fence { host, .. } => {
-                Some(host)
-            }
+            Order::Drain { host, .. }
+            | Order::Restore { host, .. }
+            | Order::Fence { host, .. }
+            | Order::Forget { host, .. } => Some(host),
             Order::Scale(_) => None,
             Order::Move(order) => Some(&order.to),
         }
@@ -58,6 +66,7 @@ impl Order {
             Order::Drain { body, .. } => body.reason.as_deref(),
             Order::Restore { body, .. } => body.reason.as_deref(),
             Order::Fence { body, .. } => body.reason.as_deref(),
+            Order::Forget { body, .. } => body.reason.as_deref(),
             Order::Scale(order) => order.reason.as_deref(),
             Order::Move(order) => order.reason.as_deref(),
         }
@@ -94,6 +103,18 @@ pub struct Restore {
 pub struct Fence {
     /// The incarnation that has ended. An incarnation that was not named yet is a conflict.
     pub incarnation: u64,
+    /// Why, for the event log: 256 characters at most, without control characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
+    pub reason: Option<String>,
+}
+
+/// The host is gone for good, and its place is free for another one. A conflict while it takes part, or while nothing proves that its last
+/// process has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"reason": "the machine was given back"}))]
+pub struct Forget {
     /// Why, for the event log: 256 characters at most, without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]

@@ -326,6 +326,7 @@ mod tests {
             (&post, Some("/v1/hosts")),
             (&get, Some("/v1/hosts/{name}/drain")),
             (&post, Some("/v1/hosts/{name}/fence")),
+            (&post, Some("/v1/hosts/{name}/forget")),
             (&post, Some("/v1/scale")),
             (&get, Some("/v1/new-route")),
             (&get, None),

@@ -11,8 +11,8 @@ use super::problem::Failure;
 use super::visible;
 use crate::cluster_api::{OrderError, Scope};
 use crate::data::{
-    Drain, Fence, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted, REASON_CHARACTERS_MAX,
-    Restore, Scale,
+    Drain, Fence, Forget, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted,
+    REASON_CHARACTERS_MAX, Restore, Scale,
 };
 
 /// Bytes of the name of a flow.
@@ -54,6 +54,18 @@ pub(super) async fn fence(
     Body(body): Body<Fence>,
 ) -> Result<Accepted, Failure> {
     give(&gate, who, Order::Fence { host, body }).await
+}
+
+/// A host is gone for good, and its place is free for another one
+#[utoipa::path(post, path = "/v1/hosts/{name}/forget", tag = "orders", params(("name" = String, Path, description = "The host")),
+    request_body = Forget, responses((status = 202, description = "The order was taken", body = OrderAccepted)))]
+pub(super) async fn forget(
+    State(gate): State<Gate>,
+    Extension(who): Extension<Who>,
+    HostName(host): HostName,
+    Body(body): Body<Forget>,
+) -> Result<Accepted, Failure> {
+    give(&gate, who, Order::Forget { host, body }).await
 }
 
 /// So many hosts

@@ -35,6 +35,7 @@ pub(super) fn routes() -> OpenApiRouter<Gate> {
         .routes(routes!(orders::drain))
         .routes(routes!(orders::restore))
         .routes(routes!(orders::fence))
+        .routes(routes!(orders::forget))
         .routes(routes!(orders::scale))
         .routes(routes!(orders::moves))
         .routes(routes!(flows))

@@ -90,6 +90,7 @@ fn a_tenant_orders_about_its_own_hosts_alone() {
     for (target, body) in [
         ("/v1/hosts/shared-1/drain", "{}"),
         ("/v1/hosts/blue-1/fence", r#"{"incarnation": 1}"#),
+        ("/v1/hosts/blue-1/forget", "{}"),
         ("/v1/scale", r#"{"to": 9}"#),
         ("/v1/moves", r#"{"what": {"bucket": 1}, "to": "blue-1"}"#),
     ] {

@@ -23,6 +23,7 @@ const ROUTES: [(&str, &str); 16] = [
     ("GET", "/v1/usage"),
     ("POST", "/v1/hosts/{name}/drain"),
     ("POST", "/v1/hosts/{name}/fence"),
+    ("POST", "/v1/hosts/{name}/forget"),
     ("POST", "/v1/hosts/{name}/restore"),
     ("POST", "/v1/moves"),
     ("POST", "/v1/scale"),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use asterism_api::Scope;
 use asterism_api::client::{Client, ClientConfig, ClientConfigError, ClientError, Position};
 use asterism_api::data::{
-    ClusterSummary, Drain, Event, Fence, Health, Host, OrderAccepted, Restore, Severity, Stage,
+    ClusterSummary, Drain, Event, Fence, Forget, Health, Host, OrderAccepted, Restore, Severity,
+    Stage,
 };
 use asterism_api::tokens::{self, Hash, Secret, Token};
 use asterism_host::run::event_log::date;
@@ -71,6 +72,14 @@ pub enum HostOrder {
         host: String,
         /// The incarnation
         incarnation: u64,
+        /// Why, for the events
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// The host is gone for good, and its place is free for another one: where hosts register, once its process has ended
+    Forget {
+        /// The host
+        host: String,
         /// Why, for the events
         #[arg(long)]
         reason: Option<String>,
@@ -205,6 +214,9 @@ pub fn hosts(arguments: &HostsArguments, output: &mut Output<'_>) -> End {
             }
             Some(HostOrder::Restore { host, reason }) => {
                 Answer::Order(client.restore(&host, &Restore { reason })?)
+            }
+            Some(HostOrder::Forget { host, reason }) => {
+                Answer::Order(client.forget(&host, &Forget { reason })?)
             }
             Some(HostOrder::Fence {
                 host,

@@ -2,11 +2,12 @@
 
 mod hand;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use asterism_config::files;
 use asterism_config::{Config, Purpose};
-use asterism_epochs::{EpochFile, NextError, ReadError, RecordError};
+use asterism_epochs::{EpochFile, HostEntry, NextError, ReadError, RecordError};
 use asterism_output::End;
 use asterism_output::{Output, Schema};
 use clap::Args;
@@ -56,6 +57,9 @@ pub struct EpochDocument {
     /// The epoch.
     #[serde(flatten)]
     pub epoch: EpochFile,
+    /// The hosts that have registered, by name; absent where the configuration lists them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub registered: BTreeMap<String, HostEntry>,
     /// The hosts that received the epoch; absent if it was not handed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<HostDocument>>,
@@ -76,6 +80,10 @@ enum EpochError {
     NamesNoFile,
     #[error("{} exists and was not changed: a first epoch is written only once. See --founding", .0.display())]
     Exists(PathBuf),
+    #[error(
+        "hosts of this cluster register with its orchestrators, which make its epochs: see `asterism hosts`"
+    )]
+    Registered,
     #[error("{name} is not a member: [cluster] members lists {}", members.join(", "))]
     NotAMember { name: String, members: Vec<String> },
     /// An epoch was not read.
@@ -137,15 +145,20 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, EpochEr
         .ok_or(EpochError::NamesNoFile)?;
     let path = files::key_path(&arguments.config, path);
     if let Some(file) = &arguments.file {
+        let epoch = read(file, config)?;
         return Ok(EpochDocument {
             file: file.display().to_string(),
             written: false,
-            epoch: read(file, config)?,
+            registered: epoch.hosts.clone(),
+            epoch,
             hosts: None,
         });
     }
     let changes =
         arguments.founding || !arguments.without.is_empty() || !arguments.again.is_empty();
+    if config.cluster.is_open && (changes || arguments.first || arguments.fenced) {
+        return Err(EpochError::Registered);
+    }
     let epoch = if arguments.first {
         if path.exists() {
             return Err(EpochError::Exists(path));
@@ -179,6 +192,7 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, EpochEr
     Ok(EpochDocument {
         file: path.display().to_string(),
         written,
+        registered: epoch.hosts.clone(),
         epoch,
         hosts: None,
     })
@@ -200,7 +214,8 @@ fn describe(document: &EpochDocument) -> String {
         text.push_str(", in which all start with only their saved state");
     }
     text.push('\n');
-    for (name, incarnation) in &epoch.members {
+    for (place, incarnation) in &epoch.members {
+        let name = epoch.host_at(place).unwrap_or(place);
         text.push_str(&format!("  {name:<12} incarnation {incarnation}\n"));
     }
     for (name, incarnation) in &epoch.left {

@@ -110,6 +110,11 @@ impl ClusterApi for OrchestratorApi {
                     detail,
                 )
             }
+            Order::Forget { host, .. } => {
+                known(&host).ok_or_else(|| unknown(&host))?;
+                let detail = format!("{host} has no place any more");
+                (controller::Order::Forget(host), true, detail)
+            }
             Order::Scale(_) => {
                 return Err(OrderError::Refused {
                     why: "this orchestrator launches no hosts: start or stop them by their service manager".to_owned(),
@@ -152,6 +157,9 @@ fn refused(error: AskingError) -> OrderError {
         AskingError::NoSuchHost(host) => OrderError::UnknownHost { host },
         // Addresses of other orchestrators' APIs are not known.
         AskingError::DoesNotLead(_) => OrderError::NotLeader { leader: None },
+        AskingError::NotForgotten { .. } => OrderError::Conflict {
+            why: error.to_string(),
+        },
         AskingError::Busy | AskingError::Late | AskingError::Ended => OrderError::Unavailable {
             why: error.to_string(),
             retry_after: RETRY_AFTER,

@@ -6,6 +6,7 @@ pub mod api;
 pub mod events;
 pub mod health;
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -145,6 +146,8 @@ fn run(
         cluster_id: config.cluster.id(),
         keys: keys.clone(),
         places: config.cluster.members.clone(),
+        is_open: config.cluster.is_open,
+        steered_only: steered_only(config, orchestrator),
         name: name.clone(),
         times: times(&config.cluster, orchestrator),
         term: orchestrator.term,
@@ -168,7 +171,13 @@ fn run(
         &Event::info("orchestrates")
             .with("cluster", &config.cluster.name)
             .with("address", address)
-            .with("members", config.cluster.members.len())
+            .with(
+                match config.cluster.is_open {
+                    true => "places",
+                    false => "members",
+                },
+                config.cluster.members.len(),
+            )
             .with(
                 "api",
                 server
@@ -223,6 +232,18 @@ fn own_address(
             Ok((wanted, place + 1))
         }
     }
+}
+
+/// Where hosts register, those to which the routes of each side lead; `None`: something else steers, or all are listed.
+fn steered_only(config: &Config, orchestrator: &Orchestrator) -> Option<BTreeSet<String>> {
+    let is_limited = config.cluster.is_open && !orchestrator.routes.is_empty();
+    is_limited.then(|| {
+        let hops = orchestrator.routes.iter().flat_map(|routes| &routes.hops);
+        let names: BTreeSet<String> = hops.map(|(name, ..)| name.clone()).collect();
+        let has = |routes: &Routes, name: &str| routes.hops.iter().any(|(hop, ..)| hop == name);
+        let on_all = |name: &String| orchestrator.routes.iter().all(|one| has(one, name));
+        names.into_iter().filter(on_all).collect()
+    })
 }
 
 fn times(cluster: &Cluster, orchestrator: &Orchestrator) -> Times {

@@ -131,6 +131,8 @@ impl Cluster {
             cluster_id: cluster,
             keys,
             places: names.clone(),
+            is_open: false,
+            steered_only: None,
             name: "up".to_owned(),
             times: Times {
                 found_after: FOUND_AFTER,

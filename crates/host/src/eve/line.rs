@@ -5,9 +5,11 @@ use std::net::IpAddr;
 
 use asterism_function::notice::{End, Notice, Outcome};
 use asterism_functions::firewall::DENIED;
+use asterism_placement::MemberId;
 use serde::Serialize;
 
 use crate::run::event_log::date;
+use crate::view::MemberNames;
 
 /// Bytes of a line at most, its end included: what a pipe takes whole (`PIPE_BUF` of Linux).
 pub const LINE_BYTES_MAX: usize = 4_096;
@@ -110,7 +112,7 @@ pub struct Author {
     /// The cluster's.
     pub cluster: String,
     /// The members' names, by their numbers from 1.
-    pub members: Vec<String>,
+    pub members: MemberNames,
     /// The stages' names, if the function is a chain.
     pub stages: Vec<String>,
 }
@@ -120,7 +122,7 @@ impl Author {
     #[must_use]
     pub fn alert(&self, notice: &Notice, stage: usize, at_us: u64) -> Option<String> {
         let is_denied = notice.is(&DENIED);
-        let member = usize::from(notice.member).checked_sub(1);
+        let member = self.members.get(MemberId(notice.member));
         let address = |end: End| end.host.map(|host| host.address());
         finish(&Line {
             timestamp: timestamp(at_us),
@@ -150,9 +152,7 @@ impl Author {
             stats: None,
             asterism: Own {
                 cluster: &self.cluster,
-                member: member
-                    .and_then(|place| self.members.get(place))
-                    .map(|name| &**name),
+                member: member.as_deref(),
                 stage: self.stages.get(stage).map(|name| &**name),
                 detail: (!notice.detail.is_empty()).then_some(&notice.detail),
             },

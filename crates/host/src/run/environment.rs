@@ -1,6 +1,7 @@
 //! What a host is given by the machine around it: signals, cores, clocks, addresses.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
@@ -47,17 +48,34 @@ pub(super) fn pin(core: usize, events: &SyncSender<Event>) {
 }
 
 /// The sockets of the state channel; `None` if members would have to reach each other and have no addresses.
-pub(super) fn udp_config(config: &Config, own: MemberId) -> Option<UdpConfig> {
+///
+/// `registered` are the addresses that an epoch says, where hosts register.
+pub(super) fn udp_config(
+    config: &Config,
+    own: MemberId,
+    registered: Option<&[(MemberId, SocketAddr)]>,
+) -> Option<UdpConfig> {
     let (cluster, channel) = (&config.cluster, &config.cluster.channel);
     let mut peers = Vec::new();
     // A host alone has nobody to talk to: any port will do.
-    let mut bind = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    for (member, address) in cluster.member_ids().into_iter().zip(&cluster.addresses) {
+    let mut bind = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listed: Vec<(MemberId, Option<SocketAddr>)> = match registered {
+        Some(addresses) => {
+            bind = config.host.address?;
+            let others = addresses.iter().filter(|(member, _)| *member != own);
+            others.map(|(member, at)| (*member, Some(*at))).collect()
+        }
+        None => {
+            let members = cluster.member_ids().into_iter();
+            members.zip(cluster.addresses.iter().copied()).collect()
+        }
+    };
+    for (member, address) in listed {
         match address {
-            Some(address) if member == own => bind = *address,
+            Some(address) if member == own => bind = address,
             Some(address) => peers.push(UdpPeer {
                 member,
-                address: *address,
+                address,
                 multicast: channel.multicast.is_some(),
                 near: cluster.is_near(member, own),
             }),

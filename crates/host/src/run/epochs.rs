@@ -1,6 +1,7 @@
 //! How a running host learns of epochs: it reads their file when it starts and whenever the file changes, and is handed them over
 //! the control socket. What is handed is on the disk before it is in force, so that both ways say the same.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -11,7 +12,7 @@ use asterism_config::files;
 use asterism_epochs::{InForce, Refusal, Standing};
 use asterism_io::clock::MonotonicClock;
 use asterism_placement::membership::Roster;
-use asterism_placement::{Epoch, Incarnation, Time};
+use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::error::RunError;
 use super::event_log::Event;
@@ -30,6 +31,7 @@ const UNSETTLED_LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Watch {
     file: Watched,
     cluster: Cluster,
+    /// The host's name, which is its place's too unless hosts register.
     name: String,
     looked: Time,
     /// The last epoch that the file said, or that was handed in and is on the disk.
@@ -48,7 +50,16 @@ pub(super) struct Begun {
     pub(super) incarnation: Incarnation,
     /// Whether others may run already.
     pub(super) joins: bool,
+    pub(super) member: MemberId,
+    pub(super) installed: Installed,
+}
+
+/// An epoch as the state channel takes it.
+#[derive(Clone, Debug)]
+pub(super) struct Installed {
     pub(super) roster: Roster,
+    /// Where hosts register: the addresses of participants, and the names of all members, in their order.
+    pub(super) hosts: Option<(Vec<(MemberId, SocketAddr)>, Vec<String>)>,
 }
 
 impl Watch {
@@ -112,10 +123,12 @@ impl Watch {
                 // It may be half a copy still.
                 None => {}
                 Some(StartDecision::Begins { incarnation, joins }) => {
+                    let place = self.place().unwrap_or_default();
                     return Ok(Begun {
                         incarnation,
                         joins,
-                        roster: self.known.roster(&self.cluster.members),
+                        member: self.cluster.member(place).ok_or(RunError::NoMember)?,
+                        installed: self.installed(),
                     });
                 }
                 Some(StartDecision::Waits(why)) if why != said => {
@@ -143,7 +156,37 @@ impl Watch {
     /// Notes that the incarnation that was begun is used: before the first datagram that other members may receive, and not earlier, so that a
     /// start that fails before leaves the incarnation to the next one.
     pub(super) fn note_used(&self, incarnation: Incarnation) -> Result<(), RecordError> {
-        StartDecision::note_used(self.file.path(), &self.name, incarnation)
+        let place = self.place().unwrap_or(&self.name);
+        StartDecision::note_used(self.file.path(), place, incarnation)
+    }
+
+    /// The place of this host; `None` if the epoch that is known gives it none.
+    fn place(&self) -> Option<&str> {
+        match self.cluster.is_open {
+            true => self.known.place_of(&self.name),
+            false => Some(&self.name),
+        }
+    }
+
+    /// What the epoch that is known means to this host.
+    fn decision(&self) -> Result<StartDecision, RecordError> {
+        let Some(place) = self.place() else {
+            let (epoch, name) = (self.known.epoch, &self.name);
+            return Ok(StartDecision::Waits(format!(
+                "epoch {epoch} does not know {name}: an orchestrator admits it"
+            )));
+        };
+        let used = StartDecision::last_used(self.file.path(), place)?;
+        Ok(StartDecision::of(&self.known, place, used))
+    }
+
+    fn installed(&self) -> Installed {
+        let places = &self.cluster.members;
+        let hosts = || (self.known.addresses(places), self.known.host_names(places));
+        Installed {
+            roster: self.known.roster(places),
+            hosts: self.cluster.is_open.then(hosts),
+        }
     }
 
     /// What the epoch that is known means to this host; nothing if none is.
@@ -151,8 +194,7 @@ impl Watch {
         if self.known.epoch == 0 {
             return Ok(None);
         }
-        let used = StartDecision::last_used(self.file.path(), &self.name)?;
-        let decision = StartDecision::of(&self.known, &self.name, used);
+        let decision = self.decision()?;
         if self.is_orchestrated
             && !self.is_handed
             && matches!(decision, StartDecision::Begins { .. })
@@ -172,17 +214,13 @@ impl Watch {
                 let file = file.clone();
                 let taken = self.take(&file);
                 log(&reported(&file, &taken));
-                let standing = |file: &EpochFile| {
-                    let used =
-                        StartDecision::last_used(self.file.path(), &self.name).unwrap_or(u64::MAX);
-                    match StartDecision::of(file, &self.name, used) {
-                        StartDecision::Begins { .. } => Standing::Begins,
-                        StartDecision::Waits(_) => Standing::Waits,
-                    }
+                let standing = match self.decision() {
+                    Ok(StartDecision::Begins { .. }) => Standing::Begins,
+                    Ok(StartDecision::Waits(_)) | Err(_) => Standing::Waits,
                 };
-                command.answer(taken.and_then(|step| {
-                    in_json(&self.in_force(step == Step::Later, standing(&self.known)))
-                }));
+                command.answer(
+                    taken.and_then(|step| in_json(&self.in_force(step == Step::Later, standing))),
+                );
             }
             CommandKind::Stop => {
                 stop.store(true, Ordering::Release);
@@ -227,9 +265,9 @@ impl Watch {
     }
 
     /// What the state channel has not been given yet.
-    pub(super) fn due(&self) -> Option<Roster> {
+    pub(super) fn due(&self) -> Option<Installed> {
         let is_due = self.known.epoch > self.given.0;
-        is_due.then(|| self.known.roster(&self.cluster.members))
+        is_due.then(|| self.installed())
     }
 
     /// It has been given this.
@@ -272,7 +310,15 @@ impl Watch {
             epoch: self.known.epoch,
             changed,
             standing,
-            members: self.known.members.clone(),
+            members: self
+                .known
+                .members
+                .iter()
+                .map(|(place, incarnation)| {
+                    let host = self.known.host_at(place).unwrap_or(place);
+                    (host.to_owned(), *incarnation)
+                })
+                .collect(),
         }
     }
 }

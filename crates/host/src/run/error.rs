@@ -38,6 +38,16 @@ pub enum RunError {
     /// The configuration does not list the host.
     #[error("the host is no member of the cluster")]
     NoMember,
+    /// Hosts register, and nothing says which one this is.
+    #[error(
+        "this host has no name by which it registers: write name = \"host-a\" into [host], or start it with --member host-a"
+    )]
+    NoName,
+    /// Hosts register, and nothing says where this one is.
+    #[error(
+        "this host has no address by which it registers: write address = \"192.0.2.1:7400\" into [host], or start it with --address 192.0.2.1:7400"
+    )]
+    NoAddress,
     /// Members would have to reach each other, and have no addresses.
     #[error("the members have no addresses: add [cluster.member.NAME]")]
     NoAddresses,

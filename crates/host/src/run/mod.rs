@@ -71,6 +71,10 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let Some(config) = config else {
         return End::Configuration;
     };
+    if let Some(fault) = arguments.address_fault(&config) {
+        return output.fail(End::Configuration, &fault);
+    }
+    let config = arguments.apply(config);
     if config.ports.is_empty() {
         let error = format!(
             "{} has no ports, so there is nothing to run: add [port.inside] and [port.outside]",

@@ -1,6 +1,5 @@
 //! What the state channel tells, as events of the log: each with its effect and a cure.
 
-use asterism_config::Cluster;
 use asterism_engine::ChannelEvent;
 use asterism_engine::transport::{Notice, PeerFault, TransportEvent};
 use asterism_placement::MemberId;
@@ -8,18 +7,16 @@ use asterism_placement::replicated::audit::{AuditResult, StreamFault};
 use asterism_secure_channel::Event as SealEvent;
 
 use super::event_log::Event;
+use crate::view::MemberNames;
 use crate::view::audit::parts_of;
 use crate::view::health::words;
 
 /// A notice as an event of the log.
 #[must_use]
-pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Event {
+pub(super) fn event(notice: &Notice, members: &MemberNames) -> Event {
     let name = |member: MemberId| {
-        let place = usize::from(member.0).wrapping_sub(1);
-        cluster
-            .members
-            .get(place)
-            .map_or_else(|| member.0.to_string(), Clone::clone)
+        let name = members.get(member);
+        name.unwrap_or_else(|| member.0.to_string())
     };
     match notice {
         Notice::Channel(event) => channel(event, &name),

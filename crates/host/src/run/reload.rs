@@ -281,6 +281,7 @@ pub fn changes(
         orchestrators: _,
         heartbeat: _,
         port_lease: _,
+        is_open: _,
         members: _,
         addresses: _,
         sites: _,
@@ -294,8 +295,14 @@ pub fn changes(
     refuse(same, &["cluster", "orchestrators"], RESTART_EACH);
     let same = a.heartbeat == b.heartbeat;
     refuse(same, &["cluster", "heartbeat"], RESTART_EACH);
+    let is_same = a.is_open == b.is_open && (!a.is_open || a.members == b.members);
     refuse(
-        a.members == b.members,
+        is_same,
+        &["cluster", "places"],
+        "ports are dealt by place; stop all hosts and orchestrators, then start them with it",
+    );
+    refuse(
+        !is_same || a.members == b.members,
         &["cluster", "members"],
         "leases are dealt by place in the list; stop all hosts, then start them with it",
     );
@@ -310,6 +317,8 @@ pub fn changes(
     refuse(a.channel == b.channel, &["cluster", "channel"], RESTART_ALL);
     let (a, b) = (&now.host, &wanted.host);
     refuse(a.name == b.name, &["host", "name"], RESTART_ALL);
+    let same = a.address == b.address;
+    refuse(same, &["host", "address"], RESTART_EACH);
     refuse(
         a.instances == b.instances,
         &["host", "instances"],

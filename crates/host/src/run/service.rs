@@ -208,7 +208,7 @@ impl Service<'_, '_> {
     /// Logs what the state channel tells.
     fn log_notices(&mut self) -> Result<(), Interrupted> {
         for notice in self.host.channel.events() {
-            let event = notices::event(&notice, &self.host.config.cluster);
+            let event = notices::event(&notice, &self.host.view.names.members);
             self.log.write(&event);
             if let Notice::NotInstalled { epoch, why } = &notice
                 && why.is_end()

@@ -73,10 +73,7 @@ impl AuditDocument {
     #[must_use]
     pub fn new(channel: &ChannelSnapshot, names: &Names) -> AuditDocument {
         let audit = &channel.audit;
-        let name = |member: MemberId| {
-            let place = usize::from(member.0).wrapping_sub(1);
-            names.members.get(place).cloned()
-        };
+        let name = |member: MemberId| names.members.get(member);
         let reference = audit.reference.and_then(name);
         let streams = audit.streams.iter().map(|stream| StreamDocument {
             member: name(stream.origin).unwrap_or_else(|| "?".to_owned()),

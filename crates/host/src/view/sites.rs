@@ -47,10 +47,7 @@ impl SitesDocument {
     /// The document of a host's snapshot.
     #[must_use]
     pub fn new(channel: &ChannelSnapshot, names: &Names) -> SitesDocument {
-        let name = |member: MemberId| {
-            let place = usize::from(member.0).wrapping_sub(1);
-            names.members.get(place).cloned().unwrap_or_default()
-        };
+        let name = |member: MemberId| names.member(member);
         let own = channel.own_site;
         let sites = channel.sites.iter().map(|site| {
             let names = names.sites.get(usize::from(site.site.0));

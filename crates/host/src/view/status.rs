@@ -219,6 +219,7 @@ fn peer_documents(channel: &ChannelSnapshot, names: &Names) -> Vec<PeerDocument>
     let members = channel.members.iter();
     let others = members.filter(|member| member.progress.member != channel.member);
     others
+        .filter(|member| !names.members.is_vacant(member.progress.member))
         .map(|member| peer_document(member, channel, names))
         .collect()
 }

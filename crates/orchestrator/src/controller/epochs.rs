@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use asterism_epochs::EpochFile;
+use asterism_heartbeat::RegistrationRefused;
 use asterism_placement::Time;
 
 use super::host::{Host, Seen};
@@ -30,12 +31,25 @@ impl Controller {
         let mut next = record.clone();
         for order in &self.orders {
             match order {
-                Order::Drain(host) => _ = next.drained.insert(host.clone()),
-                Order::Restore(host) => _ = next.drained.remove(host),
-                Order::Fence(..) => {}
+                Order::Drain(host) => {
+                    next.drained.extend(self.place_of(host));
+                }
+                Order::Restore(host) => {
+                    if let Some(place) = self.place_of(host) {
+                        next.drained.remove(&place);
+                    }
+                }
+                // The latter is carried out below.
+                Order::Fence(..) | Order::Forget(_) => {}
             }
         }
-        let is_due = now >= self.epoch_not_before && !self.awaits_members(now, &record);
+        if !self.is_outrun(&record) {
+            self.register(now, &record, &mut next);
+        }
+        // A place may have passed to another host: an epoch of that record would name the process of the former one.
+        let is_settled = next.hosts == record.hosts;
+        let is_due =
+            is_settled && now >= self.epoch_not_before && !self.awaits_members(now, &record);
         if is_due && !self.is_outrun(&record) {
             let epoch = match &record.epoch {
                 Some(epoch) => self.next_epoch(now, epoch, &mut next),
@@ -104,21 +118,24 @@ impl Controller {
 
     /// The first epoch: all hosts that wait.
     fn first_epoch(&mut self, now: Time, next: &mut Record) -> Option<EpochFile> {
-        let waiting = self.waiting(now);
+        let mut waiting = self.waiting(now);
+        self.enter_addresses(&mut waiting, next);
         if !self.is_founded(now, waiting.len(), self.places.len()) {
             return None;
         }
-        let epoch = EpochFile {
+        let mut epoch = EpochFile {
             epoch: 1,
             members: waiting.iter().map(|(name, _)| (name.clone(), 1)).collect(),
             ..EpochFile::default()
         };
+        self.enter_hosts(&mut epoch, None, next);
         next.named.extend(waiting);
         Some(epoch)
     }
 
     fn next_epoch(&mut self, now: Time, epoch: &EpochFile, next: &mut Record) -> Option<EpochFile> {
-        let changes = self.changes(now, epoch, next);
+        let mut changes = self.changes(now, epoch, next);
+        self.enter_addresses(&mut changes.again, next);
         let goes_on = epoch.members.iter().any(|(name, incarnation)| {
             !changes.without.contains(name)
                 && !changes.again.iter().any(|(again, _)| again == name)
@@ -151,7 +168,8 @@ impl Controller {
                 }),
         };
         match made {
-            Ok(made) => {
+            Ok(mut made) => {
+                self.enter_hosts(&mut made, Some(epoch), next);
                 next.named.extend(changes.again);
                 self.forget_report("next", "");
                 Some(made)
@@ -199,12 +217,14 @@ impl Controller {
                 .is_some_and(|host| host.admissions.are_due(now));
             is_due && (next.last_incarnation(name).is_none() || self.has_ended(name, next))
         });
+        self.enter_addresses(&mut waiting, next);
         if !all_ended || !self.is_founded(now, waiting.len(), epoch.members.len()) {
             return None;
         }
         let present: Vec<String> = waiting.iter().map(|(name, _)| name.clone()).collect();
         match epoch.next_founding(&present) {
-            Ok(made) => {
+            Ok(mut made) => {
+                self.enter_hosts(&mut made, Some(epoch), next);
                 next.named.extend(waiting);
                 Some(made)
             }
@@ -279,6 +299,8 @@ impl Controller {
                         incarnation,
                     };
                     self.report("evidence", name.clone(), event);
+                    let host = self.name_of(&name);
+                    self.refuse(&host, waits.1, Some(RegistrationRefused::NameInUse));
                 }
             }
             let Some(host) = self.hosts.get(&name) else {
@@ -364,7 +386,9 @@ impl Controller {
                     continue;
                 }
                 host.handed = Some((process, epoch.epoch, now));
-                let (host, epoch) = (name.clone(), epoch.clone());
+                let entry = record.hosts.iter().find(|(_, entry)| entry.place == *name);
+                let host = entry.map_or(name, |(host, _)| host).clone();
+                let epoch = epoch.clone();
                 self.commands.push_back(Command::Hand {
                     host,
                     process,

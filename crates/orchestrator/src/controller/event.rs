@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use asterism_epochs::HostEntry;
+use asterism_heartbeat::RegistrationRefused;
+
 /// What a controller decided or noticed. Each is reported once, when it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -70,6 +73,30 @@ pub enum Event {
         /// The name.
         host: String,
     },
+    /// A host has a place.
+    Registered {
+        /// The host.
+        host: String,
+        /// Its place and its address.
+        entry: HostEntry,
+    },
+    /// A host gets no place; said again when the reason changes.
+    NotRegistered {
+        /// The host.
+        host: String,
+        /// Why.
+        why: RegistrationRefused,
+    },
+    /// A host could take packets, and the steering cannot lead any to it.
+    NotSteered {
+        /// The host.
+        host: String,
+    },
+    /// A host has no place any more: by the operator's order, or since it was never admitted and is gone.
+    Forgotten {
+        /// The host.
+        host: String,
+    },
     /// Hosts have a later epoch than the store: it lost what it had. No epoch is made.
     StoreWentBack {
         /// The epoch that the store has.
@@ -107,6 +134,10 @@ impl Event {
             Event::AwaitsEvidence { .. } => "host-awaits-evidence",
             Event::TwoProcesses { .. } => "host-runs-twice",
             Event::UnknownHost { .. } => "host-unknown",
+            Event::Registered { .. } => "host-registered",
+            Event::NotRegistered { .. } => "host-not-registered",
+            Event::Forgotten { .. } => "host-forgotten",
+            Event::NotSteered { .. } => "host-not-steered",
             Event::StoreWentBack { .. } => "store-went-back",
             Event::NoNextEpoch { .. } => "no-next-epoch",
             Event::Leads { .. } => "leads",
@@ -126,6 +157,10 @@ impl Event {
             | Event::Admitted { host, .. }
             | Event::AwaitsEvidence { host, .. }
             | Event::TwoProcesses { host }
+            | Event::Registered { host, .. }
+            | Event::NotRegistered { host, .. }
+            | Event::Forgotten { host }
+            | Event::NotSteered { host }
             | Event::UnknownHost { host } => Some(host),
             Event::Frozen { .. }
             | Event::NobodyTakes
@@ -136,12 +171,31 @@ impl Event {
         }
     }
 
+    /// The same about the host that has this place, where what it is about is a place.
+    pub(super) fn of_host(mut self, name: impl Fn(&str) -> String) -> Event {
+        if let Event::Suspected { host, .. }
+        | Event::Isolated { host }
+        | Event::LinkDown { host }
+        | Event::Takes { host }
+        | Event::LeftOut { host, .. }
+        | Event::Admitted { host, .. }
+        | Event::AwaitsEvidence { host, .. } = &mut self
+        {
+            *host = name(host);
+        }
+        self
+    }
+
     /// Whether somebody should look.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         !matches!(
             self,
-            Event::Takes { .. } | Event::Admitted { .. } | Event::Leads { .. }
+            Event::Takes { .. }
+                | Event::Admitted { .. }
+                | Event::Registered { .. }
+                | Event::Forgotten { .. }
+                | Event::Leads { .. }
         )
     }
 }
@@ -198,9 +252,20 @@ impl fmt::Display for Event {
             Event::UnknownHost { host } => {
                 write!(
                     f,
-                    "{host:?} is no place of this cluster: add it to [cluster] members"
+                    "{host:?} is no host of this cluster: add it to [cluster] members, or, with `places` instead, give it its state channel's address and start it again"
                 )
             }
+            Event::Registered { host, entry } => {
+                write!(f, "{host} has {}, at {}", entry.place, entry.address)
+            }
+            Event::NotRegistered { host, why } => {
+                write!(f, "{host:?} gets no place: {why}")
+            }
+            Event::Forgotten { host } => write!(f, "{host} has no place any more"),
+            Event::NotSteered { host } => write!(
+                f,
+                "no packets are sent to {host}: add its next hop to the routes in [orchestrator], and begin the orchestrator again"
+            ),
             Event::StoreWentBack { stored, seen } => write!(
                 f,
                 "the store has epoch {stored}, and a host epoch {seen}: the store lost what it had, so no epoch is made"

@@ -245,14 +245,26 @@ impl Controller {
                 false => Standing::Takes,
             };
             (
-                name.to_owned(),
+                self.name_of(name),
                 Target {
                     standing,
                     ..Target::TAKES
                 },
             )
         };
-        let takers: Vec<(String, Target)> = self.takers().map(target).collect();
+        let is_steered = |name: &str| {
+            let only = self.steered_only.as_ref();
+            only.is_none_or(|only| only.contains(name))
+        };
+        let mut takers: Vec<(String, Target)> = self.takers().map(target).collect();
+        let apart: Vec<String> = takers
+            .extract_if(.., |(name, _)| !is_steered(name))
+            .map(|(name, _)| name)
+            .collect();
+        takers.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        for host in apart {
+            self.report("apart", host.clone(), Event::NotSteered { host });
+        }
         let before = self.steering.desired.as_ref();
         let is_same = before.is_some_and(|before| {
             before

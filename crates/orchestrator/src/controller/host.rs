@@ -239,6 +239,14 @@ impl Host {
         (silence >= patience).then_some(silence)
     }
 
+    /// The last heartbeat of this process, if it waits to be named.
+    pub(super) fn awaiting(&self, process: Process) -> Option<&Heartbeat> {
+        let mut seen = [&self.other, &self.member].into_iter().flatten();
+        let waits =
+            |seen: &&Seen| seen.last.process == process && seen.last.stage == Stage::Awaiting;
+        seen.find(waits).map(|seen| &seen.last)
+    }
+
     /// A process that waits to be named, and was heard lately. That of a host which takes no part may be the one for which its last
     /// incarnation was named, and which never began it.
     pub(super) fn waiting(&self, now: Time, times: &Times, is_member: bool) -> Option<Process> {

@@ -1,6 +1,7 @@
 //! What a controller hears: heartbeats, evidence, orders, and what became of its commands.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use asterism_placement::Time;
 
@@ -12,15 +13,17 @@ pub use asterism_heartbeat::Stage;
 /// A host's heartbeat, as far as decisions depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// The host's place.
+    /// The host.
     pub host: String,
+    /// Where its state channel is, if it registers.
+    pub address: Option<SocketAddr>,
     /// Its process.
     pub process: Process,
     /// How far it is.
     pub stage: Stage,
     /// The epoch that it has in force, or, while it waits, the last one that it was handed; 0 for none.
     pub epoch: u32,
-    /// The members of its epoch that its state channel has not received for longer than its `silent_after`.
+    /// The places of members of its epoch that its state channel has not received for longer than its `silent_after`.
     pub silent: BTreeSet<String>,
     /// Whether its auditor finds no difference to any member.
     pub digests_agree: bool,
@@ -37,6 +40,20 @@ pub enum Order {
     /// The operator declares that no process runs in this place in this incarnation or an earlier one. Ignored of an
     /// incarnation that was not named yet.
     Fence(String, u64),
+    /// The host's place is free for another one. Ignored while the host takes part, or may still run.
+    Forget(String),
+}
+
+impl Order {
+    /// The host that it is for.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        let (Order::Drain(host)
+        | Order::Restore(host)
+        | Order::Fence(host, _)
+        | Order::Forget(host)) = self;
+        host
+    }
 }
 
 /// What a controller is handed.

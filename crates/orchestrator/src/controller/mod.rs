@@ -31,6 +31,7 @@ mod host;
 mod input;
 pub mod mutant;
 mod record;
+mod registration;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -39,15 +40,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use asterism_epochs::EpochFile;
+use asterism_heartbeat::RegistrationRefused;
 use asterism_placement::Time;
 
 use crate::steering::Desired;
 use host::Host;
 use mutant::Mutant;
+use registration::Registrations;
 
 pub use event::Event;
 pub use input::{Heartbeat, Input, Order, Process, Stage};
 pub use record::{RECORD_BYTES_MAX, Record, RecordError};
+pub use registration::{ForgetError, NEWCOMERS_MAX};
 pub use times::{Times, TimesError};
 
 /// How often a controller looks at its clock.
@@ -78,6 +82,15 @@ pub enum Command {
         /// The epoch.
         epoch: EpochFile,
     },
+    /// Say to a host's process, in answers to its heartbeats, why it gets no place; `None`: it is not refused any more.
+    Refuse {
+        /// The host.
+        host: String,
+        /// The process.
+        process: Process,
+        /// Why.
+        why: Option<RegistrationRefused>,
+    },
     /// Apply a desired state of the steering; then hand in [`Input::Steered`] or [`Input::NotSteered`].
     Steer(Desired),
 }
@@ -94,7 +107,12 @@ struct Awaited<T> {
 pub struct Controller {
     places: Vec<String>,
     times: Times,
+    /// By place.
     hosts: BTreeMap<String, Host>,
+    /// `None` in a cluster that lists its members: there a host has the place of its name.
+    registrations: Option<Registrations>,
+    /// The hosts to which the steering can lead packets; `None`: to all.
+    steered_only: Option<BTreeSet<String>>,
     began: Option<Time>,
     /// When most members were silent last, which was not believed.
     frozen_at: Option<Time>,
@@ -130,7 +148,19 @@ struct SteeringState {
 }
 
 impl Controller {
-    /// A controller of a cluster with these places, which has heard nothing yet.
+    /// A controller of a cluster with these places, to which hosts come that register. It has heard nothing yet.
+    ///
+    /// # Errors
+    /// The times cannot be meant.
+    pub fn open(places: Vec<String>, times: Times) -> Result<Controller, TimesError> {
+        let listed = Controller::new(places, times)?;
+        Ok(Controller {
+            registrations: Some(Registrations::default()),
+            ..listed
+        })
+    }
+
+    /// A controller of a cluster with these hosts, each in the place of its name. It has heard nothing yet.
     ///
     /// # Errors
     /// The times cannot be meant.
@@ -139,6 +169,8 @@ impl Controller {
         let hosts = places.iter().map(|name| (name.clone(), Host::default()));
         Ok(Controller {
             hosts: hosts.collect(),
+            registrations: None,
+            steered_only: None,
             places,
             times,
             began: None,
@@ -158,6 +190,15 @@ impl Controller {
         })
     }
 
+    /// Where hosts register: those to which the steering can lead packets. To others none are sent, whatever else is well with them.
+    #[must_use]
+    pub fn steering_only(self, hosts: Option<BTreeSet<String>>) -> Controller {
+        Controller {
+            steered_only: hosts,
+            ..self
+        }
+    }
+
     /// Takes what was heard.
     pub fn handle(&mut self, now: Time, input: Input) {
         self.begin(now);
@@ -165,12 +206,12 @@ impl Controller {
             // Judged at the next tick, with all that came meanwhile.
             Input::Heartbeat(heartbeat) => return self.hear(now, heartbeat),
             Input::Link { host, is_down } => {
-                if let Some(host) = self.hosts.get_mut(&host) {
+                if let Some(host) = self.host_mut(&host) {
                     host.is_link_down = is_down;
                 }
             }
             Input::Ended { host, process } => {
-                if let Some(host) = self.hosts.get_mut(&host) {
+                if let Some(host) = self.host_mut(&host) {
                     host.note_ended(process);
                 }
             }
@@ -228,16 +269,21 @@ impl Controller {
         self.leading(now).is_some()
     }
 
-    /// The hosts that take packets, as far as this controller decides.
+    /// The places whose hosts take packets, as far as this controller decides.
     pub fn takers(&self) -> impl Iterator<Item = &str> {
         let takers = self.hosts.iter().filter(|(_, host)| host.health.takes);
         takers.map(|(name, _)| name.as_str())
     }
 
+    fn host_mut(&mut self, host: &str) -> Option<&mut Host> {
+        let place = self.place_of(host)?;
+        self.hosts.get_mut(&place)
+    }
+
     /// Whether packets are kept from this host since it is silent.
     #[must_use]
     pub fn is_suspected(&self, host: &str) -> bool {
-        let host = self.hosts.get(host);
+        let host = self.place_of(host).and_then(|place| self.hosts.get(&place));
         host.is_some_and(|host| host.health.suspected_since.is_some())
     }
 
@@ -262,28 +308,40 @@ impl Controller {
     }
 
     fn hear(&mut self, now: Time, heartbeat: Heartbeat) {
+        let name = heartbeat.host.clone();
+        let Some(place) = self.place_of(&name) else {
+            return match self.registrations {
+                Some(_) => self.hear_newcomer(now, heartbeat),
+                None => self.report_unknown(name),
+            };
+        };
         let named = self
             .record()
-            .and_then(|record| record.named.get(&heartbeat.host).copied());
-        let name = heartbeat.host.clone();
-        let Some(host) = self.hosts.get_mut(&name) else {
-            let mut shown = name;
-            shown.truncate(shown.floor_char_boundary(crate::steering::NAME_BYTES_MAX));
-            return self.report("unknown", String::new(), Event::UnknownHost { host: shown });
+            .and_then(|record| record.named.get(&place).copied());
+        let Some(host) = self.hosts.get_mut(&place) else {
+            return;
         };
         if host.hear(heartbeat, named, now, &self.times) {
             self.report("two", name.clone(), Event::TwoProcesses { host: name });
         }
     }
 
+    fn report_unknown(&mut self, mut shown: String) {
+        shown.truncate(shown.floor_char_boundary(crate::steering::NAME_BYTES_MAX));
+        self.report("unknown", String::new(), Event::UnknownHost { host: shown });
+    }
+
     fn take_order(&mut self, now: Time, order: Order) {
-        let (Order::Drain(name) | Order::Restore(name) | Order::Fence(name, _)) = &order;
+        let name = order.host();
+        let Some(place) = self.place_of(name) else {
+            let host = name.to_owned();
+            return self.events_push(Event::UnknownHost { host });
+        };
         let last = self
             .record()
-            .and_then(|record| record.last_incarnation(name));
-        let Some(host) = self.hosts.get_mut(name) else {
-            let host = name.clone();
-            return self.events_push(Event::UnknownHost { host });
+            .and_then(|record| record.last_incarnation(&place));
+        let Some(host) = self.hosts.get_mut(&place) else {
+            return;
         };
         match &order {
             // An incarnation that never was would count as ended as soon as it begins.
@@ -291,11 +349,11 @@ impl Controller {
                 host.fenced = host.fenced.max(Some(*incarnation));
             }
             Order::Fence(..) => {}
-            Order::Drain(_) | Order::Restore(_) if self.leads(now) => {
-                self.orders.retain(|other| !matches!(other, Order::Drain(host) | Order::Restore(host) if host == name));
+            _ if self.leads(now) => {
+                self.orders.retain(|other| other.host() != name);
                 self.orders.push(order);
             }
-            Order::Drain(_) | Order::Restore(_) => {}
+            _ => {}
         }
     }
 
@@ -320,6 +378,7 @@ impl Controller {
             self.commands.clear();
             self.not_stored();
             self.orders.clear();
+            self.refuse_nobody();
             self.events_push(Event::LeadsNoMore);
         }
     }
@@ -339,10 +398,11 @@ impl Controller {
             return;
         }
         (self.reading, self.must_read) = (None, false);
+        let before = self.record.replace((record.clone(), version));
+        self.note_hosts(now, before.as_ref().map(|(before, _)| before), &record);
         for (name, host) in &mut self.hosts {
             host.set_named(record.named.get(name).copied(), now);
         }
-        let before = self.record.replace((record.clone(), version));
         self.orders.retain(|order| !record.has(order));
         if let Some((before, _)) = before {
             self.note_changes(now, &before, &record);
@@ -352,7 +412,7 @@ impl Controller {
     fn decide(&mut self, now: Time) {
         self.judge(now);
         let Some(term) = self.leading(now) else {
-            return;
+            return self.follow_record(now);
         };
         self.read(now);
         self.steer(now, term);
@@ -430,6 +490,7 @@ impl Controller {
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
         }
+        let event = event.of_host(|place| self.name_of(place));
         self.events.push_back(event);
     }
 }

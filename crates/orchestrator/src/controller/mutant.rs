@@ -33,4 +33,10 @@ asterism_mutant::planted! {
     HandedToAnyProcess,
     /// Evidence that was had stays with the incarnation after (a new process that counts as dead).
     EvidenceOfAnyIncarnation,
+    /// A newcomer gets a place that another host has (two machines with one address of a DHCP server without memory).
+    PlaceGivenTwice,
+    /// A newcomer is taken with the address of another host (a copied configuration that takes another's traffic).
+    AddressOfAnother,
+    /// A place is given on although its last process may still run (a lease given out again before it ended).
+    PlaceReusedUnfenced,
 }

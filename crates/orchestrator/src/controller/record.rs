@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asterism_epochs::{EpochFile, ParseError};
+use asterism_epochs::{EpochFile, HostEntry, ParseError};
 use serde::{Deserialize, Serialize};
 
 use super::input::{Order, Process};
 
-/// Bytes of a record's text at most: an epoch's, and for each of 64 places a name, a process and an order.
-pub const RECORD_BYTES_MAX: usize = asterism_epochs::EPOCH_BYTES_MAX + 32 * 1024;
+/// Bytes of a record's text at most: an epoch's, and for each of 64 places a name, a process, an order and a host.
+pub const RECORD_BYTES_MAX: usize = asterism_epochs::EPOCH_BYTES_MAX + 48 * 1024;
 
 /// What the truth store holds of a cluster. Only its leader changes it, one version after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,8 +17,10 @@ pub struct Record {
     pub epoch: Option<EpochFile>,
     /// The process for which each member's incarnation was named. No other process begins it.
     pub named: BTreeMap<String, Process>,
-    /// Hosts that get no new flows, by the operator's order.
+    /// Hosts that get no new flows, by the operator's order: their places.
     pub drained: BTreeSet<String>,
+    /// The hosts of a cluster that lists no members, and their places. All else in the record is of places.
+    pub hosts: BTreeMap<String, HostEntry>,
 }
 
 /// The record in the form in which it is stored.
@@ -30,6 +32,8 @@ struct Stored {
     named: BTreeMap<String, Process>,
     #[serde(default)]
     drained: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    hosts: BTreeMap<String, HostEntry>,
 }
 
 /// Why bytes are no record. The orchestrator decides nothing by them.
@@ -54,6 +58,7 @@ impl Record {
             epoch: self.epoch.as_ref().map(EpochFile::text),
             named: self.named.clone(),
             drained: self.drained.clone(),
+            hosts: self.hosts.clone(),
         };
         serde_json::to_vec(&stored).unwrap_or_default()
     }
@@ -72,6 +77,7 @@ impl Record {
             epoch: stored.epoch.map(read).transpose()?,
             named: stored.named,
             drained: stored.drained,
+            hosts: stored.hosts,
         })
     }
 
@@ -82,6 +88,7 @@ impl Record {
             Order::Drain(host) => self.drained.contains(host),
             Order::Restore(host) => !self.drained.contains(host),
             Order::Fence(..) => true,
+            Order::Forget(host) => !self.hosts.contains_key(host),
         }
     }
 
@@ -120,6 +127,7 @@ mod tests {
             epoch: Some(EpochFile::first(&places)),
             named: [("a".to_owned(), process)].into(),
             drained: ["b".to_owned()].into(),
+            hosts: BTreeMap::new(),
         };
         let bytes = record.to_bytes();
         assert_eq!(Record::from_bytes(&bytes, &places).unwrap(), record);

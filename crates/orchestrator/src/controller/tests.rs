@@ -50,6 +50,7 @@ impl Leader {
         let epoch = self.controller.record().map_or(0, Record::epoch_number);
         let heartbeat = Heartbeat {
             host: host.to_owned(),
+            address: None,
             process,
             stage,
             epoch: if stage == Stage::Awaiting { 0 } else { epoch },

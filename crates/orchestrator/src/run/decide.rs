@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
 use asterism_heartbeat::{
-    DATAGRAM_BYTES_MAX, Heartbeat, Load, OrchestratorEvent, OrchestratorLink,
+    DATAGRAM_BYTES_MAX, Heartbeat, Load, NAMES_MAX, Names, OrchestratorEvent, OrchestratorLink,
     OrchestratorLinkConfig, PLACES_MAX,
 };
 use asterism_placement::{ClusterId, Time};
@@ -33,11 +33,12 @@ pub(super) struct Parts {
     pub(super) name: String,
     pub(super) keys: KeyRing,
     pub(super) places: Vec<String>,
+    pub(super) is_open: bool,
     pub(super) random: [u8; 48],
     pub(super) socket: UdpSocket,
 }
 
-/// The last heartbeat of a place, whatever process sent it.
+/// The last heartbeat of a host, whatever process sent it.
 #[derive(Debug)]
 struct Latest {
     heartbeat: Heartbeat,
@@ -80,7 +81,10 @@ impl Decide {
             keys: parts.keys,
             salt,
             secret,
-            places: parts.places.clone(),
+            names: match parts.is_open {
+                true => Names::Any,
+                false => Names::Listed(parts.places.clone()),
+            },
         });
         Decide {
             cluster: parts.cluster,
@@ -151,8 +155,15 @@ impl Decide {
 
     /// Keeps a heartbeat for those who ask.
     fn note(&mut self, now: Time, heartbeat: Heartbeat) {
-        if !self.places.contains(&heartbeat.host) {
-            return;
+        match self.controller.registered() {
+            None if !self.places.contains(&heartbeat.host) => return,
+            None => {}
+            Some(names) => {
+                // As many as the link knows; what is shown is of those that register.
+                if self.latest.len() >= NAMES_MAX {
+                    self.latest.retain(|name, _| names.contains(name));
+                }
+            }
         }
         let load = heartbeat.load;
         let latest = self
@@ -273,6 +284,7 @@ impl Decide {
                         self.link
                             .offer(clock::time(), &host, process, epoch.epoch, &epoch.text());
                 }
+                Command::Refuse { host, process, why } => self.link.refuse(&host, process, why),
                 Command::Steer(desired) => {
                     let generation = desired.generation().0;
                     if !offer(&self.steering.desired, desired) {
@@ -325,12 +337,16 @@ impl Decide {
     }
 
     fn take(&mut self, now: Time, order: Order) -> Taken {
-        let (Order::Drain(host) | Order::Restore(host) | Order::Fence(host, _)) = &order;
-        if !self.places.contains(host) {
+        if self.controller.place_of(order.host()).is_none() {
             return Taken::NoSuchHost;
         }
         if !self.controller.leads(now) {
             return Taken::DoesNotLead(self.store_view.led_by.clone());
+        }
+        if let Order::Forget(host) = &order
+            && let Err(why) = self.controller.may_forget(host)
+        {
+            return Taken::NotForgotten(why);
         }
         self.controller.handle(now, Input::Order(order));
         Taken::Yes
@@ -339,12 +355,19 @@ impl Decide {
     fn view(&self, now: Time) -> ClusterView {
         let record = self.controller.record();
         let takers: Vec<&str> = self.controller.takers().collect();
+        let names = self.controller.registered();
+        let is_open = names.is_some();
         let host = |name: &String| {
+            let place = self.controller.place_of(name);
+            let of_place = place.as_deref().unwrap_or_default();
+            let entry = record.and_then(|record| record.hosts.get(name));
             let mut view = HostView {
                 name: name.clone(),
-                incarnation: record.and_then(|record| record.member(name)),
-                drained: record.is_some_and(|record| record.drained.contains(name)),
-                takes: takers.contains(&name.as_str()),
+                place: place.clone().filter(|_| is_open),
+                address: entry.map(|entry| entry.address),
+                incarnation: record.and_then(|record| record.member(of_place)),
+                drained: record.is_some_and(|record| record.drained.contains(of_place)),
+                takes: takers.contains(&of_place),
                 suspected: self.controller.is_suspected(name),
                 ..HostView::default()
             };
@@ -356,7 +379,9 @@ impl Decide {
                     silent_ms: now.since(latest.heard).as_millis() as u64,
                     epoch: heartbeat.epoch,
                     digests_agree: heartbeat.digests_agree,
-                    misses: silent(heartbeat, &self.places).collect(),
+                    misses: silent(heartbeat, &self.places)
+                        .map(|place| self.controller.name_of(&place))
+                        .collect(),
                     launch: heartbeat.launch,
                     load: heartbeat.load,
                     packets_per_s: latest.packets_per_s,
@@ -373,7 +398,12 @@ impl Decide {
             epoch: record.map_or(0, controller::Record::epoch_number),
             store: self.store_view.clone(),
             steering: self.steering_view.clone(),
-            hosts: self.places.iter().map(host).collect(),
+            hosts: names
+                .as_ref()
+                .unwrap_or(&self.places)
+                .iter()
+                .map(host)
+                .collect(),
             traffic: self.link.traffic(),
         }
     }
@@ -394,6 +424,7 @@ impl Decide {
 fn known(heartbeat: &Heartbeat, places: &[String]) -> controller::Heartbeat {
     controller::Heartbeat {
         host: heartbeat.host.clone(),
+        address: heartbeat.address,
         process: heartbeat.process,
         stage: heartbeat.stage,
         epoch: heartbeat.epoch,
@@ -402,7 +433,7 @@ fn known(heartbeat: &Heartbeat, places: &[String]) -> controller::Heartbeat {
     }
 }
 
-/// The names of the members that a host does not receive.
+/// The places of the members that a host does not receive.
 fn silent(heartbeat: &Heartbeat, places: &[String]) -> impl Iterator<Item = String> {
     let silent = heartbeat.silent;
     let is_silent = move |place: &usize| *place < PLACES_MAX && silent >> place & 1 != 0;

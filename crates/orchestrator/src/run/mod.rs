@@ -18,6 +18,7 @@ mod steer;
 mod store;
 mod view;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -49,6 +50,10 @@ pub struct OrchestratorConfig {
     pub keys: KeyRing,
     /// The cluster's places, in their order.
     pub places: Vec<String>,
+    /// Whether hosts register: the cluster lists no members.
+    pub is_open: bool,
+    /// Where hosts register, those to which `steering` can lead packets; `None`: to all.
+    pub steered_only: Option<BTreeSet<String>>,
     /// This orchestrator's name, of its own among those of the cluster.
     pub name: String,
     /// The times of the controller.
@@ -110,7 +115,11 @@ impl Running {
     /// # Errors
     /// [`StartError`]
     pub fn start(config: OrchestratorConfig) -> Result<Running, StartError> {
-        let controller = Controller::new(config.places.clone(), config.times)?;
+        let controller = match config.is_open {
+            true => Controller::open(config.places.clone(), config.times)?,
+            false => Controller::new(config.places.clone(), config.times)?,
+        };
+        let controller = controller.steering_only(config.steered_only);
         config.socket.set_nonblocking(true)?;
         let (input_sender, inputs) = sync_channel::<Input>(INPUTS_MAX);
         let (request_sender, requests) = sync_channel(REQUESTS_MAX);
@@ -132,6 +141,7 @@ impl Running {
                 name: config.name,
                 keys: config.keys,
                 places: config.places,
+                is_open: config.is_open,
                 random: config.random,
                 socket: config.socket,
             },

@@ -79,6 +79,7 @@ pub(super) fn start(
             inputs,
             views: view_sender,
             leadership: None,
+            led_by: None,
         };
         thread.run(&received);
     })?;
@@ -104,6 +105,8 @@ struct StoreThread {
     inputs: SyncSender<Input>,
     views: SyncSender<StoreView>,
     leadership: Option<Leadership>,
+    /// Who leads, if it is another one.
+    led_by: Option<String>,
 }
 
 impl StoreThread {
@@ -157,15 +160,13 @@ impl StoreThread {
         match self.store.campaign(election, candidate, self.term) {
             Ok(Campaigned::Leads(leadership)) => {
                 let (term, until) = (leadership.token().0, asked + leadership.term());
-                self.leadership = Some(leadership);
+                (self.leadership, self.led_by) = (Some(leadership), None);
                 self.say(StoreView::answers());
                 self.input(Input::Leads { term, until });
             }
             Ok(Campaigned::HeldBy(name)) => {
-                self.say(StoreView {
-                    led_by: Some(name),
-                    ..StoreView::answers()
-                });
+                self.led_by = Some(name);
+                self.say(self.followed());
                 self.input(Input::Follows);
             }
             Err(error) => self.say(StoreView::failed(&error)),
@@ -191,8 +192,15 @@ impl StoreThread {
                 Err(why) => return self.say(StoreView::unreadable(&why)),
             },
         };
-        self.say(StoreView::answers());
+        self.say(self.followed());
         self.input(input);
+    }
+
+    fn followed(&self) -> StoreView {
+        StoreView {
+            led_by: self.led_by.clone(),
+            ..StoreView::answers()
+        }
     }
 
     fn store(&mut self, record: &Record, replaces: u64, term: u64) {

@@ -1,5 +1,6 @@
 //! What can be asked of a running orchestrator, and the orders that it takes.
 
+use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use asterism_epochs::Process;
 use asterism_heartbeat::{Load, Stage, Traffic};
 use asterism_secure_channel::KeyRing;
 
-use crate::controller::Order;
+use crate::controller::{ForgetError, Order};
 
 /// Lines for the log that wait at most; more are left out.
 pub(super) const LOGGED_MAX: usize = 256;
@@ -29,7 +30,7 @@ pub struct ClusterView {
     pub store: StoreView,
     /// The steering; `None` before the first command to it.
     pub steering: Option<SteeringView>,
-    /// The places of the cluster, in their order.
+    /// The hosts: the places of the cluster in their order, or those that have registered.
     pub hosts: Vec<HostView>,
     /// Heartbeats and refused datagrams.
     pub traffic: Traffic,
@@ -61,11 +62,15 @@ pub struct SteeringView {
     pub error: Option<String>,
 }
 
-/// One place of the cluster.
+/// One host of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostView {
     /// Its name.
     pub name: String,
+    /// Its place, if hosts register and it has one.
+    pub place: Option<String>,
+    /// Where its state channel is, if it has registered.
+    pub address: Option<SocketAddr>,
     /// The stage that its last heartbeat reported; `None` if none was received.
     pub stage: Option<Stage>,
     /// The process of that heartbeat.
@@ -125,6 +130,7 @@ pub(super) enum Taken {
     Yes,
     NoSuchHost,
     DoesNotLead(Option<String>),
+    NotForgotten(ForgetError),
 }
 
 /// Why a question has no answer, or an order was not taken.
@@ -140,11 +146,19 @@ pub enum AskingError {
     #[error("the orchestrator has ended")]
     Ended,
     /// Nothing was done.
-    #[error("{0} is no place of this cluster")]
+    #[error("{0} is no host of this cluster")]
     NoSuchHost(String),
     /// Nothing was done.
     #[error("this orchestrator does not lead{}", .0.as_ref().map_or_else(String::new, |name| format!("; {name} does")))]
     DoesNotLead(Option<String>),
+    /// Nothing was done.
+    #[error("{host} is not forgotten: {why}")]
+    NotForgotten {
+        /// The host.
+        host: String,
+        /// Why.
+        why: ForgetError,
+    },
 }
 
 /// The way to ask a running orchestrator. Cheap to clone.
@@ -171,12 +185,12 @@ impl Asking {
     /// # Errors
     /// [`AskingError`]
     pub fn order(&self, order: Order) -> Result<(), AskingError> {
-        let (Order::Drain(host) | Order::Restore(host) | Order::Fence(host, _)) = &order;
-        let host = host.clone();
+        let host = order.host().to_owned();
         match self.ask(|reply| Request::Order(order, reply))? {
             Taken::Yes => Ok(()),
             Taken::NoSuchHost => Err(AskingError::NoSuchHost(host)),
             Taken::DoesNotLead(leader) => Err(AskingError::DoesNotLead(leader)),
+            Taken::NotForgotten(why) => Err(AskingError::NotForgotten { host, why }),
         }
     }
 

@@ -387,7 +387,7 @@ impl<F: NetworkFunction> World<'_, F> {
         let author = Author {
             host: "test".to_owned(),
             cluster: self.config.cluster.name.clone(),
-            members: self.config.cluster.members.clone(),
+            members: asterism_host::view::MemberNames::listed(self.config.cluster.members.clone()),
             stages: Vec::new(),
         };
         self.all_say(step, until, host, |instance| {

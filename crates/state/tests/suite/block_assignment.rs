@@ -75,7 +75,10 @@ fn places_that_nobody_has_are_dealt_and_a_newcomer_gets_its_part() {
         let was = &before.dealt[home];
         for (then, now) in was.partitions.iter().zip(&dealt.partitions) {
             let is_kept = then == now;
-            assert!(is_kept || (*now == 4 && dealt.past.contains(then)), "{home}");
+            assert!(
+                is_kept || (*now == 4 && dealt.past.contains(then)),
+                "{home}"
+            );
             assert!(is_kept || dealt.since == 2, "{home}");
         }
     }

@@ -108,6 +108,7 @@ impl Proc {
     pub(super) fn heartbeat(&self, names: &[String], now: Time, differs: bool) -> Heartbeat {
         Heartbeat {
             host: names[self.place].clone(),
+            address: None,
             process: self.process,
             stage: self.stage,
             epoch: self.epoch.as_ref().map_or(0, |epoch| epoch.epoch),

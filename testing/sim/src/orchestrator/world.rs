@@ -624,7 +624,8 @@ impl<'a> World<'a> {
         }
         while let Some(command) = self.orchestrators[number].controller.poll_command() {
             self.claims.judged += 1;
-            if now >= self.orchestrators[number].until && !matches!(command, Command::Read) {
+            let is_harmless = matches!(command, Command::Read | Command::Refuse { .. });
+            if now >= self.orchestrators[number].until && !is_harmless {
                 return Err(Failure::new(
                     "a term ends",
                     format!("{number} at {now}: {command:?}"),
@@ -637,6 +638,7 @@ impl<'a> World<'a> {
                     replaces,
                     term,
                 } => Message::Write(number, boot, record, replaces, term),
+                Command::Refuse { .. } => continue,
                 Command::Steer(desired) => Message::Steer(number, boot, desired),
                 Command::Hand {
                     host,

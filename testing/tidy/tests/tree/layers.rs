@@ -76,6 +76,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "function",
             "engine",
             "functions",
+            "epochs",
         ],
     ),
     ("output", &["config"]),

@@ -111,13 +111,15 @@ fn age(since: Time, now: &ChannelSnapshot) -> Value {
 pub(super) fn peers(page: &mut Page, names: &Names, snapshot: &ChannelSnapshot) {
     let members = snapshot.members.iter();
     let others = members.filter(|member| member.progress.member != snapshot.member);
-    let peers: Vec<(&str, &MemberSnapshot)> = others
+    let named: Vec<(String, &MemberSnapshot)> = others
+        .filter(|member| !names.members.is_vacant(member.progress.member))
         .map(|member| {
-            let place = usize::from(member.progress.member.0).wrapping_sub(1);
-            let name = names.members.get(place).map_or("?", String::as_str);
-            (name, member)
+            let name = names.members.get(member.progress.member);
+            (name.unwrap_or_else(|| "?".to_owned()), member)
         })
         .collect();
+    let peers = named.iter().map(|(name, member)| (name.as_str(), *member));
+    let peers: Vec<(&str, &MemberSnapshot)> = peers.collect();
     for gauge in &GAUGES {
         page.family(gauge.name, Kind::Gauge, gauge.help);
         for (peer, member) in &peers {

@@ -8,6 +8,7 @@ mod facts;
 mod thread;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -53,6 +54,8 @@ pub(super) struct Heartbeats {
     /// Counts this start, and keeps a second process out of the folder.
     record: ProcessRecord,
     host: String,
+    /// Where the state channel is, if the host registers.
+    address: Option<SocketAddr>,
     launch: u64,
     posted: Option<(Time, Stage)>,
     load: LoadMeter,
@@ -127,6 +130,7 @@ impl Heartbeats {
             thread: Some(thread),
             record,
             host: config.host.name.clone(),
+            address: config.host.address,
             launch: launch()?,
             posted: None,
             load: LoadMeter::default(),
@@ -146,6 +150,7 @@ impl Heartbeats {
         }
         let heartbeat = Heartbeat {
             epoch,
+            address: self.address,
             ..self.heartbeat(Stage::Awaiting)
         };
         self.post(now, heartbeat);
@@ -193,6 +198,7 @@ impl Heartbeats {
     fn heartbeat(&self, stage: Stage) -> Heartbeat {
         Heartbeat {
             host: self.host.clone(),
+            address: None,
             process: self.process(),
             stage,
             epoch: 0,

@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use asterism_heartbeat::{DATAGRAM_BYTES_MAX, HostEvent, HostLink, HostLinkConfig};
+use asterism_heartbeat::{
+    DATAGRAM_BYTES_MAX, HostEvent, HostLink, HostLinkConfig, RegistrationRefused,
+};
 use asterism_io::clock::MonotonicClock;
 use asterism_placement::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -175,10 +177,44 @@ impl Thread {
                 line.send(&datagram);
             }
         }
-        while let Some(HostEvent::Epoch { text, .. }) = self.link.poll_event() {
-            let _ = self.epochs.try_send(text);
+        while let Some(event) = self.link.poll_event() {
+            match event {
+                HostEvent::Epoch { text, .. } => _ = self.epochs.try_send(text),
+                HostEvent::Registration {
+                    orchestrator,
+                    refused: Some(why),
+                } => _ = self.events.try_send(self.not_registered(orchestrator, why)),
+                HostEvent::Registration { refused: None, .. } => {}
+            }
         }
         self.report(now);
+    }
+
+    fn not_registered(&self, orchestrator: usize, why: RegistrationRefused) -> Event {
+        let cure = match why {
+            RegistrationRefused::NoFreePlace => {
+                "have a host forgotten that is gone for good (`asterism hosts forget`), or give the cluster more places"
+            }
+            RegistrationRefused::NameInUse => {
+                "give this host another name; or make sure that no other process runs under it, and declare so (`asterism hosts fence`)"
+            }
+            RegistrationRefused::AddressInUse => {
+                "give this host another address; or have the host forgotten that had this one and is gone for good"
+            }
+            RegistrationRefused::Invalid => {
+                "give it another name in [host], and an address that other hosts reach, of the family of theirs"
+            }
+        };
+        let line = self.lines.get(orchestrator).map(|line| line.address);
+        Event::warning("registration-refused")
+            .with(
+                "orchestrator",
+                line.map_or_else(String::new, |at| at.to_string()),
+            )
+            .with("reason", why.word())
+            .with("why", why)
+            .effect("the host takes no part in the cluster; it asks again by itself")
+            .cure(cure)
     }
 
     fn receive(&mut self, now: Time) {

@@ -7,7 +7,7 @@ use asterism_placement::{Epoch, Incarnation, Time};
 
 use super::job::{HostContext, HostLog, Job};
 use crate::control::request_handler::{Command, LAST_WORD, Refused, in_json};
-use crate::run::epochs::{Watch, reported};
+use crate::run::epochs::{Installed, Watch, reported};
 use asterism_epochs::{EpochFile, RecordError, Step};
 
 /// How long an epoch may take to be in force until anyone who handed it is asked to ask again: the state channel takes it at its next turn.
@@ -67,11 +67,18 @@ impl Epochs {
     /// Gives the state channel what was found, if it has room; else the next turn does.
     fn go_over(&mut self, host: &HostContext) {
         if let Some((file, _)) = &mut self.file
-            && let Some(roster) = file.due()
+            && let Some(Installed { roster, hosts }) = file.due()
         {
             let epoch = roster.epoch;
-            if host.channel.install(roster) {
+            let is_taken = match &hosts {
+                Some((addresses, _)) => host.channel.install_at(roster, addresses.clone()),
+                None => host.channel.install(roster),
+            };
+            if is_taken {
                 file.note_given(epoch);
+            }
+            if let Some((_, names)) = hosts {
+                host.view.names.members.set(names);
             }
         }
     }

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use asterism_config::Cluster;
 use asterism_engine::transport::ChannelSnapshot;
+use asterism_placement::Time;
 use asterism_placement::envelope::Refused;
-use asterism_placement::{MemberId, Time};
 use asterism_secure_channel::Refusal;
 
 use super::job::{HostContext, HostLog, Job};
 use crate::run::event_log::Event;
 use crate::run::others::others;
-use crate::view::differing;
+use crate::view::{MemberNames, differing};
 
 /// How often each difference is reported at most.
 const TELL_DIFFERENCE: Duration = Duration::from_secs(60);
@@ -45,7 +44,7 @@ impl Job for RefusedMembers {
     fn turn(&mut self, now: Time, host: &HostContext, log: &mut HostLog<'_>) {
         let snapshot = host.channel.snapshot();
         self.report_incarnations(&snapshot, log);
-        self.report_other_settings(now, &snapshot, &host.config.cluster, log);
+        self.report_other_settings(now, &snapshot, &host.view.names.members, log);
         self.report_other_cluster(now, &snapshot, host, log);
     }
 }
@@ -68,7 +67,7 @@ impl RefusedMembers {
         &mut self,
         now: Time,
         snapshot: &ChannelSnapshot,
-        cluster: &Cluster,
+        members: &MemberNames,
         log: &mut HostLog<'_>,
     ) {
         let refused = snapshot.refused.get(Refusal::OtherTerms);
@@ -82,10 +81,10 @@ impl RefusedMembers {
             let Some(theirs) = &member.other_terms else {
                 continue;
             };
-            let name = name_of(cluster, member.progress.member);
+            let name = members.get(member.progress.member);
             for setting in differing(ours, theirs) {
                 let event = Event::error("member-differs")
-                    .with("member", name.unwrap_or("?"))
+                    .with("member", name.as_deref().unwrap_or("?"))
                     .with("setting", &setting.name)
                     .with("ours", &setting.ours)
                     .with("theirs", &setting.theirs)
@@ -112,9 +111,10 @@ impl RefusedMembers {
         if !self.other_cluster.is_due(refused, now) {
             return;
         }
-        let differing: Vec<&str> = others(snapshot, host.member)
+        let names = &host.view.names.members;
+        let differing: Vec<String> = others(snapshot, host.member)
             .filter(|other| other.is_there && !other.heard)
-            .filter_map(|other| name_of(&host.config.cluster, other.member))
+            .filter_map(|other| names.get(other.member))
             .collect();
         if differing.is_empty() {
             return;
@@ -129,11 +129,6 @@ impl RefusedMembers {
         self.other_cluster = Reported { refused, at };
         log.write(&event);
     }
-}
-
-fn name_of(cluster: &Cluster, member: MemberId) -> Option<&str> {
-    let place = usize::from(member.0).wrapping_sub(1);
-    cluster.members.get(place).map(String::as_str)
 }
 
 #[cfg(test)]

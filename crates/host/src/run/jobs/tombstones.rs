@@ -100,10 +100,10 @@ impl TombstoneWatch {
         }
         self.reported = Some(now);
         let name = |&(member, _): &(MemberId, Duration)| {
-            let place = usize::from(member.0).wrapping_sub(1);
-            view.names.members.get(place).map_or("?", String::as_str)
+            let name = view.names.members.get(member);
+            name.unwrap_or_else(|| "?".to_owned())
         };
-        let names: Vec<&str> = members.iter().map(name).collect();
+        let names: Vec<String> = members.iter().map(name).collect();
         let longest = members.iter().map(|(_, silent)| silent.as_secs()).max();
         let event = Event::warning("tombstones-pinned")
             .with("object", kept.object)

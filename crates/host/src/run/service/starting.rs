@@ -14,7 +14,6 @@ use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::FramePool;
 use asterism_io::port::Port;
 use asterism_output::Output;
-use asterism_placement::membership::Roster;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::Service;
@@ -23,7 +22,7 @@ use crate::control::request_handler::{COMMANDS_MAX, Command, RequestHandler};
 use crate::control::server;
 use crate::metrics;
 use crate::run::environment::{digest_of, pin, signals, udp_config};
-use crate::run::epochs::Watch;
+use crate::run::epochs::{Installed, Watch};
 use crate::run::error::{RunError, StartError};
 use crate::run::event_log::{Event, EventLog};
 use crate::run::heartbeats::Heartbeats;
@@ -51,7 +50,9 @@ struct Start {
     /// Whether others may run already.
     joins: bool,
     /// The epoch that named the incarnation, with the file that said so; `None` without epochs.
-    epoch: Option<(Watch, Roster)>,
+    epoch: Option<(Watch, Installed)>,
+    /// The place that an epoch gives a host that registers.
+    member: Option<MemberId>,
     /// When others could hear this host first.
     took_part: Time,
 }
@@ -85,9 +86,9 @@ impl Service<'_, '_> {
     ) -> Result<Service<'a, 'o>, RunError> {
         let config = &prepared.config;
         let cluster = &config.cluster;
-        let member = cluster
-            .member(&config.host.name)
-            .ok_or(RunError::NoMember)?;
+        if cluster.is_open {
+            check_registered(config)?;
+        }
         let (stop, hang_up) = signals().map_err(StartError::Signals)?;
         let clock = MonotonicClock::new();
         let mut secrets = [0; 48];
@@ -116,6 +117,8 @@ impl Service<'_, '_> {
             }
             None => begin_unnamed(clock)?,
         };
+        let member = start.member.or_else(|| cluster.member(&config.host.name));
+        let member = member.ok_or(RunError::NoMember)?;
         let shape = shape(config, &**function);
         let identity = Identity {
             // Sizes may be others when a state is taken up.
@@ -144,10 +147,10 @@ impl Service<'_, '_> {
                 shape.whole,
             )
         };
-        let roster = start.epoch.as_ref().map(|(_, roster)| roster);
-        let (channel, parts) = open_channel(config, member, host_config, roster, clock)?;
-        if let Some((epochs, roster)) = &mut start.epoch {
-            epochs.note_given(roster.epoch);
+        let installed = start.epoch.as_ref().map(|(_, installed)| installed);
+        let (channel, parts) = open_channel(config, member, host_config, installed, clock)?;
+        if let Some((epochs, installed)) = &mut start.epoch {
+            epochs.note_given(installed.roster.epoch);
         }
         let (event_sender, events) = sync_channel(EVENTS_MAX);
         let parts = parts.into_iter().zip(opened);
@@ -166,6 +169,16 @@ impl Service<'_, '_> {
             instances.requests.clone(),
             channel.snapshots(),
         ));
+        if let Some((
+            _,
+            Installed {
+                hosts: Some((_, names)),
+                ..
+            },
+        )) = &start.epoch
+        {
+            view.names.members.set(names.clone());
+        }
         request_handler.open(view.clone(), event_sender.clone());
         if let Some(address) = config.host.metrics {
             metrics::server::start(address, view.clone())?;
@@ -241,7 +254,8 @@ fn await_epoch(
     Ok(Start {
         incarnation: begun.incarnation,
         joins: begun.joins,
-        epoch: Some((epochs, begun.roster)),
+        epoch: Some((epochs, begun.installed)),
+        member: Some(begun.member),
         // Until now others did without this host.
         took_part: clock.now(),
     })
@@ -256,6 +270,7 @@ fn begin_unnamed(clock: MonotonicClock) -> Result<Start, RunError> {
         incarnation: Incarnation(u64::from_le_bytes(incarnation) | 1),
         joins: false,
         epoch: None,
+        member: None,
         took_part,
     })
 }
@@ -279,18 +294,27 @@ fn open_ports(prepared: &Prepared) -> Result<Vec<OpenPorts>, PortsError> {
     ports.collect()
 }
 
-/// Makes the state channel and opens its sockets; it sends nothing yet. `roster` is the epoch that named this host, if one did.
+/// A host that registers says who and where it is.
+fn check_registered(config: &Config) -> Result<(), RunError> {
+    match (&*config.host.name, config.host.address) {
+        ("", _) => Err(RunError::NoName),
+        (_, None) => Err(RunError::NoAddress),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the state channel and opens its sockets; it sends nothing yet. `installed` is the epoch that named this host, if one did.
 fn open_channel(
     config: &Config,
     member: MemberId,
     host_config: HostConfig,
-    roster: Option<&Roster>,
+    installed: Option<&Installed>,
     clock: MonotonicClock,
 ) -> Result<(StateChannelThread, Vec<InstanceParts>), RunError> {
     let (mut channel, parts) = host(host_config, clock.now())?;
-    if let Some(roster) = roster {
+    if let Some(installed) = installed {
         channel
-            .install(clock.now(), roster)
+            .install(clock.now(), &installed.roster)
             .map_err(StartError::Epochless)?;
     }
     let run = RunConfig {
@@ -302,7 +326,9 @@ fn open_channel(
         ..RunConfig::default()
     };
     // Nothing is sent before all is open that a start may fail by.
-    let udp = udp_config(config, member).ok_or(RunError::NoAddresses)?;
+    let registered = installed.and_then(|installed| installed.hosts.as_ref());
+    let registered = registered.map(|(addresses, _)| addresses.as_slice());
+    let udp = udp_config(config, member, registered).ok_or(RunError::NoAddresses)?;
     let channel = transport::open(channel, &udp, run, clock)?;
     Ok((channel, parts))
 }

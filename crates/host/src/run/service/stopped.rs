@@ -13,9 +13,8 @@ impl Service<'_, '_> {
         let Some(why) = stopped.copied() else {
             return RunError::LoopFailed;
         };
-        let place = usize::from(why.member().0).wrapping_sub(1);
-        let members = &self.host.config.cluster.members;
-        let member = members.get(place).map_or("?", String::as_str).to_owned();
+        let members = &self.host.view.names.members;
+        let member = members.get(why.member()).unwrap_or_else(|| "?".to_owned());
         let mut event = Event::error("not-applied").with("member", &member);
         if let StopReason::GroupBad { origin, sequence } = why {
             event = event
