@@ -13,6 +13,7 @@ mod network_recipes;
 mod orchestrated;
 mod outside;
 mod real_programs;
+mod registered;
 mod run;
 mod scaffold;
 mod scenarios;

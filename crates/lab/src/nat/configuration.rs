@@ -1,6 +1,7 @@
 //! The configuration with which `asterism run` makes hosts of the laboratory's nodes.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use super::{
@@ -23,6 +24,10 @@ pub struct HostOptions {
     pub bulk: bool,
     /// Further lines of both ports' tables.
     pub port_lines: String,
+    /// Further lines of the table `[function.nat]`.
+    pub nat_lines: String,
+    /// So many places for hosts that register, instead of a list of the hosts.
+    pub places: Option<u16>,
     /// Whether the state channel goes by multicast.
     pub multicast: bool,
     /// Packet loops of each host.
@@ -45,6 +50,8 @@ impl Default for HostOptions {
             port: "af_packet".to_owned(),
             bulk: false,
             port_lines: String::new(),
+            nat_lines: String::new(),
+            places: None,
             multicast: false,
             instances: 1,
             epochs: false,
@@ -79,25 +86,39 @@ impl NatLab {
     /// The configuration of all hosts.
     #[must_use]
     pub fn configuration(&self, options: &HostOptions) -> String {
+        self.configuration_of(options, 0..self.hosts.len())
+    }
+
+    /// The configuration of these hosts, as if there were no others. The orchestrators' part has routes to all.
+    #[must_use]
+    pub fn configuration_of(&self, options: &HostOptions, hosts: Range<usize>) -> String {
         let names: Vec<_> = self.hosts.iter().map(|host| host.name()).collect();
         let HostOptions {
             absent,
             filtering,
             port,
             port_lines,
+            nat_lines,
             instances,
             more,
             ..
         } = options;
         let mut text = format!(
-            "[cluster]\nname = \"laboratory\"\nkey = \"{}\"\nmembers = {names:?}\n",
+            "[cluster]\nname = \"laboratory\"\nkey = \"{}\"\n",
             self.key_file().display()
         );
+        match options.places {
+            Some(places) => text.push_str(&format!("places = {places}\n")),
+            None => text.push_str(&format!("members = {names:?}\n")),
+        }
         if options.epochs || !self.orchestrators.is_empty() {
             text.push_str("epochs = \"epoch.toml\"\n");
         }
         text.push_str(&self.orchestrators_line());
         for (place, name) in names.iter().enumerate() {
+            if !hosts.contains(&place) {
+                continue;
+            }
             let socket = self.control_socket(place);
             // Writing to a string cannot fail.
             let _ = write!(
@@ -105,7 +126,10 @@ impl NatLab {
                 "\n[on.{name}.host]\ncontrol = \"{}\"\n",
                 socket.display()
             );
-            if names.len() > 1 {
+            if options.places.is_some() {
+                let at = channel_address(place);
+                let _ = writeln!(text, "address = \"{at}:{CHANNEL_PORT}\"");
+            } else if names.len() > 1 {
                 let _ = write!(
                     text,
                     "\n[cluster.member.{name}]\naddress = \"{}:{CHANNEL_PORT}\"\n",
@@ -147,6 +171,7 @@ interface = "out"{mode}
 outside = ["{TRANSLATED}"]
 inside = ["10.77.0.0/24"]
 filtering = "{filtering}"
+{nat_lines}
 
 [function.nat.inside_link]
 address = "{INSIDE}/24"

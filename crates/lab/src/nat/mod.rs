@@ -288,7 +288,17 @@ impl NatLab {
         asterism: &Path,
         configuration: &Path,
     ) -> Result<Vec<Program>, LabError> {
-        let started: Result<Vec<_>, _> = (0..self.hosts.len())
+        self.start_first_hosts(asterism, configuration, self.hosts.len())
+    }
+
+    /// The same of the first so many hosts.
+    pub fn start_first_hosts(
+        &self,
+        asterism: &Path,
+        configuration: &Path,
+        first: usize,
+    ) -> Result<Vec<Program>, LabError> {
+        let started: Result<Vec<_>, _> = (0..first.min(self.hosts.len()))
             .map(|place| self.begin_host(asterism, configuration, place))
             .collect();
         let mut programs = Vec::new();

@@ -28,6 +28,7 @@ pub struct OrchestratedLab {
     etcd: Option<Program>,
     asterism: PathBuf,
     configuration: PathBuf,
+    options: HostOptions,
 }
 
 impl OrchestratedLab {
@@ -37,6 +38,17 @@ impl OrchestratedLab {
         asterism: &Path,
         config: &NatLabConfig,
         options: HostOptions,
+    ) -> Result<OrchestratedLab, LabError> {
+        OrchestratedLab::start_first(asterism, config, options, config.hosts)
+    }
+
+    /// The same with the first so many hosts. The others are in no configuration but the orchestrators', whose routes lead to them; they
+    /// can be added where hosts register.
+    pub fn start_first(
+        asterism: &Path,
+        config: &NatLabConfig,
+        options: HostOptions,
+        first: usize,
     ) -> Result<OrchestratedLab, LabError> {
         let lab = NatLab::new(config)?;
         lab.client
@@ -50,21 +62,26 @@ impl OrchestratedLab {
             etcd = Some(start_etcd(&lab, address)?);
             options.orchestrator_lines += &format!("etcd = [\"{address}\"]\nterm = \"1s\"\n");
         }
-        let configuration = lab.write_configuration(&options)?;
+        let text = lab.configuration_of(&options, 0..first);
+        let configuration = lab.lab.file("asterism.toml", text)?;
         let mut built = OrchestratedLab {
             hosts: Vec::new(),
             orchestrators: (0..config.orchestrators).map(|_| None).collect(),
             etcd,
             asterism: asterism.to_owned(),
             configuration,
+            options,
             lab,
         };
         for place in 0..config.orchestrators {
             built.start_orchestrator(place)?;
         }
-        let hosts = built.lab.start_hosts(asterism, &built.configuration)?;
+        let hosts = built
+            .lab
+            .start_first_hosts(asterism, &built.configuration, first)?;
         built.hosts = hosts.into_iter().map(Some).collect();
-        for place in 0..config.hosts {
+        built.hosts.resize_with(config.hosts, || None);
+        for place in 0..first {
             built.wait_for(&format!("{} takes packets", built.name(place)), 1)?;
         }
         built.wait_until_steered()?;
@@ -85,6 +102,16 @@ impl OrchestratedLab {
         let started = self
             .lab
             .start_host(&self.asterism, &self.configuration, place)?;
+        self.hosts[place] = Some(started);
+        Ok(())
+    }
+
+    /// Starts a host with a configuration of its own, which the others do not have, and waits until it reads packets.
+    pub fn add_host(&mut self, place: usize) -> Result<(), LabError> {
+        let text = self.lab.configuration_of(&self.options, place..place + 1);
+        let name = format!("asterism-{}.toml", self.name(place));
+        let configuration = self.lab.lab.file(&name, text)?;
+        let started = self.lab.start_host(&self.asterism, &configuration, place)?;
         self.hosts[place] = Some(started);
         Ok(())
     }
