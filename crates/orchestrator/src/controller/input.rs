@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use asterism_heartbeat::PLACES_MAX;
 use asterism_placement::Time;
 
 use super::record::Record;
@@ -24,6 +25,33 @@ pub struct Heartbeat {
     pub silent: BTreeSet<String>,
     /// Whether its auditor finds no difference to any member.
     pub digests_agree: bool,
+}
+
+impl Heartbeat {
+    /// A heartbeat as it was received, of a cluster with these places.
+    #[must_use]
+    pub fn of(received: &asterism_heartbeat::Heartbeat, places: &[String]) -> Heartbeat {
+        Heartbeat {
+            host: received.host.clone(),
+            process: received.process,
+            stage: received.stage,
+            epoch: received.epoch,
+            silent: silent(received, places).collect(),
+            digests_agree: received.digests_agree,
+        }
+    }
+}
+
+/// The names of the members that a host does not receive.
+pub(crate) fn silent(
+    received: &asterism_heartbeat::Heartbeat,
+    places: &[String],
+) -> impl Iterator<Item = String> {
+    let silent = received.silent;
+    let is_silent = move |place: &usize| *place < PLACES_MAX && silent >> place & 1 != 0;
+    (0..places.len())
+        .filter(is_silent)
+        .map(|place| places[place].clone())
 }
 
 /// An operator's order, for the controller that leads; others ignore it, but for [`Order::Fence`]. It is in force once it is in the

@@ -46,6 +46,7 @@ use host::Host;
 use mutant::Mutant;
 
 pub use event::Event;
+pub(crate) use input::silent;
 pub use input::{Heartbeat, Input, Order, Process, Stage};
 pub use record::{RECORD_BYTES_MAX, Record, RecordError};
 pub use times::{Times, TimesError};

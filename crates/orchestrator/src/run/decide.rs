@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asterism_heartbeat::{
     DATAGRAM_BYTES_MAX, Heartbeat, Load, OrchestratorEvent, OrchestratorLink,
-    OrchestratorLinkConfig, PLACES_MAX,
+    OrchestratorLinkConfig,
 };
 use asterism_placement::{ClusterId, Time};
 use asterism_secure_channel::KeyRing;
@@ -143,7 +143,7 @@ impl Decide {
         }
         let now = clock::time();
         while let Some(OrchestratorEvent::Heartbeat(heartbeat)) = self.link.poll_event() {
-            let known = known(&heartbeat, &self.places);
+            let known = controller::Heartbeat::of(&heartbeat, &self.places);
             self.note(now, heartbeat);
             self.controller.handle(now, Input::Heartbeat(known));
         }
@@ -356,7 +356,7 @@ impl Decide {
                     silent_ms: now.since(latest.heard).as_millis() as u64,
                     epoch: heartbeat.epoch,
                     digests_agree: heartbeat.digests_agree,
-                    misses: silent(heartbeat, &self.places).collect(),
+                    misses: controller::silent(heartbeat, &self.places).collect(),
                     launch: heartbeat.launch,
                     load: heartbeat.load,
                     packets_per_s: latest.packets_per_s,
@@ -388,27 +388,6 @@ impl Decide {
         // Interrupted or failed, the loop turns and looks again.
         let _ = poll(&mut waited, Some(&timeout));
     }
-}
-
-/// A heartbeat as far as the controller decides by it.
-fn known(heartbeat: &Heartbeat, places: &[String]) -> controller::Heartbeat {
-    controller::Heartbeat {
-        host: heartbeat.host.clone(),
-        process: heartbeat.process,
-        stage: heartbeat.stage,
-        epoch: heartbeat.epoch,
-        silent: silent(heartbeat, places).collect(),
-        digests_agree: heartbeat.digests_agree,
-    }
-}
-
-/// The names of the members that a host does not receive.
-fn silent(heartbeat: &Heartbeat, places: &[String]) -> impl Iterator<Item = String> {
-    let silent = heartbeat.silent;
-    let is_silent = move |place: &usize| *place < PLACES_MAX && silent >> place & 1 != 0;
-    (0..places.len())
-        .filter(is_silent)
-        .map(|place| places[place].clone())
 }
 
 /// How many a second.

@@ -179,6 +179,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "epochs",
+            "heartbeat",
             "orchestrator",
             "packet",
             "state",
