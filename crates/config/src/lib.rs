@@ -33,7 +33,7 @@ pub mod text;
 pub mod value;
 pub mod wiring;
 
-pub use cluster::{Channel, Cluster};
+pub use cluster::{Channel, Cluster, identity};
 pub use eve::{Eve, EveAlerts};
 pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;

@@ -14,7 +14,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use asterism_api::server::{Notice, Server};
-use asterism_config::{Cluster, Config, Orchestrator, Purpose, Routes, files};
+use asterism_config::{Cluster, Config, Orchestrator, Purpose, Routes, files, identity};
+use asterism_engine::hash_seed;
 use asterism_host::run::event_log::{Event, EventLog, Style};
 use asterism_host::run::key_watch::KeyWatch;
 use asterism_host::run::{keys_of, signals};
@@ -144,6 +145,7 @@ fn run(
         cluster: config.cluster.name.clone(),
         cluster_id: config.cluster.id(),
         keys: keys.clone(),
+        identity: identity(hash_seed(keys.sending())),
         places: config.cluster.members.clone(),
         name: name.clone(),
         times: times(&config.cluster, orchestrator),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use asterism_api::server::{Server, ServerConfig};
 use asterism_config::functions::Functions;
 use asterism_config::key_file::{self, KeyFileError};
-use asterism_config::{Purpose, files};
+use asterism_config::{Purpose, files, identity};
+use asterism_engine::hash_seed;
 use asterism_io::clock::MonotonicClock;
 use asterism_local_network::traffic::{TrafficConfig, TrafficSnapshot};
 use asterism_local_network::{
@@ -129,6 +130,7 @@ impl Cluster {
         let running = Running::start(OrchestratorConfig {
             cluster: CLUSTER.to_owned(),
             cluster_id: cluster,
+            identity: identity(hash_seed(keys.sending())),
             keys,
             places: names.clone(),
             name: "up".to_owned(),

@@ -47,6 +47,8 @@ pub struct OrchestratorConfig {
     pub cluster_id: ClusterId,
     /// The cluster's keys.
     pub keys: KeyRing,
+    /// A number that stays the same through all keys of the cluster, and that no other cluster has: of its hash seed.
+    pub identity: u32,
     /// The cluster's places, in their order.
     pub places: Vec<String>,
     /// This orchestrator's name, of its own among those of the cluster.
@@ -118,7 +120,7 @@ impl Running {
         let asking = Asking::new(request_sender);
         let (store_thread, store) = store::start(
             config.store,
-            &config.cluster,
+            (&config.cluster, config.identity),
             &config.name,
             config.term,
             config.places.clone(),

@@ -44,7 +44,7 @@ pub(super) struct StoreHandle {
 /// Starts the thread, and waits until the store is open.
 pub(super) fn start(
     factory: StoreFactory,
-    cluster: &str,
+    (cluster, identity): (&str, u32),
     name: &str,
     term: Duration,
     places: Vec<String>,
@@ -53,9 +53,11 @@ pub(super) fn start(
     let prefix = format!("clusters/{cluster}");
     let keys = Keys {
         record: Key::new(format!("{prefix}/record"))?,
+        identity: Key::new(format!("{prefix}/identity"))?,
         election: Key::new(format!("{prefix}/leader"))?,
         candidate: Key::new(name)?,
-        prefix: Prefix::new(&format!("{prefix}/record"))?,
+        record_prefix: Prefix::new(&format!("{prefix}/record"))?,
+        identity_prefix: Prefix::new(&format!("{prefix}/identity"))?,
     };
     let (commands, received) = sync_channel(COMMANDS_MAX);
     let (view_sender, views) = sync_channel(COMMANDS_MAX);
@@ -74,6 +76,8 @@ pub(super) fn start(
         let thread = StoreThread {
             store,
             keys,
+            identity,
+            is_own: false,
             term,
             places,
             inputs,
@@ -91,14 +95,21 @@ pub(super) fn start(
 
 struct Keys {
     record: Key,
+    /// Whose record it is.
+    identity: Key,
     election: Key,
     candidate: Key,
-    prefix: Prefix,
+    record_prefix: Prefix,
+    identity_prefix: Prefix,
 }
 
 struct StoreThread {
     store: Box<dyn TruthStore>,
     keys: Keys,
+    /// The number of this cluster's hash seed.
+    identity: u32,
+    /// Whether the store was found to be this cluster's.
+    is_own: bool,
     term: Duration,
     places: Vec<String>,
     inputs: SyncSender<Input>,
@@ -135,6 +146,9 @@ impl StoreThread {
 
     /// Renews the leadership, or asks for it.
     fn lead(&mut self) {
+        if !self.is_own && !self.claim() {
+            return self.input(Input::Follows);
+        }
         // The term counts from before the question: the answer may have taken long.
         let asked = clock::time();
         if let Some(leadership) = &self.leadership {
@@ -172,8 +186,43 @@ impl StoreThread {
         }
     }
 
+    /// Writes into an empty store whose it is, or looks whether it is this cluster's: another one may have the same name.
+    fn claim(&mut self) -> bool {
+        let own = self.identity.to_string();
+        let claimed = self
+            .store
+            .read(&self.keys.identity_prefix)
+            .and_then(|found| {
+                if let Some(entry) = found.get(&self.keys.identity) {
+                    return Ok(*entry.value == *own.as_bytes());
+                }
+                let key = self.keys.identity.clone();
+                let transaction = Transaction::new()
+                    .expect(key.clone(), Version::ABSENT)
+                    .put(key, own.clone().into_bytes());
+                // If another one was first, the next look shows which.
+                Ok(matches!(
+                    self.store.commit(&transaction)?,
+                    Outcome::Committed(_)
+                ))
+            });
+        match claimed {
+            Ok(is_own) => {
+                self.is_own = is_own;
+                if !is_own {
+                    self.say(StoreView::of_another());
+                }
+            }
+            Err(error) => self.say(StoreView::failed(&error)),
+        }
+        self.is_own
+    }
+
     fn read(&mut self) {
-        let snapshot = match self.store.read(&self.keys.prefix) {
+        if !self.is_own {
+            return;
+        }
+        let snapshot = match self.store.read(&self.keys.record_prefix) {
             Ok(snapshot) => snapshot,
             Err(error) => return self.say(StoreView::failed(&error)),
         };
@@ -249,6 +298,17 @@ impl StoreView {
         }
     }
 
+    fn of_another() -> StoreView {
+        StoreView {
+            error: Some(
+                "the truth store has a cluster of this name with another key: give one of the two another name, or a store of its own; \
+                 nothing is decided"
+                    .to_owned(),
+            ),
+            led_by: None,
+        }
+    }
+
     fn unreadable(why: &impl std::fmt::Display) -> StoreView {
         StoreView {
             error: Some(format!(
@@ -256,5 +316,45 @@ impl StoreView {
             )),
             led_by: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_truth_store::clock::monotonic;
+    use asterism_truth_store::embedded::EmbeddedStore;
+
+    /// What an orchestrator of this cluster learns first from the store in a folder, and how the store then does.
+    fn first_learnt(folder: &std::path::Path, identity: u32) -> (Input, StoreView) {
+        let folder = folder.to_owned();
+        let (sender, inputs) = sync_channel(16);
+        let factory: StoreFactory =
+            Box::new(move || Ok(Box::new(EmbeddedStore::open(&folder, monotonic())?)));
+        let term = Duration::from_secs(1);
+        let started = start(factory, ("edge", identity), "o", term, Vec::new(), sender);
+        let (thread, handle) = started.unwrap();
+        let wait = Duration::from_secs(10);
+        handle.commands.send(StoreCommand::Read).unwrap();
+        let learnt = inputs.recv_timeout(wait).unwrap();
+        let view = handle.views.recv_timeout(wait).unwrap();
+        drop(handle);
+        thread.join().unwrap();
+        (learnt, view)
+    }
+
+    #[test]
+    fn two_clusters_of_one_name_do_not_share_a_record() {
+        let folder = std::env::temp_dir().join(format!("asterism-identity-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (identity, is_own) in [(7, true), (8, false), (7, true)] {
+            let (learnt, view) = first_learnt(&folder, identity);
+            assert_eq!(matches!(learnt, Input::Leads { .. }), is_own, "{learnt:?}");
+            match view.error {
+                None => assert!(is_own),
+                Some(why) => assert!(why.contains("of this name with another key"), "{why}"),
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
