@@ -1,7 +1,6 @@
 //! The HTTP API of a running orchestrator: what it asks, and how the answers look.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use asterism_orchestrator::controller;
 use asterism_orchestrator::run::{Asking, AskingError, ClusterView, HostView};
 
 use super::events::EventRing;
-use super::health;
+use super::{health, metrics};
 
 /// After how long an order that was not answered is sensibly repeated.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -143,7 +142,7 @@ impl ClusterApi for OrchestratorApi {
     }
 
     fn metrics(&self) -> String {
-        metrics(&self.view())
+        metrics::text(&self.view(), &self.events.counts())
     }
 }
 
@@ -219,132 +218,4 @@ fn host(host: &HostView, view: &ClusterView) -> Host {
             drops: BTreeMap::from([("all".to_owned(), load.dropped)]),
         }),
     }
-}
-
-/// The metrics in Prometheus' text format.
-fn metrics(view: &ClusterView) -> String {
-    let mut text = String::new();
-    let mut family = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "# HELP asterism_{name} {help}\n# TYPE asterism_{name} {kind}"
-        );
-        for (labels, value) in values {
-            let _ = writeln!(text, "asterism_{name}{labels} {value}");
-        }
-    };
-    let one = |value: u64| [(String::new(), value)];
-    let hosts = |of: &dyn Fn(&HostView) -> u64| -> Vec<(String, u64)> {
-        let hosts = view.hosts.iter();
-        hosts
-            .map(|host| (format!("{{host=\"{}\"}}", host.name), of(host)))
-            .collect()
-    };
-    let is_reachable = view.store.error.is_none();
-    let steering = view.steering.as_ref();
-    for (name, help, value) in [
-        (
-            "orchestrator_leads",
-            "1 while this orchestrator leads.",
-            view.term.is_some().into(),
-        ),
-        (
-            "orchestrator_epoch",
-            "The epoch of the record.",
-            view.epoch.into(),
-        ),
-        (
-            "orchestrator_store_reachable",
-            "1 if the truth store answered last time.",
-            is_reachable.into(),
-        ),
-        (
-            "orchestrator_steering_applied",
-            "1 if the last desired state is in force.",
-            steering.is_none_or(|steering| steering.applied).into(),
-        ),
-    ] {
-        family(name, "gauge", help, &one(value));
-    }
-    type OfHost = fn(&HostView) -> u64;
-    let of_host: [(&str, &str, OfHost); 7] = [
-        (
-            "host_takes",
-            "1 while packets are sent to the host.",
-            |host| host.takes.into(),
-        ),
-        ("host_member", "1 while the epoch names the host.", |host| {
-            host.incarnation.is_some().into()
-        }),
-        (
-            "host_suspected",
-            "1 while packets are kept from the host since it is silent.",
-            |host| host.suspected.into(),
-        ),
-        (
-            "host_digests_agree",
-            "1 if the host's auditor finds no difference.",
-            |host| host.digests_agree.into(),
-        ),
-        (
-            "host_silent_milliseconds",
-            "Time since the host's last heartbeat.",
-            |host| host.silent_ms,
-        ),
-        (
-            "host_lag_microseconds",
-            "How long the oldest update of the host has waited for an acknowledgement.",
-            |host| host.load.lag_us.into(),
-        ),
-        (
-            "host_busy_permille",
-            "Processor time of the host over the time of its packet loops, in thousandths.",
-            |host| host.load.busy_permille.into(),
-        ),
-    ];
-    for (name, help, of) in of_host {
-        family(name, "gauge", help, &hosts(&of));
-    }
-    let totals: [(&str, &str, OfHost); 3] = [
-        (
-            "host_packets_total",
-            "Packets that the host received.",
-            |host| host.load.packets,
-        ),
-        ("host_bytes_total", "Bytes of these packets.", |host| {
-            host.load.bytes
-        }),
-        (
-            "host_dropped_total",
-            "Packets that the host dropped.",
-            |host| host.load.dropped,
-        ),
-    ];
-    for (name, help, of) in totals {
-        family(name, "counter", help, &hosts(&of));
-    }
-    let traffic = &view.traffic;
-    let refused = &traffic.refused;
-    family(
-        "orchestrator_heartbeats_total",
-        "counter",
-        "Heartbeats that were believed.",
-        &one(traffic.heartbeats),
-    );
-    let reasons = [
-        ("not-sealed", refused.not_sealed),
-        ("malformed", refused.malformed),
-        ("stale", refused.stale),
-        ("repeated", refused.repeated),
-        ("ended", refused.ended),
-    ];
-    let reasons = reasons.map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count));
-    family(
-        "orchestrator_datagrams_refused_total",
-        "counter",
-        "Datagrams of hosts that were not believed.",
-        &reasons,
-    );
-    text
 }

@@ -10,7 +10,21 @@ const PAGE: &str = "orchestrator.md#health";
 const SILENT_MS: u64 = 2_000;
 
 /// A code, how grave it is, and what to do.
-struct Kind(&'static str, Severity, &'static str);
+#[derive(Debug)]
+pub struct Kind(&'static str, Severity, &'static str);
+
+/// All that can be wrong, the gravest first. A test compares the list with the alert rules and with the pages.
+pub const KINDS: [&Kind; 9] = [
+    &NOBODY_TAKES,
+    &STEERING_FAILED,
+    &HOST_DIFFERS,
+    &STORE_FAILED,
+    &NO_LEADER,
+    &HOST_SILENT,
+    &HOST_ISOLATED,
+    &HOST_WAITS,
+    &HOST_ABSENT,
+];
 
 const NO_LEADER: Kind = Kind(
     "NO-LEADER",
@@ -59,6 +73,18 @@ const HOST_WAITS: Kind = Kind(
 );
 
 impl Kind {
+    /// Its code, which is stable.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.0
+    }
+
+    /// How grave it is.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.1
+    }
+
     fn of(&self, subject: &str, detail: String, cause: Option<&Kind>) -> HealthItem {
         HealthItem {
             code: self.0.to_owned(),
@@ -87,6 +113,10 @@ pub fn items(view: &ClusterView) -> Vec<HealthItem> {
         let detail = "No orchestrator is known to lead.".to_owned();
         items.push(NO_LEADER.of(cluster, detail, store));
     }
+    if follows(view) {
+        // It steers nothing and does not follow the record: the leader knows how the hosts are.
+        return items;
+    }
     let undecided = if is_led { store } else { Some(&NO_LEADER) };
     if let Some(error) = view
         .steering
@@ -109,16 +139,36 @@ pub fn items(view: &ClusterView) -> Vec<HealthItem> {
     items
 }
 
+/// Whether another orchestrator leads. Then this one does not know who takes part and who takes packets.
+#[must_use]
+pub fn follows(view: &ClusterView) -> bool {
+    view.term.is_none() && view.store.led_by.is_some()
+}
+
 fn is_silent(host: &HostView) -> bool {
     let has_ended = matches!(host.stage, Some(Stage::Ended(_)));
     let is_expected = host.incarnation.is_some() && !has_ended;
     is_expected && (host.suspected || host.silent_ms > SILENT_MS || host.stage.is_none())
 }
 
+/// Whether no epoch names the host and nothing is heard of it: it was never started, was stopped, or was left out since it was silent.
+fn is_absent(host: &HostView) -> Option<String> {
+    if host.incarnation.is_some() {
+        return None;
+    }
+    match host.stage {
+        None => Some("No heartbeat was received, and no epoch names it.".to_owned()),
+        Some(_) if host.silent_ms > SILENT_MS => Some(format!(
+            "No epoch names it, and its last heartbeat was received {} ms ago.",
+            host.silent_ms
+        )),
+        Some(_) => None,
+    }
+}
+
 fn of_host(host: &HostView, view: &ClusterView, undecided: Option<&Kind>) -> Option<HealthItem> {
     let name = &host.name;
-    if host.incarnation.is_none() && host.stage.is_none() {
-        let detail = "No heartbeat was received, and no epoch names it.".to_owned();
+    if let Some(detail) = is_absent(host) {
         return Some(HOST_ABSENT.of(name, detail, None));
     }
     if is_silent(host) {
@@ -203,6 +253,20 @@ mod tests {
     }
 
     #[test]
+    fn one_that_follows_says_nothing_of_hosts() {
+        let mut view = view(vec![host("a"), host("b")]);
+        view.term = None;
+        view.store.led_by = Some("orchestrator-2".to_owned());
+        // It has no record: nobody is a member, and nobody takes packets, as far as it knows.
+        for host in &mut view.hosts {
+            (host.incarnation, host.takes) = (None, false);
+        }
+        assert_eq!(codes(&view), [""; 0]);
+        view.store.error = Some("it is away".to_owned());
+        assert_eq!(codes(&view), ["STORE-FAILED cluster"]);
+    }
+
+    #[test]
     fn each_kind_is_found_with_its_cause() {
         let well = || vec![host("a"), host("b"), host("c")];
         let mut silent = view(well());
@@ -222,12 +286,17 @@ mod tests {
             ..HostView::default()
         };
         assert_eq!(codes(&absent), ["HOST-ABSENT c"]);
+        // One that an epoch left out, and that does not come back.
+        let mut left_out = view(well());
+        let host = &mut left_out.hosts[2];
+        (host.incarnation, host.takes, host.silent_ms) = (None, false, 60_000);
+        assert_eq!(codes(&left_out), ["HOST-ABSENT c"]);
 
         let mut no_store = view(well());
         no_store.term = None;
         no_store.store = StoreView {
             error: Some("it is away".to_owned()),
-            led_by: None,
+            ..StoreView::default()
         };
         no_store.hosts[0].stage = Some(Stage::Awaiting);
         (no_store.hosts[0].incarnation, no_store.hosts[0].takes) = (None, false);

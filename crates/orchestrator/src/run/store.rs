@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use asterism_placement::Time;
 use asterism_truth_store::{
     Campaigned, Effect, Key, Leadership, Outcome, Prefix, Renewed, Transaction, TruthError,
     TruthStore, Version,
@@ -155,7 +156,7 @@ impl StoreThread {
             match self.store.renew(leadership) {
                 Ok(Renewed::Leads) => {
                     let (term, until) = (leadership.token().0, asked + leadership.term());
-                    self.say(StoreView::answers());
+                    self.say(asked, StoreView::answers());
                     return self.input(Input::Leads { term, until });
                 }
                 Ok(Renewed::Ended) => {
@@ -163,7 +164,7 @@ impl StoreThread {
                     self.input(Input::Follows);
                 }
                 // The term may go on or not; the controller's clock ends it.
-                Err(error) => return self.say(StoreView::failed(&error)),
+                Err(error) => return self.say(asked, StoreView::failed(&error)),
             }
         }
         let asked = clock::time();
@@ -172,48 +173,44 @@ impl StoreThread {
             Ok(Campaigned::Leads(leadership)) => {
                 let (term, until) = (leadership.token().0, asked + leadership.term());
                 self.leadership = Some(leadership);
-                self.say(StoreView::answers());
+                self.say(asked, StoreView::answers());
                 self.input(Input::Leads { term, until });
             }
             Ok(Campaigned::HeldBy(name)) => {
-                self.say(StoreView {
+                let view = StoreView {
                     led_by: Some(name),
                     ..StoreView::answers()
-                });
+                };
+                self.say(asked, view);
                 self.input(Input::Follows);
             }
-            Err(error) => self.say(StoreView::failed(&error)),
+            Err(error) => self.say(asked, StoreView::failed(&error)),
         }
     }
 
     /// Writes into an empty store whose it is, or looks whether it is this cluster's: another one may have the same name.
     fn claim(&mut self) -> bool {
         let own = self.identity.to_string();
+        let asked = clock::time();
         let claimed = self
             .store
             .read(&self.keys.identity_prefix)
             .and_then(|found| {
                 if let Some(entry) = found.get(&self.keys.identity) {
-                    return Ok(*entry.value == *own.as_bytes());
+                    return Ok(Some(*entry.value == *own.as_bytes()));
                 }
                 let key = self.keys.identity.clone();
                 let transaction = Transaction::new()
                     .expect(key.clone(), Version::ABSENT)
                     .put(key, own.clone().into_bytes());
                 // If another one was first, the next look shows which.
-                Ok(matches!(
-                    self.store.commit(&transaction)?,
-                    Outcome::Committed(_)
-                ))
+                let is_first = matches!(self.store.commit(&transaction)?, Outcome::Committed(_));
+                Ok(is_first.then_some(true))
             });
         match claimed {
-            Ok(is_own) => {
-                self.is_own = is_own;
-                if !is_own {
-                    self.say(StoreView::of_another());
-                }
-            }
-            Err(error) => self.say(StoreView::failed(&error)),
+            Ok(Some(false)) => self.say(asked, StoreView::of_another()),
+            Ok(is_own) => self.is_own = is_own.is_some(),
+            Err(error) => self.say(asked, StoreView::failed(&error)),
         }
         self.is_own
     }
@@ -222,9 +219,10 @@ impl StoreThread {
         if !self.is_own {
             return;
         }
+        let asked = clock::time();
         let snapshot = match self.store.read(&self.keys.record_prefix) {
             Ok(snapshot) => snapshot,
-            Err(error) => return self.say(StoreView::failed(&error)),
+            Err(error) => return self.say(asked, StoreView::failed(&error)),
         };
         let input = match snapshot.get(&self.keys.record) {
             None => Input::Record {
@@ -237,10 +235,10 @@ impl StoreThread {
                     version: entry.version.0,
                 },
                 // Nothing is decided by it, and nothing is written over it.
-                Err(why) => return self.say(StoreView::unreadable(&why)),
+                Err(why) => return self.say(asked, StoreView::unreadable(&why)),
             },
         };
-        self.say(StoreView::answers());
+        self.say(asked, StoreView::answers());
         self.input(input);
     }
 
@@ -253,9 +251,10 @@ impl StoreThread {
             .expect(key.clone(), Version(replaces))
             .put(key, record.to_bytes())
             .under(leadership);
+        let asked = clock::time();
         match self.store.commit(&transaction) {
             Ok(Outcome::Committed(revision)) => {
-                self.say(StoreView::answers());
+                self.say(asked, StoreView::answers());
                 let version = revision.0;
                 self.input(Input::Stored { version });
             }
@@ -266,7 +265,7 @@ impl StoreThread {
                 self.input(Input::Follows);
             }
             Err(error) => {
-                self.say(StoreView::failed(&error));
+                self.say(asked, StoreView::failed(&error));
                 self.input(Input::NotStored);
             }
         }
@@ -277,8 +276,10 @@ impl StoreThread {
         let _ = self.inputs.send(input);
     }
 
-    fn say(&self, view: StoreView) {
-        let _ = self.views.try_send(view);
+    /// Reports how the store answered what it was asked at `asked`.
+    fn say(&self, asked: Time, view: StoreView) {
+        let took_us = clock::time().since(asked).as_micros() as u64;
+        let _ = self.views.try_send(StoreView { took_us, ..view });
     }
 }
 
@@ -294,7 +295,7 @@ impl StoreView {
         };
         StoreView {
             error: Some(format!("{error}; {effect}")),
-            led_by: None,
+            ..StoreView::default()
         }
     }
 
@@ -314,7 +315,7 @@ impl StoreView {
             error: Some(format!(
                 "{why}; nothing is decided until the record can be read"
             )),
-            led_by: None,
+            ..StoreView::default()
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct StoreView {
     pub error: Option<String>,
     /// The orchestrator that leads, if it is another one.
     pub led_by: Option<String>,
+    /// How long that call took, in microseconds; 0 before the first.
+    pub took_us: u64,
 }
 
 /// The last desired state of the steering.

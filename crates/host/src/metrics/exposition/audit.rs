@@ -2,7 +2,7 @@
 
 use asterism_engine::transport::ChannelSnapshot;
 
-use super::page::{Kind, Metric, Page, Value, counter};
+use crate::metrics::page::{Kind, Metric, Page, Value, counter};
 use crate::view::Names;
 use crate::view::audit::AuditDocument;
 

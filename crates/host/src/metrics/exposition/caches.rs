@@ -2,7 +2,7 @@
 
 use asterism_functions::cache_digests::Refusal;
 
-use super::page::{Kind, Metric, Page, counter};
+use crate::metrics::page::{Kind, Metric, Page, counter};
 use crate::view::View;
 use crate::view::caches::CachesDocument;
 

@@ -3,8 +3,8 @@
 use asterism_engine::ChannelTally;
 use asterism_engine::transport::ChannelSnapshot;
 
-use super::page::{Kind, Metric, Page, Value, counter, gauge};
 use super::sites::sites;
+use crate::metrics::page::{Kind, Metric, Page, Value, counter, gauge};
 use crate::view::Names;
 
 type ReadTally = fn(&ChannelTally) -> u64;

@@ -1,7 +1,7 @@
 //! What a host writes beside its packets: records for collectors, logs of ports, lines of alerts. No family of what is not written.
 
-use super::page::{Metric, Page, counter, gauge};
 use crate::lines::LinesDocument;
+use crate::metrics::page::{Metric, Page, counter, gauge};
 use crate::view::View;
 use crate::view::exports::ExportsDocument;
 use crate::view::ports::PortsDocument;

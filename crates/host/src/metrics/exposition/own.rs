@@ -2,7 +2,7 @@
 
 use asterism_function::{MetricKind, OwnMetric};
 
-use super::page::{Kind, Page};
+use crate::metrics::page::{Kind, Page};
 use crate::run::statistics::InstanceSnapshot;
 
 /// In front of the names that functions give.

@@ -4,7 +4,7 @@ use asterism_engine::transport::{ChannelSnapshot, MemberSnapshot, PeerFault};
 use asterism_placement::Time;
 use asterism_placement::replicated::Standing;
 
-use super::page::{Kind, Page, Value};
+use crate::metrics::page::{Kind, Page, Value};
 use crate::view::Names;
 
 /// A gauge of a member, at the time of a snapshot.

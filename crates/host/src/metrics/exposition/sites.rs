@@ -3,7 +3,7 @@
 use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::replicated::SiteState;
 
-use super::page::{Metric, Page, gauge};
+use crate::metrics::page::{Metric, Page, gauge};
 use crate::view::Names;
 
 const RELAY: [Metric<ChannelSnapshot>; 2] = [

@@ -1,6 +1,6 @@
 //! What the stages of a chain counted. Families without a sample where no chain runs, so that nothing is missing.
 
-use super::page::{Kind, Labels, Metric, Page, counter};
+use crate::metrics::page::{Kind, Labels, Metric, Page, counter};
 use crate::run::statistics::{InstanceSnapshot, StageSnapshot};
 use crate::view::Names;
 

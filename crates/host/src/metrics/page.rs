@@ -1,18 +1,20 @@
-//! The page of metrics under construction, and the tables that it is written from: a row is a family with its name, type, help and
-//! the value that it takes from a subject.
+//! A page of metrics under construction, and the tables that it is written from: a row is a family with its name, type, help and
+//! the value that it takes from a subject. Hosts and orchestrators write theirs by it.
 
 use std::fmt::{self, Display, Formatter, Write};
 
 /// Metrics under construction.
-#[derive(Default)]
-pub(super) struct Page {
+#[derive(Debug, Default)]
+pub struct Page {
     text: String,
 }
 
 /// Whether a family only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// It only grows.
     Counter,
+    /// It goes up and down.
     Gauge,
 }
 
@@ -27,18 +29,23 @@ impl Kind {
 
 /// The value of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub enum Value {
+    /// A count.
     Number(u64),
     /// Microseconds, written as seconds.
     Seconds(u64),
     /// The same with a sign.
     SignedSeconds(i64),
+    /// Thousandths, written as a ratio to 1.
+    Thousandths(u64),
+    /// Not known now: `NaN`.
     Unknown,
 }
 
 impl Value {
     /// A value that may be unknown.
-    pub(super) fn known<T>(value: Option<T>, of: impl FnOnce(T) -> Value) -> Value {
+    #[must_use]
+    pub fn known<T>(value: Option<T>, of: impl FnOnce(T) -> Value) -> Value {
         value.map_or(Value::Unknown, of)
     }
 }
@@ -52,6 +59,7 @@ impl Display for Value {
                 let sign = if us < 0 { "-" } else { "" };
                 write!(f, "{sign}{}", Value::Seconds(us.unsigned_abs()))
             }
+            Value::Thousandths(parts) => write!(f, "{}.{:03}", parts / 1_000, parts % 1_000),
             Value::Unknown => f.write_str("NaN"),
         }
     }
@@ -88,7 +96,8 @@ impl From<bool> for Value {
 }
 
 /// A family, and how its value is read from a subject.
-pub(super) struct Metric<S> {
+#[derive(Debug)]
+pub struct Metric<S> {
     name: &'static str,
     kind: Kind,
     help: &'static str,
@@ -96,7 +105,8 @@ pub(super) struct Metric<S> {
 }
 
 /// A row of a table: a counter.
-pub(super) const fn counter<S>(
+#[must_use]
+pub const fn counter<S>(
     name: &'static str,
     help: &'static str,
     read: fn(&S) -> Value,
@@ -110,11 +120,8 @@ pub(super) const fn counter<S>(
 }
 
 /// A row of a table: a gauge.
-pub(super) const fn gauge<S>(
-    name: &'static str,
-    help: &'static str,
-    read: fn(&S) -> Value,
-) -> Metric<S> {
+#[must_use]
+pub const fn gauge<S>(name: &'static str, help: &'static str, read: fn(&S) -> Value) -> Metric<S> {
     Metric {
         name,
         kind: Kind::Gauge,
@@ -124,11 +131,11 @@ pub(super) const fn gauge<S>(
 }
 
 /// Labels of a sample, in order.
-pub(super) type Labels<'a> = [(&'a str, &'a str)];
+pub type Labels<'a> = [(&'a str, &'a str)];
 
 impl Page {
     /// Each family of a table with one sample and no labels.
-    pub(super) fn table<S>(&mut self, table: &[Metric<S>], subject: &S) {
+    pub fn table<S>(&mut self, table: &[Metric<S>], subject: &S) {
         for metric in table {
             self.one(
                 metric.name,
@@ -140,7 +147,7 @@ impl Page {
     }
 
     /// Each family of a table with a sample of each subject. `subjects` visits all of them, with their labels.
-    pub(super) fn table_of<S>(
+    pub fn table_of<S>(
         &mut self,
         table: &[Metric<S>],
         subjects: impl Fn(&mut dyn FnMut(&Labels<'_>, &S)),
@@ -154,14 +161,14 @@ impl Page {
     }
 
     /// The head of a family; its samples follow at once.
-    pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+    pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let (kind, help) = (kind.word(), help.replace('\\', "\\\\").replace('\n', "\\n"));
         // Writing to a string cannot fail.
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
     /// A sample of the family that was begun last.
-    pub(super) fn sample(&mut self, name: &str, labels: &Labels<'_>, value: impl Into<Value>) {
+    pub fn sample(&mut self, name: &str, labels: &Labels<'_>, value: impl Into<Value>) {
         self.text.push_str(name);
         for (place, (label, value)) in labels.iter().enumerate() {
             let value = value
@@ -179,13 +186,14 @@ impl Page {
     }
 
     /// A family with one sample and no labels.
-    pub(super) fn one(&mut self, name: &str, kind: Kind, help: &str, value: impl Into<Value>) {
+    pub fn one(&mut self, name: &str, kind: Kind, help: &str, value: impl Into<Value>) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
 
     /// All that was written.
-    pub(super) fn into_text(self) -> String {
+    #[must_use]
+    pub fn into_text(self) -> String {
         self.text
     }
 }
