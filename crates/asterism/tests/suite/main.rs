@@ -9,6 +9,7 @@ mod eve;
 mod kill;
 mod laboratory;
 mod mistakes;
+mod monitoring;
 mod network_recipes;
 mod orchestrated;
 mod outside;
