@@ -26,6 +26,7 @@ use asterism_truth_store::embedded::EmbeddedStore;
 
 use super::Arguments;
 use super::hosts::Hosts;
+use super::monitoring;
 use super::report::UpReport;
 use crate::orchestrate::api::OrchestratorApi;
 use crate::orchestrate::events::EventRing;
@@ -80,6 +81,7 @@ pub(super) struct Cluster {
     running: Running,
     events: EventRing,
     server: Server,
+    prometheus: PathBuf,
     hosts: Hosts,
     view: ClusterView,
     viewed: Time,
@@ -99,10 +101,12 @@ impl Cluster {
             key_file::write_new(&key, 1)?;
         }
         let keys = key_file::read(&key)?;
-        let mut addresses = loopback_addresses(names.len() + 1, std::process::id())?;
+        let mut addresses = loopback_addresses(2 * names.len() + 1, std::process::id())?;
+        let metrics = addresses.split_off(names.len() + 1);
         let orchestrator = addresses.pop().ok_or(UpError::Failed("the loopback"))?;
         let file = ClusterFile {
             orchestrators: vec![orchestrator],
+            metrics: metrics.clone(),
             ..ClusterFile::new(&folder, CLUSTER, names.clone(), addresses)
         };
         let configuration = file.write()?;
@@ -147,6 +151,14 @@ impl Cluster {
         let events = EventRing::new(u64::from(std::process::id()) << 20 | clock.wall() & 0xF_FFFF);
         let served = OrchestratorApi::new(running.asking().clone(), events.clone(), clock);
         let server = Server::start(ServerConfig::loopback(0), Arc::new(served), |_| {})?;
+        let watched: Vec<_> = names.iter().cloned().zip(metrics).collect();
+        let prometheus =
+            monitoring::write(&folder, CLUSTER, &watched, server.local()).map_err(|error| {
+                UpError::Folder {
+                    path: folder.clone(),
+                    error,
+                }
+            })?;
         let program = std::env::current_exe().map_err(|error| UpError::Folder {
             path: PathBuf::from("/proc/self/exe"),
             error,
@@ -161,6 +173,7 @@ impl Cluster {
             running,
             events,
             server,
+            prometheus,
             hosts,
             view: ClusterView::default(),
             viewed: Time::ZERO,
@@ -224,6 +237,11 @@ impl Cluster {
     /// The address of the HTTP API.
     pub(super) fn api(&self) -> String {
         format!("http://{}", self.server.local())
+    }
+
+    /// The configuration by which Prometheus watches the cluster.
+    pub(super) fn prometheus(&self) -> &Path {
+        &self.prometheus
     }
 
     pub(super) fn processes(&self) -> Vec<(String, u32)> {

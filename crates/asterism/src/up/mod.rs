@@ -2,10 +2,11 @@
 //!
 //! Hosts are processes (`hosts.rs` starts them, and again when they end). The orchestrator, the director, clients and servers are
 //! threads of this process (`cluster.rs` joins them); packets go through shared memory. `report.rs` is what the command says in
-//! the end.
+//! the end, `monitoring.rs` writes the configuration of a Prometheus that watches it.
 
 mod cluster;
 mod hosts;
+mod monitoring;
 mod report;
 
 use std::path::PathBuf;
@@ -143,6 +144,10 @@ fn introduction(cluster: &Cluster) -> String {
     text += &format!(
         "  asterism hosts --api {}      # the cluster, as its orchestrator sees it\n",
         cluster.api()
+    );
+    text += &format!(
+        "  prometheus --config.file {}      # its metrics and alerts\n",
+        cluster.prometheus().display()
     );
     text + "Ctrl-C ends everything.\n\n"
 }

@@ -12,16 +12,16 @@ const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 const PATIENCE: Duration = Duration::from_secs(60);
 /// SIGTERM and SIGKILL.
 const TERMINATE: i32 = 15;
-const KILL: i32 = 9;
+pub(crate) const KILL: i32 = 9;
 
-struct Up {
+pub(crate) struct Up {
     process: Child,
     lines: Receiver<String>,
     said: Vec<String>,
 }
 
 impl Up {
-    fn start(arguments: &[&str]) -> Up {
+    pub(crate) fn start(arguments: &[&str]) -> Up {
         let mut process = Command::new(ASTERISM)
             .args(["up", "--format", "json"])
             .args(arguments)
@@ -45,7 +45,7 @@ impl Up {
     }
 
     /// Waits for a line with these words.
-    fn wait_for(&mut self, words: &str) -> String {
+    pub(crate) fn wait_for(&mut self, words: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
                 let _ = self.process.kill();
@@ -56,6 +56,22 @@ impl Up {
                 return line;
             }
         }
+    }
+
+    /// The processes of the hosts that were started first, in the hosts' order.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let started = self.said.iter().filter_map(|line| {
+            let (host, pid) = line.trim_start().split_once(" is started as process ")?;
+            Some((host.rsplit(' ').next()?.to_owned(), pid.parse().ok()?))
+        });
+        let by_host: std::collections::BTreeMap<String, u32> = started.collect();
+        by_host.into_values().collect()
+    }
+
+    /// Ends it, whatever it has to say.
+    pub(crate) fn kill(mut self) {
+        signal(self.process.id(), TERMINATE);
+        let _ = self.process.wait();
     }
 
     /// Ends it, and returns its report.
@@ -90,7 +106,7 @@ fn ask(api: &str, command: &[&str]) -> serde_json::Value {
     document
 }
 
-fn signal(pid: u32, signal: i32) {
+pub(crate) fn signal(pid: u32, signal: i32) {
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
     let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();

@@ -1,10 +1,12 @@
 //! What is shipped for Prometheus, Alertmanager and Grafana (`packaging/prometheus`, `packaging/grafana`).
 //!
-//! `files.rs` reads them, `consistent.rs` compares them with the code and the page, and `tools.rs` has Prometheus' own tools judge
-//! them, which needs Debian's packages `prometheus` and `prometheus-alertmanager`; without them it prints `SKIPPED`.
+//! `files.rs` reads them, `consistent.rs` compares them with the code and the page, `tools.rs` has Prometheus' own tools judge them,
+//! and `live.rs` runs Prometheus and Alertmanager over a cluster. The last two need Debian's packages `prometheus` and
+//! `prometheus-alertmanager`; without them they print `SKIPPED`.
 
 mod consistent;
 mod files;
+mod live;
 mod tools;
 
 /// Whether all programs are there; prints which is not.
