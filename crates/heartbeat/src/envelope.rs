@@ -4,7 +4,7 @@
 //!  0         1        2        3      4            8            24            32
 //!  ┌─────────┬────────┬────────┬──────┬────────────┬────────────┬─────────────┬──────── ─ ─ ┬───────┐
 //!  │ version │ sender │ key id │ zero │ cluster id │ salt       │ sequence    │ message     │ tag   │
-//!  │ 1       │ 1 or 2 │        │      │ (4)        │ (16)       │ (8)         │ (sealed)    │ (16)  │
+//!  │ 1       │ 1 to 4 │        │      │ (4)        │ (16)       │ (8)         │ (sealed)    │ (16)  │
 //!  └─────────┴────────┴────────┴──────┴────────────┴────────────┴─────────────┴──────── ─ ─ ┴───────┘
 //! ```
 //!
@@ -17,17 +17,24 @@ use asterism_secure_channel::{ClusterId, KeyRing, PurposeCipher, Salt};
 pub const DATAGRAM_BYTES_MAX: usize = 1_280 - 48;
 
 const VERSION: u8 = 1;
-const HEADER_BYTES: usize = 32;
+/// Bytes of the clear header.
+pub(crate) const HEADER_BYTES: usize = 32;
 const _: () = assert!(
     HEADER_BYTES + 42 + 31 + crate::message::PART_BYTES + asterism_secure_channel::TAG_BYTES
         <= DATAGRAM_BYTES_MAX
 );
 
-/// Which end a datagram is from.
+/// Which end a datagram is from, and what it carries. Each kind is sealed under a key of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sender {
+    /// A heartbeat of a host.
     Host,
+    /// The reply of an orchestrator.
     Orchestrator,
+    /// A part of a host's answer to a question.
+    Answering,
+    /// A question of an orchestrator.
+    Asking,
 }
 
 impl Sender {
@@ -35,13 +42,32 @@ impl Sender {
         match self {
             Sender::Host => 1,
             Sender::Orchestrator => 2,
+            Sender::Answering => 3,
+            Sender::Asking => 4,
         }
+    }
+
+    fn of(code: u8) -> Option<Sender> {
+        [
+            Sender::Host,
+            Sender::Orchestrator,
+            Sender::Answering,
+            Sender::Asking,
+        ]
+        .into_iter()
+        .find(|sender| sender.code() == code)
+    }
+
+    fn is_host(self) -> bool {
+        matches!(self, Sender::Host | Sender::Answering)
     }
 
     fn purpose(self) -> &'static str {
         match self {
             Sender::Host => "heartbeat of a host",
             Sender::Orchestrator => "reply of an orchestrator",
+            Sender::Answering => "answer of a host",
+            Sender::Asking => "question of an orchestrator",
         }
     }
 }
@@ -61,6 +87,7 @@ pub(crate) struct Envelope {
 /// A datagram that was opened.
 #[derive(Debug)]
 pub(crate) struct Opened<'d> {
+    pub(crate) sender: Sender,
     pub(crate) salt: [u8; 16],
     pub(crate) sequence: u64,
     pub(crate) message: &'d [u8],
@@ -113,13 +140,11 @@ impl Envelope {
     /// Opens a datagram of the other end in place; `None` if it is none of this cluster's. Costs some microseconds, since each sender has
     /// a key of its own, which is derived again.
     pub(crate) fn open<'d>(&self, datagram: &'d mut [u8]) -> Option<Opened<'d>> {
-        let from = match self.own {
-            Sender::Host => Sender::Orchestrator,
-            Sender::Orchestrator => Sender::Host,
-        };
         let header: &[u8; HEADER_BYTES] = datagram.first_chunk()?;
+        let sender = Sender::of(header[1])?;
         if datagram.len() > DATAGRAM_BYTES_MAX
-            || (header[0], header[1], header[3]) != (VERSION, from.code(), 0)
+            || (header[0], header[3]) != (VERSION, 0)
+            || sender.is_host() == self.own.is_host()
             || header[4..8] != self.cluster.0.to_le_bytes()
         {
             return None;
@@ -127,9 +152,10 @@ impl Envelope {
         let key = self.keys.keys().iter().find(|key| key.id() == header[2])?;
         let salt: [u8; 16] = header[8..24].try_into().ok()?;
         let sequence = u64::from_le_bytes(header[24..32].try_into().ok()?);
-        let cipher = key.purpose_cipher(from.purpose(), self.cluster, &Salt(salt));
+        let cipher = key.purpose_cipher(sender.purpose(), self.cluster, &Salt(salt));
         let message = cipher.open(sequence, datagram, HEADER_BYTES)?;
         Some(Opened {
+            sender,
             salt,
             sequence,
             message,

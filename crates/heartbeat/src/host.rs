@@ -6,10 +6,12 @@ use std::time::Duration;
 use asterism_placement::Time;
 use asterism_secure_channel::{ClusterId, KeyRing};
 
+use crate::answers::{AnswerError, Answers};
 use crate::envelope::{Envelope, Sender};
 use crate::message::{Heartbeat, HostMessage, Part, Reply};
 use crate::mutant::{self, Mutant};
 use crate::parts::{Assembly, Taken};
+use crate::question::Question;
 
 /// Orchestrators of a cluster at most.
 pub const ORCHESTRATORS_MAX: usize = 8;
@@ -23,8 +25,10 @@ const ECHOES_MAX: u64 = 256;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// An epoch of which no part came for so long is given up; the orchestrator offers it again.
 const PART_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Epochs that wait to be polled at most; beyond, the oldest is lost, and offered again.
-const EVENTS_MAX: usize = 8;
+/// Epochs and questions that wait to be polled at most; beyond, the oldest is lost, and comes again.
+const EVENTS_MAX: usize = 16;
+/// Parts of answers that wait to be sent at most; beyond, parts are lost, and asked for again.
+const PARTS_MAX: usize = 256;
 
 /// How a [`HostLink`] is made.
 #[derive(Clone, Debug)]
@@ -53,6 +57,15 @@ pub enum HostEvent {
         /// Its text, unchecked but for its digest.
         text: String,
     },
+    /// To answer a question, by [`HostLink::answer`].
+    Question {
+        /// The orchestrator that asks.
+        orchestrator: usize,
+        /// The number under which this link expects the answer.
+        number: u64,
+        /// The question.
+        text: Vec<u8>,
+    },
 }
 
 /// What is known of an orchestrator.
@@ -62,6 +75,13 @@ pub struct Orchestrator {
     pub heard: Option<Time>,
     /// The last round trip.
     pub round_trip: Option<Duration>,
+}
+
+/// What an orchestrator sent.
+enum Received {
+    Reply(Reply),
+    /// A question, with the salt of the orchestrator's start.
+    Question([u8; 16], Question),
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +107,7 @@ pub struct HostLink {
     assembly: Option<(usize, Assembly, Time)>,
     /// The epoch that was reported last: number, digest, and when.
     reported: Option<(u32, [u8; 16], Time)>,
+    answers: Answers,
     transmits: VecDeque<(usize, Vec<u8>)>,
     events: VecDeque<HostEvent>,
     refused: u64,
@@ -97,8 +118,10 @@ impl HostLink {
     #[must_use]
     pub fn new(config: HostLinkConfig) -> HostLink {
         let orchestrators = config.orchestrators.min(ORCHESTRATORS_MAX);
+        let (cluster, keys, salt) = (config.cluster, config.keys, config.salt);
         HostLink {
-            envelope: Envelope::new(config.cluster, config.keys, Sender::Host, config.salt),
+            answers: Answers::new(cluster, keys.clone(), salt, orchestrators),
+            envelope: Envelope::new(cluster, keys, Sender::Host, salt),
             interval: config.interval,
             peers: (0..orchestrators).map(|_| Peer::default()).collect(),
             facts: None,
@@ -126,14 +149,21 @@ impl HostLink {
 
     /// Goes on under other keys.
     pub fn set_keys(&mut self, keys: KeyRing) {
+        self.answers.set_keys(keys.clone());
         self.envelope.set_keys(keys);
     }
 
     /// Takes a datagram that came from the address of this orchestrator.
     pub fn handle(&mut self, now: Time, orchestrator: usize, datagram: &mut [u8]) {
-        let Some(reply) = self.open(datagram) else {
-            self.refused += 1;
-            return;
+        let reply = match self.open(datagram) {
+            Some(Received::Reply(reply)) => reply,
+            Some(Received::Question(asker, question)) => {
+                return self.take_question(now, orchestrator, asker, &question);
+            }
+            None => {
+                self.refused += 1;
+                return;
+            }
         };
         let (is_recent, is_own) = (self.is_recent(&reply), self.is_own(&reply));
         let Some(peer) = self.peers.get_mut(orchestrator) else {
@@ -169,6 +199,7 @@ impl HostLink {
     pub fn handle_timeout(&mut self, now: Time) {
         self.assembly
             .take_if(|(_, _, at)| now.since(*at) >= PART_WAIT_MAX);
+        self.answers.handle_timeout(now);
         let Some((heartbeat, at)) = &self.facts else {
             return;
         };
@@ -234,8 +265,91 @@ impl HostLink {
         self.refused
     }
 
-    fn open(&self, datagram: &mut [u8]) -> Option<Reply> {
-        Reply::decode(self.envelope.open(datagram)?.message)
+    /// Answers a question by the number of its event: its first parts are sent now, the others as the orchestrator asks for them. An answer to a question that is
+    /// not the orchestrator's last one any more is dropped.
+    ///
+    /// # Errors
+    /// The answer is empty or too long.
+    pub fn answer(
+        &mut self,
+        now: Time,
+        orchestrator: usize,
+        number: u64,
+        answer: Vec<u8>,
+    ) -> Result<(), AnswerError> {
+        let send = part_sender(&mut self.transmits, orchestrator);
+        self.answers.answer(now, orchestrator, number, answer, send)
+    }
+
+    /// Gives a question up that cannot be answered now: it comes up again when it is asked again.
+    pub fn give_up(&mut self, orchestrator: usize, number: u64) {
+        self.answers.give_up(orchestrator, number);
+    }
+
+    /// Forgets all answers.
+    #[cfg(test)]
+    pub(crate) fn forget_answers(&mut self) {
+        self.answers.forget();
+    }
+
+    /// Bytes of answers that are kept.
+    #[cfg(test)]
+    pub(crate) fn answers_kept(&self) -> usize {
+        self.answers.kept()
+    }
+
+    fn open(&self, datagram: &mut [u8]) -> Option<Received> {
+        let opened = self.envelope.open(datagram)?;
+        match opened.sender {
+            Sender::Asking => {
+                let question = Question::decode(opened.message)?;
+                Some(Received::Question(opened.salt, question))
+            }
+            _ => Reply::decode(opened.message).map(Received::Reply),
+        }
+    }
+
+    /// Takes a question to this process that echoes the last heartbeat which this orchestrator is known to have, or a later one.
+    fn take_question(
+        &mut self,
+        now: Time,
+        orchestrator: usize,
+        asker: [u8; 16],
+        question: &Question,
+    ) {
+        let is_own =
+            question.salt == self.envelope.salt() || mutant::active(Mutant::QuestionOfAnyStart);
+        let Some(peer) = self.peers.get(orchestrator) else {
+            return;
+        };
+        let echoes = peer.echoed.max(1)..=self.envelope.last();
+        if !is_own || !is_fresh(question, echoes) {
+            self.refused += 1;
+            return;
+        }
+        let send = part_sender(&mut self.transmits, orchestrator);
+        let number = self.answers.take(now, orchestrator, asker, question, send);
+        if let Some(number) = number {
+            self.push_event(HostEvent::Question {
+                orchestrator,
+                number,
+                text: question.text.clone(),
+            });
+        }
+    }
+
+    /// A question that is lost here is worked on when it is asked again.
+    fn push_event(&mut self, event: HostEvent) {
+        if self.events.len() >= EVENTS_MAX
+            && let Some(HostEvent::Question {
+                orchestrator,
+                number,
+                ..
+            }) = self.events.pop_front()
+        {
+            self.answers.give_up(orchestrator, number);
+        }
+        self.events.push_back(event);
     }
 
     /// Whether an answer echoes one of the last datagrams.
@@ -287,15 +401,29 @@ impl HostLink {
                 let epoch = part.epoch;
                 self.assembly = None;
                 self.reported = Some((epoch, part.digest, now));
-                if self.events.len() >= EVENTS_MAX {
-                    self.events.pop_front();
-                }
-                self.events.push_back(HostEvent::Epoch {
+                self.push_event(HostEvent::Epoch {
                     orchestrator,
                     epoch,
                     text,
                 });
             }
+        }
+    }
+}
+
+/// Whether a question echoes one of these heartbeats.
+fn is_fresh(question: &Question, echoes: core::ops::RangeInclusive<u64>) -> bool {
+    echoes.contains(&question.sequence) || mutant::active(Mutant::QuestionForEver)
+}
+
+/// Sends parts of answers to an orchestrator, as long as there is room.
+fn part_sender(
+    transmits: &mut VecDeque<(usize, Vec<u8>)>,
+    orchestrator: usize,
+) -> impl FnMut(Vec<u8>) + '_ {
+    move |datagram| {
+        if transmits.len() < PARTS_MAX {
+            transmits.push_back((orchestrator, datagram));
         }
     }
 }

@@ -27,12 +27,20 @@
 //! 4. **No amplification.** A reply that brings a part of an epoch goes to an address that has echoed a challenge; any other reply
 //!    is shorter than the heartbeat.
 //!
+//! # Questions
+//!
+//! An orchestrator asks a host's process a question, of any meaning to this crate, and gets the answer in parts: `questions.rs` and
+//! `answers.rs`. A question echoes the host's last heartbeat, so a recorded one is not answered; a part names the start of the
+//! orchestrator and the question that it answers, and comes from the process that was asked, so no other answer is taken for it. A
+//! question that comes twice is worked on once. A question must ask alone, and change nothing: it may be worked on again.
+//!
 //! A holder of the cluster key can impersonate every host, as on the state channel.
 //!
 //! Both ends are sans I/O with the five verbs of this tree. Read `message.rs` (the bytes), `envelope.rs` (sealing), then `host.rs` and
-//! `orchestrator.rs`.
+//! `orchestrator.rs`; for questions, `question.rs` (the bytes), `questions.rs` and `answers.rs`.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod challenge;
 mod envelope;
 mod host;
@@ -40,9 +48,12 @@ mod message;
 pub mod mutant;
 mod orchestrator;
 mod parts;
+mod question;
+mod questions;
 #[cfg(test)]
 mod tests;
 
+pub use answers::AnswerError;
 pub use envelope::DATAGRAM_BYTES_MAX;
 pub use host::{HostEvent, HostLink, HostLinkConfig, ORCHESTRATORS_MAX, Orchestrator};
 pub use message::{Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, Stage};
@@ -50,5 +61,8 @@ pub use orchestrator::{
     OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig, PROCESSES_MAX,
     Refused, Traffic,
 };
+
+pub use question::{ANSWER_BYTES_MAX, QUESTION_BYTES_MAX};
+pub use questions::{AskError, NoAnswer, QUESTION_TIME, QUESTIONS_MAX};
 
 pub use asterism_epochs::Process;

@@ -1,5 +1,7 @@
 //! Both ends joined in memory, with a clock of their own and a network that loses, repeats and records.
 
+mod questions;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use proptest::prelude::*;
 use crate::envelope::{Envelope, Sender};
 use crate::message::{HostMessage, PART_BYTES, Part, Reply};
 use crate::{
-    DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load, OfferError,
+    DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load, NoAnswer, OfferError,
     OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig, PROCESSES_MAX, Stage,
 };
 
@@ -79,8 +81,15 @@ struct Pair {
     facts: Heartbeat,
     /// All datagrams of the host.
     recorded: Vec<Vec<u8>>,
+    /// All datagrams of the orchestrator.
+    replies: Vec<Vec<u8>>,
     believed: Vec<Heartbeat>,
     epochs: Vec<(u32, String)>,
+    /// What the host answers to each question; `None`: nothing yet.
+    answer: Option<Vec<u8>>,
+    /// The questions that the host is to work on.
+    asked: Vec<(u64, Vec<u8>)>,
+    answers: Vec<(u64, Result<Vec<u8>, NoAnswer>)>,
 }
 
 impl Pair {
@@ -91,8 +100,12 @@ impl Pair {
             orchestrator: orchestrator_link(2),
             facts: heartbeat(process(7, 1), Stage::Awaiting, 0),
             recorded: Vec::new(),
+            replies: Vec::new(),
             believed: Vec::new(),
             epochs: Vec::new(),
+            answer: None,
+            asked: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -113,24 +126,42 @@ impl Pair {
                         .handle(self.now, address(1), &mut datagram);
                 }
             }
+            self.orchestrator.handle_timeout(self.now);
             self.learn();
             while let Some((to, mut datagram)) = self.orchestrator.poll_transmit() {
                 assert!(datagram.len() <= DATAGRAM_BYTES_MAX);
+                self.replies.push(datagram.clone());
                 number += 1;
                 if to == address(1) && !lost(number) {
                     self.host.handle(self.now, 0, &mut datagram);
                 }
             }
-            while let Some(HostEvent::Epoch { epoch, text, .. }) = self.host.poll_event() {
-                self.epochs.push((epoch, text));
-            }
+            self.take_up();
             self.now = self.now + MS;
         }
     }
 
     fn learn(&mut self) {
-        while let Some(OrchestratorEvent::Heartbeat(heartbeat)) = self.orchestrator.poll_event() {
-            self.believed.push(heartbeat);
+        while let Some(event) = self.orchestrator.poll_event() {
+            match event {
+                OrchestratorEvent::Heartbeat(heartbeat) => self.believed.push(heartbeat),
+                OrchestratorEvent::Answer(number, answer) => self.answers.push((number, answer)),
+            }
+        }
+    }
+
+    /// What the host does with its events.
+    fn take_up(&mut self) {
+        while let Some(event) = self.host.poll_event() {
+            match event {
+                HostEvent::Epoch { epoch, text, .. } => self.epochs.push((epoch, text)),
+                HostEvent::Question { number, text, .. } => {
+                    self.asked.push((number, text));
+                    if let Some(answer) = self.answer.clone() {
+                        self.host.answer(self.now, 0, number, answer).unwrap();
+                    }
+                }
+            }
         }
     }
 
@@ -382,7 +413,7 @@ fn a_text_that_is_not_what_its_digest_says_is_not_taken() {
 fn every_planted_bug_is_found() {
     use crate::mutant::{Mutant, select};
     type Scenario = (&'static str, fn());
-    const SCENARIOS: [Scenario; 9] = [
+    const SCENARIOS: [Scenario; 18] = [
         ("bounded", processes_of_one_name_are_bounded),
         ("stop", heartbeats_stop_when_nobody_says_that_they_are_true),
         ("recorded", what_was_recorded_is_not_believed),
@@ -398,6 +429,21 @@ fn every_planted_bug_is_found() {
             "digest",
             a_text_that_is_not_what_its_digest_says_is_not_taken,
         ),
+        (
+            "answers",
+            questions::an_answer_of_any_length_arrives_through_loss,
+        ),
+        ("twice", questions::a_question_is_worked_on_once),
+        (
+            "stale question",
+            questions::recorded_questions_are_not_answered,
+        ),
+        ("earlier", questions::an_earlier_question_changes_nothing),
+        ("kept", questions::an_answer_is_forgotten_soon),
+        ("another answer", questions::answers_to_others_are_not_taken),
+        ("two answers", questions::two_answers_are_not_mixed),
+        ("late", questions::a_question_ends_in_time),
+        ("bounds", questions::questions_and_answers_are_bounded),
     ];
     let mut alive = Vec::new();
     for planted in Mutant::ALL {
