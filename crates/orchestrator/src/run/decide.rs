@@ -14,6 +14,7 @@ use asterism_placement::{ClusterId, Time};
 use asterism_secure_channel::KeyRing;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::asked::Asked;
 use super::steer::SteeringHandle;
 use super::store::{StoreCommand, StoreHandle};
 use super::view::{ClusterView, HostView, Logged, Request, SteeringView, StoreView, Taken};
@@ -54,6 +55,7 @@ pub(super) struct Decide {
     places: Vec<String>,
     socket: UdpSocket,
     link: OrchestratorLink,
+    asked: Asked,
     controller: Controller,
     store: StoreHandle,
     steering: SteeringHandle,
@@ -88,6 +90,7 @@ impl Decide {
             places: parts.places,
             socket: parts.socket,
             link,
+            asked: Asked::default(),
             controller,
             store,
             steering,
@@ -122,6 +125,7 @@ impl Decide {
             }
             self.note_views();
             self.obey();
+            self.link.handle_timeout(clock::time());
             self.transmit();
             self.report();
             self.sleep(due);
@@ -142,10 +146,15 @@ impl Decide {
             }
         }
         let now = clock::time();
-        while let Some(OrchestratorEvent::Heartbeat(heartbeat)) = self.link.poll_event() {
-            let known = controller::Heartbeat::of(&heartbeat, &self.places);
-            self.note(now, heartbeat);
-            self.controller.handle(now, Input::Heartbeat(known));
+        while let Some(event) = self.link.poll_event() {
+            match event {
+                OrchestratorEvent::Heartbeat(heartbeat) => {
+                    let known = controller::Heartbeat::of(&heartbeat, &self.places);
+                    self.note(now, heartbeat);
+                    self.controller.handle(now, Input::Heartbeat(known));
+                }
+                OrchestratorEvent::Answer(number, answer) => self.asked.answered(number, answer),
+            }
         }
     }
 
@@ -316,6 +325,7 @@ impl Decide {
             Request::Order(order, reply) => {
                 let _ = reply.try_send(self.take(now, order));
             }
+            Request::Ask(question) => self.asked.ask(&mut self.link, now, question),
             Request::Ended { host, process } => {
                 self.controller.handle(now, Input::Ended { host, process });
             }

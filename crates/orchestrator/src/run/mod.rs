@@ -13,6 +13,7 @@
 //!
 //! Read `view.rs` (what can be asked), then `decide.rs`.
 
+mod asked;
 mod decide;
 mod steer;
 mod store;
@@ -31,6 +32,7 @@ use asterism_truth_store::{RefusedError, TruthStore};
 use crate::controller::{Controller, Input, Times, TimesError};
 use crate::steering::Steering;
 
+pub use asked::{Awaited, NotAnswered};
 pub use store::StoreFactory;
 pub use view::{Asking, AskingError, ClusterView, HostView, Logged, SteeringView, StoreView};
 

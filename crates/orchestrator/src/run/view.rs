@@ -7,6 +7,7 @@ use asterism_epochs::Process;
 use asterism_heartbeat::{Load, Stage, Traffic};
 use asterism_secure_channel::KeyRing;
 
+use super::asked::{self, Awaited, Question};
 use crate::controller::Order;
 
 /// Lines for the log that wait at most; more are left out.
@@ -116,6 +117,7 @@ pub struct Logged {
 pub(super) enum Request {
     View(SyncSender<ClusterView>),
     Order(Order, SyncSender<Taken>),
+    Ask(Question),
     Ended { host: String, process: Process },
     Keys(KeyRing),
     Stop,
@@ -180,6 +182,17 @@ impl Asking {
             Taken::NoSuchHost => Err(AskingError::NoSuchHost(host)),
             Taken::DoesNotLead(leader) => Err(AskingError::DoesNotLead(leader)),
         }
+    }
+
+    /// Asks a host a question, which must change nothing there: it may be worked on twice. Several hosts are asked one after the other
+    /// before the first answer is awaited.
+    ///
+    /// # Errors
+    /// [`AskingError`]; the host is not asked.
+    pub fn ask_host(&self, host: &str, text: Vec<u8>) -> Result<Awaited, AskingError> {
+        let (question, awaited) = asked::question(host, text);
+        self.send(Request::Ask(question))?;
+        Ok(awaited)
     }
 
     /// Reports that a process has ended: a launcher saw it.

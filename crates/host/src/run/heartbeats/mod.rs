@@ -1,10 +1,11 @@
 //! Heartbeats to the orchestrators, and the epochs that they hand.
 //!
 //! The main thread posts facts at each of its turns (`facts.rs` makes them), a thread of its own sends them (`thread.rs`), and a second
-//! one hands epochs to the main thread as the control socket does. If the main thread stands still, heartbeats stop after two
+//! one hands epochs to the main thread as the control socket does; a third one answers questions (`questions.rs`). If the main thread stands still, heartbeats stop after two
 //! seconds. If the thread of heartbeats stands still, packets go on, and only the orchestrator's view of the host suffers.
 
 mod facts;
+mod questions;
 mod thread;
 
 use std::io;

@@ -12,6 +12,7 @@ use asterism_io::clock::MonotonicClock;
 use asterism_placement::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::questions::Questions;
 use super::{LAST_WAIT, Message};
 use crate::control::Ask;
 use crate::control::request_handler::RequestHandler;
@@ -93,6 +94,7 @@ pub(super) fn start(
     // One that waits while another is handed is offered again.
     let (epochs, handed) = sync_channel(1);
     let refused = events.clone();
+    let questions = Questions::start(handler.clone())?;
     Builder::new()
         .name("epochs-handed".to_owned())
         .spawn(move || hand_all(&handed, &handler, &refused))?;
@@ -103,6 +105,7 @@ pub(super) fn start(
             clock,
             events,
             epochs,
+            questions,
         };
         thread.run(&messages);
     })
@@ -127,6 +130,7 @@ struct Thread {
     clock: MonotonicClock,
     events: SyncSender<Event>,
     epochs: SyncSender<String>,
+    questions: Questions,
 }
 
 impl Thread {
@@ -167,16 +171,28 @@ impl Thread {
             line.open(now);
         }
         self.receive(now);
+        self.questions.answer(&mut self.link, now);
         if self.link.poll_timeout().is_some_and(|at| at <= now) {
             self.link.handle_timeout(now);
+        }
+        while let Some(event) = self.link.poll_event() {
+            match event {
+                HostEvent::Epoch { text, .. } => {
+                    let _ = self.epochs.try_send(text);
+                }
+                HostEvent::Question {
+                    orchestrator,
+                    number,
+                    text,
+                } => self
+                    .questions
+                    .ask(&mut self.link, orchestrator, number, text),
+            }
         }
         while let Some((place, datagram)) = self.link.poll_transmit() {
             if let Some(line) = self.lines.get_mut(place) {
                 line.send(&datagram);
             }
-        }
-        while let Some(HostEvent::Epoch { text, .. }) = self.link.poll_event() {
-            let _ = self.epochs.try_send(text);
         }
         self.report(now);
     }
