@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use asterism_api::data::{
     ClusterSnapshot, ClusterSummary, EventPage, FlowFound, FlowQuery, Host, Leadership, Loads,
-    Order, OrderAccepted, Plan, Stage, Steering,
+    Order, OrderAccepted, Plan, Stage, StateEntries, StateObjects, StateQuery, Steering,
 };
 use asterism_api::server::{ServerConfig, TlsFiles};
 use asterism_api::{Caller, ClusterApi, OrderError};
@@ -17,7 +17,7 @@ use asterism_orchestrator::controller;
 use asterism_orchestrator::run::{Asking, AskingError, ClusterView, HostView};
 
 use super::events::EventRing;
-use super::{health, metrics};
+use super::{health, metrics, questions};
 
 /// After how long an order that was not answered is sensibly repeated.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -60,6 +60,12 @@ impl OrchestratorApi {
     fn view(&self) -> ClusterView {
         // An orchestrator that does not answer shows a cluster without hosts, which is wrong at a glance.
         self.asking.view().unwrap_or_default()
+    }
+
+    /// The names of the hosts.
+    fn hosts(&self) -> Vec<String> {
+        let hosts = self.view().hosts;
+        hosts.into_iter().map(|host| host.name).collect()
     }
 }
 
@@ -129,10 +135,25 @@ impl ClusterApi for OrchestratorApi {
         })
     }
 
-    fn find_flow(&self, _: &FlowQuery, _: usize) -> Result<Vec<FlowFound>, OrderError> {
-        Err(OrderError::Refused {
-            why: "routes know no flows: ask any host, by `asterism state get`".to_owned(),
-        })
+    fn find_flow(&self, query: &FlowQuery, max: usize) -> Result<Vec<FlowFound>, OrderError> {
+        questions::flows(&self.asking, &self.hosts(), query, max)
+    }
+
+    fn host_status(&self, host: &str) -> Result<serde_json::Value, OrderError> {
+        questions::status(&self.asking, &self.hosts(), host)
+    }
+
+    fn state(&self) -> Result<StateObjects, OrderError> {
+        questions::state(&self.asking, &self.hosts())
+    }
+
+    fn entries(
+        &self,
+        object: &str,
+        query: &StateQuery,
+        max: usize,
+    ) -> Result<StateEntries, OrderError> {
+        questions::entries(&self.asking, &self.hosts(), object, query, max)
     }
 
     fn plan(&self) -> Result<Plan, OrderError> {

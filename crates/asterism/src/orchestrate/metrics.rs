@@ -265,6 +265,13 @@ fn traffic(page: &mut Page, view: &ClusterView) {
         "Heartbeats that were believed.",
         traffic.heartbeats,
     );
+    let name = "asterism_orchestrator_questions_total";
+    page.one(
+        name,
+        Kind::Counter,
+        "Questions to hosts, repetitions included.",
+        traffic.questions,
+    );
     let name = "asterism_orchestrator_datagrams_refused_total";
     let help = "Datagrams of hosts that were not believed.";
     page.family(name, Kind::Counter, help);
@@ -275,6 +282,7 @@ fn traffic(page: &mut Page, view: &ClusterView) {
         ("stale", refused.stale),
         ("repeated", refused.repeated),
         ("ended", refused.ended),
+        ("not-asked", refused.not_asked),
     ] {
         page.sample(name, &[("reason", reason)], count);
     }

@@ -1,11 +1,12 @@
 //! `asterism orchestrate`: an orchestrator as a service.
 //!
-//! `api.rs` and `events.rs` are its HTTP API, `health.rs` what is wrong with a cluster, `metrics.rs` what Prometheus reads.
+//! `api.rs`, `questions.rs` and `events.rs` are its HTTP API, `health.rs` what is wrong with a cluster, `metrics.rs` what Prometheus reads.
 
 pub mod api;
 pub mod events;
 pub mod health;
 pub mod metrics;
+mod questions;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
