@@ -13,7 +13,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::client::Which;
-use crate::commands::{audit, backends, blocked, cluster, digests, flows, manual, rules, traffic};
+use crate::commands::{
+    audit, backends, blocked, bugreport, cluster, digests, flows, manual, rules, state, top,
+    traffic,
+};
 use crate::{check, commands, decrypt, epoch, keygen, keys, lab, orchestrate, scaffold, up};
 
 /// The program's name.
@@ -78,17 +81,19 @@ pub enum Command {
     Doctor(cluster::DoctorArguments),
     /// Write a token for the HTTP API of orchestrators into its file, or take one away
     Token(cluster::TokenArguments),
-    /// Show the status of a running host
+    /// Collect what a report of a fault needs into one file: status of all hosts, events, health, metrics; no keys, tokens or entries
+    Bugreport(bugreport::BugreportArguments),
+    /// Show the status of a running host, or of a cluster by the API of its orchestrator
     Status(commands::StatusArguments),
     /// Show whether a running host's state equals that of the other hosts, which compare continuously; exit code 1 if not
     Audit(audit::AuditArguments),
-    /// Show a running host's rates continuously
-    Top(commands::TopArguments),
+    /// Show the rates of a running host continuously, or those of a cluster by the API of its orchestrator
+    Top(top::TopArguments),
     /// Trace a running host's next packets: each read, write and verdict, and the cost
     Trace(commands::TraceArguments),
-    /// Query a running host's state
+    /// Query the state of a running host, or of all hosts by the API of an orchestrator
     #[command(subcommand)]
-    State(commands::StateCommand),
+    State(state::StateCommand),
     /// Show the digests of web caches that a running host knows, and which caches hold an object
     Digests(digests::DigestsArguments),
     /// Show a balancer's services and their backends: the health of each, the health votes, and the number of flows
@@ -99,7 +104,7 @@ pub enum Command {
     Block(manual::BlockArguments),
     /// Lift the block of a source early at all hosts, whether an operator or a function began it
     Unblock(manual::UnblockArguments),
-    /// End flows that a running host's firewall knows, on all hosts
+    /// Find flows on all hosts, or end flows that a running host's firewall knows
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
     /// Show a firewall's rules and the number of new flows that each decided, over all hosts
@@ -208,11 +213,12 @@ pub(crate) fn run_with(
         Command::Events(arguments) => cluster::events(&arguments, &mut output),
         Command::Doctor(arguments) => cluster::doctor(&arguments, &mut output),
         Command::Token(arguments) => cluster::token(&arguments, &mut output),
+        Command::Bugreport(arguments) => bugreport::bugreport(&arguments, &mut output),
         Command::Status(arguments) => commands::status(&arguments, &mut output),
         Command::Audit(arguments) => audit::audit(&arguments, &mut output),
-        Command::Top(arguments) => commands::top(&arguments, &mut output),
+        Command::Top(arguments) => top::top(&arguments, &mut output),
         Command::Trace(arguments) => commands::trace(&arguments, &mut output),
-        Command::State(command) => commands::state(&command, &mut output),
+        Command::State(command) => state::state(&command, &mut output),
         Command::Digests(arguments) => digests::digests(&arguments, &mut output),
         Command::Backends(arguments) => backends::backends(&arguments, &mut output),
         Command::Blocked(arguments) => blocked::blocked(&arguments, &mut output),

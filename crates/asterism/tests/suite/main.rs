@@ -14,6 +14,7 @@ mod network_recipes;
 mod orchestrated;
 mod outside;
 mod real_programs;
+mod remote;
 mod run;
 mod scaffold;
 mod scenarios;

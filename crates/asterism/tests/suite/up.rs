@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::remote;
 use crate::validator::validate;
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
@@ -92,7 +93,7 @@ impl Up {
 }
 
 /// The document with which a command answers that asks the orchestrator.
-fn ask(api: &str, command: &[&str]) -> serde_json::Value {
+pub(crate) fn ask(api: &str, command: &[&str]) -> serde_json::Value {
     let output = Command::new(ASTERISM)
         .args(["--format", "json"])
         .args(command)
@@ -138,6 +139,7 @@ fn a_whole_cluster_runs_without_root_and_a_killed_host_breaks_no_flow() {
         ask(&api, &["doctor"])["items"].as_array().map(Vec::len),
         Some(0)
     );
+    remote::commands_work_from_another_machine(&api, folder.path());
     let drained = ask(&api, &["hosts", "drain", "c", "--reason", "a test"]);
     assert_eq!(drained["changed"], true, "{drained}");
     signal(pid, KILL);
