@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use asterism_placement::Time;
-use asterism_secure_channel::{ClusterId, KeyRing};
+use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 
-use crate::envelope::{Envelope, Sender};
+use crate::envelope;
 use crate::mutant::{self, Mutant};
 use crate::parts::digest_of;
 use crate::question::{ANSWER_BYTES_MAX, ANSWER_PART_BYTES, AnswerPart, Question, WINDOW_PARTS};
@@ -86,7 +86,7 @@ impl Answers {
         orchestrators: usize,
     ) -> Answers {
         Answers {
-            envelope: Envelope::new(cluster, keys, Sender::Answering, salt),
+            envelope: envelope::of_answers(cluster, keys, salt),
             peers: (0..orchestrators).map(|_| Peer::default()).collect(),
             last: 0,
         }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use asterism_placement::Time;
-use asterism_secure_channel::{ClusterId, KeyRing};
+use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 
 use crate::answers::{AnswerError, Answers};
-use crate::envelope::{Envelope, Sender};
+use crate::envelope;
 use crate::message::{Heartbeat, HostMessage, Part, Reply};
 use crate::mutant::{self, Mutant};
 use crate::parts::{Assembly, Taken};
@@ -121,7 +121,7 @@ impl HostLink {
         let (cluster, keys, salt) = (config.cluster, config.keys, config.salt);
         HostLink {
             answers: Answers::new(cluster, keys.clone(), salt, orchestrators),
-            envelope: Envelope::new(cluster, keys, Sender::Host, salt),
+            envelope: envelope::of_host(cluster, keys, salt),
             interval: config.interval,
             peers: (0..orchestrators).map(|_| Peer::default()).collect(),
             facts: None,
@@ -301,7 +301,7 @@ impl HostLink {
     fn open(&self, datagram: &mut [u8]) -> Option<Received> {
         let opened = self.envelope.open(datagram)?;
         match opened.sender {
-            Sender::Asking => {
+            envelope::ASKING => {
                 let question = Question::decode(opened.message)?;
                 Some(Received::Question(opened.salt, question))
             }

@@ -54,7 +54,7 @@ mod questions;
 mod tests;
 
 pub use answers::AnswerError;
-pub use envelope::DATAGRAM_BYTES_MAX;
+pub use asterism_secure_channel::DATAGRAM_BYTES_MAX;
 pub use host::{HostEvent, HostLink, HostLinkConfig, ORCHESTRATORS_MAX, Orchestrator};
 pub use message::{Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, Stage};
 pub use orchestrator::{

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use asterism_epochs::{EPOCH_BYTES_MAX, Process};
 use asterism_placement::Time;
-use asterism_secure_channel::{ClusterId, KeyRing};
+use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 
 use crate::challenge::Challenges;
-use crate::envelope::{Envelope, Sender};
+use crate::envelope;
 use crate::message::{Heartbeat, HostMessage, Part, Reply};
 use crate::mutant::{self, Mutant};
 use crate::parts;
@@ -132,7 +132,7 @@ impl OrchestratorLink {
         let (cluster, keys, salt) = (config.cluster, config.keys, config.salt);
         OrchestratorLink {
             questions: Questions::new(cluster, keys.clone(), salt),
-            envelope: Envelope::new(cluster, keys, Sender::Orchestrator, salt),
+            envelope: envelope::of_orchestrator(cluster, keys, salt),
             challenges: Challenges::new(config.secret),
             hosts: hosts.collect(),
             transmits: VecDeque::new(),
@@ -155,7 +155,7 @@ impl OrchestratorLink {
             return;
         };
         let (salt, sequence) = (opened.salt, opened.sequence);
-        if opened.sender == Sender::Answering {
+        if opened.sender == envelope::ANSWERING {
             let Some(part) = AnswerPart::decode(opened.message) else {
                 refused.malformed += 1;
                 return;

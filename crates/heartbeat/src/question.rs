@@ -2,7 +2,7 @@
 //!
 //! What a question and an answer mean is not the business of this crate: to it both are bytes.
 
-use crate::envelope::{DATAGRAM_BYTES_MAX, HEADER_BYTES};
+use asterism_secure_channel::MESSAGE_BYTES_MAX;
 
 /// Bytes of a question at most.
 pub const QUESTION_BYTES_MAX: usize = 1_024;
@@ -15,14 +15,8 @@ pub(crate) const WINDOW_PARTS: usize = 16;
 
 const QUESTION_HEAD_BYTES: usize = 16 + 8 + 8 + 4;
 const ANSWER_HEAD_BYTES: usize = 16 + 8 + 4 + 16 + 4;
-const _: () = assert!(
-    HEADER_BYTES + QUESTION_HEAD_BYTES + QUESTION_BYTES_MAX + asterism_secure_channel::TAG_BYTES
-        <= DATAGRAM_BYTES_MAX
-);
-const _: () = assert!(
-    HEADER_BYTES + ANSWER_HEAD_BYTES + ANSWER_PART_BYTES + asterism_secure_channel::TAG_BYTES
-        <= DATAGRAM_BYTES_MAX
-);
+const _: () = assert!(QUESTION_HEAD_BYTES + QUESTION_BYTES_MAX <= MESSAGE_BYTES_MAX);
+const _: () = assert!(ANSWER_HEAD_BYTES + ANSWER_PART_BYTES <= MESSAGE_BYTES_MAX);
 
 /// A question, or the same again for the parts of its answer from an offset on.
 #[derive(Clone, Debug, PartialEq, Eq)]

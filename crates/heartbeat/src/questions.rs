@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use asterism_placement::Time;
-use asterism_secure_channel::{ClusterId, KeyRing};
+use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 
-use crate::envelope::{Envelope, Sender};
+use crate::envelope;
 use crate::mutant::{self, Mutant};
 use crate::parts::digest_of;
 use crate::question::{
@@ -114,7 +114,7 @@ pub(crate) type Ended = (u64, Result<Vec<u8>, NoAnswer>);
 impl Questions {
     pub(crate) fn new(cluster: ClusterId, keys: KeyRing, salt: [u8; 16]) -> Questions {
         Questions {
-            envelope: Envelope::new(cluster, keys, Sender::Asking, salt),
+            envelope: envelope::of_questions(cluster, keys, salt),
             last: 0,
             hosts: BTreeMap::new(),
         }

@@ -10,7 +10,7 @@ use asterism_placement::Time;
 use asterism_secure_channel::{ClusterId, ClusterKey, KeyRing};
 use proptest::prelude::*;
 
-use crate::envelope::{Envelope, Sender};
+use crate::envelope;
 use crate::message::{HostMessage, PART_BYTES, Part, Reply};
 use crate::{
     DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load, NoAnswer, OfferError,
@@ -388,7 +388,7 @@ fn keys_change_while_heartbeats_go_on() {
 fn a_text_that_is_not_what_its_digest_says_is_not_taken() {
     let mut pair = Pair::new();
     pair.run(100, |_| false);
-    let mut orchestrator = Envelope::new(ClusterId(9), ring(1), Sender::Orchestrator, [2; 16]);
+    let mut orchestrator = envelope::of_orchestrator(ClusterId(9), ring(1), [2; 16]);
     let reply = Reply {
         challenge: [0; 16],
         salt: [1; 16],
@@ -490,7 +490,7 @@ proptest! {
         let mut pair = Pair::new();
         pair.run(100, |_| false);
         let mut orchestrator =
-            Envelope::new(ClusterId(9), ring(1), Sender::Orchestrator, [2; 16]);
+            envelope::of_orchestrator(ClusterId(9), ring(1), [2; 16]);
         for (epoch, total, digest, offset, length) in parts {
             let part = Part { epoch, total, digest: [digest; 16], offset, bytes: vec![0; length] };
             let (challenge, salt) = ([0; 16], [1; 16]);

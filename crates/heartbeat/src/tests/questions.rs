@@ -37,8 +37,7 @@ impl Pair {
             offset: 0,
             bytes: bytes.to_vec(),
         };
-        Envelope::new(ClusterId(9), ring(1), Sender::Answering, [salt; 16])
-            .seal(|out| part.encode(out))
+        envelope::of_answers(ClusterId(9), ring(1), [salt; 16]).seal(|out| part.encode(out))
     }
 }
 
@@ -278,8 +277,8 @@ pub(super) fn two_answers_are_not_mixed() {
         offset: 0,
         bytes: b"fake".to_vec(),
     };
-    let mut datagram = Envelope::new(ClusterId(9), ring(1), Sender::Answering, [1; 16])
-        .seal(|out| damaged.encode(out));
+    let mut datagram =
+        envelope::of_answers(ClusterId(9), ring(1), [1; 16]).seal(|out| damaged.encode(out));
     pair.orchestrator
         .handle(pair.now, address(1), &mut datagram);
     pair.learn();
@@ -349,7 +348,7 @@ pub(super) fn questions_and_answers_are_bounded() {
         offset: 0,
         bytes: text(ANSWER_PART_BYTES),
     };
-    let mut seal = Envelope::new(ClusterId(9), ring(1), Sender::Answering, [1; 16]);
+    let mut seal = envelope::of_answers(ClusterId(9), ring(1), [1; 16]);
     let mut datagram = seal.seal(|out| part.encode(out));
     let asked = |pair: &Pair| pair.orchestrator.poll_timeout().unwrap();
     let before = asked(&pair);
@@ -417,8 +416,8 @@ proptest! {
         let mut pair = Pair::heard();
         let number = pair.ask(b"?").unwrap();
         pair.run(2, |_| false);
-        let mut seal = Envelope::new(ClusterId(9), ring(1), Sender::Answering, [1; 16]);
-        let mut asks = Envelope::new(ClusterId(9), ring(1), Sender::Asking, [2; 16]);
+        let mut seal = envelope::of_answers(ClusterId(9), ring(1), [1; 16]);
+        let mut asks = envelope::of_questions(ClusterId(9), ring(1), [2; 16]);
         for (number, total, digest, offset, length) in parts {
             let part = AnswerPart {
                 asker: [2; 16], number, total, digest: [digest; 16], offset, bytes: vec![0; length],

@@ -87,6 +87,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
     ("director", &["packet", "memory", "placement", "io"]),
+    // What orchestrators command directors by.
+    ("director-control", &["secure-channel"]),
     // Segments, director and traffic of a cluster on one machine: from outside of the hosts.
     (
         "local-network",
@@ -110,6 +112,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "heartbeat",
             "truth-store",
             "director",
+            "director-control",
         ],
     ),
     (
@@ -169,6 +172,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "rehearsal",
             "epochs",
             "truth-store",
+            "director",
+            "director-control",
             "orchestrator",
             "local-network",
             "api",
