@@ -128,7 +128,7 @@ impl Running {
             config.places.clone(),
             input_sender.clone(),
         )?;
-        let (steering_thread, steering) = steer::start(config.steering, input_sender)?;
+        let (steering_thread, steering) = steer::start(config.steering, input_sender, log.clone())?;
         let decide = decide::Decide::new(
             decide::Parts {
                 cluster: config.cluster,

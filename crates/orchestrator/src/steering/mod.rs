@@ -46,8 +46,30 @@ pub trait Steering: Send {
     /// It could not be asked, or its answer could not be read.
     fn observe(&mut self) -> Result<Observed, SteeringError>;
 
+    /// Whether the link to a target may have changed since this was asked last, as far as this driver is notified of it; then
+    /// [`Steering::observe`] says which. Does not wait. A driver that is not notified returns false.
+    fn links_changed(&mut self) -> bool {
+        false
+    }
+
+    /// What this driver has noticed since this was asked last, for the log.
+    fn notices(&mut self) -> Vec<Notice> {
+        Vec::new()
+    }
+
     /// What this driver has done since it was made.
     fn counts(&self) -> Counts;
+}
+
+/// Something that a driver has noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The name of the event in the log.
+    pub kind: &'static str,
+    /// Whether somebody should look.
+    pub is_warning: bool,
+    /// The sentence.
+    pub text: String,
 }
 
 /// What a driver can do.
