@@ -1,4 +1,4 @@
-//! The built-in director, in this process: its driver.
+//! The built-in director: its driver in this process; `remote/` commands directors on other machines.
 //!
 //! One driver commands one director, or the two of a pair: both get every table, exception and suspension, so that either can go
 //! on alone. The driver makes each table, and a director takes it between two bursts; a call returns when every director has
@@ -10,6 +10,7 @@
 //! `error.rs` has the errors of the methods beyond the trait.
 
 mod error;
+pub mod remote;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +24,7 @@ use asterism_director::{
 
 pub use self::error::DirectorError;
 use super::{
-    Abilities, Counts, Desired, InForce, Observed, ObservedTarget, Standing, Steering,
+    Abilities, Counts, Desired, Generation, InForce, Observed, ObservedTarget, Standing, Steering,
     SteeringError,
 };
 use crate::clock;
@@ -246,6 +247,13 @@ impl DirectorSteering {
         Ok(())
     }
 
+    /// The desired state that the directors have in force; `None` before the first.
+    #[must_use]
+    pub fn generation(&self) -> Option<Generation> {
+        let begun = self.begun.as_ref().filter(|_| self.is_applied);
+        begun.map(Desired::generation)
+    }
+
     /// What a director counted, as it published it last; `None` before the first time, and of a director that there is not.
     #[must_use]
     pub fn statistics(&self, director: usize) -> Option<DirectorStatistics> {
@@ -428,14 +436,11 @@ impl Steering for DirectorSteering {
     fn observe(&mut self) -> Result<Observed, SteeringError> {
         let present = self.look()?;
         let mut observed = Observed {
-            generation: None,
+            generation: self.generation(),
             as_applied: self.is_applied,
             targets: Vec::new(),
             elsewhere_permille: 0,
         };
-        if self.is_applied {
-            observed.generation = self.begun.as_ref().map(Desired::generation);
-        }
         for (number, host) in self.hosts.iter().enumerate() {
             let Some((name, _)) = host else {
                 continue;
