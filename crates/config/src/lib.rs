@@ -39,7 +39,11 @@ pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;
 pub use host::{Host, Idle};
 pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
-pub use orchestrator::{Api, Orchestrator, OrchestratorTimes, Routes};
+pub use orchestrator::{
+    Api, Director, DirectorArm, DirectorBy, DirectorFragments, DirectorMachine, DirectorPort,
+    DirectorSide, Etcd, EtcdFiles, OpenVSwitch, Orchestrator, OrchestratorTimes, Routes,
+    SwitchAddress, SwitchDirection, SwitchHash,
+};
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 
 use core::ops::Range;

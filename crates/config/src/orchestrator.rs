@@ -1,5 +1,9 @@
 //! The settings of the orchestrators: where they listen, where they keep the truth, by which times they decide, and the routes that
-//! they write.
+//! they write. `orchestrator/` has the tables of other steering, and how etcd is reached.
+
+mod director;
+mod etcd;
+mod openvswitch;
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::ops::Range;
@@ -17,17 +21,25 @@ use super::network::Prefix;
 use super::overlay;
 use super::section::{Default, List, Setting, Values, section};
 use super::suggestion;
+use director::{DIRECTOR, DIRECTORS_MAX};
+pub use director::{
+    Director, DirectorArm, DirectorBy, DirectorFragments, DirectorMachine, DirectorPort,
+    DirectorSide,
+};
+pub use etcd::{Etcd, EtcdFiles};
+use openvswitch::{BRIDGES_MAX, OPENVSWITCH};
+pub use openvswitch::{OpenVSwitch, SwitchAddress, SwitchDirection, SwitchHash};
 
 /// Sets of routes at most: those inside and those outside.
 const ROUTES_MAX: usize = 2;
-/// Members of an etcd cluster that are named, at most.
-const ETCD_MAX: usize = 9;
+/// Members of an etcd cluster that are named, at most: as many as the truth store asks.
+const ETCD_MAX: usize = 8;
 
 /// The orchestrators of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Orchestrator {
-    /// The addresses of etcd; empty for the embedded store.
-    pub etcd: Vec<SocketAddr>,
+    /// How etcd is reached, unless the store is the embedded one.
+    pub etcd: Etcd,
     /// The folder of an orchestrator's own files, as written.
     pub folder: PathBuf,
     /// How long a leader leads unless it renews its term.
@@ -38,6 +50,10 @@ pub struct Orchestrator {
     pub api: Option<Api>,
     /// What is steered by routes.
     pub routes: Vec<Routes>,
+    /// What is steered by bridges of Open vSwitch.
+    pub openvswitch: Vec<OpenVSwitch>,
+    /// What is steered by directors.
+    pub director: Vec<Director>,
 }
 
 /// The HTTP API of an orchestrator, files as written.
@@ -102,7 +118,32 @@ section! {
                     most: ETCD_MAX,
                 },
                 default: Default::Is("[]"),
-                meaning: "The addresses of etcd's members, which hold epochs and leadership (HTTP). Without any, one orchestrator keeps them in its folder.",
+                meaning: "The addresses of etcd's members, which hold epochs and leadership. Without any, one orchestrator keeps them in its folder.",
+            },
+            etcd_ca: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("etcd is reached without TLS"),
+                meaning: "The certificates of the authorities that may have signed etcd's, PEM; those of the system are not used. With them etcd is reached by TLS, and its certificates must be for the addresses in `etcd`.",
+            },
+            etcd_certificate: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("none is shown"),
+                meaning: "The orchestrator's own certificate and its chain, PEM, where etcd asks for one (`--client-cert-auth`).",
+            },
+            etcd_key: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("none is shown"),
+                meaning: "That certificate's private key, PEM. Its mode must be 0600.",
+            },
+            etcd_user: String = Setting {
+                kind: Kind::Name,
+                default: Default::Unset("no login"),
+                meaning: "The user as which the orchestrator logs in, where etcd asks for one.",
+            },
+            etcd_password: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("no login"),
+                meaning: "The file with that user's password, on one line. Its mode must be 0600.",
             },
             folder: String = Setting {
                 kind: Kind::File,
@@ -150,7 +191,23 @@ section! {
                     most: ROUTES_MAX,
                 },
                 default: Default::Is("{}"),
-                meaning: "Routes with several next hops that the orchestrator writes: one table for each side of the cluster. Without any, something else leads packets to the hosts.",
+                meaning: "Routes with several next hops that the orchestrator writes: one table for each side of the cluster. Without any, and without a bridge, something else leads packets to the hosts.",
+            },
+            openvswitch: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: OPENVSWITCH.section(),
+                    most: BRIDGES_MAX,
+                },
+                default: Default::Is("{}"),
+                meaning: "Bridges of Open vSwitch that the orchestrator writes the rules of.",
+            },
+            director: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: DIRECTOR.section(),
+                    most: DIRECTORS_MAX,
+                },
+                default: Default::Is("{}"),
+                meaning: "Directors that the orchestrator commands, one or a pair in each table.",
             },
         },
     };
@@ -333,8 +390,8 @@ pub(super) fn read(
         return Some(None);
     }
     let times = times(&values, cluster.heartbeat, report);
-    let etcd = values.get(ORCHESTRATOR.etcd);
-    let is_shared = etcd.as_ref().is_none_or(|etcd| !etcd.is_empty());
+    let etcd = etcd::read(&values, report);
+    let is_shared = etcd.as_ref().is_none_or(|etcd| !etcd.addresses.is_empty());
     if !is_shared && cluster.orchestrators.len() > 1 {
         report.add(
             Diagnostic::error(
@@ -360,14 +417,20 @@ pub(super) fn read(
         .map(|table| routes(table, cluster, report))
         .collect();
     let routes: Option<Vec<Routes>> = read.into_iter().collect();
+    let bridges = values.get(ORCHESTRATOR.openvswitch)?;
+    let openvswitch = openvswitch::read(&bridges, cluster, report);
+    let directors = values.get(ORCHESTRATOR.director)?;
+    let director = director::read(&directors, cluster, report);
     let api = api(&values.get(ORCHESTRATOR.api)?, report);
     Some(Some(Orchestrator {
         api: api?,
-        etcd: etcd?.into_iter().map(|(address, _)| address).collect(),
+        etcd: etcd?,
         folder: PathBuf::from(values.get(ORCHESTRATOR.folder)?),
         term: term.filter(|_| is_whole)?,
         times: times?,
         routes: routes?,
+        openvswitch: openvswitch?,
+        director: director?,
     }))
 }
 
@@ -472,47 +535,26 @@ fn times(values: &Values, heartbeat: Duration, report: &mut Report) -> Option<Or
 
 fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option<Routes> {
     let values = &table.values;
-    let mut is_right = true;
-    let mut wrong = |diagnostic: Diagnostic| {
-        report.add(diagnostic);
-        is_right = false;
-    };
+    let mistakes = report.errors();
     let via = values.get(ROUTES.via)?;
-    let names = || cluster.members.iter().map(String::as_str);
-    for hop in via
-        .iter()
-        .filter(|hop| !cluster.members.contains(&hop.name))
-    {
-        let mut unknown = Diagnostic::error(
-            format!("there is no member \"{}\"", hop.name),
-            hop.place.clone(),
-        );
-        if let Some(near) = suggestion::nearest(&hop.name, names()) {
-            unknown = unknown.help(format!("did you mean via.{near}?"));
-        }
-        wrong(unknown.help(format!("choose {}", suggestion::quoted(names()))));
-    }
-    let lacking = |name: &&str| !via.iter().any(|hop| hop.name == *name);
-    if let Some(name) = names().find(lacking) {
-        wrong(
-            Diagnostic::error(
-                format!("there is no next hop to {name}"),
-                values.span_of(ROUTES.via),
-            )
-            .help(format!(
-                "add via.{name} = {{ gateway = \"192.0.2.1\", interface = \"eth0\" }} to [orchestrator.routes.{}]",
-                table.name
-            )),
-        );
-    }
+    check_hops(
+        &via,
+        values.span_of(ROUTES.via),
+        (
+            &format!("orchestrator.routes.{}", table.name),
+            "{ gateway = \"192.0.2.1\", interface = \"eth0\" }",
+        ),
+        cluster,
+        report,
+    );
     let to = values.get(ROUTES.to)?;
     if to.is_empty() {
-        wrong(
+        report.add(
             Diagnostic::error("routes lead somewhere", values.span_of(ROUTES.to))
                 .help("write to = [\"203.0.113.0/24\"]"),
         );
     }
-    if !is_right {
+    if report.errors() > mistakes {
         return None;
     }
     let hops: Option<Vec<_>> = via
@@ -532,4 +574,35 @@ fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option
         slots: u16::try_from(values.get(ROUTES.slots)?).ok()?,
         hops: hops?,
     })
+}
+
+/// Checks that a table of steering has a next hop to each member, and to nobody else; `example` is one.
+fn check_hops(
+    via: &[NamedValues],
+    span: Range<usize>,
+    (table, example): (&str, &str),
+    cluster: &Cluster,
+    report: &mut Report,
+) {
+    let names = || cluster.members.iter().map(String::as_str);
+    for hop in via
+        .iter()
+        .filter(|hop| !cluster.members.contains(&hop.name))
+    {
+        let mut unknown = Diagnostic::error(
+            format!("there is no member \"{}\"", hop.name),
+            hop.place.clone(),
+        );
+        if let Some(near) = suggestion::nearest(&hop.name, names()) {
+            unknown = unknown.help(format!("did you mean via.{near}?"));
+        }
+        report.add(unknown.help(format!("choose {}", suggestion::quoted(names()))));
+    }
+    let lacking = |name: &&str| !via.iter().any(|hop| hop.name == *name);
+    if let Some(name) = names().find(lacking) {
+        report.add(
+            Diagnostic::error(format!("there is no next hop to {name}"), span)
+                .help(format!("add via.{name} = {example} to [{table}]")),
+        );
+    }
 }
