@@ -39,7 +39,7 @@ const STORE_FAILED: Kind = Kind(
 const STEERING_FAILED: Kind = Kind(
     "STEERING-FAILED",
     Severity::Critical,
-    "See that the orchestrator may write the routes, and that the routers' interfaces are there; it tries again by itself.",
+    "See that the orchestrator may write the routes and reaches the switch or a director, and that their interfaces are there; it tries again by itself.",
 );
 const NOBODY_TAKES: Kind = Kind(
     "NOBODY-TAKES",
