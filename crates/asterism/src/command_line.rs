@@ -17,7 +17,9 @@ use crate::commands::{
     audit, backends, blocked, bugreport, cluster, digests, flows, manual, rules, state, top,
     traffic,
 };
-use crate::{check, commands, decrypt, epoch, keygen, keys, lab, orchestrate, scaffold, up};
+use crate::{
+    check, commands, decrypt, direct, epoch, keygen, keys, lab, orchestrate, scaffold, up,
+};
 
 /// The program's name.
 const NAME: &str = "asterism";
@@ -73,6 +75,11 @@ pub enum Command {
     /// Needs `orchestrators` in the configuration's table `cluster`, and the right to write the routes in its table `orchestrator`.
     /// SIGTERM and SIGINT stop it; hosts, routes and the cluster's record stay as they are.
     Orchestrate(orchestrate::Arguments),
+    /// Run a director: spread packets over the hosts by Ethernet, as the orchestrators command, until it is stopped
+    ///
+    /// Needs a table `director` in the configuration's table `orchestrator`, and the right to open the machine's interfaces in it. Of
+    /// two directors either may die. SIGTERM and SIGINT stop it.
+    Direct(direct::Arguments),
     /// Show the hosts of a cluster, or give its orchestrator an order about one of them
     Hosts(cluster::HostsArguments),
     /// Show what an orchestrator decided, and why
@@ -209,6 +216,7 @@ pub(crate) fn run_with(
         }
         Command::Run(arguments) => host::command(&arguments, &mut output),
         Command::Orchestrate(arguments) => orchestrate::command(&arguments, &mut output),
+        Command::Direct(arguments) => direct::command(&arguments, &mut output),
         Command::Hosts(arguments) => cluster::hosts(&arguments, &mut output),
         Command::Events(arguments) => cluster::events(&arguments, &mut output),
         Command::Doctor(arguments) => cluster::doctor(&arguments, &mut output),

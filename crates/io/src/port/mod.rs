@@ -36,7 +36,7 @@ pub use delayed::DelayedPort;
 pub use error::{PacketTooLongError, PortError, PortErrorKind};
 pub use interface::{
     InterfaceError, LinkState, Offloads, REOPEN_BACKOFF_US_MAX, REOPEN_BACKOFF_US_MIN,
-    WATCH_INTERVAL_DOWN_US, WATCH_INTERVAL_US,
+    WATCH_INTERVAL_DOWN_US, WATCH_INTERVAL_US, ethernet_address,
 };
 pub use lossy::LossyPort;
 pub use memory::MemoryPort;
