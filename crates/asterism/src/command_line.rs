@@ -14,8 +14,8 @@ use clap_complete::Shell;
 
 use crate::commands::client::Which;
 use crate::commands::{
-    audit, backends, blocked, bugreport, cluster, digests, flows, manual, rules, state, top,
-    traffic,
+    audit, backends, blocked, bugreport, cluster, digests, flows, manual, rules, scaling, state,
+    top, traffic,
 };
 use crate::{
     check, commands, decrypt, direct, epoch, keygen, keys, lab, orchestrate, scaffold, up,
@@ -51,6 +51,8 @@ pub enum Command {
     /// shared memory. Kill a host's process and see what it costs. Ctrl-C ends everything; the exit code is 0 only if every flow
     /// kept its translation and every byte was right.
     Up(up::Arguments),
+    /// End a cluster of `asterism up`, or the hosts that a killed `asterism up` left behind
+    Down(up::DownArguments),
     /// Build a laboratory of network namespaces to try hosts with real programs; needs root
     Lab(lab::Arguments),
     /// Check a configuration: list every mistake, or describe the host and the cluster that it configures
@@ -82,6 +84,12 @@ pub enum Command {
     Direct(direct::Arguments),
     /// Show the hosts of a cluster, or give its orchestrator an order about one of them
     Hosts(cluster::HostsArguments),
+    /// Order another number of hosts: the orchestrator starts or drains and stops them
+    Scale(scaling::ScaleArguments),
+    /// Move a bucket of the director, or a single flow, to a host
+    Move(scaling::MoveArguments),
+    /// Show what the elasticity policy would do now, what it waits for, and why
+    Plan(scaling::PlanArguments),
     /// Show what an orchestrator decided, and why
     Events(cluster::EventsArguments),
     /// Show what is wrong with a cluster, and what to do; exit code 1 if anything is that is not the symptom of something else
@@ -218,6 +226,9 @@ pub(crate) fn run_with(
         Command::Orchestrate(arguments) => orchestrate::command(&arguments, &mut output),
         Command::Direct(arguments) => direct::command(&arguments, &mut output),
         Command::Hosts(arguments) => cluster::hosts(&arguments, &mut output),
+        Command::Scale(arguments) => scaling::scale(&arguments, &mut output),
+        Command::Move(arguments) => scaling::move_to(&arguments, &mut output),
+        Command::Plan(arguments) => scaling::plan(&arguments, &mut output),
         Command::Events(arguments) => cluster::events(&arguments, &mut output),
         Command::Doctor(arguments) => cluster::doctor(&arguments, &mut output),
         Command::Token(arguments) => cluster::token(&arguments, &mut output),
@@ -239,6 +250,7 @@ pub(crate) fn run_with(
         Command::Reload(which) => commands::tell(&which, &Ask::Reload, &mut output),
         Command::Stop(which) => commands::tell(&which, &Ask::Stop, &mut output),
         Command::Up(arguments) => up::command(&arguments, &mut output),
+        Command::Down(arguments) => up::down(&arguments, &mut output),
         Command::Demo(arguments) => demo::command(&arguments, &mut output),
         Command::Lab(arguments) => lab::command(&arguments, &mut output),
         Command::Replay(arguments) => replay::command(&arguments, &mut output),

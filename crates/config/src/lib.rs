@@ -20,10 +20,12 @@ pub mod functions;
 mod host;
 pub mod key_file;
 pub mod kind;
+mod launch;
 pub mod network;
 mod objects;
 mod orchestrator;
 mod overlay;
+mod policy;
 mod port;
 mod promises;
 mod release;
@@ -38,6 +40,7 @@ pub use eve::{Eve, EveAlerts};
 pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;
 pub use host::{Host, Idle};
+pub use launch::{ContainerFrom, Launch, LaunchWith};
 pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
 pub use orchestrator::{
     Api, Director, DirectorArm, DirectorBy, DirectorFragments, DirectorMachine, DirectorPort,
@@ -48,6 +51,7 @@ pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT}
 
 use core::ops::Range;
 
+use asterism_elasticity::Rules;
 use asterism_state::ObjectSettings;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -85,6 +89,8 @@ pub struct Config {
     pub function: Function,
     /// The orchestrator, if the file has one.
     pub orchestrator: Option<Orchestrator>,
+    /// How many hosts there are to be, if the file has a policy.
+    pub policy: Option<Rules>,
 }
 
 /// The network function, and where its state lives.
@@ -373,18 +379,20 @@ fn read_document(
         }
     }
     let orchestrator = orchestrator::read(document, cluster.as_ref(), report);
+    let policy = policy::read(document, cluster.as_ref(), report);
     Some(Config {
         cluster: cluster?,
         host: host?,
         ports: ports?,
         function: function?,
         orchestrator: orchestrator?,
+        policy: policy?,
     })
 }
 
 /// Refuses tables, and fields, that the top of a file cannot have.
 fn check_tables(document: &DeTable<'_>, functions: Functions, report: &mut Report) {
-    const TABLES: [&str; 7] = [
+    const TABLES: [&str; 8] = [
         "chain",
         "cluster",
         "host",
@@ -392,6 +400,7 @@ fn check_tables(document: &DeTable<'_>, functions: Functions, report: &mut Repor
         "function",
         "stage",
         "orchestrator",
+        "policy",
     ];
     for (key, value) in document {
         let name = key.get_ref().as_ref();

@@ -17,6 +17,7 @@ use super::cluster::Cluster;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::CLUSTER;
 use super::kind::{Kind, NamedValues};
+use super::launch::{self, LAUNCH, Launch};
 use super::network::Prefix;
 use super::overlay;
 use super::section::{Default, List, Setting, Values, section};
@@ -54,6 +55,8 @@ pub struct Orchestrator {
     pub openvswitch: Vec<OpenVSwitch>,
     /// What is steered by directors.
     pub director: Vec<Director>,
+    /// How hosts are launched; `None`: not by the orchestrator.
+    pub launch: Option<Launch>,
 }
 
 /// The HTTP API of an orchestrator, files as written.
@@ -184,6 +187,11 @@ section! {
                 kind: Kind::Table(API.section()),
                 default: Default::Is("{}"),
                 meaning: "The HTTP API, by which operators, programs and Prometheus see the cluster and give orders.",
+            },
+            launch: Values = Setting {
+                kind: Kind::Table(LAUNCH.section()),
+                default: Default::Is("{}"),
+                meaning: "How the orchestrator launches hosts.",
             },
             routes: Vec<NamedValues> = Setting {
                 kind: Kind::Named {
@@ -422,8 +430,10 @@ pub(super) fn read(
     let directors = values.get(ORCHESTRATOR.director)?;
     let director = director::read(&directors, cluster, report);
     let api = api(&values.get(ORCHESTRATOR.api)?, report);
+    let launch = launch::launch(&values.get(ORCHESTRATOR.launch)?, report);
     Some(Some(Orchestrator {
         api: api?,
+        launch: launch?,
         etcd: etcd?,
         folder: PathBuf::from(values.get(ORCHESTRATOR.folder)?),
         term: term.filter(|_| is_whole)?,

@@ -5,7 +5,7 @@
 )]
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use asterism_placement::Time;
 
@@ -18,6 +18,14 @@ pub(crate) fn time() -> Time {
 /// Now, for deadlines and for how long something took.
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// Milliseconds since 1970, by this machine's clock.
+pub(crate) fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 /// Lets the thread sleep. For the state of files and processes that give no notice of a change.

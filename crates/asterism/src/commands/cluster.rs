@@ -248,7 +248,7 @@ enum Answer {
     Order(OrderAccepted),
 }
 
-fn order_text(accepted: &OrderAccepted) -> String {
+pub(super) fn order_text(accepted: &OrderAccepted) -> String {
     match accepted.changed {
         true => format!("{}\n", accepted.detail),
         false => format!("{} already\n", accepted.detail),

@@ -13,6 +13,7 @@ pub mod flows;
 pub mod manual;
 pub mod remote;
 pub mod rules;
+pub mod scaling;
 mod sites;
 pub mod state;
 mod status;

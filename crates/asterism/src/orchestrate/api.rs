@@ -6,26 +6,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_api::data::{
-    ClusterSnapshot, ClusterSummary, EventPage, FlowFound, FlowQuery, Host, Leadership, Loads,
-    Order, OrderAccepted, Plan, Stage, StateEntries, StateObjects, StateQuery, Steering,
+    ClusterSnapshot, ClusterSummary, EventPage, FlowFound, FlowQuery, HealthItem, Host, Leadership,
+    Loads, Order, OrderAccepted, Plan, Stage, StateEntries, StateObjects, StateQuery, Steering,
 };
 use asterism_api::server::{ServerConfig, TlsFiles};
 use asterism_api::{Caller, ClusterApi, OrderError};
 use asterism_config::{Api, files};
 use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::controller;
-use asterism_orchestrator::run::{Asking, AskingError, ClusterView, HostView};
+use asterism_orchestrator::run::{
+    Asking, AskingError, ClusterView, HostView, Moving, Running, Scaling,
+};
 
 use super::events::EventRing;
-use super::{health, metrics, questions};
+use super::{health, metrics, questions, scaling};
 
 /// After how long an order that was not answered is sensibly repeated.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct OrchestratorApi {
     asking: Asking,
+    moving: Moving,
+    scaling: Option<Scaling>,
     events: EventRing,
     clock: MonotonicClock,
 }
@@ -49,12 +53,21 @@ pub fn server_config(file: &Path, api: &Api) -> ServerConfig {
 impl OrchestratorApi {
     /// The API of this orchestrator.
     #[must_use]
-    pub fn new(asking: Asking, events: EventRing, clock: MonotonicClock) -> OrchestratorApi {
+    pub fn new(running: &Running, events: EventRing, clock: MonotonicClock) -> OrchestratorApi {
         OrchestratorApi {
-            asking,
+            asking: running.asking().clone(),
+            moving: running.moving().clone(),
+            scaling: running.scaling().cloned(),
             events,
             clock,
         }
+    }
+
+    /// What is wrong. A place without a process is as it should be where the orchestrator decides how many there are.
+    fn health(&self, view: &ClusterView) -> Vec<HealthItem> {
+        let mut items = health::items(view);
+        items.retain(|item| self.scaling.is_none() || item.code != health::ABSENT);
+        items
     }
 
     fn view(&self) -> ClusterView {
@@ -75,7 +88,7 @@ impl ClusterApi for OrchestratorApi {
         let hosts: Vec<Host> = view.hosts.iter().map(|one| host(one, &view)).collect();
         Arc::new(ClusterSnapshot {
             cluster: summary(&view, self.clock.wall() * 1_000),
-            health: health::items(&view),
+            health: self.health(&view),
             hosts,
             usage: Vec::new(),
         })
@@ -115,15 +128,23 @@ impl ClusterApi for OrchestratorApi {
                     detail,
                 )
             }
-            Order::Scale(_) => {
-                return Err(OrderError::Refused {
-                    why: "this orchestrator launches no hosts: start or stop them by their service manager".to_owned(),
+            Order::Scale(order) => {
+                let (changed, detail) = scaling::scale(self.scaling.as_ref(), order)?;
+                return Ok(OrderAccepted {
+                    changed,
+                    detail,
+                    events_after,
                 });
             }
-            Order::Move(_) => {
-                return Err(OrderError::Refused {
-                    why: "this orchestrator steers by routes, which know no flows and no buckets"
-                        .to_owned(),
+            Order::Move(order) => {
+                known(&order.to).ok_or_else(|| unknown(&order.to))?;
+                if before.term.is_none() {
+                    return Err(OrderError::NotLeader { leader: None });
+                }
+                return Ok(OrderAccepted {
+                    changed: true,
+                    detail: scaling::move_to(&self.moving, &order)?,
+                    events_after,
                 });
             }
         };
@@ -157,9 +178,7 @@ impl ClusterApi for OrchestratorApi {
     }
 
     fn plan(&self) -> Result<Plan, OrderError> {
-        Err(OrderError::Refused {
-            why: "no elasticity policy is in force".to_owned(),
-        })
+        scaling::plan(self.scaling.as_ref())
     }
 
     fn metrics(&self) -> String {

@@ -46,8 +46,10 @@ const NOBODY_TAKES: Kind = Kind(
     Severity::Critical,
     "Start the hosts, and see in their logs what they wait for.",
 );
+/// The code of a place without a process.
+pub(super) const ABSENT: &str = "HOST-ABSENT";
 const HOST_ABSENT: Kind = Kind(
-    "HOST-ABSENT",
+    ABSENT,
     Severity::Notice,
     "Start the host, or take it out of [cluster] members.",
 );

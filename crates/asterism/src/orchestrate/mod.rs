@@ -6,8 +6,10 @@
 pub mod api;
 pub mod events;
 pub mod health;
+mod launchers;
 pub mod metrics;
 mod questions;
+mod scaling;
 mod steering;
 mod store;
 
@@ -19,7 +21,7 @@ use std::sync::mpsc::{Receiver, Sender, sync_channel};
 use std::time::Duration;
 
 use asterism_api::server::{Notice, Server};
-use asterism_config::{Cluster, Config, Orchestrator, Purpose, files, identity};
+use asterism_config::{Cluster, Config, Orchestrator, Purpose, files};
 use asterism_engine::hash_seed;
 use asterism_host::run::event_log::{Event, EventLog, Style};
 use asterism_host::run::key_watch::KeyWatch;
@@ -79,6 +81,8 @@ enum OrchestrateError {
     Store(#[from] store::StoreConfigError),
     #[error(transparent)]
     Driver(#[from] steering::DriverError),
+    #[error("[orchestrator.launch]: {0}")]
+    Launcher(#[from] launchers::LauncherError),
     #[error(transparent)]
     Api(#[from] asterism_api::server::StartError),
     #[error(transparent)]
@@ -105,7 +109,8 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
                 OrchestrateError::None(_)
                 | OrchestrateError::NotListed(..)
                 | OrchestrateError::Which(_)
-                | OrchestrateError::Driver(_) => End::Configuration,
+                | OrchestrateError::Driver(_)
+                | OrchestrateError::Launcher(_) => End::Configuration,
                 OrchestrateError::Failed => End::DoesNotHold,
                 _ => End::File,
             };
@@ -140,7 +145,7 @@ fn run(
         cluster: config.cluster.name.clone(),
         cluster_id: config.cluster.id(),
         keys: keys.clone(),
-        identity: identity(hash_seed(keys.sending())),
+        identity: asterism_config::identity(hash_seed(keys.sending())),
         places: config.cluster.members.clone(),
         name: name.clone(),
         times: times(&config.cluster, orchestrator),
@@ -154,6 +159,7 @@ fn run(
             u64::from_le_bytes(identity.try_into().unwrap_or_default()),
         )?,
         steering: drivers.steering,
+        elastic: launchers::elastic(file, config, orchestrator)?,
     })?;
     let clock = MonotonicClock::new();
     let events =
@@ -249,7 +255,7 @@ fn serve(
     let Some(api) = &orchestrator.api else {
         return Ok((None, notices));
     };
-    let served = OrchestratorApi::new(running.asking().clone(), events.clone(), clock);
+    let served = OrchestratorApi::new(running, events.clone(), clock);
     let server = Server::start(server_config(file, api), Arc::new(served), move |notice| {
         // What the log has no room for is left out.
         let _ = sender.try_send(notice);

@@ -10,6 +10,8 @@ use asterism_api::server::{Server, ServerConfig};
 use asterism_config::functions::Functions;
 use asterism_config::key_file::{self, KeyFileError};
 use asterism_config::{Purpose, files, identity};
+use asterism_director::Control;
+use asterism_elasticity::PoliciesError;
 use asterism_engine::hash_seed;
 use asterism_io::clock::MonotonicClock;
 use asterism_local_network::traffic::{TrafficConfig, TrafficSnapshot};
@@ -25,6 +27,8 @@ use asterism_truth_store::clock::monotonic;
 use asterism_truth_store::embedded::EmbeddedStore;
 
 use super::Arguments;
+use super::arrivals::Arrivals;
+use super::down::RunningMark;
 use super::hosts::Hosts;
 use super::monitoring;
 use super::report::UpReport;
@@ -32,7 +36,9 @@ use crate::orchestrate::api::OrchestratorApi;
 use crate::orchestrate::events::EventRing;
 
 /// The cluster's name.
-const CLUSTER: &str = "up";
+pub(super) const CLUSTER: &str = "up";
+/// What the names of temporary folders begin with.
+pub(super) const TEMPORARY: &str = "asterism-up-";
 /// How often a host's death and the orchestrator's view are looked at.
 const VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a leadership lasts; nobody else asks for it.
@@ -67,6 +73,10 @@ pub(super) enum UpError {
     Api(#[from] asterism_api::server::StartError),
     #[error("{0}")]
     Launch(#[from] LaunchError),
+    #[error(transparent)]
+    Policy(#[from] PoliciesError),
+    #[error("`asterism up` runs in {} already: end it with `asterism down --folder {}`", .0.display(), .0.display())]
+    Runs(PathBuf),
     #[error("{0} failed; please report what it said")]
     Failed(&'static str),
 }
@@ -83,17 +93,23 @@ pub(super) struct Cluster {
     server: Server,
     prometheus: PathBuf,
     hosts: Hosts,
+    /// Hosts that ended by themselves.
+    ended: u64,
+    arrivals: Arrivals,
     view: ClusterView,
     viewed: Time,
+    /// Shows `asterism down` that this command runs.
+    _running: RunningMark,
 }
 
 impl Cluster {
-    /// Starts everything but the hosts, which [`Cluster::turn`] starts.
+    /// Starts everything; the orchestrator starts the hosts.
     pub(super) fn start(arguments: &Arguments) -> Result<Cluster, UpError> {
         let clock = MonotonicClock::new();
         let (folder, is_temporary) = folder(arguments)?;
+        let mark = RunningMark::new(&folder)?;
         let names: Vec<String> = (b'a'..)
-            .take(arguments.hosts.into())
+            .take(arguments.hosts.max.into())
             .map(|letter| char::from(letter).to_string())
             .collect();
         let key = folder.join("cluster.key");
@@ -121,6 +137,7 @@ impl Cluster {
             ..LocalNetworkConfig::new(&folder, names.clone())
         };
         let (network, controls) = LocalNetwork::start(config, clock)?;
+        let arrivals = Arrivals::new(&names, controls.iter().map(Control::shared_statistics));
         let mut steering = DirectorSteering::new(network.space(), controls);
         for name in &names {
             if let Some(target) = network.target(name) {
@@ -131,6 +148,12 @@ impl Cluster {
         getrandom::fill(&mut random)?;
         let truth = folder.join("truth");
         make(&truth)?;
+        let program = std::env::current_exe().map_err(|error| UpError::Folder {
+            path: PathBuf::from("/proc/self/exe"),
+            error,
+        })?;
+        let hosts = Hosts::new(CLUSTER, &folder, program)?;
+        let elastic = hosts.elastic(CLUSTER, configuration, arguments)?;
         let running = Running::start(OrchestratorConfig {
             cluster: CLUSTER.to_owned(),
             cluster_id: cluster,
@@ -147,9 +170,10 @@ impl Cluster {
             socket: UdpSocket::bind(orchestrator).map_err(UpError::Socket)?,
             store: Box::new(move || Ok(Box::new(EmbeddedStore::open(&truth, monotonic())?))),
             steering: vec![Box::new(steering)],
+            elastic: Some(elastic),
         })?;
         let events = EventRing::new(u64::from(std::process::id()) << 20 | clock.wall() & 0xF_FFFF);
-        let served = OrchestratorApi::new(running.asking().clone(), events.clone(), clock);
+        let served = OrchestratorApi::new(&running, events.clone(), clock);
         let server = Server::start(ServerConfig::loopback(0), Arc::new(served), |_| {})?;
         let watched: Vec<_> = names.iter().cloned().zip(metrics).collect();
         let prometheus =
@@ -159,11 +183,6 @@ impl Cluster {
                     error,
                 }
             })?;
-        let program = std::env::current_exe().map_err(|error| UpError::Folder {
-            path: PathBuf::from("/proc/self/exe"),
-            error,
-        })?;
-        let hosts = Hosts::new(CLUSTER, &folder, program, configuration, &names)?;
         Ok(Cluster {
             folder,
             is_temporary,
@@ -175,8 +194,11 @@ impl Cluster {
             server,
             prometheus,
             hosts,
+            ended: 0,
+            arrivals,
             view: ClusterView::default(),
             viewed: Time::ZERO,
+            _running: mark,
         })
     }
 
@@ -189,8 +211,8 @@ impl Cluster {
         &self.folder
     }
 
-    /// Starts hosts that do not run, waits a moment for news, and returns what is worth a line.
-    pub(super) fn turn(&mut self, wait: Duration) -> Result<Vec<String>, UpError> {
+    /// Waits a moment for news, and returns what is worth a line.
+    pub(super) fn turn(&mut self, wait: Duration) -> Vec<String> {
         let now = self.now();
         if now.since(self.viewed) >= VIEW_INTERVAL {
             self.viewed = now;
@@ -199,14 +221,25 @@ impl Cluster {
                 self.view = view;
             }
         }
-        let mut lines = self.hosts.turn(now, self.running.asking(), &self.view)?;
+        let mut lines = Vec::new();
         let mut next = self.running.logged(wait);
         while let Some(logged) = next {
             self.events.note(self.clock.wall() * 1_000, &logged);
+            self.ended += u64::from(logged.kind == "host-ended");
+            self.arrivals.note(self.clock.now(), &logged);
             lines.push(logged.text);
             next = self.running.logged(Duration::ZERO);
         }
-        Ok(lines)
+        self.arrivals.look(self.clock.now());
+        lines
+    }
+
+    /// Lets flows begin, or none, in waves of so many seconds.
+    pub(super) fn wave(&self, now: Time, seconds: Option<u32>) {
+        if let Some(seconds) = seconds {
+            let wave = now.since(Time::ZERO).as_secs() / u64::from(seconds);
+            self.network.traffic().begin_flows(wave.is_multiple_of(2));
+        }
     }
 
     /// Whether all threads run.
@@ -267,13 +300,12 @@ impl Cluster {
     }
 
     pub(super) fn report(&self) -> UpReport {
-        let (started, ended) = self.hosts.counts();
         let first = self.first_translated();
         UpReport::new(
-            &self.traffic(),
+            &self.network.snapshot(),
             first.map(|first| first.as_secs_f64()),
-            started,
-            ended,
+            (self.hosts.started(), self.ended),
+            self.arrivals.slowest(),
         )
     }
 
@@ -288,7 +320,8 @@ impl Cluster {
             // What cannot be removed is in the system's folder of temporary files.
             let _ = std::fs::remove_dir_all(&self.folder);
         }
-        Ok(ended?)
+        ended?;
+        Ok(())
     }
 }
 
@@ -296,7 +329,7 @@ impl Cluster {
 fn folder(arguments: &Arguments) -> Result<(PathBuf, bool), UpError> {
     let path = match &arguments.folder {
         Some(folder) => folder.clone(),
-        None => std::env::temp_dir().join(format!("asterism-up-{}", std::process::id())),
+        None => std::env::temp_dir().join(format!("{TEMPORARY}{}", std::process::id())),
     };
     make(&path)?;
     let path = path

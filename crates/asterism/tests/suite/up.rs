@@ -76,8 +76,13 @@ impl Up {
     }
 
     /// Ends it, and returns its report.
-    fn end(mut self) -> serde_json::Value {
+    fn end(self) -> serde_json::Value {
         signal(self.process.id(), TERMINATE);
+        self.report()
+    }
+
+    /// The report of one that ends.
+    fn report(mut self) -> serde_json::Value {
         let mut text = String::new();
         let mut stdout = self.process.stdout.take().unwrap();
         stdout.read_to_string(&mut text).unwrap();
@@ -102,6 +107,19 @@ pub(crate) fn ask(api: &str, command: &[&str]) -> serde_json::Value {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
+    let document = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    document
+}
+
+/// What `asterism down` ends in a folder.
+fn down(folder: &str) -> serde_json::Value {
+    let output = Command::new(ASTERISM)
+        .args(["--format", "json", "down", "--folder", folder])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
     let document = serde_json::from_slice(&output.stdout).unwrap();
     validate(&document);
     document
@@ -170,4 +188,85 @@ fn a_whole_cluster_runs_without_root_and_a_killed_host_breaks_no_flow() {
     again.wait_for("Packets are translated after");
     let report = again.end();
     assert_eq!(report["hosts_started"], 3, "{report}");
+}
+
+#[test]
+fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    // A load that no host has: the policy adds none, the orders do.
+    let arguments = [
+        "--folder",
+        path,
+        "--hosts",
+        "1..3",
+        "--scale-above",
+        "1000000000",
+    ];
+    let mut up = Up::start(&arguments);
+    up.wait_for("Packets are translated after");
+    let line = up.wait_for("asterism hosts --api");
+    let api = line.split_whitespace().nth(3).unwrap().to_owned();
+    let plan = ask(&api, &["plan"]);
+    assert_eq!(
+        (&plan["hosts"], &plan["maximum"]),
+        (&1.into(), &3.into()),
+        "{plan}"
+    );
+    assert_eq!(plan["is_carried_out"], true, "{plan}");
+    let refused = Command::new(ASTERISM)
+        .args(["scale", "4", "--api", &api])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("4 hosts are out of bounds: 1 to 3 are allowed"),
+        "{said}"
+    );
+
+    assert_eq!(ask(&api, &["scale", "3"])["changed"], true);
+    up.wait_for("there are 3 hosts, as ordered");
+    let moved = ask(&api, &["move", "--bucket", "17", "--to", "b"]);
+    assert_eq!(moved["detail"], "new flows of bucket 17 go to b");
+    assert_eq!(
+        ask(&api, &["scale", "1", "--reason", "a test"])["changed"],
+        true
+    );
+    up.wait_for("there are 1 hosts, as ordered");
+    let events = ask(&api, &["events", "-n", "300"]);
+    let of = |kind: &str| {
+        let events = events["events"].as_array().unwrap().iter();
+        events.filter(|event| event["kind"] == kind).count()
+    };
+    assert_eq!(
+        (of("scale-ordered"), of("host-stopped"), of("host-left-out")),
+        (2, 2, 2),
+        "{events}"
+    );
+    let pid = up.process.id();
+    assert_eq!(down(path)["command"], pid);
+    let report = up.report();
+    assert_eq!(report["holds"], true, "{report}");
+    assert_eq!(
+        (&report["hosts_started"], &report["hosts_ended"]),
+        (&3.into(), &0.into()),
+        "{report}"
+    );
+    assert!(
+        report["added_host_first_packet_s"].as_f64().unwrap() > 0.0,
+        "{report}"
+    );
+
+    // One that is killed leaves its hosts; they are found and ended, once.
+    let mut killed = Up::start(&["--folder", path, "--hosts", "2"]);
+    killed.wait_for("Packets are translated after");
+    killed.wait_for("2 of 2 hosts take packets");
+    signal(killed.process.id(), KILL);
+    killed.process.wait().unwrap();
+    let ended = down(path);
+    assert_eq!(
+        (&ended["command"], &ended["hosts_stopped"]),
+        (&serde_json::Value::Null, &2.into())
+    );
+    assert_eq!(down(path)["hosts_stopped"], 0);
 }

@@ -12,6 +12,9 @@ use super::record::Record;
 use super::times::Times;
 use super::{Command, Controller, Event};
 
+/// Hosts that begin by an epoch wait so long at most until the members that serve have it.
+const NEWCOMERS_WAIT_MAX: Duration = Duration::from_millis(200);
+
 /// What is to change in the next epoch.
 #[derive(Default)]
 struct Changes {
@@ -31,7 +34,11 @@ impl Controller {
         for order in &self.orders {
             match order {
                 Order::Drain(host) => _ = next.drained.insert(host.clone()),
-                Order::Restore(host) => _ = next.drained.remove(host),
+                Order::Withdraw(host) => _ = next.withdrawn.insert(host.clone()),
+                Order::Restore(host) => {
+                    next.drained.remove(host);
+                    next.withdrawn.remove(host);
+                }
                 Order::Fence(..) => {}
             }
         }
@@ -349,11 +356,24 @@ impl Controller {
         let Some(epoch) = &record.epoch else {
             return;
         };
+        // A member that is overtaken by a newcomer grants no ports until it has the epoch too: members get it first.
+        let lags = |host: &Host| {
+            let serves = |seen: &Seen| matches!(seen.last.stage, Stage::Serving(_));
+            let is_before = |seen: &Seen| seen.last.epoch < epoch.epoch;
+            let member = host.member.as_ref();
+            member.is_some_and(|seen| serves(seen) && is_before(seen))
+                && host.silence(now, &self.times).is_none()
+        };
+        let newcomers_wait =
+            now.since(self.epoch_since) < NEWCOMERS_WAIT_MAX && self.hosts.values().any(lags);
         for (name, host) in &mut self.hosts {
             let named = record.named.get(name).copied();
             for seen in [&host.member, &host.other].into_iter().flatten() {
                 let process = seen.last.process;
                 if seen.last.epoch >= epoch.epoch || !is_for(seen, named) {
+                    continue;
+                }
+                if newcomers_wait && seen.last.stage == Stage::Awaiting {
                     continue;
                 }
                 let is_it = |(to, number, _): &(Process, u32, Time)| {

@@ -60,11 +60,26 @@ pub(crate) fn silent(
 pub enum Order {
     /// The host gets no new flows, and no packets where the steering cannot tell flows apart.
     Drain(String),
+    /// The host gets no packets at all: it is about to be stopped. Ignored while no other host takes packets.
+    Withdraw(String),
     /// The host gets packets again.
     Restore(String),
     /// The operator declares that no process runs in this place in this incarnation or an earlier one. Ignored of an
     /// incarnation that was not named yet.
     Fence(String, u64),
+}
+
+impl Order {
+    /// The host that it is about.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        match self {
+            Order::Drain(host)
+            | Order::Withdraw(host)
+            | Order::Restore(host)
+            | Order::Fence(host, _) => host,
+        }
+    }
 }
 
 /// What a controller is handed.

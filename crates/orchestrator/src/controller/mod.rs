@@ -109,6 +109,8 @@ pub struct Controller {
     /// The record that the store was asked to take.
     storing: Option<Awaited<Record>>,
     epoch_not_before: Time,
+    /// When the record's epoch was first known here.
+    epoch_since: Time,
     /// Since when hosts wait for the first epoch, or for one that begins again with saved state.
     founding_since: Option<Time>,
     steering: SteeringState,
@@ -150,6 +152,7 @@ impl Controller {
             reading: None,
             storing: None,
             epoch_not_before: Time::ZERO,
+            epoch_since: Time::ZERO,
             founding_since: None,
             steering: SteeringState::default(),
             orders: Vec::new(),
@@ -278,12 +281,12 @@ impl Controller {
     }
 
     fn take_order(&mut self, now: Time, order: Order) {
-        let (Order::Drain(name) | Order::Restore(name) | Order::Fence(name, _)) = &order;
+        let name = order.host();
         let last = self
             .record()
             .and_then(|record| record.last_incarnation(name));
         let Some(host) = self.hosts.get_mut(name) else {
-            let host = name.clone();
+            let host = name.to_owned();
             return self.events_push(Event::UnknownHost { host });
         };
         match &order {
@@ -292,11 +295,16 @@ impl Controller {
                 host.fenced = host.fenced.max(Some(*incarnation));
             }
             Order::Fence(..) => {}
-            Order::Drain(_) | Order::Restore(_) if self.leads(now) => {
-                self.orders.retain(|other| !matches!(other, Order::Drain(host) | Order::Restore(host) if host == name));
+            _ if self.leads(now) => {
+                // A withdrawal adds to an order to drain; any other pair contradicts, and the later one holds.
+                let is_kept = |other: &Order| {
+                    other.host() != name
+                        || matches!((other, &order), (Order::Drain(_), Order::Withdraw(_)))
+                };
+                self.orders.retain(is_kept);
                 self.orders.push(order);
             }
-            Order::Drain(_) | Order::Restore(_) => {}
+            _ => {}
         }
     }
 
@@ -344,6 +352,12 @@ impl Controller {
             host.set_named(record.named.get(name).copied(), now);
         }
         let before = self.record.replace((record.clone(), version));
+        let last = before
+            .as_ref()
+            .map_or(0, |(before, _)| before.epoch_number());
+        if last != record.epoch_number() {
+            self.epoch_since = now;
+        }
         self.orders.retain(|order| !record.has(order));
         if let Some((before, _)) = before {
             self.note_changes(now, &before, &record);

@@ -17,8 +17,10 @@ pub struct Record {
     pub epoch: Option<EpochFile>,
     /// The process for which each member's incarnation was named. No other process begins it.
     pub named: BTreeMap<String, Process>,
-    /// Hosts that get no new flows, by the operator's order.
+    /// Hosts that get no new flows, by the operator's order, or before they are stopped.
     pub drained: BTreeSet<String>,
+    /// Hosts that get no packets, since they are about to be stopped.
+    pub withdrawn: BTreeSet<String>,
 }
 
 /// The record in the form in which it is stored.
@@ -30,6 +32,8 @@ struct Stored {
     named: BTreeMap<String, Process>,
     #[serde(default)]
     drained: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    withdrawn: BTreeSet<String>,
 }
 
 /// Why bytes are no record. The orchestrator decides nothing by them.
@@ -54,6 +58,7 @@ impl Record {
             epoch: self.epoch.as_ref().map(EpochFile::text),
             named: self.named.clone(),
             drained: self.drained.clone(),
+            withdrawn: self.withdrawn.clone(),
         };
         serde_json::to_vec(&stored).unwrap_or_default()
     }
@@ -72,6 +77,7 @@ impl Record {
             epoch: stored.epoch.map(read).transpose()?,
             named: stored.named,
             drained: stored.drained,
+            withdrawn: stored.withdrawn,
         })
     }
 
@@ -80,7 +86,8 @@ impl Record {
     pub(super) fn has(&self, order: &Order) -> bool {
         match order {
             Order::Drain(host) => self.drained.contains(host),
-            Order::Restore(host) => !self.drained.contains(host),
+            Order::Withdraw(host) => self.withdrawn.contains(host),
+            Order::Restore(host) => !self.drained.contains(host) && !self.withdrawn.contains(host),
             Order::Fence(..) => true,
         }
     }
@@ -120,6 +127,7 @@ mod tests {
             epoch: Some(EpochFile::first(&places)),
             named: [("a".to_owned(), process)].into(),
             drained: ["b".to_owned()].into(),
+            withdrawn: ["a".to_owned()].into(),
         };
         let bytes = record.to_bytes();
         assert_eq!(Record::from_bytes(&bytes, &places).unwrap(), record);

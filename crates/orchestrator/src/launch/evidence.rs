@@ -33,7 +33,7 @@ pub enum EndedBy {
 }
 
 impl FencingEvidence {
-    pub(super) fn new(
+    pub(crate) fn new(
         name: &str,
         incarnation: u64,
         ended_by: EndedBy,

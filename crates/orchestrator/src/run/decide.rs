@@ -15,12 +15,13 @@ use asterism_secure_channel::KeyRing;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::asked::Asked;
-use super::steer::SteeringHandle;
+use super::steer::{SteeringCommand, SteeringHandle};
 use super::store::{StoreCommand, StoreHandle};
 use super::view::{ClusterView, HostView, Logged, Request, SteeringView, StoreView, Taken};
 use super::{newest, offer};
 use crate::clock;
 use crate::controller::{self, Command, Controller, Input, Order, TICK};
+use crate::steering::Desired;
 
 /// Datagrams that are taken at a time.
 const DATAGRAMS_AT_ONCE: usize = 256;
@@ -63,6 +64,8 @@ pub(super) struct Decide {
     latest: BTreeMap<String, Latest>,
     store_view: StoreView,
     steering_view: Option<SteeringView>,
+    /// The desired state that the steering was commanded last.
+    steered: Option<Desired>,
     term: Option<u64>,
 }
 
@@ -98,6 +101,7 @@ impl Decide {
             latest: BTreeMap::new(),
             store_view: StoreView::default(),
             steering_view: None,
+            steered: None,
             term: None,
         }
     }
@@ -284,7 +288,8 @@ impl Decide {
                 }
                 Command::Steer(desired) => {
                     let generation = desired.generation().0;
-                    if !offer(&self.steering.desired, desired) {
+                    self.steered = Some(desired.clone());
+                    if !offer(&self.steering.commands, SteeringCommand::Apply(desired)) {
                         let input = Input::NotSteered { generation };
                         self.controller.handle(clock::time(), input);
                     }
@@ -335,8 +340,7 @@ impl Decide {
     }
 
     fn take(&mut self, now: Time, order: Order) -> Taken {
-        let (Order::Drain(host) | Order::Restore(host) | Order::Fence(host, _)) = &order;
-        if !self.places.contains(host) {
+        if !self.places.iter().any(|place| place == order.host()) {
             return Taken::NoSuchHost;
         }
         if !self.controller.leads(now) {
@@ -344,6 +348,16 @@ impl Decide {
         }
         self.controller.handle(now, Input::Order(order));
         Taken::Yes
+    }
+
+    /// Whether the steering may send packets to a host, as far as this orchestrator knows.
+    fn is_steered_to(&self, host: &str) -> bool {
+        let in_force = self.steering_view.as_ref().map(|view| view.in_force);
+        let newest = self.steered.as_ref();
+        newest.is_none_or(|desired| {
+            in_force != Some(desired.generation().0)
+                || desired.targets().any(|(name, _)| name == host)
+        })
     }
 
     fn view(&self, now: Time) -> ClusterView {
@@ -354,6 +368,8 @@ impl Decide {
                 name: name.clone(),
                 incarnation: record.and_then(|record| record.member(name)),
                 drained: record.is_some_and(|record| record.drained.contains(name)),
+                withdrawn: record.is_some_and(|record| record.withdrawn.contains(name)),
+                is_steered_to: self.is_steered_to(name),
                 takes: takers.contains(&name.as_str()),
                 suspected: self.controller.is_suspected(name),
                 ..HostView::default()

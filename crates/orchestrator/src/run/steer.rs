@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::newest;
+use super::moves::{self, BucketRequest};
 use super::view::{Logged, SteeringView};
 use crate::clock;
 use crate::controller::Input;
@@ -15,13 +15,24 @@ use crate::steering::{Desired, Steering, SteeringError};
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(500);
 /// How often drivers that are notified of their links are asked whether one has changed.
 const NOTICE_INTERVAL: Duration = Duration::from_millis(20);
-/// Desired states that wait at most: the controller awaits each answer.
+/// Commands that wait at most: the controller awaits the answer to each desired state.
 const DESIRED_MAX: usize = 16;
+
+/// What the thread is to do.
+#[derive(Debug)]
+pub(super) enum SteeringCommand {
+    /// Apply this, unless a newer one waits.
+    Apply(Desired),
+    /// Do something with the buckets.
+    Buckets(BucketRequest),
+    /// End.
+    Stop,
+}
 
 /// What the controller's thread has of the steering.
 #[derive(Debug)]
 pub(super) struct SteeringHandle {
-    pub(super) desired: SyncSender<Desired>,
+    pub(super) commands: SyncSender<SteeringCommand>,
     /// What became of each, newest last.
     pub(super) views: Receiver<SteeringView>,
 }
@@ -31,7 +42,7 @@ pub(super) fn start(
     inputs: SyncSender<Input>,
     log: SyncSender<Logged>,
 ) -> std::io::Result<(JoinHandle<()>, SteeringHandle)> {
-    let (desired, received) = sync_channel(DESIRED_MAX);
+    let (commands, received) = sync_channel(DESIRED_MAX);
     let (view_sender, views) = sync_channel(DESIRED_MAX);
     let thread = Builder::new().name("steering".to_owned()).spawn(move || {
         let thread = SteeringThread {
@@ -44,7 +55,7 @@ pub(super) fn start(
         };
         thread.run(&received);
     })?;
-    Ok((thread, SteeringHandle { desired, views }))
+    Ok((thread, SteeringHandle { commands, views }))
 }
 
 struct SteeringThread {
@@ -59,10 +70,24 @@ struct SteeringThread {
 }
 
 impl SteeringThread {
-    fn run(mut self, desired: &Receiver<Desired>) {
+    fn run(mut self, commands: &Receiver<SteeringCommand>) {
         loop {
-            match desired.recv_timeout(NOTICE_INTERVAL) {
-                Ok(first) => self.apply(&newest(desired, first)),
+            match commands.recv_timeout(NOTICE_INTERVAL) {
+                Ok(first) => {
+                    let mut newest = None;
+                    for command in std::iter::once(first).chain(commands.try_iter()) {
+                        match command {
+                            SteeringCommand::Apply(desired) => newest = Some(desired),
+                            SteeringCommand::Buckets(request) => {
+                                moves::answer(&mut self.drivers, request);
+                            }
+                            SteeringCommand::Stop => return,
+                        }
+                    }
+                    if let Some(desired) = newest {
+                        self.apply(&desired);
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -235,7 +260,10 @@ mod tests {
             let generation = generations.fetch_add(1, Ordering::Relaxed);
             let all = [("a".to_owned(), Target::TAKES)];
             let desired = Desired::new(Generation(generation.into()), all).unwrap();
-            handle.desired.send(desired).unwrap();
+            handle
+                .commands
+                .send(SteeringCommand::Apply(desired))
+                .unwrap();
             Some(next())
         });
         let mut reported = reported.take(1_000_000);

@@ -32,6 +32,26 @@ pub(super) enum StoreCommand {
         replaces: u64,
         term: u64,
     },
+    /// Read what the launching of hosts remembers, and answer.
+    ReadLaunching(SyncSender<Result<(Option<Vec<u8>>, u64), String>>),
+    /// Write it, under the same conditions as the record, and answer.
+    StoreLaunching {
+        bytes: Vec<u8>,
+        replaces: u64,
+        term: u64,
+        answer: SyncSender<Result<u64, NotStored>>,
+    },
+}
+
+/// Why something was not stored, or may not be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotStored {
+    /// Another orchestrator leads, or has written.
+    #[error("another orchestrator leads, or has written")]
+    Refused,
+    /// The store did not take it, or did not answer.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// What the controller's thread has of the store.
@@ -59,6 +79,8 @@ pub(super) fn start(
         candidate: Key::new(name)?,
         record_prefix: Prefix::new(&format!("{prefix}/record"))?,
         identity_prefix: Prefix::new(&format!("{prefix}/identity"))?,
+        launching: Key::new(format!("{prefix}/launching"))?,
+        launching_prefix: Prefix::new(&format!("{prefix}/launching"))?,
     };
     let (commands, received) = sync_channel(COMMANDS_MAX);
     let (view_sender, views) = sync_channel(COMMANDS_MAX);
@@ -102,6 +124,8 @@ struct Keys {
     candidate: Key,
     record_prefix: Prefix,
     identity_prefix: Prefix,
+    launching: Key,
+    launching_prefix: Prefix,
 }
 
 struct StoreThread {
@@ -134,6 +158,18 @@ impl StoreThread {
                     replaces,
                     term,
                 }) => self.store(&record, replaces, term),
+                Ok(StoreCommand::ReadLaunching(answer)) => {
+                    // Who asked may have gone.
+                    let _ = answer.try_send(self.read_launching());
+                }
+                Ok(StoreCommand::StoreLaunching {
+                    bytes,
+                    replaces,
+                    term,
+                    answer,
+                }) => {
+                    let _ = answer.try_send(self.store_launching(bytes, replaces, term));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 // The controller's thread has ended.
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -271,6 +307,54 @@ impl StoreThread {
         }
     }
 
+    fn read_launching(&mut self) -> Result<(Option<Vec<u8>>, u64), String> {
+        let asked = clock::time();
+        match self.store.read(&self.keys.launching_prefix) {
+            Ok(snapshot) => Ok(snapshot
+                .get(&self.keys.launching)
+                .map_or((None, 0), |entry| {
+                    (Some(entry.value.to_vec()), entry.version.0)
+                })),
+            Err(error) => {
+                self.say(asked, StoreView::failed(&error));
+                Err(error.to_string())
+            }
+        }
+    }
+
+    fn store_launching(
+        &mut self,
+        bytes: Vec<u8>,
+        replaces: u64,
+        term: u64,
+    ) -> Result<u64, NotStored> {
+        let leadership = self.leadership.as_ref();
+        let leadership = leadership.filter(|one| one.token().0 == term);
+        let leadership = leadership.ok_or(NotStored::Refused)?;
+        let key = self.keys.launching.clone();
+        let transaction = Transaction::new()
+            .expect(key.clone(), Version(replaces))
+            .put(key, bytes)
+            .under(leadership);
+        let asked = clock::time();
+        match self.store.commit(&transaction) {
+            Ok(Outcome::Committed(revision)) => {
+                self.say(asked, StoreView::answers());
+                Ok(revision.0)
+            }
+            Ok(Outcome::Conflict(_)) => Err(NotStored::Refused),
+            Ok(Outcome::Deposed) => {
+                self.leadership = None;
+                self.input(Input::Follows);
+                Err(NotStored::Refused)
+            }
+            Err(error) => {
+                self.say(asked, StoreView::failed(&error));
+                Err(NotStored::Failed(error.to_string()))
+            }
+        }
+    }
+
     fn input(&self, input: Input) {
         // The controller's thread has ended: so does this one, at its next command.
         let _ = self.inputs.send(input);
@@ -306,7 +390,7 @@ impl StoreView {
                  nothing is decided"
                     .to_owned(),
             ),
-            led_by: None,
+            ..StoreView::default()
         }
     }
 

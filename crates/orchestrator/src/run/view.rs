@@ -83,8 +83,12 @@ pub struct HostView {
     pub takes: bool,
     /// Whether packets are kept from it since it is silent.
     pub suspected: bool,
-    /// Whether the operator drains it.
+    /// Whether it gets no new flows, by an order.
     pub drained: bool,
+    /// Whether it is to get no packets, since it is about to be stopped.
+    pub withdrawn: bool,
+    /// Whether the steering may send packets to it: the last state in which it has a part is in force, or another one is not yet.
+    pub is_steered_to: bool,
     /// Whether its auditor finds no difference.
     pub digests_agree: bool,
     /// The members that it does not receive.
@@ -175,8 +179,7 @@ impl Asking {
     /// # Errors
     /// [`AskingError`]
     pub fn order(&self, order: Order) -> Result<(), AskingError> {
-        let (Order::Drain(host) | Order::Restore(host) | Order::Fence(host, _)) = &order;
-        let host = host.clone();
+        let host = order.host().to_owned();
         match self.ask(|reply| Request::Order(order, reply))? {
             Taken::Yes => Ok(()),
             Taken::NoSuchHost => Err(AskingError::NoSuchHost(host)),

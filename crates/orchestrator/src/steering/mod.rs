@@ -10,6 +10,7 @@
 //! switch) and `director/` (the built-in director).
 
 mod applied;
+mod buckets;
 mod desired;
 pub mod director;
 pub mod ecmp;
@@ -21,6 +22,7 @@ mod slots;
 use std::time::Duration;
 
 use applied::Applied;
+pub use buckets::{BucketCount, Buckets};
 pub use desired::{
     Desired, DesiredError, Generation, NAME_BYTES_MAX, Standing, TARGETS_MAX, Target, WEIGHT_MAX,
 };
@@ -59,6 +61,11 @@ pub trait Steering: Send {
 
     /// What this driver has done since it was made.
     fn counts(&self) -> Counts;
+
+    /// The parts of the flow space that can be moved one by one; `None` where the driver has none.
+    fn buckets(&mut self) -> Option<&mut dyn Buckets> {
+        None
+    }
 }
 
 /// Something that a driver has noticed.

@@ -69,6 +69,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "config",
         &[
+            "elasticity",
             "state",
             "placement",
             "io",
@@ -113,6 +114,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "truth-store",
             "director",
             "director-control",
+            "elasticity",
         ],
     ),
     (
@@ -174,6 +176,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "truth-store",
             "director",
             "director-control",
+            "elasticity",
             "orchestrator",
             "local-network",
             "api",

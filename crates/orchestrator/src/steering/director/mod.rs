@@ -9,6 +9,7 @@
 //!
 //! `error.rs` has the errors of the methods beyond the trait.
 
+mod counts;
 mod error;
 pub mod remote;
 
@@ -24,8 +25,8 @@ use asterism_director::{
 
 pub use self::error::DirectorError;
 use super::{
-    Abilities, Counts, Desired, Generation, InForce, Observed, ObservedTarget, Standing, Steering,
-    SteeringError,
+    Abilities, Buckets, Counts, Desired, Generation, InForce, Observed, ObservedTarget, Standing,
+    Steering, SteeringError,
 };
 use crate::clock;
 
@@ -301,8 +302,23 @@ impl DirectorSteering {
     }
 
     fn command(&mut self, director: usize, command: Command) -> Result<bool, DirectorError> {
+        let done = self.answer_of(director, command)?;
+        Ok(matches!(done, Done::Changed | Done::Replaced(_)))
+    }
+
+    /// The packets of each bucket in a director since this was asked last.
+    fn take_loads(&mut self, director: usize) -> Result<Box<[u32]>, DirectorError> {
+        let zeros = vec![0; self.space.buckets() as usize].into();
+        match self.answer_of(director, Command::TakeCounts(zeros))? {
+            Done::Counts(counts) => Ok(counts),
+            _ => Ok(Box::default()),
+        }
+    }
+
+    /// Has a director do a command, and waits for what it has brought about.
+    fn answer_of(&mut self, director: usize, command: Command) -> Result<Done, DirectorError> {
         let Some(control) = self.directors.get_mut(director) else {
-            return Ok(false);
+            return Ok(Done::Unchanged);
         };
         let unreachable = |error| match error {
             ControlError::Gone => DirectorError::Gone { director },
@@ -313,11 +329,8 @@ impl DirectorSteering {
         loop {
             match control.poll().map_err(unreachable)? {
                 Some(answer) if answer.number == number => {
-                    return match answer.result {
-                        Ok(Done::Unchanged) => Ok(false),
-                        Ok(Done::Changed | Done::Replaced(_)) => Ok(true),
-                        Err(error) => Err(DirectorError::Refused { director, error }),
-                    };
+                    let refused = |error| DirectorError::Refused { director, error };
+                    return answer.result.map_err(refused);
                 }
                 // Of a command that was given up.
                 Some(_) => {}
@@ -469,6 +482,10 @@ impl Steering for DirectorSteering {
 
     fn counts(&self) -> Counts {
         self.counts
+    }
+
+    fn buckets(&mut self) -> Option<&mut dyn Buckets> {
+        Some(self)
     }
 }
 
