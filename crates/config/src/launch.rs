@@ -120,14 +120,14 @@ section! {
                 default: Default::Unset("needed with `namespace`"),
                 meaning: "The name of a host's network namespace, with {host} for the host's name, such as \"lab-{host}\".",
             },
-            image: String = Setting {
+            source: String = Setting {
                 kind: Kind::File,
                 default: Default::Unset("with `container`, this or `root` is needed"),
                 meaning: "The image of containers, which the machine must have: none is fetched.",
             },
             root: String = Setting {
                 kind: Kind::File,
-                default: Default::Unset("with `container`, this or `image` is needed"),
+                default: Default::Unset("with `container`, this or `source` is needed"),
                 meaning: "A folder with a root file system, which all containers share.",
             },
             podman: String = Setting {
@@ -158,7 +158,7 @@ pub(super) fn launch(values: &Values, report: &mut Report) -> Option<Option<Laun
     let given = [
         ("folder", key_of(values.place(LAUNCH.folder))),
         ("namespace", key_of(values.place(LAUNCH.namespace))),
-        ("image", key_of(values.place(LAUNCH.image))),
+        ("source", key_of(values.place(LAUNCH.source))),
         ("root", key_of(values.place(LAUNCH.root))),
     ];
     let Some(with) = values.get(LAUNCH.with) else {
@@ -174,7 +174,7 @@ pub(super) fn launch(values: &Values, report: &mut Report) -> Option<Option<Laun
     };
     for (name, needs) in [
         ("namespace", "namespace"),
-        ("image", "container"),
+        ("source", "container"),
         ("root", "container"),
     ] {
         let place = given.iter().find(|(field, _)| *field == name);
@@ -220,7 +220,7 @@ pub(super) fn launch(values: &Values, report: &mut Report) -> Option<Option<Laun
             }
         },
         "container" => {
-            let from = match (text(LAUNCH.image), path(LAUNCH.root)) {
+            let from = match (text(LAUNCH.source), path(LAUNCH.root)) {
                 (Some(image), None) => ContainerFrom::Image(image),
                 (None, Some(folder)) => ContainerFrom::Folder(folder),
                 (image, _) => {
@@ -229,7 +229,7 @@ pub(super) fn launch(values: &Values, report: &mut Report) -> Option<Option<Laun
                         None => "it is not said what containers are made of",
                     };
                     wrong(Diagnostic::error(title, values.span_of(LAUNCH.with)).help(
-                        "write image = \"localhost/asterism:latest\", or root = \"/srv/asterism\"",
+                        "write source = \"localhost/asterism:latest\", or root = \"/srv/asterism\"",
                     ));
                     return None;
                 }

@@ -54,7 +54,7 @@ impl Runner {
                 || (place.by != self.name && !is_heard(host) && host.incarnation.is_none());
             let mut seen = self.seen.remove(name).unwrap_or_default();
             let step = match is_gone {
-                true => Step::Stopped(format!("{name} has ended while it left")),
+                true => Step::Stopped(self.gone(world, name, place, &seen)),
                 false => step(world, turn.now, host, &mut seen, until),
             };
             let step = match step {
@@ -84,6 +84,19 @@ impl Runner {
                 }
             }
             self.seen.insert(name.clone(), seen);
+        }
+    }
+
+    /// What is known of the end of a host that has ended, with the launcher's evidence if there is some.
+    fn gone(&self, world: &impl World, name: &str, place: &Place, seen: &Seen) -> String {
+        let mode = StopMode::Drain {
+            within: std::time::Duration::ZERO,
+        };
+        let evidence = world.launcher().stop(name, place.launch, mode);
+        match (evidence, seen.stopping_since) {
+            (Ok(evidence), Some(_)) => stopped(&evidence, mode),
+            (Ok(evidence), None) => format!("{name} ended by itself while it left: {evidence}"),
+            (Err(_), _) => format!("{name} ended by itself while it left"),
         }
     }
 

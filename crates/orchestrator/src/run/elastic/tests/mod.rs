@@ -284,7 +284,10 @@ fn a_host_that_dies_while_it_drains_is_not_missed() {
     assert_eq!(bed.starts(&leaving), 1);
     bed.world.with(|state| {
         assert_eq!(state.ended, [(leaving.clone(), process_of(1))]);
-        assert!(state.kinds("host-stopped")[0].ends_with("has ended while it left"));
+        assert!(
+            state.kinds("host-stopped")[0]
+                .starts_with("c ended by itself while it left: incarnation 1 of c has ended")
+        );
     });
 }
 
