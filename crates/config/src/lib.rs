@@ -31,6 +31,7 @@ mod promises;
 mod release;
 pub mod section;
 pub mod suggestion;
+mod tenants;
 pub mod text;
 pub mod value;
 pub mod wiring;
@@ -48,6 +49,7 @@ pub use orchestrator::{
     SwitchAddress, SwitchDirection, SwitchHash,
 };
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
+pub use tenants::{TENANTS_MAX, Tenant};
 
 use core::ops::Range;
 
@@ -91,6 +93,8 @@ pub struct Config {
     pub orchestrator: Option<Orchestrator>,
     /// How many hosts there are to be, if the file has a policy.
     pub policy: Option<Rules>,
+    /// The tenants, in the order of the file.
+    pub tenants: Vec<Tenant>,
 }
 
 /// The network function, and where its state lives.
@@ -340,6 +344,7 @@ fn read_document(
     report: &mut Report,
 ) -> Option<Config> {
     check_tables(document, functions, report);
+    let document = &*tenants::lay(document);
     let cluster_values = top_table("cluster", fields::CLUSTER.section(), document, report)?;
     let host_values = top_table("host", fields::HOST.section(), document, report)?;
     let cluster = cluster::cluster(&cluster_values, purpose, report);
@@ -380,6 +385,7 @@ fn read_document(
     }
     let orchestrator = orchestrator::read(document, cluster.as_ref(), report);
     let policy = policy::read(document, cluster.as_ref(), report);
+    let tenants = tenants::read(document, cluster.as_ref(), report);
     Some(Config {
         cluster: cluster?,
         host: host?,
@@ -387,6 +393,7 @@ fn read_document(
         function: function?,
         orchestrator: orchestrator?,
         policy: policy?,
+        tenants: tenants?,
     })
 }
 
@@ -401,6 +408,7 @@ fn check_tables(document: &DeTable<'_>, functions: Functions, report: &mut Repor
         "stage",
         "orchestrator",
         "policy",
+        "tenants",
     ];
     for (key, value) in document {
         let name = key.get_ref().as_ref();
@@ -503,6 +511,7 @@ fn unknown_table(
         "stage",
         "on",
         "orchestrator",
+        "tenants",
     ];
     let unknown = Diagnostic::error(
         format!("unknown field `{name}` at the top of the file"),

@@ -321,6 +321,7 @@ pub fn changes(
     refuse(a.control == b.control, &["host", "control"], RESTART_ALL);
     refuse(a.metrics == b.metrics, &["host", "metrics"], RESTART_ALL);
     refuse(now.ports == wanted.ports, &["port"], RESTART_ALL);
+    refuse(now.tenants == wanted.tenants, &["tenants"], RESTART_EACH);
     refusals.of_function(now, wanted);
     if !refusals.errors.is_empty() {
         return Err(refusals.errors);
