@@ -23,6 +23,7 @@ pub(crate) const ASKING: EnvelopeEnd = EnvelopeEnd {
     purpose: "question of an orchestrator",
 };
 const _: () = assert!(42 + 31 + crate::message::PART_BYTES <= MESSAGE_BYTES_MAX);
+const _: () = assert!(crate::message::HOST_MESSAGE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 
 /// The envelope of a host's heartbeats, which opens what orchestrators send.
 pub(crate) fn of_host(cluster: ClusterId, keys: KeyRing, salt: [u8; 16]) -> Envelope {

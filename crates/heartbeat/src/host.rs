@@ -8,7 +8,7 @@ use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 
 use crate::answers::{AnswerError, Answers};
 use crate::envelope;
-use crate::message::{Heartbeat, HostMessage, Part, Reply};
+use crate::message::{Heartbeat, HostMessage, Part, Reply, Stage, TenantUsage, USAGE_AT_ONCE};
 use crate::mutant::{self, Mutant};
 use crate::parts::{Assembly, Taken};
 use crate::question::Question;
@@ -93,6 +93,10 @@ struct Peer {
     /// The highest sequence number that it has echoed.
     echoed: u64,
     next: Time,
+    /// The place in the list of tenants of the one whose usage is sent next.
+    tenant: usize,
+    /// Tenants whose last usage was not sent yet, once the host has ended.
+    untold: usize,
 }
 
 /// The link of one start of a host to all orchestrators. The five verbs: [`HostLink::handle`], [`HostLink::handle_timeout`],
@@ -139,12 +143,16 @@ impl HostLink {
         let is_news = self.facts.as_ref().is_none_or(|(before, _)| {
             (before.stage, before.epoch) != (heartbeat.stage, heartbeat.epoch)
         });
-        self.facts = Some((heartbeat, now));
         if is_news {
             for peer in &mut self.peers {
                 peer.send_soon(now);
+                peer.untold = match heartbeat.stage {
+                    Stage::Ended(_) => heartbeat.usage.len(),
+                    _ => 0,
+                };
             }
         }
+        self.facts = Some((heartbeat, now));
     }
 
     /// Goes on under other keys.
@@ -212,7 +220,10 @@ impl HostLink {
             }
             let message = HostMessage {
                 challenge: peer.challenge,
-                heartbeat: heartbeat.clone(),
+                heartbeat: Heartbeat {
+                    usage: peer.next_usage(&heartbeat.usage).collect(),
+                    ..heartbeat.clone()
+                },
                 wants: self
                     .assembly
                     .as_ref()
@@ -221,7 +232,11 @@ impl HostLink {
             };
             let datagram = self.envelope.seal(|out| message.encode(out));
             peer.sent = Some((self.envelope.last(), now));
-            peer.next = now + self.interval;
+            // What a host that ends did last is told at once, since nothing follows.
+            peer.next = match peer.untold {
+                0 => now + self.interval,
+                _ => now + SPACING,
+            };
             self.transmits.push_back((number, datagram));
         }
     }
@@ -248,14 +263,15 @@ impl HostLink {
         self.peers.iter().map(|peer| peer.known)
     }
 
-    /// Whether every orchestrator that is heard has answered the last heartbeat.
+    /// Whether every orchestrator that is heard has answered the last heartbeat, and was sent the usage of all tenants if the host has
+    /// ended.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.peers.iter().all(|peer| {
-            peer.known.heard.is_none()
-                || peer
-                    .sent
-                    .is_none_or(|(sequence, _)| peer.echoed >= sequence)
+            let is_answered = peer
+                .sent
+                .is_none_or(|(sequence, _)| peer.echoed >= sequence);
+            peer.known.heard.is_none() || is_answered && peer.untold == 0
         })
     }
 
@@ -439,6 +455,24 @@ fn asks(now: Time, came: Time, interval: Duration) -> bool {
 }
 
 impl Peer {
+    /// The usage that the next heartbeat has: of a few tenants, in turn.
+    fn next_usage<'u>(
+        &mut self,
+        all: &'u [TenantUsage],
+    ) -> impl Iterator<Item = TenantUsage> + use<'u> {
+        let first = match all.len() {
+            0 => 0,
+            count => self.tenant % count,
+        };
+        let count = all.len().min(USAGE_AT_ONCE);
+        self.tenant = match mutant::active(Mutant::FirstTenantsAlone) {
+            true => 0,
+            false => first + count,
+        };
+        self.untold = self.untold.saturating_sub(count);
+        all.iter().cycle().skip(first).take(count).cloned()
+    }
+
     fn send_soon(&mut self, now: Time) {
         let earliest = self.sent.map_or(now, |(_, at)| now.max(at + SPACING));
         self.next = self.next.min(earliest);

@@ -1,7 +1,7 @@
 //! Heartbeats of hosts to orchestrators, and the epochs that come back: sealed datagrams, without I/O.
 //!
-//! A host sends each orchestrator a heartbeat: its process, how far it is, its epoch, the members that it does not receive, and its
-//! load. An orchestrator answers each one. An answer may bring a part of an epoch that is meant for this process and for no other.
+//! A host sends each orchestrator a heartbeat: its process, how far it is, its epoch, the members that it does not receive, its load,
+//! and what it did for tenants. An orchestrator answers each one. An answer may bring a part of an epoch that is meant for this process and for no other.
 //!
 //! ```text
 //!  HostLink                                    OrchestratorLink
@@ -56,7 +56,10 @@ mod tests;
 pub use answers::AnswerError;
 pub use asterism_secure_channel::DATAGRAM_BYTES_MAX;
 pub use host::{HostEvent, HostLink, HostLinkConfig, ORCHESTRATORS_MAX, Orchestrator};
-pub use message::{Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, Stage};
+pub use message::{
+    Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, Stage, TENANT_BYTES_MAX, TenantUsage,
+    USAGE_AT_ONCE,
+};
 pub use orchestrator::{
     OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig, PROCESSES_MAX,
     Refused, Traffic,

@@ -53,4 +53,6 @@ asterism_mutant::planted! {
     QuestionsUnbounded,
     /// A host that restarts is waited for until the question is late.
     RestartUnnoticed,
+    /// Each heartbeat has the usage of the first tenants (all further ones are never billed).
+    FirstTenantsAlone,
 }

@@ -2,6 +2,7 @@
 
 mod questions;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use asterism_secure_channel::{ClusterId, ClusterKey, KeyRing};
 use proptest::prelude::*;
 
 use crate::envelope;
-use crate::message::{HostMessage, PART_BYTES, Part, Reply};
+use crate::message::{HOST_MESSAGE_BYTES_MAX, HostMessage, PART_BYTES, Part, Reply};
 use crate::{
-    DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load, NoAnswer, OfferError,
-    OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig, PROCESSES_MAX, Stage,
+    DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load, NAME_BYTES_MAX,
+    NoAnswer, OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig,
+    PROCESSES_MAX, Stage, TENANT_BYTES_MAX, TenantUsage, USAGE_AT_ONCE,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -66,7 +68,19 @@ fn heartbeat(process: Process, stage: Stage, epoch: u32) -> Heartbeat {
             parked: 6,
             busy_permille: 7,
         },
+        usage: [].into(),
     }
+}
+
+fn usage_of(tenants: usize, packets: u64) -> Vec<TenantUsage> {
+    let of = |tenant: usize| TenantUsage {
+        tenant: format!("t{tenant}"),
+        packets: packets + tenant as u64,
+        bytes: 2,
+        flows: 3,
+        instance_ms: 4,
+    };
+    (0..tenants).map(of).collect()
 }
 
 fn address(port: u16) -> SocketAddr {
@@ -407,13 +421,127 @@ fn a_text_that_is_not_what_its_digest_says_is_not_taken() {
     assert_eq!((pair.host.poll_event(), pair.host.refused()), (None, 0));
 }
 
+#[test]
+fn the_usage_of_all_tenants_arrives_in_turn() {
+    let mut pair = Pair::new();
+    for tenants in [0, 1, USAGE_AT_ONCE, 3 * USAGE_AT_ONCE + 1] {
+        let all = usage_of(tenants, 5);
+        pair.facts.usage = all.clone().into();
+        pair.believed.clear();
+        pair.run(1_000, |_| false);
+        let received: BTreeMap<_, _> = pair
+            .believed
+            .iter()
+            .flat_map(|heartbeat| heartbeat.usage.iter())
+            .map(|usage| (usage.tenant.clone(), usage.clone()))
+            .collect();
+        let mut received: Vec<_> = received.into_values().collect();
+        received.sort_by_key(|usage| usage.packets);
+        assert_eq!(received, all, "{tenants}");
+        let most = pair.believed.iter().map(|heartbeat| heartbeat.usage.len());
+        assert_eq!(most.max(), Some(tenants.min(USAGE_AT_ONCE)));
+    }
+    // The last usage of a host that ends is told within milliseconds.
+    let all = usage_of(30, 1_000);
+    pair.facts.usage = all.clone().into();
+    pair.facts.stage = Stage::Ended(5);
+    pair.believed.clear();
+    pair.run(30, |_| false);
+    let told = pair
+        .believed
+        .iter()
+        .flat_map(|heartbeat| heartbeat.usage.iter());
+    let told: BTreeSet<_> = told
+        .filter(|usage| usage.packets >= 1_000)
+        .map(|usage| &usage.tenant)
+        .collect();
+    assert_eq!(told.len(), 30);
+    assert!(pair.host.is_answered());
+}
+
+/// The bytes on the wire: whoever changes them counts up the version of the envelope.
+#[test]
+fn messages_have_these_bytes() {
+    let message = HostMessage {
+        challenge: [0xc1; 16],
+        heartbeat: Heartbeat {
+            usage: usage_of(2, 0x0102).into(),
+            ..heartbeat(process(7, 2), Stage::Serving(9), 3)
+        },
+        wants: Some((4, 0x0400)),
+    };
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let expected = concat!(
+        "c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1",
+        "0700000000000000",
+        "0200000000000000",
+        "02",
+        "0900000000000000",
+        "03000000",
+        "0200000000000000",
+        "01",
+        "0400000000000000",
+        "0100000000000000",
+        "0200000000000000",
+        "0300000000000000",
+        "0400000000000000",
+        "05000000",
+        "06000000",
+        "0700",
+        "04000000",
+        "00040000",
+        "0161",
+        "02",
+        "027430",
+        "0201000000000000",
+        "0200000000000000",
+        "0300000000000000",
+        "0400000000000000",
+        "027431",
+        "0301000000000000",
+        "0200000000000000",
+        "0300000000000000",
+        "0400000000000000",
+    );
+    assert_eq!(hex(&bytes), expected);
+    assert_eq!(HostMessage::decode(&bytes), Some(message));
+    let sealed = Envelope::new(ClusterId(9), ring(1), Sender::Host, [0; 16]).seal(|_| {});
+    assert_eq!(sealed[0], 2, "the version");
+    // The longest message fits a datagram.
+    let mut longest = heartbeat(process(7, 2), Stage::Serving(9), 3);
+    longest.host = "h".repeat(NAME_BYTES_MAX);
+    longest.usage = (0..USAGE_AT_ONCE)
+        .map(|_| TenantUsage {
+            tenant: "t".repeat(TENANT_BYTES_MAX),
+            ..TenantUsage::default()
+        })
+        .collect();
+    let longest = HostMessage {
+        challenge: [0; 16],
+        heartbeat: longest,
+        wants: None,
+    };
+    let mut bytes = Vec::new();
+    longest.encode(&mut bytes);
+    assert_eq!(bytes.len(), HOST_MESSAGE_BYTES_MAX);
+    assert_eq!(HostMessage::decode(&bytes), Some(longest));
+}
+
 /// Only in a build with `--cfg asterism_mutants`: `RUSTFLAGS="--cfg asterism_mutants" cargo test -p asterism-heartbeat`.
 #[test]
 #[cfg(asterism_mutants)]
 fn every_planted_bug_is_found() {
     use crate::mutant::{Mutant, select};
     type Scenario = (&'static str, fn());
-    const SCENARIOS: [Scenario; 18] = [
+    const SCENARIOS: [Scenario; 19] = [
+        ("usage", the_usage_of_all_tenants_arrives_in_turn),
         ("bounded", processes_of_one_name_are_bounded),
         ("stop", heartbeats_stop_when_nobody_says_that_they_are_true),
         ("recorded", what_was_recorded_is_not_believed),
