@@ -31,6 +31,7 @@ use asterism_io::clock::MonotonicClock;
 use asterism_placement::Incarnation;
 
 use crate::lines::Counts;
+use crate::run::metering::Metering;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
 use crate::run::statistics::InstanceSnapshot;
@@ -85,6 +86,8 @@ pub struct View {
     pub blocking: Vec<(String, Asked)>,
     /// Each firewall, by its name.
     pub firewalls: Vec<(String, Asked)>,
+    /// Counts by tenant, where there are tenants.
+    pub metering: Option<Arc<Metering>>,
 }
 
 impl View {
@@ -151,6 +154,7 @@ impl View {
             }),
             blocking: Asked::blocking(&config.function),
             firewalls: Asked::firewalls(&config.function),
+            metering: None,
         }
     }
 

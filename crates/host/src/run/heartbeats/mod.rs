@@ -24,6 +24,7 @@ use asterism_secure_channel::KeyRing;
 
 use super::event_log::Event;
 use super::jobs::{HostContext, HostLog};
+use super::metering::{Metering, UsageMeter};
 use crate::control::request_handler::RequestHandler;
 use facts::{LoadMeter, of_running};
 
@@ -59,6 +60,7 @@ pub(super) struct Heartbeats {
     load: LoadMeter,
     /// Whether the state was found equal to the others' since the host serves.
     comparison: facts::Comparison,
+    usage: UsageMeter,
 }
 
 /// Why there are no heartbeats: the host is not started.
@@ -132,6 +134,7 @@ impl Heartbeats {
             posted: None,
             load: LoadMeter::default(),
             comparison: facts::Comparison::default(),
+            usage: UsageMeter::default(),
         }))
     }
 
@@ -163,7 +166,14 @@ impl Heartbeats {
             .is_none_or(|(at, before)| before != stage || now.since(at) >= POST_INTERVAL);
         if is_due {
             let heartbeat = self.heartbeat(stage);
-            let heartbeat = of_running(heartbeat, now, host, &mut self.load, &mut self.comparison);
+            let heartbeat = of_running(
+                heartbeat,
+                now,
+                host,
+                &mut self.load,
+                &mut self.comparison,
+                &mut self.usage,
+            );
             self.post(now, heartbeat);
         }
     }
@@ -175,8 +185,11 @@ impl Heartbeats {
     }
 
     /// Says that the incarnation has ended: after the packet loops and the state channel have. Waits for the answer for a moment.
-    pub(super) fn end(mut self, incarnation: u64) {
-        let last = self.heartbeat(Stage::Ended(incarnation));
+    pub(super) fn end(mut self, now: Time, incarnation: u64, metering: Option<&Metering>) {
+        let last = Heartbeat {
+            usage: self.usage.last(now, metering),
+            ..self.heartbeat(Stage::Ended(incarnation))
+        };
         let _ = self.messages.send(Message::Last(last));
         if let Some(thread) = self.thread.take() {
             // A panic was said on standard error when it happened.
@@ -201,6 +214,7 @@ impl Heartbeats {
             digests_agree: false,
             launch: self.launch,
             load: asterism_heartbeat::Load::default(),
+            usage: [].into(),
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::run::error::{RunError, StartError};
 use crate::run::event_log::{Event, EventLog};
 use crate::run::heartbeats::Heartbeats;
 use crate::run::jobs::{HostContext, HostLog, Jobs};
+use crate::run::metering::Metering;
 use crate::run::notify::Manager;
 use crate::run::ports::{self, PortsError};
 use crate::run::prepared::Prepared;
@@ -123,7 +124,8 @@ impl Service<'_, '_> {
             schema: shape.layout,
             addresses: digest_of(&function.addresses()),
         };
-        let opened = open_ports(prepared)?;
+        let metering = metering(config)?;
+        let opened = open_ports(prepared, metering.as_deref())?;
         let host_config = HostConfig {
             instances: config.host.instances as u16,
             tick_at_zero: clock.wall_at_zero().clamp(TICK_MIN, TICK_MAX),
@@ -153,7 +155,7 @@ impl Service<'_, '_> {
         let parts = parts.into_iter().zip(opened);
         let waker = || channel.waker();
         let instances = start_instances(config, function, parts, &event_sender, waker, clock)?;
-        let view = Arc::new(View::new(
+        let mut view = View::new(
             config,
             (
                 objects_of(&**function),
@@ -165,7 +167,9 @@ impl Service<'_, '_> {
             instances.shared.clone(),
             instances.requests.clone(),
             channel.snapshots(),
-        ));
+        );
+        view.metering = metering;
+        let view = Arc::new(view);
         request_handler.open(view.clone(), event_sender.clone());
         if let Some(address) = config.host.metrics {
             metrics::server::start(address, view.clone())?;
@@ -271,12 +275,28 @@ fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
     }
 }
 
+/// The counts of tenants, if there are tenants.
+fn metering(config: &Config) -> Result<Option<Arc<Metering>>, getrandom::Error> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed)?;
+    Ok(Metering::of(config, u64::from_le_bytes(seed)))
+}
+
 /// Opens each instance's frames and ports.
-fn open_ports(prepared: &Prepared) -> Result<Vec<OpenPorts>, PortsError> {
+fn open_ports(
+    prepared: &Prepared,
+    metering: Option<&Metering>,
+) -> Result<Vec<OpenPorts>, PortsError> {
     let (config, file) = (&prepared.config, &prepared.arguments.config);
     let (instances, salt) = (config.host.instances, std::process::id());
-    let ports = (0..instances).map(|_| ports::open(&config.ports, file, instances, salt));
-    ports.collect()
+    let open = |instance| {
+        let (pool, ports) = ports::open(&config.ports, file, instances, salt)?;
+        Ok(match metering {
+            Some(metering) => (pool, metering.wrap(instance, ports)),
+            None => (pool, ports),
+        })
+    };
+    (0..instances).map(open).collect()
 }
 
 /// Makes the state channel and opens its sockets; it sends nothing yet. `roster` is the epoch that named this host, if one did.
