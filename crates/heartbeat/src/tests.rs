@@ -512,7 +512,7 @@ fn messages_have_these_bytes() {
     );
     assert_eq!(hex(&bytes), expected);
     assert_eq!(HostMessage::decode(&bytes), Some(message));
-    let sealed = Envelope::new(ClusterId(9), ring(1), Sender::Host, [0; 16]).seal(|_| {});
+    let sealed = envelope::of_host(ClusterId(9), ring(1), [0; 16]).seal(|_| {});
     assert_eq!(sealed[0], 2, "the version");
     // The longest message fits a datagram.
     let mut longest = heartbeat(process(7, 2), Stage::Serving(9), 3);

@@ -4,6 +4,7 @@
 //! - [`steering`] sends packets to instances: one trait, with drivers for Linux routes, Open vSwitch and the built-in director.
 //! - [`launch`] starts, finds and ends the processes of hosts.
 //! - [`run`] joins the controller with a socket, a store and a steering.
+//! - [`usage`] meters what tenants use, without I/O.
 //! - [`epochs`] hands epochs to hosts over their control sockets.
 //!
 //! May depend on everything below the binary except the packets. Read first: `controller/mod.rs`, `steering/mod.rs`, then
@@ -15,3 +16,4 @@ pub mod epochs;
 pub mod launch;
 pub mod run;
 pub mod steering;
+pub mod usage;

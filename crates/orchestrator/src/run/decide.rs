@@ -22,6 +22,7 @@ use super::{newest, offer};
 use crate::clock;
 use crate::controller::{self, Command, Controller, Input, Order, TICK};
 use crate::steering::Desired;
+use crate::usage::UsageKeeper;
 
 /// Datagrams that are taken at a time.
 const DATAGRAMS_AT_ONCE: usize = 256;
@@ -57,8 +58,8 @@ pub(super) struct Decide {
     socket: UdpSocket,
     link: OrchestratorLink,
     asked: Asked,
-    controller: Controller,
-    store: StoreHandle,
+    pub(super) controller: Controller,
+    pub(super) store: StoreHandle,
     steering: SteeringHandle,
     log: SyncSender<Logged>,
     latest: BTreeMap<String, Latest>,
@@ -66,7 +67,8 @@ pub(super) struct Decide {
     steering_view: Option<SteeringView>,
     /// The desired state that the steering was commanded last.
     steered: Option<Desired>,
-    term: Option<u64>,
+    pub(super) term: Option<u64>,
+    pub(super) usage: UsageKeeper,
 }
 
 impl Decide {
@@ -103,6 +105,7 @@ impl Decide {
             steering_view: None,
             steered: None,
             term: None,
+            usage: UsageKeeper::default(),
         }
     }
 
@@ -128,6 +131,7 @@ impl Decide {
                 due = self.controller.poll_timeout(now);
             }
             self.note_views();
+            self.keep_usage();
             self.obey();
             self.link.handle_timeout(clock::time());
             self.transmit();
@@ -154,6 +158,7 @@ impl Decide {
             match event {
                 OrchestratorEvent::Heartbeat(heartbeat) => {
                     let known = controller::Heartbeat::of(&heartbeat, &self.places);
+                    self.usage.heartbeat(clock::wall_ms(), &heartbeat);
                     self.note(now, heartbeat);
                     self.controller.handle(now, Input::Heartbeat(known));
                 }
@@ -316,7 +321,7 @@ impl Decide {
         }
     }
 
-    fn log_line(&self, line: Logged) {
+    pub(super) fn log_line(&self, line: Logged) {
         offer(&self.log, line);
     }
 
@@ -401,6 +406,7 @@ impl Decide {
             steering: self.steering_view.clone(),
             hosts: self.places.iter().map(host).collect(),
             traffic: self.link.traffic(),
+            usage: self.usage.view().clone(),
         }
     }
 

@@ -20,6 +20,7 @@ mod elastic;
 mod moves;
 mod steer;
 mod store;
+mod usage;
 mod view;
 
 use std::io;

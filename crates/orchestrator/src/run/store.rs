@@ -14,6 +14,7 @@ use super::view::StoreView;
 use super::{OpenedStore, StartError};
 use crate::clock;
 use crate::controller::{Input, Record};
+use crate::usage::{UsageAnswer, UsageCommand};
 
 /// Opens the store, on the store's own thread.
 pub type StoreFactory = Box<dyn FnOnce() -> OpenedStore + Send>;
@@ -32,6 +33,7 @@ pub(super) enum StoreCommand {
         replaces: u64,
         term: u64,
     },
+    Usage(UsageCommand),
     /// Read what the launching of hosts remembers, and answer.
     ReadLaunching(SyncSender<Result<(Option<Vec<u8>>, u64), String>>),
     /// Write it, under the same conditions as the record, and answer.
@@ -60,6 +62,8 @@ pub(super) struct StoreHandle {
     pub(super) commands: SyncSender<StoreCommand>,
     /// How the store does, newest last.
     pub(super) views: Receiver<StoreView>,
+    /// What became of the commands about usage.
+    pub(super) usage: Receiver<UsageAnswer>,
 }
 
 /// Starts the thread, and waits until the store is open.
@@ -81,9 +85,12 @@ pub(super) fn start(
         identity_prefix: Prefix::new(&format!("{prefix}/identity"))?,
         launching: Key::new(format!("{prefix}/launching"))?,
         launching_prefix: Prefix::new(&format!("{prefix}/launching"))?,
+        usage: Key::new(format!("{prefix}/usage"))?,
+        usage_prefix: Prefix::new(&format!("{prefix}/usage"))?,
     };
     let (commands, received) = sync_channel(COMMANDS_MAX);
     let (view_sender, views) = sync_channel(COMMANDS_MAX);
+    let (usage_sender, usage) = sync_channel(COMMANDS_MAX);
     let (opened_sender, opened) = sync_channel(1);
     let thread = Builder::new().name("store".to_owned()).spawn(move || {
         let store = match factory() {
@@ -105,12 +112,20 @@ pub(super) fn start(
             places,
             inputs,
             views: view_sender,
+            usage: usage_sender,
             leadership: None,
         };
         thread.run(&received);
     })?;
     match opened.recv() {
-        Ok(Ok(())) => Ok((thread, StoreHandle { commands, views })),
+        Ok(Ok(())) => Ok((
+            thread,
+            StoreHandle {
+                commands,
+                views,
+                usage,
+            },
+        )),
         Ok(Err(why)) => Err(StartError::Store(why)),
         Err(_) => Err(StartError::StoreThread),
     }
@@ -126,6 +141,8 @@ struct Keys {
     identity_prefix: Prefix,
     launching: Key,
     launching_prefix: Prefix,
+    usage: Key,
+    usage_prefix: Prefix,
 }
 
 struct StoreThread {
@@ -139,6 +156,7 @@ struct StoreThread {
     places: Vec<String>,
     inputs: SyncSender<Input>,
     views: SyncSender<StoreView>,
+    usage: SyncSender<UsageAnswer>,
     leadership: Option<Leadership>,
 }
 
@@ -170,6 +188,7 @@ impl StoreThread {
                 }) => {
                     let _ = answer.try_send(self.store_launching(bytes, replaces, term));
                 }
+                Ok(StoreCommand::Usage(command)) => self.usage(command),
                 Err(RecvTimeoutError::Timeout) => {}
                 // The controller's thread has ended.
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -351,6 +370,50 @@ impl StoreThread {
             Err(error) => {
                 self.say(asked, StoreView::failed(&error));
                 Err(NotStored::Failed(error.to_string()))
+            }
+        }
+    }
+
+    /// Reads or writes the state of metering. The leadership guards it: only one leader writes, so there is no version to expect.
+    fn usage(&mut self, command: UsageCommand) {
+        let asked = clock::time();
+        let answer = match command {
+            UsageCommand::Read => match self.store.read(&self.keys.usage_prefix) {
+                Ok(snapshot) => UsageAnswer::Read(
+                    snapshot
+                        .get(&self.keys.usage)
+                        .map(|entry| entry.value.to_vec()),
+                ),
+                Err(error) => {
+                    self.say(asked, StoreView::failed(&error));
+                    UsageAnswer::Failed
+                }
+            },
+            UsageCommand::Store { bytes, term } => self.store_usage(bytes, term),
+        };
+        // Who asked has one question at a time, and has ended if nobody takes it.
+        let _ = self.usage.try_send(answer);
+    }
+
+    fn store_usage(&mut self, bytes: Vec<u8>, term: u64) -> UsageAnswer {
+        let Some(leadership) = self.leadership.as_ref().filter(|one| one.token().0 == term) else {
+            return UsageAnswer::Failed;
+        };
+        let transaction = Transaction::new()
+            .put(self.keys.usage.clone(), bytes)
+            .under(leadership);
+        let asked = clock::time();
+        match self.store.commit(&transaction) {
+            Ok(Outcome::Committed(_)) => UsageAnswer::Stored,
+            Ok(Outcome::Conflict(_)) => UsageAnswer::Failed,
+            Ok(Outcome::Deposed) => {
+                self.leadership = None;
+                self.input(Input::Follows);
+                UsageAnswer::Failed
+            }
+            Err(error) => {
+                self.say(asked, StoreView::failed(&error));
+                UsageAnswer::Failed
             }
         }
     }

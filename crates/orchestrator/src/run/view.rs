@@ -9,6 +9,7 @@ use asterism_secure_channel::KeyRing;
 
 use super::asked::{self, Awaited, Question};
 use crate::controller::Order;
+use crate::usage::UsageView;
 
 /// Lines for the log that wait at most; more are left out.
 pub(super) const LOGGED_MAX: usize = 256;
@@ -34,6 +35,8 @@ pub struct ClusterView {
     pub hosts: Vec<HostView>,
     /// Heartbeats and refused datagrams.
     pub traffic: Traffic,
+    /// What tenants used.
+    pub usage: UsageView,
 }
 
 /// The truth store, as the last call found it.

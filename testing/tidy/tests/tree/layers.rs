@@ -179,6 +179,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "elasticity",
             "orchestrator",
             "local-network",
+            "elasticity",
             "api",
             "lab",
         ],

@@ -178,7 +178,7 @@ impl State {
             term: (self.leader == name).then_some(self.term),
             store: StoreView {
                 error: (self.store == Store::Away).then(|| "it is away".to_owned()),
-                led_by: None,
+                ..StoreView::default()
             },
             hosts: self.places.iter().map(host).collect(),
             ..ClusterView::default()
