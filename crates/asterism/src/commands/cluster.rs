@@ -23,6 +23,7 @@ const EVENTS_MAX: usize = 500;
 
 /// The orchestrator to ask.
 #[derive(Args, Clone, Debug)]
+#[group(skip)]
 pub struct Where {
     /// The address of the orchestrator's API
     #[arg(long, global = true, value_name = "URL", env = "ASTERISM_API", default_value = DEFAULT_ADDRESS)]

@@ -18,7 +18,7 @@ use super::remote::{Remote, SourceError};
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 pub struct FindArguments {
-    /// An end of the flow, before or after translation: 10.0.0.1, 10.0.0.1:4000, 2001:db8::1 or [2001:db8::1]:53
+    /// An end of the flow, before or after translation: 10.0.0.1, 10.0.0.1:4000 or 2001:db8::1; before a port, IPv6 stands in brackets
     #[arg(value_name = "ADDRESS[:PORT]", value_parser = end)]
     pub end: Option<FlowEnd>,
     /// The port of an end, whatever its address

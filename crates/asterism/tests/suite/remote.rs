@@ -60,7 +60,7 @@ pub(crate) fn commands_work_from_another_machine(api: &str, folder: &Path) {
             "--socket",
             socket.to_str().unwrap(),
         ]);
-        assert_eq!(found["flows"].as_array().map(Vec::len), Some(1), "{found}");
+        assert!(!found["flows"].as_array().unwrap().is_empty(), "{found}");
     }
     report(api, folder);
 }
@@ -130,16 +130,19 @@ fn flows(api: &str) -> (String, String) {
         inside.starts_with("10.78.") && outside.starts_with("203.0.113."),
         "{flow}"
     );
-    for end in [&inside, &outside] {
-        let found = ask(api, &["flows", "find", end]);
+    for place in [&inside, &outside] {
+        let find = ["flows", "find", place, "--protocol", "udp"];
+        let found = ask(api, &find);
         let found = found["flows"].as_array().unwrap();
-        assert!(!found.is_empty());
+        assert!(!found.is_empty(), "{place}");
         for one in found {
-            assert_eq!(one["translated"], flow["translated"], "of {end}: {one}");
+            let ends = (end(&one["flow"]), end(&one["translated"]));
+            assert_eq!(ends, (inside.clone(), outside.clone()), "of {place}: {one}");
         }
         let writer = found[0]["host"].as_str().unwrap();
-        let of_host = ask(api, &["flows", "find", end, "--host", writer]);
-        assert_eq!(of_host["flows"][0]["held_by"], serde_json::json!([writer]));
+        let of_host = ask(api, &[&find[..], &["--host", writer]].concat());
+        let held_by = &of_host["flows"][0]["held_by"];
+        assert_eq!(*held_by, serde_json::json!([writer]), "{of_host}");
     }
     // The address alone finds at least as many.
     let address = inside.split(':').next().unwrap();

@@ -425,7 +425,7 @@ fn check_hop(
                 hop.place.clone(),
             )
             .help(
-                "write another port, or another Ethernet address, so that they can be told apart",
+                "write another port, or another Ethernet address, so that packets reach one of them alone",
             ),
         );
     }

@@ -186,9 +186,8 @@ impl Redactor {
             };
             let (before, after) = rest.split_at(end);
             out.push_str(before);
-            let gap = after
-                .find(|letter: char| !(is_mark(letter) || letter == '=' || letter == ':'))
-                .unwrap_or(after.len());
+            let is_gap = |letter: char| letter.is_whitespace() || "\"'=:\\".contains(letter);
+            let gap = after.find(|letter| !is_gap(letter)).unwrap_or(after.len());
             let (gap, after) = after.split_at(gap);
             out.push_str(gap);
             // A word that goes on, such as `passwords`, or a sentence about secrets, names none.
@@ -286,6 +285,7 @@ mod tests {
             "incarnation 00112233445566778899aabbccddeeff",
             "secrets are kept in files, and no password was asked for",
             "a key of the form asterism-key-1",
+            "\"password\": \"(removed)\", bearer (removed)",
             "é https://192.0.2.1/a@b",
             certificate,
             "",

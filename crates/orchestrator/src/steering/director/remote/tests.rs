@@ -162,6 +162,7 @@ fn the_state_is_in_force_without_a_director_that_nobody_hears() {
     let (one, two) = (serve(anywhere(), 1), serve(anywhere(), 2));
     let (mut driver, _keys) = steering(&[&one, &two], 10);
     driver.apply(&all(1)).unwrap();
+    driver.links_changed();
     two.is_mute.store(true, Ordering::Relaxed);
     // Neither the driver nor the other director hears it, whose ports lead nowhere.
     driver.answer_time_max = IMPATIENCE;
