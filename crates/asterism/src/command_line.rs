@@ -15,7 +15,7 @@ use clap_complete::Shell;
 use crate::commands::client::Which;
 use crate::commands::{
     audit, backends, blocked, bugreport, cluster, digests, flows, manual, rules, scaling, state,
-    top, traffic,
+    top, traffic, usage,
 };
 use crate::{
     check, commands, decrypt, direct, epoch, keygen, keys, lab, orchestrate, scaffold, up,
@@ -94,6 +94,8 @@ pub enum Command {
     Events(cluster::EventsArguments),
     /// Show what is wrong with a cluster, and what to do; exit code 1 if anything is that is not the symptom of something else
     Doctor(cluster::DoctorArguments),
+    /// Show what each tenant used since the cluster began: packets, bytes, flows, and time of instances
+    Usage(usage::UsageArguments),
     /// Write a token for the HTTP API of orchestrators into its file, or take one away
     Token(cluster::TokenArguments),
     /// Collect what a report of a fault needs into one file: status of all hosts, events, health, metrics; no keys, tokens or entries
@@ -231,6 +233,7 @@ pub(crate) fn run_with(
         Command::Plan(arguments) => scaling::plan(&arguments, &mut output),
         Command::Events(arguments) => cluster::events(&arguments, &mut output),
         Command::Doctor(arguments) => cluster::doctor(&arguments, &mut output),
+        Command::Usage(arguments) => usage::command(&arguments, &mut output),
         Command::Token(arguments) => cluster::token(&arguments, &mut output),
         Command::Bugreport(arguments) => bugreport::bugreport(&arguments, &mut output),
         Command::Status(arguments) => commands::status(&arguments, &mut output),

@@ -399,7 +399,7 @@ fn read_document(
 
 /// Refuses tables, and fields, that the top of a file cannot have.
 fn check_tables(document: &DeTable<'_>, functions: Functions, report: &mut Report) {
-    const TABLES: [&str; 8] = [
+    const TABLES: [&str; 9] = [
         "chain",
         "cluster",
         "host",

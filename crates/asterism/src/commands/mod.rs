@@ -19,6 +19,7 @@ pub mod state;
 mod status;
 pub mod top;
 pub mod traffic;
+pub mod usage;
 
 use std::time::Duration;
 

@@ -19,6 +19,7 @@ use asterism_orchestrator::run::{
 };
 
 use super::events::EventRing;
+use super::tenants::Tenants;
 use super::{health, metrics, questions, scaling};
 
 /// After how long an order that was not answered is sensibly repeated.
@@ -32,6 +33,7 @@ pub struct OrchestratorApi {
     scaling: Option<Scaling>,
     events: EventRing,
     clock: MonotonicClock,
+    tenants: Tenants,
 }
 
 /// The configuration of the server, with paths from the configuration's folder.
@@ -60,6 +62,7 @@ impl OrchestratorApi {
             scaling: running.scaling().cloned(),
             events,
             clock,
+            tenants: Tenants::default(),
         }
     }
 
@@ -68,6 +71,12 @@ impl OrchestratorApi {
         let mut items = health::items(view);
         items.retain(|item| self.scaling.is_none() || item.code != health::ABSENT);
         items
+    }
+
+    /// The same of a cluster with tenants.
+    #[must_use]
+    pub fn with_tenants(self, tenants: Tenants) -> OrchestratorApi {
+        OrchestratorApi { tenants, ..self }
     }
 
     fn view(&self) -> ClusterView {
@@ -85,17 +94,29 @@ impl OrchestratorApi {
 impl ClusterApi for OrchestratorApi {
     fn snapshot(&self) -> Arc<ClusterSnapshot> {
         let view = self.view();
-        let hosts: Vec<Host> = view.hosts.iter().map(|one| host(one, &view)).collect();
+        let of_tenant = |one: &HostView| Host {
+            tenant: self.tenants.of_host(&one.name),
+            ..host(one, &view)
+        };
+        let hosts: Vec<Host> = view.hosts.iter().map(of_tenant).collect();
+        let mut health = self.health(&view);
+        for item in &mut health {
+            item.tenant = self.tenants.of_host(&item.subject);
+        }
         Arc::new(ClusterSnapshot {
             cluster: summary(&view, self.clock.wall() * 1_000),
-            health: self.health(&view),
+            health,
             hosts,
-            usage: Vec::new(),
+            usage: self.tenants.usage(&view),
         })
     }
 
     fn events(&self, after: u64, max: usize) -> EventPage {
-        self.events.page(after, max)
+        let mut page = self.events.page(after, max);
+        for event in &mut page.events {
+            event.tenant = self.tenants.of_host(&event.subject);
+        }
+        page
     }
 
     fn order(&self, _: &Caller, order: Order) -> Result<OrderAccepted, OrderError> {
@@ -182,7 +203,8 @@ impl ClusterApi for OrchestratorApi {
     }
 
     fn metrics(&self) -> String {
-        metrics::text(&self.view(), &self.events.counts())
+        let view = self.view();
+        metrics::text(&view, &self.events.counts()) + &self.tenants.metrics(&view)
     }
 }
 

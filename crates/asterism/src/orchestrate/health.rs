@@ -14,12 +14,13 @@ const SILENT_MS: u64 = 2_000;
 pub struct Kind(&'static str, Severity, &'static str);
 
 /// All that can be wrong, the gravest first. A test compares the list with the alert rules and with the pages.
-pub const KINDS: [&Kind; 9] = [
+pub const KINDS: [&Kind; 10] = [
     &NOBODY_TAKES,
     &STEERING_FAILED,
     &HOST_DIFFERS,
     &STORE_FAILED,
     &NO_LEADER,
+    &USAGE_NOT_KEPT,
     &HOST_SILENT,
     &HOST_ISOLATED,
     &HOST_WAITS,
@@ -72,6 +73,12 @@ const HOST_WAITS: Kind = Kind(
     "HOST-WAITS",
     Severity::Warning,
     "See the orchestrator's events: if it awaits evidence, make sure that the former process has ended, and fence it.",
+);
+
+const USAGE_NOT_KEPT: Kind = Kind(
+    "USAGE-NOT-KEPT",
+    Severity::Warning,
+    "See the reason; hosts go on counting, and what they count is metered once the store has it.",
 );
 
 impl Kind {
@@ -132,6 +139,9 @@ pub fn items(view: &ClusterView) -> Vec<HealthItem> {
         let detail = format!("None of {} hosts takes packets.", view.hosts.len());
         let cause = (silent.len() == view.hosts.len()).then_some(&HOST_SILENT);
         items.push(NOBODY_TAKES.of(cluster, detail, cause));
+    }
+    if let Some(error) = &view.usage.error {
+        items.push(USAGE_NOT_KEPT.of(cluster, error.clone(), None));
     }
     for host in &view.hosts {
         items.extend(of_host(host, view, undecided));
@@ -293,6 +303,10 @@ mod tests {
         let host = &mut left_out.hosts[2];
         (host.incarnation, host.takes, host.silent_ms) = (None, false, 60_000);
         assert_eq!(codes(&left_out), ["HOST-ABSENT c"]);
+
+        let mut unmetered = view(well());
+        unmetered.usage.error = Some("it is too long".to_owned());
+        assert_eq!(codes(&unmetered), ["USAGE-NOT-KEPT cluster"]);
 
         let mut no_store = view(well());
         no_store.term = None;

@@ -12,6 +12,7 @@ mod questions;
 mod scaling;
 mod steering;
 mod store;
+pub mod tenants;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ use clap::Args;
 
 use api::{OrchestratorApi, server_config};
 use events::EventRing;
+use tenants::Tenants;
 
 /// How often signals and the key file are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -164,7 +166,8 @@ fn run(
     let clock = MonotonicClock::new();
     let events =
         EventRing::new(u64::from_le_bytes(identity.try_into().unwrap_or_default()) & LOG_MAX);
-    let (server, notices) = serve(file, orchestrator, &running, &events, clock)?;
+    let tenants = Tenants::new(&config.tenants);
+    let (server, notices) = serve(file, orchestrator, tenants, &running, &events, clock)?;
     let mut log = EventLog::new(output.progress(), arguments.log, &name);
     let mut write = |event: &Event| log.write(clock.now(), clock.wall(), event);
     write(
@@ -247,6 +250,7 @@ fn times(cluster: &Cluster, orchestrator: &Orchestrator) -> Times {
 fn serve(
     file: &Path,
     orchestrator: &Orchestrator,
+    tenants: Tenants,
     running: &Running,
     events: &EventRing,
     clock: MonotonicClock,
@@ -255,7 +259,7 @@ fn serve(
     let Some(api) = &orchestrator.api else {
         return Ok((None, notices));
     };
-    let served = OrchestratorApi::new(running, events.clone(), clock);
+    let served = OrchestratorApi::new(running, events.clone(), clock).with_tenants(tenants);
     let server = Server::start(server_config(file, api), Arc::new(served), move |notice| {
         // What the log has no room for is left out.
         let _ = sender.try_send(notice);

@@ -34,11 +34,14 @@ use super::monitoring;
 use super::report::UpReport;
 use crate::orchestrate::api::OrchestratorApi;
 use crate::orchestrate::events::EventRing;
+use crate::orchestrate::tenants::Tenants;
 
 /// The cluster's name.
 pub(super) const CLUSTER: &str = "up";
 /// What the names of temporary folders begin with.
 pub(super) const TEMPORARY: &str = "asterism-up-";
+/// Whose the clients are: half of them one tenant's, the others another's.
+const TENANTS: &str = "\n[tenants.blue]\nnetworks = [\"10.78.0.0/25\"]\n\n[tenants.green]\nnetworks = [\"10.78.0.128/25\"]\n";
 /// How often a host's death and the orchestrator's view are looked at.
 const VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a leadership lasts; nobody else asks for it.
@@ -123,10 +126,11 @@ impl Cluster {
         let file = ClusterFile {
             orchestrators: vec![orchestrator],
             metrics: metrics.clone(),
+            more: TENANTS.to_owned(),
             ..ClusterFile::new(&folder, CLUSTER, names.clone(), addresses)
         };
         let configuration = file.write()?;
-        let cluster = read(&configuration)?;
+        let (cluster, tenants) = read(&configuration)?;
         let traffic = TrafficConfig {
             udp_flows_per_second: arguments.flows,
             tcp_connections_per_second: arguments.flows.div_ceil(5),
@@ -173,7 +177,8 @@ impl Cluster {
             elastic: Some(elastic),
         })?;
         let events = EventRing::new(u64::from(std::process::id()) << 20 | clock.wall() & 0xF_FFFF);
-        let served = OrchestratorApi::new(&running, events.clone(), clock);
+        let served = OrchestratorApi::new(&running, events.clone(), clock)
+            .with_tenants(Tenants::new(&tenants));
         let server = Server::start(ServerConfig::loopback(0), Arc::new(served), |_| {})?;
         let watched: Vec<_> = names.iter().cloned().zip(metrics).collect();
         let prometheus =
@@ -350,10 +355,12 @@ fn make(path: &Path) -> Result<(), UpError> {
     })
 }
 
-/// The number of the cluster's name, from the configuration as the hosts read it.
-fn read(configuration: &Path) -> Result<asterism_placement::ClusterId, UpError> {
+/// The number of the cluster's name and the tenants, from the configuration as the hosts read it.
+fn read(
+    configuration: &Path,
+) -> Result<(asterism_placement::ClusterId, Vec<asterism_config::Tenant>), UpError> {
     let (config, report) = files::load(configuration, Purpose::Host, None, Functions::default())?;
     let config =
         config.ok_or_else(|| UpError::Configuration(format!("{:?}", report.diagnostics)))?;
-    Ok(config.cluster.id())
+    Ok((config.cluster.id(), config.tenants))
 }

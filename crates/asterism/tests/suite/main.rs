@@ -21,6 +21,7 @@ mod remote;
 mod run;
 mod scaffold;
 mod scenarios;
+mod tenants;
 mod up;
 mod validator;
 mod wireshark;
