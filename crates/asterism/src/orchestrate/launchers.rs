@@ -24,7 +24,7 @@ pub(super) enum LauncherError {
     Name(#[from] LaunchNameError),
     #[error(transparent)]
     Policy(#[from] PoliciesError),
-    #[error("the configuration's path cannot be told: {0}")]
+    #[error("the configuration's path cannot be found out: {0}")]
     Path(#[from] std::io::Error),
 }
 

@@ -84,6 +84,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("truth-store", &["mutant"]),
     // Plain data and a trait, with a server and a client of them: the orchestrator implements it.
     ("api", &[]),
+    // Processes and containers: it knows nothing of members and epochs.
+    ("launch", &[]),
     // Decisions by samples alone.
     ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
@@ -115,6 +117,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "director",
             "director-control",
             "elasticity",
+            "launch",
         ],
     ),
     (

@@ -12,7 +12,7 @@
 //!
 //! 1. **Written first.** A launch, a leave or an order is in the store before anything is done by it. The next leader reads it, finds
 //!    what runs, and goes on; a place gets no second process.
-//! 2. **Found, not started.** A process that runs in a place is taken over, whoever started it.
+//! 2. **Found, not started.** A process that runs in a place is taken over, also if somebody else started it.
 //! 3. **No packet is lost by a leave**: drained, then without packets or out of time, then withdrawn, and in force so; then stopped.
 //! 4. **Without the store nothing new**: what runs goes on, what leaves stays as far as it is.
 //! 5. A launch that fails says why and backs off.

@@ -17,8 +17,8 @@ use super::super::record::{LaunchRecord, Wanted};
 use super::super::world::{Buckets, World};
 use crate::controller::{Order, Stage};
 use crate::launch::{
-    Abilities, EndedBy, Exit, FencingEvidence, Found, FoundState, HostSpec, LaunchCounts,
-    LaunchError, Launched, Launcher, ProcessId, Ready, StopMode,
+    Abilities, Exit, FencingEvidence, Found, FoundState, HostSpec, LaunchCounts, LaunchError,
+    Launched, Launcher, MANUAL_UNIT, ManualLauncher, ProcessId, Ready, StopMode,
 };
 use crate::run::moves::MoveError;
 use crate::run::store::NotStored;
@@ -391,13 +391,8 @@ impl Launcher for FakeLauncher {
                 });
             }
             process.runs = false;
-            let exit = Exit::Code(0);
-            Ok(FencingEvidence::new(
-                name,
-                incarnation,
-                EndedBy::Process,
-                exit,
-            ))
+            let manual = ManualLauncher::new("test", MANUAL_UNIT).unwrap();
+            Ok(manual.vouch(name, incarnation, "the fake").unwrap())
         })
     }
 

@@ -144,7 +144,7 @@ fn hosts_come_and_go_by_load_with_reasons() {
         );
         let stopped = state.kinds("host-stopped");
         assert!(
-            stopped[0].contains("the kernel released its process"),
+            stopped[0].contains("the fake vouches for it"),
             "{stopped:?}"
         );
         assert_eq!(state.takers(), ["a"]);

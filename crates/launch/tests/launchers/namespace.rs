@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use asterism_orchestrator::launch::laws::{self, Behaviour, LawWorld};
-use asterism_orchestrator::launch::{HostSpec, LaunchError, Launcher, NamespaceLauncher, StopMode};
+use asterism_launch::laws::{self, Behaviour, LawWorld};
+use asterism_launch::{HostSpec, LaunchError, Launcher, NamespaceLauncher, StopMode};
 
 use crate::process::{Processes, kill_all};
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::clock;
-use crate::launch::log;
-use crate::launch::program::{self, Answer, NoAnswer};
-use crate::launch::{Exit, LAST_LINES_MAX, LaunchError};
+use crate::log;
+use crate::program::{self, Answer, NoAnswer};
+use crate::{Exit, LAST_LINES_MAX, LaunchError};
 
 /// How long one call of podman may take. A launch makes eight at most.
 pub const CONTAINER_CALL_TIME_MAX: Duration = Duration::from_secs(30);

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use asterism_orchestrator::launch::laws::{self, Behaviour, LawWorld};
-use asterism_orchestrator::launch::{
+use asterism_launch::laws::{self, Behaviour, LawWorld};
+use asterism_launch::{
     EndedBy, Exit, FoundState, HostSpec, LOG_BYTES_MAX, LaunchError, Launcher, ProcessConfig,
     ProcessLauncher, StopMode,
 };
@@ -238,7 +238,7 @@ fn two_orchestrators_of_one_folder_take_turns() {
     let world = Processes::new();
     let (first, second) = (world.new_launcher(), world.new_launcher());
     let mut spec = world.spec("a", 1, Behaviour::Waits);
-    spec.readiness = asterism_orchestrator::launch::Readiness::Within(Duration::from_secs(6));
+    spec.readiness = asterism_launch::Readiness::Within(Duration::from_secs(6));
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| first.launch(&spec));
         asterism_lab::wait_until("the first launch", Duration::from_secs(60), || {

@@ -33,7 +33,7 @@ pub enum EndedBy {
 }
 
 impl FencingEvidence {
-    pub(crate) fn new(
+    pub(super) fn new(
         name: &str,
         incarnation: u64,
         ended_by: EndedBy,

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use asterism_lab::{pause, wait_until};
-use asterism_orchestrator::launch::laws::{Behaviour, LawWorld};
-use asterism_orchestrator::launch::{
+use asterism_launch::laws::{Behaviour, LawWorld};
+use asterism_launch::{
     FoundState, HostSpec, Launcher, ProcessConfig, ProcessLauncher, Readiness, Step, StopMode,
 };
 use rustix::process::{Signal, getpid, kill_process};

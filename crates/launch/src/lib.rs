@@ -12,6 +12,7 @@
 //! launches), then `process/mod.rs`. `namespace.rs` starts processes in network namespaces, `container/` starts containers by
 //! podman, and `manual.rs` stands for hosts that an operator starts.
 
+mod clock;
 mod container;
 mod error;
 mod evidence;

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use asterism_lab::pause;
-use asterism_orchestrator::launch::laws::{Behaviour, FAILS_BECAUSE, FAILS_WITH, WAITS_FOR};
-use asterism_orchestrator::launch::{HostSpec, Readiness};
+use asterism_launch::laws::{Behaviour, FAILS_BECAUSE, FAILS_WITH, WAITS_FOR};
+use asterism_launch::{HostSpec, Readiness};
 use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;

@@ -6,9 +6,9 @@ use rustix::process::Signal;
 
 use super::KILL_WAIT_MAX;
 use crate::clock;
-use crate::launch::identity::{Process, with_variable};
-use crate::launch::record::{Folder, Phase, Record};
-use crate::launch::{EndedBy, Exit, LaunchError};
+use crate::identity::{Process, with_variable};
+use crate::record::{Folder, Phase, Record};
+use crate::{EndedBy, Exit, LaunchError};
 
 /// The variable by which a host's process, and each process that it starts, is found.
 pub(super) const MARK: &str = "ASTERISM_LAUNCH";

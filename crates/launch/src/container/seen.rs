@@ -7,10 +7,10 @@ use rustix::process::Signal;
 use super::ContainerLauncher;
 use super::podman::{Shown, ShownState};
 use crate::clock;
-use crate::launch::identity::Process;
-use crate::launch::program::NoAnswer;
-use crate::launch::record::Record;
-use crate::launch::{Exit, KILL_WAIT_MAX, LaunchError};
+use crate::identity::Process;
+use crate::program::NoAnswer;
+use crate::record::Record;
+use crate::{Exit, KILL_WAIT_MAX, LaunchError};
 
 /// How long podman may take to show the end of a process that has ended.
 pub(super) const END_SHOWN_WITHIN: Duration = Duration::from_secs(5);

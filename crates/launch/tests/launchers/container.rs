@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use asterism_lab::wait_until;
-use asterism_orchestrator::launch::laws::{self, Behaviour, LawWorld};
-use asterism_orchestrator::launch::{
+use asterism_launch::laws::{self, Behaviour, LawWorld};
+use asterism_launch::{
     ContainerConfig, ContainerLauncher, ContainerSource, EndedBy, FoundState, HostSpec,
     LaunchError, Launcher, StopMode,
 };
