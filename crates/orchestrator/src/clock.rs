@@ -5,7 +5,7 @@
 )]
 
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use asterism_placement::Time;
 
@@ -26,4 +26,9 @@ pub(crate) fn wall_ms() -> u64 {
     since.map_or(0, |since| {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     })
+}
+
+/// Lets the thread sleep. For what gives no notice of a change.
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }

@@ -35,7 +35,7 @@ pub(super) enum StoreCommand {
     },
     Usage(UsageCommand),
     /// Read what the launching of hosts remembers, and answer.
-    ReadLaunching(SyncSender<Result<(Option<Vec<u8>>, u64), String>>),
+    ReadLaunching(SyncSender<Result<Launching, String>>),
     /// Write it, under the same conditions as the record, and answer.
     StoreLaunching {
         bytes: Vec<u8>,
@@ -44,6 +44,9 @@ pub(super) enum StoreCommand {
         answer: SyncSender<Result<u64, NotStored>>,
     },
 }
+
+/// What the launching of hosts remembers, if it ever wrote anything, and the version.
+pub(super) type Launching = (Option<Vec<u8>>, u64);
 
 /// Why something was not stored, or may not be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -326,7 +329,7 @@ impl StoreThread {
         }
     }
 
-    fn read_launching(&mut self) -> Result<(Option<Vec<u8>>, u64), String> {
+    fn read_launching(&mut self) -> Result<Launching, String> {
         let asked = clock::time();
         match self.store.read(&self.keys.launching_prefix) {
             Ok(snapshot) => Ok(snapshot

@@ -115,6 +115,7 @@ impl Proc {
             digests_agree: !differs,
             launch: 0,
             load: Load::default(),
+            usage: [].into(),
         }
     }
 }
