@@ -145,6 +145,18 @@ fn a_connection_begins_once_whoever_opens_it() {
     assert_eq!(bench.send(120, &both)[BLUE].flows, 1);
 }
 
+/// Makes a packet the first of several fragments, with the header's checksum (RFC 1624, equation 3).
+fn set_more_fragments(frame: &mut [u8]) {
+    let word = |at: usize, frame: &[u8]| u32::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
+    let (before, checksum) = (word(20, frame), word(24, frame));
+    let mut sum = (!checksum & 0xffff) + (!before & 0xffff) + 0x2000;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    frame[20..22].copy_from_slice(&[0x20, 0]);
+    frame[24..26].copy_from_slice(&(!sum as u16).to_be_bytes());
+}
+
 #[test]
 fn other_protocols_errors_and_fragments() {
     let mut frame = vec![0; 98];
@@ -163,7 +175,7 @@ fn other_protocols_errors_and_fragments() {
     let length = build::icmp_unreachable(&lost, host(GREEN), 3, &mut error).unwrap();
     error.truncate(length);
     let mut fragment = udp((host(GREEN), 1_000), (SERVER, 53));
-    fragment[14 + 6] = 0x20;
+    set_more_fragments(&mut fragment);
     let packets = [ping.clone(), ping, error, fragment];
     let bytes: usize = packets.iter().map(Vec::len).sum();
     let mut bench = Bench::new(&packets);
