@@ -232,7 +232,7 @@ impl HostLink {
             };
             let datagram = self.envelope.seal(|out| message.encode(out));
             peer.sent = Some((self.envelope.last(), now));
-            // What a host that ends did last is told at once, since nothing follows.
+            // What a host that ends did last is sent at once, since nothing follows.
             peer.next = match peer.untold {
                 0 => now + self.interval,
                 _ => now + SPACING,

@@ -441,25 +441,25 @@ fn the_usage_of_all_tenants_arrives_in_turn() {
         let most = pair.believed.iter().map(|heartbeat| heartbeat.usage.len());
         assert_eq!(most.max(), Some(tenants.min(USAGE_AT_ONCE)));
     }
-    // The last usage of a host that ends is told within milliseconds.
+    // The last usage of a host that ends arrives within milliseconds.
     let all = usage_of(30, 1_000);
     pair.facts.usage = all.clone().into();
     pair.facts.stage = Stage::Ended(5);
     pair.believed.clear();
     pair.run(30, |_| false);
-    let told = pair
+    let received = pair
         .believed
         .iter()
         .flat_map(|heartbeat| heartbeat.usage.iter());
-    let told: BTreeSet<_> = told
+    let received: BTreeSet<_> = received
         .filter(|usage| usage.packets >= 1_000)
         .map(|usage| &usage.tenant)
         .collect();
-    assert_eq!(told.len(), 30);
+    assert_eq!(received.len(), 30);
     assert!(pair.host.is_answered());
 }
 
-/// The bytes on the wire: whoever changes them counts up the version of the envelope.
+/// The bytes on the wire: a change of them counts up the version of the envelope.
 #[test]
 fn messages_have_these_bytes() {
     let message = HostMessage {

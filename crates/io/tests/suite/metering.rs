@@ -118,7 +118,7 @@ fn packets_are_counted_for_the_address_behind_the_port() {
         bench.receive(1),
         [counts(2, 2 * bytes, 1), TenantCounts::default()]
     );
-    // Answers count for whom they go to, and begin nothing.
+    // Answers count for their receiver, and begin nothing.
     let answer = udp((SERVER, 53), (host(GREEN), 1_000));
     assert_eq!(
         bench.send(1, &[answer.clone(), answer, nobodys]),
@@ -129,7 +129,7 @@ fn packets_are_counted_for_the_address_behind_the_port() {
 }
 
 #[test]
-fn a_connection_begins_once_whoever_opens_it() {
+fn a_connection_begins_once_from_either_side() {
     let (own, server) = ((host(BLUE), 40_000), (SERVER, 80));
     let syn = tcp(own, server, TcpFlags::SYN);
     let data = tcp(own, server, TcpFlags::ACK);

@@ -1,7 +1,7 @@
 //! Usage of tenants, kept: heartbeats and epochs go in, what the truth store is to read and write comes out. No I/O.
 //!
 //! The leader meters ([`asterism_elasticity::usage`]) from the state that it read after it began to lead, so that no leader before it
-//! writes any more. It shows only what it has stored: so what was shown never falls, whoever leads next. An orchestrator that does not
+//! writes any more. It shows only what it has stored: so what was shown never falls. An orchestrator that does not
 //! lead shows what the leader stored.
 //!
 //! Read first: [`UsageKeeper`]. `stored.rs` has the form in which the store holds the state.
@@ -149,7 +149,7 @@ impl UsageKeeper {
         let taken = meter.report(now_ms, &report);
         let is_last = taken == Ok(Taken::Closed) || matches!(heartbeat.stage, Stage::Ended(_));
         self.is_changed = true;
-        // The host may never report it again, whoever leads.
+        // The host may never report it again.
         self.hurries |= is_last && !mutant::active(Mutant::LateReportWaits);
     }
 
@@ -232,7 +232,7 @@ impl UsageKeeper {
         }
         self.not_before = now + SPACING;
         if asked.term != self.term {
-            // Whoever has begun to lead reads the state again.
+            // A leader that has begun reads the state again.
             self.next = now;
         }
     }

@@ -486,7 +486,7 @@ fn run(seed: u64) -> Result<(u128, u128), String> {
 }
 
 #[test]
-fn every_unit_is_metered_once_whoever_leads() {
+fn every_unit_is_metered_once_through_any_leaders() {
     let (mut all, mut lost) = (0, 0);
     for seed in 0..SEEDS {
         let (metered, missing) = run(seed).unwrap_or_else(|fault| panic!("{fault}"));

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn many_flows_are_told_apart() {
+    fn many_flows_are_distinguished() {
         let mut flows = RecentFlows::new();
         let mut state = 1_u64;
         let mut random = || {

@@ -65,9 +65,9 @@ struct Metered {
     may_begin: bool,
 }
 
-/// Which way a packet passes the port.
+/// Whether a packet comes in by the port or goes out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Passing {
     In,
     Out,
 }
@@ -104,18 +104,21 @@ impl<P: Port> MeteringPort<P> {
     }
 
     #[inline]
-    fn count(&mut self, pool: &mut FramePool, frames: &mut [Frame], way: Way) {
+    fn count(&mut self, pool: &mut FramePool, frames: &mut [Frame], passing: Passing) {
         for frame in frames {
             let bytes = frame.len() as u64;
             let (metered, key) = match Packet::parse_plain(pool.bytes_mut(frame)) {
                 Some(packet) => {
-                    match packet.plain4().and_then(|plain| self.of_plain(&plain, way)) {
+                    match packet
+                        .plain4()
+                        .and_then(|plain| self.of_plain(&plain, passing))
+                    {
                         Some(metered) if metered.may_begin => (metered, Some(FlowKey::of(&packet))),
                         Some(metered) => (metered, None),
                         None => continue,
                     }
                 }
-                None => match self.of_uncommon(pool.bytes_mut(frame), way) {
+                None => match self.of_uncommon(pool.bytes_mut(frame), passing) {
                     Some(found) => found,
                     None => continue,
                 },
@@ -134,41 +137,45 @@ impl<P: Port> MeteringPort<P> {
     }
 
     #[inline(always)]
-    fn of_plain(&self, plain: &Plain4<'_>, way: Way) -> Option<Metered> {
+    fn of_plain(&self, plain: &Plain4<'_>, passing: Passing) -> Option<Metered> {
         let [a, b, c, d, e, f, g, h] = plain.addresses();
-        let own = match way {
-            Way::In => u32::from_be_bytes([a, b, c, d]),
-            Way::Out => u32::from_be_bytes([e, f, g, h]),
+        let own = match passing {
+            Passing::In => u32::from_be_bytes([a, b, c, d]),
+            Passing::Out => u32::from_be_bytes([e, f, g, h]),
         };
         Some(Metered {
             tenant: self.map.of_ipv4(own)?,
             may_begin: match plain.protocol() {
                 Protocol::TCP => begins(plain.tcp_flags()),
-                _ => way == Way::In,
+                _ => passing == Passing::In,
             },
         })
     }
 
     /// Whose a packet is that is no plain one: of IPv6, a fragment, ICMP, with options or tags. `None`: of nobody, or no IP packet.
     #[inline(never)]
-    fn of_uncommon(&self, bytes: &mut [u8], way: Way) -> Option<(Metered, Option<FlowKey>)> {
+    fn of_uncommon(
+        &self,
+        bytes: &mut [u8],
+        passing: Passing,
+    ) -> Option<(Metered, Option<FlowKey>)> {
         let packet = Packet::parse(bytes).ok()?;
-        let tenant = match way {
-            Way::In => match packet.ipv4_source() {
+        let tenant = match passing {
+            Passing::In => match packet.ipv4_source() {
                 Some(source) => self.map.of_ipv4(source.to_bits()),
                 None => self.map.of_ipv6(packet.ipv6_source()?.to_bits()),
             },
-            Way::Out => match packet.ipv4_destination() {
+            Passing::Out => match packet.ipv4_destination() {
                 Some(destination) => self.map.of_ipv4(destination.to_bits()),
                 None => self.map.of_ipv6(packet.ipv6_destination()?.to_bits()),
             },
         }?;
-        // Fragments are of flows that cannot be told, and errors of others' flows.
+        // Fragments are of flows that nobody knows, and errors of others' flows.
         let is_whole = packet.layout().fragment() == Fragment::Whole && packet.embedded().is_none();
         let may_begin = is_whole
             && match packet.tcp_flags() {
                 Some(flags) => begins(flags),
-                None => way == Way::In,
+                None => passing == Passing::In,
             };
         let metered = Metered { tenant, may_begin };
         let key = may_begin.then(|| FlowKey::of(&packet));
@@ -191,12 +198,12 @@ impl<P: Port> Port for MeteringPort<P> {
         let before = burst.len();
         let received = self.inner.receive(pool, burst);
         let frames = burst.as_mut_slice().get_mut(before..).unwrap_or_default();
-        self.count(pool, frames, Way::In);
+        self.count(pool, frames, Passing::In);
         received
     }
 
     fn send(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize {
-        self.count(pool, burst.as_mut_slice(), Way::Out);
+        self.count(pool, burst.as_mut_slice(), Passing::Out);
         self.inner.send(pool, burst)
     }
 
