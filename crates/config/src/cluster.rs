@@ -9,10 +9,10 @@ use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, Sit
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
 
-use super::Purpose;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::{CHANNEL, CLUSTER, MEMBER};
 use super::orchestrator;
+use super::purpose::Purpose;
 use super::release::{self, ACKED};
 use super::section::{List, Values};
 use super::suggestion;

@@ -28,6 +28,7 @@ mod overlay;
 mod policy;
 mod port;
 mod promises;
+mod purpose;
 mod release;
 pub mod section;
 pub mod suggestion;
@@ -49,6 +50,7 @@ pub use orchestrator::{
     SwitchAddress, SwitchDirection, SwitchHash,
 };
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
+pub use purpose::Purpose;
 pub use tenants::{TENANTS_MAX, Tenant};
 
 use core::ops::Range;
@@ -60,23 +62,12 @@ use toml::de::{DeTable, DeValue};
 
 use diagnostic::{Diagnostic, HELD_MAX, Report};
 use functions::{Described, Functions};
-use section::{Section, Values};
+use section::Values;
 
 /// The most errors that are reported of one file; a file with more is not a configuration.
 pub const DIAGNOSTICS_MAX: usize = 100;
 /// Hosts that are no members and have tables of their own, as which a file is read at most: they are mistakes, and each reads all of it.
 const OTHER_HOSTS_MAX: usize = 8;
-
-/// What a file is read for: where its hosts are, and what is at their ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// To run a host, a process of its own, whose ports are those of the file.
-    Host,
-    /// To try it on hosts of one process, whose neighbours answer as those at real interfaces do.
-    Scenario,
-    /// For hosts of one process that handle a capture, in which no peer answers.
-    Replay,
-}
 
 /// A configuration without mistakes.
 #[derive(Clone, Debug, PartialEq)]
@@ -329,7 +320,9 @@ fn read_other(
 fn members_of(document: &DeTable<'_>, report: &Report) -> Vec<String> {
     // Their errors are reported where the whole file is read.
     let mut unread = Report::new(&report.file, &report.text);
-    let values = top_table("cluster", fields::CLUSTER.section(), document, &mut unread);
+    let values = fields::CLUSTER
+        .section()
+        .read_top("cluster", document, &mut unread);
     let members = values.map(|values| cluster::members(&values));
     let names = members.into_iter().flatten().map(|(name, _)| name);
     names.collect()
@@ -345,12 +338,14 @@ fn read_document(
 ) -> Option<Config> {
     check_tables(document, functions, report);
     let document = &*tenants::lay(document);
-    let cluster_values = top_table("cluster", fields::CLUSTER.section(), document, report)?;
-    let host_values = top_table("host", fields::HOST.section(), document, report)?;
+    let cluster_values = fields::CLUSTER
+        .section()
+        .read_top("cluster", document, report)?;
+    let host_values = fields::HOST.section().read_top("host", document, report)?;
     let cluster = cluster::cluster(&cluster_values, purpose, report);
     let host = host::host(&host_values, &cluster_values, member, report);
     let sharing = sharing(&cluster_values, &host_values);
-    let port_values = top_table("port", fields::PORTS.section(), document, report);
+    let port_values = fields::PORTS.section().read_top("port", document, report);
     let written = overlay::get(document, "port").is_some();
     let ports = match &port_values {
         Some(values) => port::ports(values, written, sharing.instances as u64, report),
@@ -531,30 +526,6 @@ fn unknown_table(
         return unknown.help(format!("`{name}` belongs in [{}]", section.path));
     }
     unknown.help("the tables of a configuration are [cluster], [host], [port], [function.NAME] and [on.HOST]")
-}
-
-fn top_table(
-    name: &str,
-    section: &'static Section,
-    document: &DeTable<'_>,
-    report: &mut Report,
-) -> Option<section::Values> {
-    match document
-        .iter()
-        .find(|(key, _)| key.get_ref().as_ref() == name)
-    {
-        None => Some(section.read(name, &DeTable::new(), 0..0, report)),
-        Some((key, value)) => match value.get_ref() {
-            DeValue::Table(table) => Some(section.read(name, table, value.span(), report)),
-            _ => {
-                report.add(
-                    Diagnostic::error(format!("`{name}` is a table"), key.span())
-                        .help(format!("write [{name}] on a line of its own")),
-                );
-                None
-            }
-        },
-    }
 }
 
 fn read_function(

@@ -385,7 +385,9 @@ pub(super) fn read(
     cluster: Option<&Cluster>,
     report: &mut Report,
 ) -> Option<Option<Orchestrator>> {
-    let values = super::top_table("orchestrator", ORCHESTRATOR.section(), document, report)?;
+    let values = ORCHESTRATOR
+        .section()
+        .read_top("orchestrator", document, report)?;
     let cluster = cluster?;
     if cluster.orchestrators.is_empty() {
         if let Some((key, _)) = overlay::get(document, "orchestrator") {

@@ -30,12 +30,12 @@ use asterism_engine::transport::{ChannelSnapshot, Snapshots};
 use asterism_io::clock::MonotonicClock;
 use asterism_placement::Incarnation;
 
-use crate::lines::Counts;
 use crate::run::metering::Metering;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
 use crate::run::statistics::InstanceSnapshot;
 use crate::run::worker::Shared;
+use asterism_lines::Counts;
 
 use caches::Caches;
 use exports::Exported;

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use asterism_api::data::{HealthItem, Severity};
-use asterism_host::metrics::page::{Kind, Labels, Metric, Page, Value, counter, gauge};
 use asterism_orchestrator::controller::Stage;
 use asterism_orchestrator::run::{ClusterView, HostView, SteeringView};
+use asterism_output::page::{Kind, Labels, Metric, Page, Value, counter, gauge};
 
 use super::health;
 

@@ -15,7 +15,7 @@ use asterism_config::{Cluster, Config, ObjectChoice, STAYS_BY_KIND, Settings, ch
 use thiserror::Error;
 
 use super::error::{AlertsFileError, BackgroundError};
-use crate::lines::LinesError;
+use asterism_lines::LinesError;
 
 /// What to do instead where hosts may differ for a while.
 const RESTART_EACH: &str = "start the hosts again, one after the other";

@@ -86,6 +86,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("api", &[]),
     // Processes and containers: it knows nothing of members and epochs.
     ("launch", &[]),
+    // Where lines go, whatever they say.
+    ("lines", &[]),
     // Decisions by samples alone.
     ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
@@ -132,6 +134,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "engine",
             "functions",
             "config",
+            "lines",
             "output",
             "epochs",
             "heartbeat",

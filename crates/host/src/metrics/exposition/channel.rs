@@ -4,8 +4,8 @@ use asterism_engine::ChannelTally;
 use asterism_engine::transport::ChannelSnapshot;
 
 use super::sites::sites;
-use crate::metrics::page::{Kind, Metric, Page, Value, counter, gauge};
 use crate::view::Names;
+use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 
 type ReadTally = fn(&ChannelTally) -> u64;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_host::lines::{Counts, LinesDocument, QUEUE_LINES_MAX, Sink, Writer};
+use asterism_lines::{Counts, LinesDocument, QUEUE_LINES_MAX, Sink, Writer};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 
