@@ -21,6 +21,16 @@ pub(crate) struct Up {
     said: Vec<String>,
 }
 
+/// A test that fails leaves no cluster behind: hosts outlive an `up` that is killed.
+impl Drop for Up {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            signal(self.process.id(), TERMINATE);
+            let _ = self.process.wait();
+        }
+    }
+}
+
 impl Up {
     pub(crate) fn start(arguments: &[&str]) -> Up {
         let mut process = Command::new(ASTERISM)
@@ -49,7 +59,6 @@ impl Up {
     pub(crate) fn wait_for(&mut self, words: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
-                let _ = self.process.kill();
                 panic!("no {words:?}: {error}; {}", self.said.join("\n"))
             });
             self.said.push(line.clone());
