@@ -46,8 +46,10 @@ const TENANTS: &str = "\n[tenants.blue]\nnetworks = [\"10.78.0.0/25\"]\n\n[tenan
 const VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a leadership lasts; nobody else asks for it.
 const TERM: Duration = Duration::from_secs(3);
-/// The first epoch waits so long for hosts that have not started.
-const FOUND_AFTER: Duration = Duration::from_millis(500);
+/// The first epoch waits so long for hosts that have not started; it does not wait once all are there.
+const FOUND_AFTER: Duration = Duration::from_secs(3);
+/// The same where fewer than all may be started.
+const FOUND_AFTER_OF_FEWER: Duration = Duration::from_millis(500);
 
 /// Why a cluster does not run. Hosts that were started are ended.
 #[derive(Debug, thiserror::Error)]
@@ -166,7 +168,10 @@ impl Cluster {
             places: names.clone(),
             name: "up".to_owned(),
             times: Times {
-                found_after: FOUND_AFTER,
+                found_after: match arguments.hosts.min == arguments.hosts.max {
+                    true => FOUND_AFTER,
+                    false => FOUND_AFTER_OF_FEWER,
+                },
                 ..Times::default()
             },
             term: TERM,

@@ -58,9 +58,10 @@ impl Up {
     /// Waits for a line with these words.
     pub(crate) fn wait_for(&mut self, words: &str) -> String {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
-                panic!("no {words:?}: {error}; {}", self.said.join("\n"))
-            });
+            let line = self
+                .lines
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|error| panic!("no {words:?}: {error}; {}", self.said.join("\n")));
             self.said.push(line.clone());
             if line.contains(words) {
                 return line;
