@@ -99,14 +99,14 @@ impl Controller {
         self.hosts.iter().filter_map(waiting).collect()
     }
 
-    /// Whether the wait for more hosts is over: all places wait, or the first has waited for long enough.
-    fn is_founded(&mut self, now: Time, waiting: usize, of: usize) -> bool {
+    /// Whether the wait for more hosts is over: `enough` of them wait, or the first has waited for long enough.
+    fn is_founded(&mut self, now: Time, waiting: usize, enough: usize) -> bool {
         if waiting == 0 {
             self.founding_since = None;
             return false;
         }
         let since = *self.founding_since.get_or_insert(now);
-        waiting == of || now.since(since) >= self.times.found_after
+        waiting == enough || now.since(since) >= self.times.found_after
     }
 
     /// The first epoch: all hosts that wait.
@@ -120,6 +120,7 @@ impl Controller {
             members: waiting.iter().map(|(name, _)| (name.clone(), 1)).collect(),
             ..EpochFile::default()
         };
+        self.founding_since = None;
         next.named.extend(waiting);
         Some(epoch)
     }
@@ -206,12 +207,19 @@ impl Controller {
                 .is_some_and(|host| host.admissions.are_due(now));
             is_due && (next.last_incarnation(name).is_none() || self.has_ended(name, next))
         });
-        if !all_ended || !self.is_founded(now, waiting.len(), epoch.members.len()) {
+        // Members that join may come to serve at any moment, and would then have to begin again: they are given that time.
+        let may_serve = !epoch.members.keys().all(|name| self.has_ended(name, next));
+        let enough = match may_serve {
+            true => usize::MAX,
+            false => epoch.members.len(),
+        };
+        if !all_ended || !self.is_founded(now, waiting.len(), enough) {
             return None;
         }
         let present: Vec<String> = waiting.iter().map(|(name, _)| name.clone()).collect();
         match epoch.next_founding(&present) {
             Ok(made) => {
+                self.founding_since = None;
                 next.named.extend(waiting);
                 Some(made)
             }
