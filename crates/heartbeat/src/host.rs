@@ -314,7 +314,7 @@ impl HostLink {
         self.answers.kept()
     }
 
-    fn open(&self, datagram: &mut [u8]) -> Option<Received> {
+    fn open(&mut self, datagram: &mut [u8]) -> Option<Received> {
         let opened = self.envelope.open(datagram)?;
         match opened.sender {
             envelope::ASKING => {

@@ -17,6 +17,9 @@ use crate::key_ring::KeyRing;
 use crate::member::ClusterId;
 use crate::purpose::PurposeCipher;
 
+/// Senders whose ciphers an envelope keeps at most; more than these cost some microseconds a datagram.
+const KEPT_SENDERS_MAX: usize = 64;
+
 /// Bytes of a datagram at most: the least MTU of IPv6, without its headers and UDP's.
 pub const DATAGRAM_BYTES_MAX: usize = 1_280 - 48;
 
@@ -47,6 +50,16 @@ pub struct Envelope {
     cipher: PurposeCipher,
     /// The sequence number of the last datagram.
     last: u64,
+    /// Ciphers of senders that were heard, in the order in which they came.
+    kept: Vec<(SenderKey, PurposeCipher)>,
+}
+
+/// What the cipher of a sender follows from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SenderKey {
+    kind: u8,
+    key: u8,
+    salt: [u8; 16],
 }
 
 /// A datagram that was opened.
@@ -81,6 +94,7 @@ impl Envelope {
             salt,
             cipher,
             last: 0,
+            kept: Vec::new(),
         }
     }
 
@@ -89,6 +103,7 @@ impl Envelope {
         let sending = keys.sending();
         self.cipher = sending.purpose_cipher(self.own.purpose, self.cluster, &self.salt);
         self.keys = keys;
+        self.kept.clear();
     }
 
     /// The salt of this end.
@@ -116,10 +131,10 @@ impl Envelope {
         datagram
     }
 
-    /// Opens a datagram of the other end in place; `None` if it is none of this cluster's. Costs some microseconds, since each sender has
-    /// a key of its own, which is derived again.
+    /// Opens a datagram of the other end in place; `None` if it is none of this cluster's. Each sender has a key of its own, whose
+    /// derivation costs some microseconds: those of the senders heard last are kept.
     #[must_use]
-    pub fn open<'d>(&self, datagram: &'d mut [u8]) -> Option<OpenedEnvelope<'d>> {
+    pub fn open<'d>(&mut self, datagram: &'d mut [u8]) -> Option<OpenedEnvelope<'d>> {
         let header: &[u8; HEADER_BYTES] = datagram.first_chunk()?;
         if datagram.len() > DATAGRAM_BYTES_MAX
             || (header[0], header[3]) != (VERSION, 0)
@@ -128,11 +143,27 @@ impl Envelope {
             return None;
         }
         let sender = *self.others.iter().find(|other| other.code == header[1])?;
-        let key = self.keys.keys().iter().find(|key| key.id() == header[2])?;
         let salt: [u8; 16] = header[8..24].try_into().ok()?;
         let sequence = u64::from_le_bytes(header[24..32].try_into().ok()?);
-        let cipher = key.purpose_cipher(sender.purpose, self.cluster, &Salt(salt));
-        let message = cipher.open(sequence, datagram, HEADER_BYTES)?;
+        let from = SenderKey {
+            kind: sender.code,
+            key: header[2],
+            salt,
+        };
+        let message = match self.kept.iter().rposition(|(kept, _)| *kept == from) {
+            Some(at) => self.kept[at].1.open(sequence, datagram, HEADER_BYTES)?,
+            None => {
+                let key = self.keys.keys().iter().find(|key| key.id() == from.key)?;
+                let cipher = key.purpose_cipher(sender.purpose, self.cluster, &Salt(salt));
+                let message = cipher.open(sequence, datagram, HEADER_BYTES)?;
+                // Only a sender with the cluster's key takes the place of another.
+                if self.kept.len() == KEPT_SENDERS_MAX {
+                    self.kept.remove(0);
+                }
+                self.kept.push((from, cipher));
+                message
+            }
+        };
         Some(OpenedEnvelope {
             sender,
             salt,
