@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::data::{ClusterSnapshot, EventPage, FlowFound, FlowQuery, Order, OrderAccepted, Plan};
+use crate::data::{
+    ClusterSnapshot, EventPage, FlowFound, FlowQuery, Order, OrderAccepted, Plan, StateEntries,
+    StateObjects, StateQuery,
+};
 
 /// An orchestrator, as the API sees it.
 ///
@@ -30,6 +33,29 @@ pub trait ClusterApi: Send + Sync + 'static {
     /// # Errors
     /// See [`OrderError`]; nothing is changed.
     fn find_flow(&self, query: &FlowQuery, max: usize) -> Result<Vec<FlowFound>, OrderError>;
+
+    /// The status of a host, as the host itself reports it.
+    ///
+    /// # Errors
+    /// See [`OrderError`]; nothing is changed.
+    fn host_status(&self, host: &str) -> Result<serde_json::Value, OrderError>;
+
+    /// The state objects of all hosts.
+    ///
+    /// # Errors
+    /// See [`OrderError`]; nothing is changed.
+    fn state(&self) -> Result<StateObjects, OrderError>;
+
+    /// Entries of an object that match, `max` at most, and which hosts have each.
+    ///
+    /// # Errors
+    /// See [`OrderError`]; nothing is changed.
+    fn entries(
+        &self,
+        object: &str,
+        query: &StateQuery,
+        max: usize,
+    ) -> Result<StateEntries, OrderError>;
 
     /// What the elasticity policies would do now.
     ///

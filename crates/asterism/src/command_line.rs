@@ -13,8 +13,13 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::client::Which;
-use crate::commands::{audit, backends, blocked, cluster, digests, flows, manual, rules, traffic};
-use crate::{check, commands, decrypt, epoch, keygen, keys, lab, orchestrate, scaffold, up};
+use crate::commands::{
+    audit, backends, blocked, bugreport, cluster, digests, flows, manual, rules, scaling, state,
+    top, traffic, usage,
+};
+use crate::{
+    check, commands, decrypt, direct, epoch, keygen, keys, lab, orchestrate, scaffold, up,
+};
 
 /// The program's name.
 const NAME: &str = "asterism";
@@ -46,6 +51,8 @@ pub enum Command {
     /// shared memory. Kill a host's process and see what it costs. Ctrl-C ends everything; the exit code is 0 only if every flow
     /// kept its translation and every byte was right.
     Up(up::Arguments),
+    /// End a cluster of `asterism up`, or the hosts that a killed `asterism up` left behind
+    Down(up::DownArguments),
     /// Build a laboratory of network namespaces to try hosts with real programs; needs root
     Lab(lab::Arguments),
     /// Check a configuration: list every mistake, or describe the host and the cluster that it configures
@@ -70,25 +77,40 @@ pub enum Command {
     /// Needs `orchestrators` in the configuration's table `cluster`, and the right to write the routes in its table `orchestrator`.
     /// SIGTERM and SIGINT stop it; hosts, routes and the cluster's record stay as they are.
     Orchestrate(orchestrate::Arguments),
+    /// Run a director: spread packets over the hosts by Ethernet, as the orchestrators command, until it is stopped
+    ///
+    /// Needs a table `director` in the configuration's table `orchestrator`, and the right to open the machine's interfaces in it. Of
+    /// two directors either may die. SIGTERM and SIGINT stop it.
+    Direct(direct::Arguments),
     /// Show the hosts of a cluster, or give its orchestrator an order about one of them
     Hosts(cluster::HostsArguments),
+    /// Order another number of hosts: the orchestrator starts or drains and stops them
+    Scale(scaling::ScaleArguments),
+    /// Move a bucket of the director, or a single flow, to a host
+    Move(scaling::MoveArguments),
+    /// Show what the elasticity policy would do now, what it waits for, and why
+    Plan(scaling::PlanArguments),
     /// Show what an orchestrator decided, and why
     Events(cluster::EventsArguments),
     /// Show what is wrong with a cluster, and what to do; exit code 1 if anything is that is not the symptom of something else
     Doctor(cluster::DoctorArguments),
+    /// Show what each tenant used since the cluster began: packets, bytes, flows, and time of instances
+    Usage(usage::UsageArguments),
     /// Write a token for the HTTP API of orchestrators into its file, or take one away
     Token(cluster::TokenArguments),
-    /// Show the status of a running host
+    /// Collect what a report of a fault needs into one file: status of all hosts, events, health, metrics; no keys, tokens or entries
+    Bugreport(bugreport::BugreportArguments),
+    /// Show the status of a running host, or of a cluster by the API of its orchestrator
     Status(commands::StatusArguments),
     /// Show whether a running host's state equals that of the other hosts, which compare continuously; exit code 1 if not
     Audit(audit::AuditArguments),
-    /// Show a running host's rates continuously
-    Top(commands::TopArguments),
+    /// Show the rates of a running host continuously, or those of a cluster by the API of its orchestrator
+    Top(top::TopArguments),
     /// Trace a running host's next packets: each read, write and verdict, and the cost
     Trace(commands::TraceArguments),
-    /// Query a running host's state
+    /// Query the state of a running host, or of all hosts by the API of an orchestrator
     #[command(subcommand)]
-    State(commands::StateCommand),
+    State(state::StateCommand),
     /// Show the digests of web caches that a running host knows, and which caches hold an object
     Digests(digests::DigestsArguments),
     /// Show a balancer's services and their backends: the health of each, the health votes, and the number of flows
@@ -99,7 +121,7 @@ pub enum Command {
     Block(manual::BlockArguments),
     /// Lift the block of a source early at all hosts, whether an operator or a function began it
     Unblock(manual::UnblockArguments),
-    /// End flows that a running host's firewall knows, on all hosts
+    /// Find flows on all hosts, or end flows that a running host's firewall knows
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
     /// Show a firewall's rules and the number of new flows that each decided, over all hosts
@@ -204,15 +226,21 @@ pub(crate) fn run_with(
         }
         Command::Run(arguments) => host::command(&arguments, &mut output),
         Command::Orchestrate(arguments) => orchestrate::command(&arguments, &mut output),
+        Command::Direct(arguments) => direct::command(&arguments, &mut output),
         Command::Hosts(arguments) => cluster::hosts(&arguments, &mut output),
+        Command::Scale(arguments) => scaling::scale(&arguments, &mut output),
+        Command::Move(arguments) => scaling::move_to(&arguments, &mut output),
+        Command::Plan(arguments) => scaling::plan(&arguments, &mut output),
         Command::Events(arguments) => cluster::events(&arguments, &mut output),
         Command::Doctor(arguments) => cluster::doctor(&arguments, &mut output),
+        Command::Usage(arguments) => usage::command(&arguments, &mut output),
         Command::Token(arguments) => cluster::token(&arguments, &mut output),
+        Command::Bugreport(arguments) => bugreport::bugreport(&arguments, &mut output),
         Command::Status(arguments) => commands::status(&arguments, &mut output),
         Command::Audit(arguments) => audit::audit(&arguments, &mut output),
-        Command::Top(arguments) => commands::top(&arguments, &mut output),
+        Command::Top(arguments) => top::top(&arguments, &mut output),
         Command::Trace(arguments) => commands::trace(&arguments, &mut output),
-        Command::State(command) => commands::state(&command, &mut output),
+        Command::State(command) => state::state(&command, &mut output),
         Command::Digests(arguments) => digests::digests(&arguments, &mut output),
         Command::Backends(arguments) => backends::backends(&arguments, &mut output),
         Command::Blocked(arguments) => blocked::blocked(&arguments, &mut output),
@@ -225,6 +253,7 @@ pub(crate) fn run_with(
         Command::Reload(which) => commands::tell(&which, &Ask::Reload, &mut output),
         Command::Stop(which) => commands::tell(&which, &Ask::Stop, &mut output),
         Command::Up(arguments) => up::command(&arguments, &mut output),
+        Command::Down(arguments) => up::down(&arguments, &mut output),
         Command::Demo(arguments) => demo::command(&arguments, &mut output),
         Command::Lab(arguments) => lab::command(&arguments, &mut output),
         Command::Replay(arguments) => replay::command(&arguments, &mut output),

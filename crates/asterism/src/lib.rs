@@ -8,6 +8,7 @@ pub mod check;
 pub mod command_line;
 pub mod commands;
 pub mod decrypt;
+pub mod direct;
 pub mod epoch;
 pub mod keygen;
 pub mod keys;

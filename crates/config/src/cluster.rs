@@ -10,11 +10,11 @@ use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, Sit
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
 
-use super::Purpose;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::{CHANNEL, CLUSTER, MEMBER};
 use super::orchestrator;
 use super::places::{check_places, is_open};
+use super::purpose::Purpose;
 use super::release::{self, ACKED};
 use super::section::{List, Values};
 use super::suggestion;
@@ -198,7 +198,7 @@ impl Cluster {
             "epochs = {epochs}\ncopies = {}\nmulticast = {}\nhash seed = {:08x}\n",
             or_none(self.hold.as_ref().map(|hold| hold.copies.to_string())),
             or_none(channel.multicast.map(|group| group.to_string())),
-            asterism_state::hash::word(hash_seed, 0x7E_4255) as u32,
+            identity(hash_seed),
         );
         if let Some(sites) = self.sites() {
             let silent_after = sites.silent_after;
@@ -338,6 +338,12 @@ fn check_port_lease(values: &Values, members: usize, report: &mut Report) {
             .help("leave `port_lease` out, and declare a host dead by `asterism epoch CONFIG --without NAME --fenced`; or list a third host"),
         );
     }
+}
+
+/// A number that no other cluster has, and that says nothing of the hash seed of the cluster's key, which stays when keys change.
+#[must_use]
+pub fn identity(hash_seed: u64) -> u32 {
+    asterism_state::hash::word(hash_seed, 0x7E_4255) as u32
 }
 
 /// What hosts need that are processes of their own: a key and addresses. A file with ports is for such hosts.

@@ -15,6 +15,7 @@ pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
 use super::release::{self, HOLD};
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
+use super::tenants::TENANT;
 use super::value;
 
 const fn duration(least: Duration, most: Duration) -> Kind {
@@ -324,6 +325,7 @@ pub fn sections(functions: Functions) -> impl Iterator<Item = &'static Section> 
     }
     all.push(&ON);
     all.push(STAGE.section());
+    all.push(TENANT.section());
     for function in functions.all() {
         all.extend(of_function(function));
     }

@@ -20,54 +20,55 @@ pub mod functions;
 mod host;
 pub mod key_file;
 pub mod kind;
+mod launch;
 pub mod network;
 mod objects;
 mod orchestrator;
 mod overlay;
 mod places;
+mod policy;
 mod port;
 mod promises;
+mod purpose;
 mod release;
 pub mod section;
 pub mod suggestion;
+mod tenants;
 pub mod text;
 pub mod value;
 pub mod wiring;
 
-pub use cluster::{Channel, Cluster};
+pub use cluster::{Channel, Cluster, identity};
 pub use eve::{Eve, EveAlerts};
 pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;
 pub use host::{Host, Idle};
+pub use launch::{ContainerFrom, Launch, LaunchWith};
 pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
-pub use orchestrator::{Api, Orchestrator, OrchestratorTimes, Routes};
+pub use orchestrator::{
+    Api, Director, DirectorArm, DirectorBy, DirectorFragments, DirectorMachine, DirectorPort,
+    DirectorSide, Etcd, EtcdFiles, OpenVSwitch, Orchestrator, OrchestratorTimes, Routes,
+    SwitchAddress, SwitchDirection, SwitchHash,
+};
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
+pub use purpose::Purpose;
+pub use tenants::{TENANTS_MAX, Tenant};
 
 use core::ops::Range;
 
+use asterism_elasticity::Rules;
 use asterism_state::ObjectSettings;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use diagnostic::{Diagnostic, HELD_MAX, Report};
 use functions::{Described, Functions};
-use section::{Section, Values};
+use section::Values;
 
 /// The most errors that are reported of one file; a file with more is not a configuration.
 pub const DIAGNOSTICS_MAX: usize = 100;
 /// Hosts that are no members and have tables of their own, as which a file is read at most: they are mistakes, and each reads all of it.
 const OTHER_HOSTS_MAX: usize = 8;
-
-/// What a file is read for: where its hosts are, and what is at their ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// To run a host, a process of its own, whose ports are those of the file.
-    Host,
-    /// To try it on hosts of one process, whose neighbours answer as those at real interfaces do.
-    Scenario,
-    /// For hosts of one process that handle a capture, in which no peer answers.
-    Replay,
-}
 
 /// A configuration without mistakes.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +83,10 @@ pub struct Config {
     pub function: Function,
     /// The orchestrator, if the file has one.
     pub orchestrator: Option<Orchestrator>,
+    /// How many hosts there are to be, if the file has a policy.
+    pub policy: Option<Rules>,
+    /// The tenants, in the order of the file.
+    pub tenants: Vec<Tenant>,
 }
 
 /// The network function, and where its state lives.
@@ -316,7 +321,9 @@ fn read_other(
 fn members_of(document: &DeTable<'_>, report: &Report) -> Vec<String> {
     // Their errors are reported where the whole file is read.
     let mut unread = Report::new(&report.file, &report.text);
-    let values = top_table("cluster", fields::CLUSTER.section(), document, &mut unread);
+    let values = fields::CLUSTER
+        .section()
+        .read_top("cluster", document, &mut unread);
     // Hosts that register may have any name.
     let values = values.filter(|values| !places::is_open(values));
     let members = values.map(|values| cluster::members(&values));
@@ -333,12 +340,15 @@ fn read_document(
     report: &mut Report,
 ) -> Option<Config> {
     check_tables(document, functions, report);
-    let cluster_values = top_table("cluster", fields::CLUSTER.section(), document, report)?;
-    let host_values = top_table("host", fields::HOST.section(), document, report)?;
+    let document = &*tenants::lay(document);
+    let cluster_values = fields::CLUSTER
+        .section()
+        .read_top("cluster", document, report)?;
+    let host_values = fields::HOST.section().read_top("host", document, report)?;
     let cluster = cluster::cluster(&cluster_values, purpose, report);
     let host = host::host(&host_values, &cluster_values, member, report);
     let sharing = sharing(&cluster_values, &host_values);
-    let port_values = top_table("port", fields::PORTS.section(), document, report);
+    let port_values = fields::PORTS.section().read_top("port", document, report);
     let written = overlay::get(document, "port").is_some();
     let ports = match &port_values {
         Some(values) => port::ports(values, written, sharing.instances as u64, report),
@@ -372,18 +382,22 @@ fn read_document(
         }
     }
     let orchestrator = orchestrator::read(document, cluster.as_ref(), report);
+    let policy = policy::read(document, cluster.as_ref(), report);
+    let tenants = tenants::read(document, cluster.as_ref(), report);
     Some(Config {
         cluster: cluster?,
         host: host?,
         ports: ports?,
         function: function?,
         orchestrator: orchestrator?,
+        policy: policy?,
+        tenants: tenants?,
     })
 }
 
 /// Refuses tables, and fields, that the top of a file cannot have.
 fn check_tables(document: &DeTable<'_>, functions: Functions, report: &mut Report) {
-    const TABLES: [&str; 7] = [
+    const TABLES: [&str; 9] = [
         "chain",
         "cluster",
         "host",
@@ -391,6 +405,8 @@ fn check_tables(document: &DeTable<'_>, functions: Functions, report: &mut Repor
         "function",
         "stage",
         "orchestrator",
+        "policy",
+        "tenants",
     ];
     for (key, value) in document {
         let name = key.get_ref().as_ref();
@@ -493,6 +509,7 @@ fn unknown_table(
         "stage",
         "on",
         "orchestrator",
+        "tenants",
     ];
     let unknown = Diagnostic::error(
         format!("unknown field `{name}` at the top of the file"),
@@ -512,30 +529,6 @@ fn unknown_table(
         return unknown.help(format!("`{name}` belongs in [{}]", section.path));
     }
     unknown.help("the tables of a configuration are [cluster], [host], [port], [function.NAME] and [on.HOST]")
-}
-
-fn top_table(
-    name: &str,
-    section: &'static Section,
-    document: &DeTable<'_>,
-    report: &mut Report,
-) -> Option<section::Values> {
-    match document
-        .iter()
-        .find(|(key, _)| key.get_ref().as_ref() == name)
-    {
-        None => Some(section.read(name, &DeTable::new(), 0..0, report)),
-        Some((key, value)) => match value.get_ref() {
-            DeValue::Table(table) => Some(section.read(name, table, value.span(), report)),
-            _ => {
-                report.add(
-                    Diagnostic::error(format!("`{name}` is a table"), key.span())
-                        .help(format!("write [{name}] on a line of its own")),
-                );
-                None
-            }
-        },
-    }
 }
 
 fn read_function(

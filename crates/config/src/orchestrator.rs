@@ -1,9 +1,14 @@
 //! The settings of the orchestrators: where they listen, where they keep the truth, by which times they decide, and the routes that
-//! they write.
+//! they write. `orchestrator/` has the tables of other steering, and how etcd is reached.
+
+mod director;
+mod etcd;
+mod openvswitch;
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::ops::Range;
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use asterism_placement::membership::MEMBERS_MAX;
@@ -13,21 +18,30 @@ use super::cluster::Cluster;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::CLUSTER;
 use super::kind::{Kind, NamedValues};
+use super::launch::{self, LAUNCH, Launch};
 use super::network::Prefix;
 use super::overlay;
 use super::section::{Default, List, Setting, Values, section};
 use super::suggestion;
+use director::{DIRECTOR, DIRECTORS_MAX};
+pub use director::{
+    Director, DirectorArm, DirectorBy, DirectorFragments, DirectorMachine, DirectorPort,
+    DirectorSide,
+};
+pub use etcd::{Etcd, EtcdFiles};
+use openvswitch::{BRIDGES_MAX, OPENVSWITCH};
+pub use openvswitch::{OpenVSwitch, SwitchAddress, SwitchDirection, SwitchHash};
 
 /// Sets of routes at most: those inside and those outside.
 const ROUTES_MAX: usize = 2;
-/// Members of an etcd cluster that are named, at most.
-const ETCD_MAX: usize = 9;
+/// Members of an etcd cluster that are named, at most: as many as the truth store asks.
+const ETCD_MAX: usize = 8;
 
 /// The orchestrators of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Orchestrator {
-    /// The addresses of etcd; empty for the embedded store.
-    pub etcd: Vec<SocketAddr>,
+    /// How etcd is reached, unless the store is the embedded one.
+    pub etcd: Etcd,
     /// The folder of an orchestrator's own files, as written.
     pub folder: PathBuf,
     /// How long a leader leads unless it renews its term.
@@ -38,6 +52,33 @@ pub struct Orchestrator {
     pub api: Option<Api>,
     /// What is steered by routes.
     pub routes: Vec<Routes>,
+    /// What is steered by bridges of Open vSwitch.
+    pub openvswitch: Vec<OpenVSwitch>,
+    /// What is steered by directors.
+    pub director: Vec<Director>,
+    /// How hosts are launched; `None`: not by the orchestrator.
+    pub launch: Option<Launch>,
+}
+
+impl Orchestrator {
+    /// The hosts that every steering can lead packets to; `None`: nothing is steered. Where members are listed, these are all of them.
+    #[must_use]
+    pub fn steered(&self) -> Option<BTreeSet<String>> {
+        let routes = self.routes.iter().map(|routes| names(&routes.hops));
+        let directions = self
+            .openvswitch
+            .iter()
+            .flat_map(|bridge| &bridge.directions);
+        let bridges = directions.map(|direction| names(&direction.hops));
+        let arms = self.director.iter().flat_map(|director| &director.arms);
+        let directors = arms.map(|arm| names(&arm.hops));
+        let all = routes.chain(bridges).chain(directors);
+        all.reduce(|one, other| &one & &other)
+    }
+}
+
+fn names<A, B>(hops: &[(String, A, B)]) -> BTreeSet<String> {
+    hops.iter().map(|(name, ..)| name.clone()).collect()
 }
 
 /// The HTTP API of an orchestrator, files as written.
@@ -102,7 +143,32 @@ section! {
                     most: ETCD_MAX,
                 },
                 default: Default::Is("[]"),
-                meaning: "The addresses of etcd's members, which hold epochs and leadership (HTTP). Without any, one orchestrator keeps them in its folder.",
+                meaning: "The addresses of etcd's members, which hold epochs and leadership. Without any, one orchestrator keeps them in its folder.",
+            },
+            etcd_ca: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("etcd is reached without TLS"),
+                meaning: "The certificates of the authorities that may have signed etcd's, PEM; those of the system are not used. With them etcd is reached by TLS, and its certificates must be for the addresses in `etcd`.",
+            },
+            etcd_certificate: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("none is shown"),
+                meaning: "The orchestrator's own certificate and its chain, PEM, where etcd asks for one (`--client-cert-auth`).",
+            },
+            etcd_key: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("none is shown"),
+                meaning: "That certificate's private key, PEM. Its mode must be 0600.",
+            },
+            etcd_user: String = Setting {
+                kind: Kind::Name,
+                default: Default::Unset("no login"),
+                meaning: "The user as which the orchestrator logs in, where etcd asks for one.",
+            },
+            etcd_password: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("no login"),
+                meaning: "The file with that user's password, on one line. Its mode must be 0600.",
             },
             folder: String = Setting {
                 kind: Kind::File,
@@ -144,13 +210,34 @@ section! {
                 default: Default::Is("{}"),
                 meaning: "The HTTP API, by which operators, programs and Prometheus see the cluster and give orders.",
             },
+            launch: Values = Setting {
+                kind: Kind::Table(LAUNCH.section()),
+                default: Default::Is("{}"),
+                meaning: "How the orchestrator launches hosts.",
+            },
             routes: Vec<NamedValues> = Setting {
                 kind: Kind::Named {
                     section: ROUTES.section(),
                     most: ROUTES_MAX,
                 },
                 default: Default::Is("{}"),
-                meaning: "Routes with several next hops that the orchestrator writes: one table for each side of the cluster. Without any, something else leads packets to the hosts.",
+                meaning: "Routes with several next hops that the orchestrator writes: one table for each side of the cluster. Without any, and without a bridge, something else leads packets to the hosts.",
+            },
+            openvswitch: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: OPENVSWITCH.section(),
+                    most: BRIDGES_MAX,
+                },
+                default: Default::Is("{}"),
+                meaning: "Bridges of Open vSwitch that the orchestrator writes the rules of.",
+            },
+            director: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: DIRECTOR.section(),
+                    most: DIRECTORS_MAX,
+                },
+                default: Default::Is("{}"),
+                meaning: "Directors that the orchestrator commands, one or a pair in each table.",
             },
         },
     };
@@ -320,7 +407,9 @@ pub(super) fn read(
     cluster: Option<&Cluster>,
     report: &mut Report,
 ) -> Option<Option<Orchestrator>> {
-    let values = super::top_table("orchestrator", ORCHESTRATOR.section(), document, report)?;
+    let values = ORCHESTRATOR
+        .section()
+        .read_top("orchestrator", document, report)?;
     let cluster = cluster?;
     if cluster.orchestrators.is_empty() {
         if let Some((key, _)) = overlay::get(document, "orchestrator") {
@@ -333,8 +422,8 @@ pub(super) fn read(
         return Some(None);
     }
     let times = times(&values, cluster.heartbeat, report);
-    let etcd = values.get(ORCHESTRATOR.etcd);
-    let is_shared = etcd.as_ref().is_none_or(|etcd| !etcd.is_empty());
+    let etcd = etcd::read(&values, report);
+    let is_shared = etcd.as_ref().is_none_or(|etcd| !etcd.addresses.is_empty());
     if !is_shared && cluster.orchestrators.len() > 1 {
         report.add(
             Diagnostic::error(
@@ -360,14 +449,22 @@ pub(super) fn read(
         .map(|table| routes(table, cluster, report))
         .collect();
     let routes: Option<Vec<Routes>> = read.into_iter().collect();
+    let bridges = values.get(ORCHESTRATOR.openvswitch)?;
+    let openvswitch = openvswitch::read(&bridges, cluster, report);
+    let directors = values.get(ORCHESTRATOR.director)?;
+    let director = director::read(&directors, cluster, report);
     let api = api(&values.get(ORCHESTRATOR.api)?, report);
+    let launch = launch::launch(&values.get(ORCHESTRATOR.launch)?, cluster, report);
     Some(Some(Orchestrator {
         api: api?,
-        etcd: etcd?.into_iter().map(|(address, _)| address).collect(),
+        launch: launch?,
+        etcd: etcd?,
         folder: PathBuf::from(values.get(ORCHESTRATOR.folder)?),
         term: term.filter(|_| is_whole)?,
         times: times?,
         routes: routes?,
+        openvswitch: openvswitch?,
+        director: director?,
     }))
 }
 
@@ -472,47 +569,26 @@ fn times(values: &Values, heartbeat: Duration, report: &mut Report) -> Option<Or
 
 fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option<Routes> {
     let values = &table.values;
-    let mut is_right = true;
-    let mut wrong = |diagnostic: Diagnostic| {
-        report.add(diagnostic);
-        is_right = false;
-    };
+    let mistakes = report.errors();
     let via = values.get(ROUTES.via)?;
-    let names = || cluster.members.iter().map(String::as_str);
-    for hop in via
-        .iter()
-        .filter(|hop| !cluster.is_open && !cluster.members.contains(&hop.name))
-    {
-        let mut unknown = Diagnostic::error(
-            format!("there is no member \"{}\"", hop.name),
-            hop.place.clone(),
-        );
-        if let Some(near) = suggestion::nearest(&hop.name, names()) {
-            unknown = unknown.help(format!("did you mean via.{near}?"));
-        }
-        wrong(unknown.help(format!("choose {}", suggestion::quoted(names()))));
-    }
-    let lacking = |name: &&str| !cluster.is_open && !via.iter().any(|hop| hop.name == *name);
-    if let Some(name) = names().find(lacking) {
-        wrong(
-            Diagnostic::error(
-                format!("there is no next hop to {name}"),
-                values.span_of(ROUTES.via),
-            )
-            .help(format!(
-                "add via.{name} = {{ gateway = \"192.0.2.1\", interface = \"eth0\" }} to [orchestrator.routes.{}]",
-                table.name
-            )),
-        );
-    }
+    check_hops(
+        &via,
+        values.span_of(ROUTES.via),
+        (
+            &format!("orchestrator.routes.{}", table.name),
+            "{ gateway = \"192.0.2.1\", interface = \"eth0\" }",
+        ),
+        cluster,
+        report,
+    );
     let to = values.get(ROUTES.to)?;
     if to.is_empty() {
-        wrong(
+        report.add(
             Diagnostic::error("routes lead somewhere", values.span_of(ROUTES.to))
                 .help("write to = [\"203.0.113.0/24\"]"),
         );
     }
-    if !is_right {
+    if report.errors() > mistakes {
         return None;
     }
     let hops: Option<Vec<_>> = via
@@ -532,4 +608,35 @@ fn routes(table: &NamedValues, cluster: &Cluster, report: &mut Report) -> Option
         slots: u16::try_from(values.get(ROUTES.slots)?).ok()?,
         hops: hops?,
     })
+}
+
+/// Checks that a table of steering has a next hop to each member, and to nobody else; `example` is one.
+fn check_hops(
+    via: &[NamedValues],
+    span: Range<usize>,
+    (table, example): (&str, &str),
+    cluster: &Cluster,
+    report: &mut Report,
+) {
+    let names = || cluster.members.iter().map(String::as_str);
+    for hop in via
+        .iter()
+        .filter(|hop| !cluster.is_open && !cluster.members.contains(&hop.name))
+    {
+        let mut unknown = Diagnostic::error(
+            format!("there is no member \"{}\"", hop.name),
+            hop.place.clone(),
+        );
+        if let Some(near) = suggestion::nearest(&hop.name, names()) {
+            unknown = unknown.help(format!("did you mean via.{near}?"));
+        }
+        report.add(unknown.help(format!("choose {}", suggestion::quoted(names()))));
+    }
+    let lacking = |name: &&str| !cluster.is_open && !via.iter().any(|hop| hop.name == *name);
+    if let Some(name) = names().find(lacking) {
+        report.add(
+            Diagnostic::error(format!("there is no next hop to {name}"), span)
+                .help(format!("add via.{name} = {example} to [{table}]")),
+        );
+    }
 }

@@ -84,6 +84,31 @@ pub struct Place {
 }
 
 impl Section {
+    /// Reads the table of a name at the top of a file; one that is not there has no fields. `None`: it is no table.
+    pub fn read_top(
+        &'static self,
+        name: &str,
+        document: &DeTable<'_>,
+        report: &mut Report,
+    ) -> Option<Values> {
+        match document
+            .iter()
+            .find(|(key, _)| key.get_ref().as_ref() == name)
+        {
+            None => Some(self.read(name, &DeTable::new(), 0..0, report)),
+            Some((key, value)) => match value.get_ref() {
+                DeValue::Table(table) => Some(self.read(name, table, value.span(), report)),
+                _ => {
+                    report.add(
+                        Diagnostic::error(format!("`{name}` is a table"), key.span())
+                            .help(format!("write [{name}] on a line of its own")),
+                    );
+                    None
+                }
+            },
+        }
+    }
+
     /// Reads a table; `name` is what to call it.
     pub fn read(
         &'static self,

@@ -55,6 +55,8 @@ pub enum Command {
     },
     /// Send a pinned flow by its bucket again.
     Unpin(FlowKey),
+    /// Exchange the counts of packets by bucket: these, zeros, one for each bucket, against those that the director has.
+    TakeCounts(Box<[u32]>),
     /// Let the packets of a bucket or a flow wait.
     Suspend(Suspend),
     /// Let them go on, in order, before newer ones.
@@ -71,6 +73,8 @@ pub enum Command {
 pub enum Done {
     /// The table that was in force before.
     Replaced(Box<Table>),
+    /// The packets of each bucket since the last exchange. Estimates: of each burst one packet is counted, for all of them.
+    Counts(Box<[u32]>),
     /// It is so.
     Changed,
     /// It was so already.
@@ -83,6 +87,9 @@ pub enum CommandError {
     /// The table has another number of buckets, or another seed, than the director.
     #[error("the table divides the flow space in another way than the director")]
     OtherSpace,
+    /// There are not as many counts as buckets.
+    #[error("there is to be one count for each bucket")]
+    OtherCount,
     /// There is no such bucket, or no target has it.
     #[error("there is no such bucket, or no target has it yet")]
     NoBucket,

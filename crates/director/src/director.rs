@@ -70,6 +70,8 @@ pub struct Director {
     tally: DirectorStatistics,
     /// Packets sent to each target.
     sent: [u64; TARGETS_MAX],
+    /// Packets of each bucket, estimated, since they were taken last.
+    counts: Box<[u32]>,
     words: Vec<u64>,
     is_active: bool,
     due: Time,
@@ -169,6 +171,7 @@ impl Director {
             commands,
             tally: DirectorStatistics::default(),
             sent: [0; TARGETS_MAX],
+            counts: vec![0; config.space.buckets() as usize].into(),
             words: Vec::with_capacity(asterism_io::seqlock::WORDS_MAX),
             due: now,
             sweep_due: now,
@@ -306,7 +309,27 @@ impl Director {
                 None => others |= 1 << place,
             }
         }
+        self.count_burst(&hash);
         others
+    }
+
+    /// Counts one packet of the burst, another one each turn, for all of them: over many bursts each bucket gets its share, at the cost
+    /// of one packet a burst.
+    #[inline(always)]
+    fn count_burst(&mut self, hash: &FlowHash) {
+        let frames = self.burst.as_mut_slice();
+        let packets = frames.len();
+        let place = self.tally.turns as usize % packets.max(1);
+        let Some(frame) = frames.get_mut(place) else {
+            return;
+        };
+        let bytes = self.pool.bytes_mut(frame);
+        let packet = Packet::parse_plain(bytes);
+        let plain = packet.as_ref().and_then(|packet| packet.plain4());
+        let bucket = plain.map(|plain| self.table.space().bucket(hash.of_plain(&plain)));
+        if let Some(count) = bucket.and_then(|bucket| self.counts.get_mut(bucket as usize)) {
+            *count = count.saturating_add(packets as u32);
+        }
     }
 
     /// Takes the frames with these bits out of the burst, in order.

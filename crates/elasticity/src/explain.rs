@@ -287,7 +287,9 @@ fn whole_seconds(ms: u64) -> Span {
 }
 
 impl Wait {
-    fn sentence(&self) -> String {
+    /// What follows, in one sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
         match &self.until_what {
             WaitFor::Above(metric) => format!("hosts are added if {metric} stay above"),
             WaitFor::AllBelow => "a host may be removed if all figures stay below".to_owned(),

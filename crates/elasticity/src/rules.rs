@@ -129,6 +129,21 @@ impl Rules {
         }
     }
 
+    /// The same rules with exactly so many hosts, as an operator ordered: all at once, whatever the figures are.
+    #[must_use]
+    pub fn exactly(&self, hosts: u32) -> Rules {
+        Rules {
+            min: hosts,
+            max: hosts,
+            step: hosts.max(1),
+            cool_down: Span(0),
+            thresholds: BTreeMap::new(),
+            consolidation: None,
+            schedule: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// The least number of hosts at a moment, and the window that asks for it, if one does.
     #[must_use]
     pub fn minimum(&self, now: UnixMs) -> (u32, Option<&Window>) {

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod handing;
 mod hosts;
+mod names;
 mod process;
 mod start_decision;
 mod succession;
@@ -24,6 +25,7 @@ pub use error::{EpochFault, NextError, ParseError, ReadError, RecordError, StepE
 pub use file::{EpochFile, HeldPorts, member};
 pub use handing::{EPOCH_BYTES_MAX, InForce, Refusal, Request, Standing};
 pub use hosts::{HOST_NAME_BYTES_MAX, HostEntry, is_host_address, is_host_name, place_names};
+pub use names::MemberNames;
 pub use process::{Process, ProcessRecord};
 pub use start_decision::StartDecision;
 pub use succession::Step;

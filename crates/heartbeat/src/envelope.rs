@@ -1,138 +1,46 @@
-//! The envelope of both directions: 32 clear bytes, the sealed message, and the tag.
-//!
-//! ```text
-//!  0         1        2        3      4            8            24            32
-//!  ┌─────────┬────────┬────────┬──────┬────────────┬────────────┬─────────────┬──────── ─ ─ ┬───────┐
-//!  │ version │ sender │ key id │ zero │ cluster id │ salt       │ sequence    │ message     │ tag   │
-//!  │ 1       │ 1 or 2 │        │      │ (4)        │ (16)       │ (8)         │ (sealed)    │ (16)  │
-//!  └─────────┴────────┴────────┴──────┴────────────┴────────────┴─────────────┴──────── ─ ─ ┴───────┘
-//! ```
-//!
-//! The salt is drawn at each start of a sender and gives it a key of its own; the sequence number is the nonce. All numbers are
-//! little-endian.
+//! The kinds of datagrams of the link, as their [`Envelope`] names them.
 
-use asterism_secure_channel::{ClusterId, KeyRing, PurposeCipher, Salt};
+use asterism_secure_channel::{ClusterId, Envelope, EnvelopeEnd, KeyRing, MESSAGE_BYTES_MAX};
 
-/// Bytes of a datagram at most: the least MTU of IPv6, without its headers and UDP's.
-pub const DATAGRAM_BYTES_MAX: usize = 1_280 - 48;
+/// A heartbeat of a host.
+pub(crate) const HOST: EnvelopeEnd = EnvelopeEnd {
+    code: 1,
+    purpose: "heartbeat of a host",
+};
+/// The reply of an orchestrator.
+pub(crate) const ORCHESTRATOR: EnvelopeEnd = EnvelopeEnd {
+    code: 2,
+    purpose: "reply of an orchestrator",
+};
+/// A part of a host's answer to a question.
+pub(crate) const ANSWERING: EnvelopeEnd = EnvelopeEnd {
+    code: 3,
+    purpose: "answer of a host",
+};
+/// A question of an orchestrator.
+pub(crate) const ASKING: EnvelopeEnd = EnvelopeEnd {
+    code: 4,
+    purpose: "question of an orchestrator",
+};
+const _: () = assert!(42 + 31 + crate::message::PART_BYTES <= MESSAGE_BYTES_MAX);
+const _: () = assert!(crate::message::HOST_MESSAGE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 
-const VERSION: u8 = 1;
-const HEADER_BYTES: usize = 32;
-const _: () = assert!(
-    HEADER_BYTES + 42 + 31 + crate::message::PART_BYTES + asterism_secure_channel::TAG_BYTES
-        <= DATAGRAM_BYTES_MAX
-);
-
-/// Which end a datagram is from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sender {
-    Host,
-    Orchestrator,
+/// The envelope of a host's heartbeats, which opens what orchestrators send.
+pub(crate) fn of_host(cluster: ClusterId, keys: KeyRing, salt: [u8; 16]) -> Envelope {
+    Envelope::new(cluster, keys, (HOST, &[ORCHESTRATOR, ASKING]), salt)
 }
 
-impl Sender {
-    fn code(self) -> u8 {
-        match self {
-            Sender::Host => 1,
-            Sender::Orchestrator => 2,
-        }
-    }
-
-    fn purpose(self) -> &'static str {
-        match self {
-            Sender::Host => "heartbeat of a host",
-            Sender::Orchestrator => "reply of an orchestrator",
-        }
-    }
+/// The envelope of an orchestrator's replies, which opens what hosts send.
+pub(crate) fn of_orchestrator(cluster: ClusterId, keys: KeyRing, salt: [u8; 16]) -> Envelope {
+    Envelope::new(cluster, keys, (ORCHESTRATOR, &[HOST, ANSWERING]), salt)
 }
 
-/// Seals one end's datagrams, and opens those of the other end.
-#[derive(Debug)]
-pub(crate) struct Envelope {
-    cluster: ClusterId,
-    keys: KeyRing,
-    own: Sender,
-    salt: Salt,
-    cipher: PurposeCipher,
-    /// The sequence number of the last datagram.
-    last: u64,
+/// The envelope of a host's answers. It opens nothing.
+pub(crate) fn of_answers(cluster: ClusterId, keys: KeyRing, salt: [u8; 16]) -> Envelope {
+    Envelope::new(cluster, keys, (ANSWERING, &[]), salt)
 }
 
-/// A datagram that was opened.
-#[derive(Debug)]
-pub(crate) struct Opened<'d> {
-    pub(crate) salt: [u8; 16],
-    pub(crate) sequence: u64,
-    pub(crate) message: &'d [u8],
-}
-
-impl Envelope {
-    pub(crate) fn new(cluster: ClusterId, keys: KeyRing, own: Sender, salt: [u8; 16]) -> Envelope {
-        let salt = Salt(salt);
-        let cipher = keys.sending().purpose_cipher(own.purpose(), cluster, &salt);
-        Envelope {
-            cluster,
-            keys,
-            own,
-            salt,
-            cipher,
-            last: 0,
-        }
-    }
-
-    /// Goes on under other keys; sequence numbers go on.
-    pub(crate) fn set_keys(&mut self, keys: KeyRing) {
-        let sending = keys.sending();
-        self.cipher = sending.purpose_cipher(self.own.purpose(), self.cluster, &self.salt);
-        self.keys = keys;
-    }
-
-    /// The salt of this end.
-    pub(crate) fn salt(&self) -> [u8; 16] {
-        self.salt.0
-    }
-
-    /// The sequence number of the last datagram that was sealed.
-    pub(crate) fn last(&self) -> u64 {
-        self.last
-    }
-
-    /// Seals the message that `encode` appends.
-    pub(crate) fn seal(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-        self.last += 1;
-        let mut datagram = Vec::with_capacity(DATAGRAM_BYTES_MAX);
-        datagram.extend_from_slice(&[VERSION, self.own.code(), self.keys.sending().id(), 0]);
-        datagram.extend_from_slice(&self.cluster.0.to_le_bytes());
-        datagram.extend_from_slice(&self.salt.0);
-        datagram.extend_from_slice(&self.last.to_le_bytes());
-        encode(&mut datagram);
-        self.cipher.seal(self.last, &mut datagram, HEADER_BYTES);
-        datagram
-    }
-
-    /// Opens a datagram of the other end in place; `None` if it is none of this cluster's. Costs some microseconds, since each sender has
-    /// a key of its own, which is derived again.
-    pub(crate) fn open<'d>(&self, datagram: &'d mut [u8]) -> Option<Opened<'d>> {
-        let from = match self.own {
-            Sender::Host => Sender::Orchestrator,
-            Sender::Orchestrator => Sender::Host,
-        };
-        let header: &[u8; HEADER_BYTES] = datagram.first_chunk()?;
-        if datagram.len() > DATAGRAM_BYTES_MAX
-            || (header[0], header[1], header[3]) != (VERSION, from.code(), 0)
-            || header[4..8] != self.cluster.0.to_le_bytes()
-        {
-            return None;
-        }
-        let key = self.keys.keys().iter().find(|key| key.id() == header[2])?;
-        let salt: [u8; 16] = header[8..24].try_into().ok()?;
-        let sequence = u64::from_le_bytes(header[24..32].try_into().ok()?);
-        let cipher = key.purpose_cipher(from.purpose(), self.cluster, &Salt(salt));
-        let message = cipher.open(sequence, datagram, HEADER_BYTES)?;
-        Some(Opened {
-            salt,
-            sequence,
-            message,
-        })
-    }
+/// The envelope of an orchestrator's questions. It opens nothing.
+pub(crate) fn of_questions(cluster: ClusterId, keys: KeyRing, salt: [u8; 16]) -> Envelope {
+    Envelope::new(cluster, keys, (ASKING, &[]), salt)
 }

@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use asterism_placement::Time;
-use asterism_secure_channel::{ClusterId, KeyRing};
+use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 
-use crate::envelope::{Envelope, Sender};
-use crate::message::{Heartbeat, HostMessage, Part, RegistrationRefused, Reply};
+use crate::answers::{AnswerError, Answers};
+use crate::envelope;
+use crate::message::{
+    Heartbeat, HostMessage, Part, RegistrationRefused, Reply, Stage, TenantUsage, USAGE_AT_ONCE,
+};
 use crate::mutant::{self, Mutant};
 use crate::parts::{Assembly, Taken};
+use crate::question::Question;
 
 /// Orchestrators of a cluster at most.
 pub const ORCHESTRATORS_MAX: usize = 8;
@@ -23,8 +27,10 @@ const ECHOES_MAX: u64 = 256;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// An epoch of which no part came for so long is given up; the orchestrator offers it again.
 const PART_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Epochs that wait to be polled at most; beyond, the oldest is lost, and offered again.
-const EVENTS_MAX: usize = 8;
+/// Epochs and questions that wait to be polled at most; beyond, the oldest is lost, and comes again.
+const EVENTS_MAX: usize = 16;
+/// Parts of answers that wait to be sent at most; beyond, parts are lost, and asked for again.
+const PARTS_MAX: usize = 256;
 
 /// How a [`HostLink`] is made.
 #[derive(Clone, Debug)]
@@ -60,6 +66,15 @@ pub enum HostEvent {
         /// Why; `None`: it does not refuse any more.
         refused: Option<RegistrationRefused>,
     },
+    /// To answer a question, by [`HostLink::answer`].
+    Question {
+        /// The orchestrator that asks.
+        orchestrator: usize,
+        /// The number under which this link expects the answer.
+        number: u64,
+        /// The question.
+        text: Vec<u8>,
+    },
 }
 
 /// What is known of an orchestrator.
@@ -69,6 +84,13 @@ pub struct Orchestrator {
     pub heard: Option<Time>,
     /// The last round trip.
     pub round_trip: Option<Duration>,
+}
+
+/// What an orchestrator sent.
+enum Received {
+    Reply(Reply),
+    /// A question, with the salt of the orchestrator's start.
+    Question([u8; 16], Question),
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +106,10 @@ struct Peer {
     /// Why it gives this host no place, as reported last.
     refused: Option<RegistrationRefused>,
     next: Time,
+    /// The place in the list of tenants of the one whose usage is sent next.
+    tenant: usize,
+    /// Tenants whose last usage was not sent yet, once the host has ended.
+    untold: usize,
 }
 
 /// The link of one start of a host to all orchestrators. The five verbs: [`HostLink::handle`], [`HostLink::handle_timeout`],
@@ -98,6 +124,7 @@ pub struct HostLink {
     assembly: Option<(usize, Assembly, Time)>,
     /// The epoch that was reported last: number, digest, and when.
     reported: Option<(u32, [u8; 16], Time)>,
+    answers: Answers,
     transmits: VecDeque<(usize, Vec<u8>)>,
     events: VecDeque<HostEvent>,
     refused: u64,
@@ -108,8 +135,10 @@ impl HostLink {
     #[must_use]
     pub fn new(config: HostLinkConfig) -> HostLink {
         let orchestrators = config.orchestrators.min(ORCHESTRATORS_MAX);
+        let (cluster, keys, salt) = (config.cluster, config.keys, config.salt);
         HostLink {
-            envelope: Envelope::new(config.cluster, config.keys, Sender::Host, config.salt),
+            answers: Answers::new(cluster, keys.clone(), salt, orchestrators),
+            envelope: envelope::of_host(cluster, keys, salt),
             interval: config.interval,
             peers: (0..orchestrators).map(|_| Peer::default()).collect(),
             facts: None,
@@ -127,25 +156,36 @@ impl HostLink {
         let is_news = self.facts.as_ref().is_none_or(|(before, _)| {
             (before.stage, before.epoch) != (heartbeat.stage, heartbeat.epoch)
         });
-        self.facts = Some((heartbeat, now));
         if is_news {
             for peer in &mut self.peers {
                 peer.is_behind = true;
                 peer.send_soon(now);
+                peer.untold = match heartbeat.stage {
+                    Stage::Ended(_) => heartbeat.usage.len(),
+                    _ => 0,
+                };
             }
         }
+        self.facts = Some((heartbeat, now));
     }
 
     /// Goes on under other keys.
     pub fn set_keys(&mut self, keys: KeyRing) {
+        self.answers.set_keys(keys.clone());
         self.envelope.set_keys(keys);
     }
 
     /// Takes a datagram that came from the address of this orchestrator.
     pub fn handle(&mut self, now: Time, orchestrator: usize, datagram: &mut [u8]) {
-        let Some(reply) = self.open(datagram) else {
-            self.refused += 1;
-            return;
+        let reply = match self.open(datagram) {
+            Some(Received::Reply(reply)) => reply,
+            Some(Received::Question(asker, question)) => {
+                return self.take_question(now, orchestrator, asker, &question);
+            }
+            None => {
+                self.refused += 1;
+                return;
+            }
         };
         let (is_recent, is_own) = (self.is_recent(&reply), self.is_own(&reply));
         let Some(peer) = self.peers.get_mut(orchestrator) else {
@@ -174,7 +214,7 @@ impl HostLink {
             if !reply.is_stale && peer.refused != reply.refused {
                 peer.refused = reply.refused;
                 let refused = reply.refused;
-                self.report(HostEvent::Registration {
+                self.push_event(HostEvent::Registration {
                     orchestrator,
                     refused,
                 });
@@ -189,6 +229,7 @@ impl HostLink {
     pub fn handle_timeout(&mut self, now: Time) {
         self.assembly
             .take_if(|(_, _, at)| now.since(*at) >= PART_WAIT_MAX);
+        self.answers.handle_timeout(now);
         let Some((heartbeat, at)) = &self.facts else {
             return;
         };
@@ -201,7 +242,10 @@ impl HostLink {
             }
             let message = HostMessage {
                 challenge: peer.challenge,
-                heartbeat: heartbeat.clone(),
+                heartbeat: Heartbeat {
+                    usage: peer.next_usage(&heartbeat.usage).collect(),
+                    ..heartbeat.clone()
+                },
                 wants: self
                     .assembly
                     .as_ref()
@@ -210,8 +254,12 @@ impl HostLink {
             };
             let datagram = self.envelope.seal(|out| message.encode(out));
             peer.sent = Some((self.envelope.last(), now));
-            peer.next = now + self.interval;
             peer.is_behind = false;
+            // What a host that ends did last is sent at once, since nothing follows.
+            peer.next = match peer.untold {
+                0 => now + self.interval,
+                _ => now + SPACING,
+            };
             self.transmits.push_back((number, datagram));
         }
     }
@@ -238,12 +286,14 @@ impl HostLink {
         self.peers.iter().map(|peer| peer.known)
     }
 
-    /// Whether every orchestrator that is heard has answered a heartbeat with the last change.
+    /// Whether every orchestrator that is heard has answered a heartbeat with the last change, and was sent the usage of all tenants
+    /// if the host has ended.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.peers.iter().all(|peer| {
             let is_echoed = |(sequence, _): (u64, Time)| peer.echoed >= sequence;
-            peer.known.heard.is_none() || (!peer.is_behind && peer.sent.is_none_or(is_echoed))
+            let is_answered = !peer.is_behind && peer.sent.is_none_or(is_echoed);
+            peer.known.heard.is_none() || is_answered && peer.untold == 0
         })
     }
 
@@ -253,8 +303,91 @@ impl HostLink {
         self.refused
     }
 
-    fn open(&self, datagram: &mut [u8]) -> Option<Reply> {
-        Reply::decode(self.envelope.open(datagram)?.message)
+    /// Answers a question by the number of its event: its first parts are sent now, the others as the orchestrator asks for them. An answer to a question that is
+    /// not the orchestrator's last one any more is dropped.
+    ///
+    /// # Errors
+    /// The answer is empty or too long.
+    pub fn answer(
+        &mut self,
+        now: Time,
+        orchestrator: usize,
+        number: u64,
+        answer: Vec<u8>,
+    ) -> Result<(), AnswerError> {
+        let send = part_sender(&mut self.transmits, orchestrator);
+        self.answers.answer(now, orchestrator, number, answer, send)
+    }
+
+    /// Gives a question up that cannot be answered now: it comes up again when it is asked again.
+    pub fn give_up(&mut self, orchestrator: usize, number: u64) {
+        self.answers.give_up(orchestrator, number);
+    }
+
+    /// Forgets all answers.
+    #[cfg(test)]
+    pub(crate) fn forget_answers(&mut self) {
+        self.answers.forget();
+    }
+
+    /// Bytes of answers that are kept.
+    #[cfg(test)]
+    pub(crate) fn answers_kept(&self) -> usize {
+        self.answers.kept()
+    }
+
+    fn open(&mut self, datagram: &mut [u8]) -> Option<Received> {
+        let opened = self.envelope.open(datagram)?;
+        match opened.sender {
+            envelope::ASKING => {
+                let question = Question::decode(opened.message)?;
+                Some(Received::Question(opened.salt, question))
+            }
+            _ => Reply::decode(opened.message).map(Received::Reply),
+        }
+    }
+
+    /// Takes a question to this process that echoes the last heartbeat which this orchestrator is known to have, or a later one.
+    fn take_question(
+        &mut self,
+        now: Time,
+        orchestrator: usize,
+        asker: [u8; 16],
+        question: &Question,
+    ) {
+        let is_own =
+            question.salt == self.envelope.salt() || mutant::active(Mutant::QuestionOfAnyStart);
+        let Some(peer) = self.peers.get(orchestrator) else {
+            return;
+        };
+        let echoes = peer.echoed.max(1)..=self.envelope.last();
+        if !is_own || !is_fresh(question, echoes) {
+            self.refused += 1;
+            return;
+        }
+        let send = part_sender(&mut self.transmits, orchestrator);
+        let number = self.answers.take(now, orchestrator, asker, question, send);
+        if let Some(number) = number {
+            self.push_event(HostEvent::Question {
+                orchestrator,
+                number,
+                text: question.text.clone(),
+            });
+        }
+    }
+
+    /// A question that is lost here is worked on when it is asked again.
+    fn push_event(&mut self, event: HostEvent) {
+        if self.events.len() >= EVENTS_MAX
+            && let Some(HostEvent::Question {
+                orchestrator,
+                number,
+                ..
+            }) = self.events.pop_front()
+        {
+            self.answers.give_up(orchestrator, number);
+        }
+        self.events.push_back(event);
     }
 
     /// Whether an answer echoes one of the last datagrams.
@@ -306,7 +439,7 @@ impl HostLink {
                 let epoch = part.epoch;
                 self.assembly = None;
                 self.reported = Some((epoch, part.digest, now));
-                self.report(HostEvent::Epoch {
+                self.push_event(HostEvent::Epoch {
                     orchestrator,
                     epoch,
                     text,
@@ -314,12 +447,22 @@ impl HostLink {
             }
         }
     }
+}
 
-    fn report(&mut self, event: HostEvent) {
-        if self.events.len() >= EVENTS_MAX {
-            self.events.pop_front();
+/// Whether a question echoes one of these heartbeats.
+fn is_fresh(question: &Question, echoes: core::ops::RangeInclusive<u64>) -> bool {
+    echoes.contains(&question.sequence) || mutant::active(Mutant::QuestionForEver)
+}
+
+/// Sends parts of answers to an orchestrator, as long as there is room.
+fn part_sender(
+    transmits: &mut VecDeque<(usize, Vec<u8>)>,
+    orchestrator: usize,
+) -> impl FnMut(Vec<u8>) + '_ {
+    move |datagram| {
+        if transmits.len() < PARTS_MAX {
+            transmits.push_back((orchestrator, datagram));
         }
-        self.events.push_back(event);
     }
 }
 
@@ -334,6 +477,24 @@ fn asks(now: Time, came: Time, interval: Duration) -> bool {
 }
 
 impl Peer {
+    /// The usage that the next heartbeat has: of a few tenants, in turn.
+    fn next_usage<'u>(
+        &mut self,
+        all: &'u [TenantUsage],
+    ) -> impl Iterator<Item = TenantUsage> + use<'u> {
+        let first = match all.len() {
+            0 => 0,
+            count => self.tenant % count,
+        };
+        let count = all.len().min(USAGE_AT_ONCE);
+        self.tenant = match mutant::active(Mutant::FirstTenantsAlone) {
+            true => 0,
+            false => first + count,
+        };
+        self.untold = self.untold.saturating_sub(count);
+        all.iter().cycle().skip(first).take(count).cloned()
+    }
+
     fn send_soon(&mut self, now: Time) {
         let earliest = self.sent.map_or(now, |(_, at)| now.max(at + SPACING));
         self.next = self.next.min(earliest);

@@ -1,7 +1,8 @@
 //! Heartbeats of hosts to orchestrators, and the epochs that come back: sealed datagrams, without I/O.
 //!
-//! A host sends each orchestrator a heartbeat: its process, how far it is, its epoch, the members that it does not receive, and its
-//! load. In a cluster that lists no members it also says where its state channel is: so it registers. An orchestrator answers each one. An answer may bring a part of an epoch that is meant for this process and for no other.
+//! A host sends each orchestrator a heartbeat: its process, how far it is, its epoch, the members that it does not receive, its load,
+//! and what it did for tenants. In a cluster that lists no members it also says where its state channel is: so it registers. An
+//! orchestrator answers each one. An answer may bring a part of an epoch that is meant for this process and for no other.
 //!
 //! ```text
 //!  HostLink                                    OrchestratorLink
@@ -27,12 +28,20 @@
 //! 4. **No amplification.** A reply that brings a part of an epoch goes to an address that has echoed a challenge; any other reply
 //!    is shorter than the heartbeat.
 //!
+//! # Questions
+//!
+//! An orchestrator asks a host's process a question, of any meaning to this crate, and gets the answer in parts: `questions.rs` and
+//! `answers.rs`. A question echoes the host's last heartbeat, so a recorded one is not answered; a part names the start of the
+//! orchestrator and the question that it answers, and comes from the process that was asked, so no other answer is taken for it. A
+//! question that comes twice is worked on once. A question must ask alone, and change nothing: it may be worked on again.
+//!
 //! A holder of the cluster key can impersonate every host, as on the state channel.
 //!
 //! Both ends are sans I/O with the five verbs of this tree. Read `message.rs` (the bytes), `envelope.rs` (sealing), then `host.rs` and
-//! `orchestrator.rs`.
+//! `orchestrator.rs`; for questions, `question.rs` (the bytes), `questions.rs` and `answers.rs`.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod challenge;
 mod envelope;
 mod host;
@@ -40,15 +49,24 @@ mod message;
 pub mod mutant;
 mod orchestrator;
 mod parts;
+mod question;
+mod questions;
 #[cfg(test)]
 mod tests;
 
-pub use envelope::DATAGRAM_BYTES_MAX;
+pub use answers::AnswerError;
+pub use asterism_secure_channel::DATAGRAM_BYTES_MAX;
 pub use host::{HostEvent, HostLink, HostLinkConfig, ORCHESTRATORS_MAX, Orchestrator};
-pub use message::{Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, RegistrationRefused, Stage};
+pub use message::{
+    Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, RegistrationRefused, Stage, TENANT_BYTES_MAX,
+    TenantUsage, USAGE_AT_ONCE,
+};
 pub use orchestrator::{
     FORGOTTEN_AFTER, NAMES_MAX, Names, OfferError, OrchestratorEvent, OrchestratorLink,
     OrchestratorLinkConfig, PROCESSES_MAX, Refused, Traffic,
 };
+
+pub use question::{ANSWER_BYTES_MAX, QUESTION_BYTES_MAX};
+pub use questions::{AskError, NoAnswer, QUESTION_TIME, QUESTIONS_MAX};
 
 pub use asterism_epochs::Process;

@@ -1,6 +1,7 @@
 //! The messages: what a host says, what an orchestrator answers, and their bytes.
 
 use core::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use asterism_epochs::Process;
 
@@ -8,6 +9,13 @@ use asterism_epochs::Process;
 pub const NAME_BYTES_MAX: usize = 64;
 /// Places of a cluster at most: a bit each in [`Heartbeat::silent`].
 pub const PLACES_MAX: usize = 64;
+/// Bytes of a tenant's name at most.
+pub const TENANT_BYTES_MAX: usize = 63;
+/// Tenants whose usage one heartbeat has at most; further ones follow in the next, in turn.
+pub const USAGE_AT_ONCE: usize = 8;
+/// Bytes of a heartbeat's message at most.
+pub(crate) const HOST_MESSAGE_BYTES_MAX: usize =
+    114 + NAME_BYTES_MAX + USAGE_AT_ONCE * (33 + TENANT_BYTES_MAX) + 18;
 /// Bytes of an epoch's text in one reply: a datagram with it fits the least MTU of IPv6 (1,280 bytes, RFC 8200 section 5).
 pub(crate) const PART_BYTES: usize = 1_024;
 /// What follows in a reply.
@@ -109,6 +117,25 @@ impl RegistrationRefused {
         }
     }
 
+    /// What an operator can do.
+    #[must_use]
+    pub fn cure(self) -> &'static str {
+        match self {
+            RegistrationRefused::NoFreePlace => {
+                "have a host forgotten that is gone for good (`asterism hosts forget`), or give the cluster more places"
+            }
+            RegistrationRefused::NameInUse => {
+                "give this host another name; or make sure that no other process runs under it, and declare so (`asterism hosts fence`)"
+            }
+            RegistrationRefused::AddressInUse => {
+                "give this host another address; or have the host forgotten that had this one and is gone for good"
+            }
+            RegistrationRefused::Invalid => {
+                "give it another name in [host], and an address that other hosts reach, of the family of theirs"
+            }
+        }
+    }
+
     fn code(self) -> u8 {
         match self {
             RegistrationRefused::NoFreePlace => 1,
@@ -142,6 +169,21 @@ impl core::fmt::Display for RegistrationRefused {
     }
 }
 
+/// What a host did for one tenant since its process began. Each of the counts only grows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantUsage {
+    /// The tenant: 1 to [`TENANT_BYTES_MAX`] bytes.
+    pub tenant: String,
+    /// Packets from its addresses and to them.
+    pub packets: u64,
+    /// Bytes of these packets.
+    pub bytes: u64,
+    /// Flows that began.
+    pub flows: u64,
+    /// Time in which instances ran for it, in milliseconds, summed over instances.
+    pub instance_ms: u64,
+}
+
 /// A host's heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
@@ -164,6 +206,8 @@ pub struct Heartbeat {
     pub launch: u64,
     /// What it carries.
     pub load: Load,
+    /// What it did for tenants. A host posts that of all of them; an orchestrator receives that of [`USAGE_AT_ONCE`] at a time.
+    pub usage: Arc<[TenantUsage]>,
 }
 
 /// A heartbeat with what is around it on the wire.
@@ -242,13 +286,31 @@ impl<'b> Fields<'b> {
         }
     }
 
+    /// A name of 1 to so many bytes.
+    fn name(&mut self, most: usize) -> Option<String> {
+        let length = usize::from(self.u8()?);
+        if !(1..=most).contains(&length) {
+            return None;
+        }
+        let name = core::str::from_utf8(self.bytes(length)?).ok()?;
+        Some(name.to_owned())
+    }
+
     fn end<T>(self, read: T) -> Option<T> {
         self.0.is_empty().then_some(read)
     }
 }
 
+/// Appends a name's length and the name, cut after so many bytes.
+fn encode_name(name: &str, most: usize, out: &mut Vec<u8>) {
+    let name = &name.as_bytes()[..name.len().min(most)];
+    out.push(name.len() as u8);
+    out.extend_from_slice(name);
+}
+
 impl HostMessage {
-    /// Appends the message's bytes: 126 and the name, and 18 for an address. A name that is too long is cut.
+    /// Appends the message's bytes: 114 and the name, for each tenant of the usage 33 and its name, and 18 for an address. A name that is
+    /// too long is cut; usage beyond [`USAGE_AT_ONCE`] is left out.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let Heartbeat {
             host,
@@ -260,6 +322,7 @@ impl HostMessage {
             digests_agree,
             launch,
             load,
+            usage,
         } = &self.heartbeat;
         let (wanted_epoch, wanted_offset) = self.wants.unwrap_or_default();
         out.extend_from_slice(&self.challenge);
@@ -279,9 +342,15 @@ impl HostMessage {
         out.extend_from_slice(&load.busy_permille.to_le_bytes());
         out.extend_from_slice(&wanted_epoch.to_le_bytes());
         out.extend_from_slice(&wanted_offset.to_le_bytes());
-        let name = &host.as_bytes()[..host.len().min(NAME_BYTES_MAX)];
-        out.push(name.len() as u8);
-        out.extend_from_slice(name);
+        encode_name(host, NAME_BYTES_MAX, out);
+        let usage = &usage[..usage.len().min(USAGE_AT_ONCE)];
+        out.push(usage.len() as u8);
+        for one in usage {
+            encode_name(&one.tenant, TENANT_BYTES_MAX, out);
+            for count in [one.packets, one.bytes, one.flows, one.instance_ms] {
+                out.extend_from_slice(&count.to_le_bytes());
+            }
+        }
         if let Some(address) = address {
             let ip = match address.ip() {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -313,11 +382,21 @@ impl HostMessage {
             busy_permille: fields.u16()?,
         };
         let wants = Some((fields.u32()?, fields.u32()?)).filter(|(epoch, _)| *epoch > 0);
-        let length = usize::from(fields.u8()?);
-        if !(1..=NAME_BYTES_MAX).contains(&length) {
+        let host = fields.name(NAME_BYTES_MAX)?;
+        let count = usize::from(fields.u8()?);
+        if count > USAGE_AT_ONCE {
             return None;
         }
-        let host = core::str::from_utf8(fields.bytes(length)?).ok()?.to_owned();
+        let mut usage = Vec::with_capacity(count);
+        for _ in 0..count {
+            usage.push(TenantUsage {
+                tenant: fields.name(TENANT_BYTES_MAX)?,
+                packets: fields.u64()?,
+                bytes: fields.u64()?,
+                flows: fields.u64()?,
+                instance_ms: fields.u64()?,
+            });
+        }
         let mut address = None;
         if !fields.0.is_empty() {
             let ip = IpAddr::from(fields.array::<16>()?).to_canonical();
@@ -335,6 +414,7 @@ impl HostMessage {
                 digests_agree,
                 launch,
                 load,
+                usage: usage.into(),
             },
             wants,
         })

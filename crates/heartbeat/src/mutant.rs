@@ -25,4 +25,34 @@ asterism_mutant::planted! {
     PartNotRepeated,
     /// A later epoch waits until the one under way is whole (a host takes an epoch that is over).
     LaterEpochWaits,
+    /// A question of a former start of the orchestrator, or to another process of the host, is answered.
+    QuestionOfAnyStart,
+    /// A question is answered however old it is (a recording makes a host send for ever).
+    QuestionForEver,
+    /// An earlier question takes the place of a later one (a datagram that was overtaken ends an answer under way).
+    EarlierQuestionTaken,
+    /// A question that comes twice is worked on twice.
+    QuestionWorkedOnTwice,
+    /// An answer goes to the question that is under way when it is ready (that of an orchestrator that was started again meanwhile).
+    FormerAnswerSent,
+    /// The host keeps an answer that nobody asks for any more.
+    AnswerNeverForgotten,
+    /// A part counts for the question that is under way, whichever it answers.
+    AnswerToAnyQuestion,
+    /// A part counts whichever process of the name sent it (an answer from before a restart).
+    AnswerOfAnyProcess,
+    /// Parts of two answers make a third, whatever the digest.
+    AnswersMixed,
+    /// A question that is lost is not asked again, nor is a lost part.
+    QuestionNotRepeated,
+    /// A question that nobody answers stays under way.
+    QuestionNeverLate,
+    /// An answer may have any length.
+    AnswerUnbounded,
+    /// Any number of questions wait for one host.
+    QuestionsUnbounded,
+    /// A host that restarts is waited for until the question is late.
+    RestartUnnoticed,
+    /// Each heartbeat has the usage of the first tenants (all further ones are never billed).
+    FirstTenantsAlone,
 }

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use asterism_epochs::{EPOCH_BYTES_MAX, Process};
 use asterism_placement::Time;
-use asterism_secure_channel::{ClusterId, KeyRing};
+use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 
 use crate::challenge::Challenges;
-use crate::envelope::{Envelope, Sender};
+use crate::envelope;
 use crate::message::{Heartbeat, HostMessage, Part, RegistrationRefused, Reply};
 use crate::mutant::{self, Mutant};
 use crate::parts;
+use crate::question::AnswerPart;
+use crate::questions::{AskError, Ended, HEARD_WITHIN, NoAnswer, Questions, Target};
 
 /// Processes of one name that are known at a time; beyond, the one that was silent for longest is forgotten.
 pub const PROCESSES_MAX: usize = 4;
@@ -56,6 +58,8 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 pub enum OrchestratorEvent {
     /// A fresh heartbeat. Its name may be no place of the cluster.
     Heartbeat(Heartbeat),
+    /// What became of the question with this number.
+    Answer(u64, Result<Vec<u8>, NoAnswer>),
 }
 
 /// Why datagrams were not believed, each counted.
@@ -73,6 +77,8 @@ pub struct Refused {
     pub ended: u64,
     /// There are too many names.
     pub names: u64,
+    /// A part of an answer to no question that is under way: it came twice, or too late.
+    pub not_asked: u64,
 }
 
 /// What an [`OrchestratorLink`] has done. For metrics; the figures only grow.
@@ -86,6 +92,10 @@ pub struct Traffic {
     pub replies: u64,
     /// Of these, answers with a part of an epoch.
     pub parts: u64,
+    /// Questions to hosts, repetitions included.
+    pub questions: u64,
+    /// Parts of answers that were taken.
+    pub answer_parts: u64,
 }
 
 /// Why an epoch is not offered. Nothing changed.
@@ -120,7 +130,8 @@ struct Peer {
 }
 
 /// The link of one start of an orchestrator to all hosts. The verbs: [`OrchestratorLink::handle`],
-/// [`OrchestratorLink::poll_transmit`], [`OrchestratorLink::poll_event`]; nothing is due by time alone.
+/// [`OrchestratorLink::poll_transmit`], [`OrchestratorLink::poll_event`]; by time alone, questions are due:
+/// [`OrchestratorLink::poll_timeout`], [`OrchestratorLink::handle_timeout`].
 #[derive(Debug)]
 pub struct OrchestratorLink {
     envelope: Envelope,
@@ -128,6 +139,7 @@ pub struct OrchestratorLink {
     hosts: BTreeMap<String, Vec<Peer>>,
     /// Whether hosts may have any name.
     is_open: bool,
+    questions: Questions,
     transmits: VecDeque<(SocketAddr, Vec<u8>)>,
     events: VecDeque<OrchestratorEvent>,
     traffic: Traffic,
@@ -142,13 +154,10 @@ impl OrchestratorLink {
             Names::Any => (Vec::new(), true),
         };
         let hosts = names.into_iter().map(|name| (name, Vec::new()));
+        let (cluster, keys, salt) = (config.cluster, config.keys, config.salt);
         OrchestratorLink {
-            envelope: Envelope::new(
-                config.cluster,
-                config.keys,
-                Sender::Orchestrator,
-                config.salt,
-            ),
+            questions: Questions::new(cluster, keys.clone(), salt),
+            envelope: envelope::of_orchestrator(cluster, keys, salt),
             challenges: Challenges::new(config.secret),
             hosts: hosts.collect(),
             is_open,
@@ -160,6 +169,7 @@ impl OrchestratorLink {
 
     /// Goes on under other keys.
     pub fn set_keys(&mut self, keys: KeyRing) {
+        self.questions.set_keys(keys.clone());
         self.envelope.set_keys(keys);
     }
 
@@ -171,6 +181,13 @@ impl OrchestratorLink {
             return;
         };
         let (salt, sequence) = (opened.salt, opened.sequence);
+        if opened.sender == envelope::ANSWERING {
+            let Some(part) = AnswerPart::decode(opened.message) else {
+                refused.malformed += 1;
+                return;
+            };
+            return self.take_answer(now, salt, &part);
+        }
         let Some(message) = HostMessage::decode(opened.message) else {
             refused.malformed += 1;
             return;
@@ -200,11 +217,7 @@ impl OrchestratorLink {
             }
         }
         self.traffic.heartbeats += 1;
-        if self.events.len() >= EVENTS_MAX {
-            self.events.pop_front();
-        }
-        self.events
-            .push_back(OrchestratorEvent::Heartbeat(heartbeat));
+        self.push_event(OrchestratorEvent::Heartbeat(heartbeat));
         self.reply(now, from, (salt, sequence), false, (part, why));
     }
 
@@ -275,6 +288,76 @@ impl OrchestratorLink {
         Ok(())
     }
 
+    /// Asks the process of a host that was heard last a question, and returns the question's number; [`OrchestratorEvent::Answer`] has
+    /// the answer. The question must change nothing at the host, which may work on it more than once.
+    ///
+    /// # Errors
+    /// [`AskError`]; nothing is sent.
+    pub fn ask(&mut self, now: Time, host: &str, question: &[u8]) -> Result<u64, AskError> {
+        if target(&self.hosts, now, host).is_none() {
+            return Err(AskError::NotHeard);
+        }
+        let number = self.questions.ask(now, host, question)?;
+        self.handle_timeout(now);
+        Ok(number)
+    }
+
+    /// When [`OrchestratorLink::handle_timeout`] is to be called; `None` while no question is under way.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.questions.poll_timeout()
+    }
+
+    /// Asks again what is not answered, and gives up what is late.
+    pub fn handle_timeout(&mut self, now: Time) {
+        let (hosts, mut sent, mut ended) = (&self.hosts, Vec::new(), Vec::new());
+        self.questions.handle_timeout(
+            now,
+            |host| target(hosts, now, host),
+            |to, datagram| sent.push((to, datagram)),
+            |end| ended.push(end),
+        );
+        self.traffic.questions += sent.len() as u64;
+        for (to, datagram) in sent {
+            self.push_transmit(to, datagram);
+        }
+        for end in ended {
+            self.end(end);
+        }
+    }
+
+    fn take_answer(&mut self, now: Time, salt: [u8; 16], part: &AnswerPart) {
+        match self.questions.take(now, salt, part) {
+            None => self.traffic.refused.not_asked += 1,
+            Some(end) => {
+                self.traffic.answer_parts += 1;
+                if let Some(end) = end {
+                    self.end(end);
+                }
+                // The next window, or the next question.
+                self.handle_timeout(now);
+            }
+        }
+    }
+
+    fn end(&mut self, (number, result): Ended) {
+        self.push_event(OrchestratorEvent::Answer(number, result));
+    }
+
+    fn push_event(&mut self, event: OrchestratorEvent) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    fn push_transmit(&mut self, to: SocketAddr, datagram: Vec<u8>) {
+        if self.transmits.len() >= TRANSMITS_MAX {
+            self.transmits.pop_front();
+        }
+        self.transmits.push_back((to, datagram));
+    }
+
     /// The next datagram, and where it goes.
     pub fn poll_transmit(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
         self.transmits.pop_front()
@@ -310,11 +393,22 @@ impl OrchestratorLink {
             refused,
         };
         let datagram = self.envelope.seal(|out| reply.encode(out));
-        if self.transmits.len() >= TRANSMITS_MAX {
-            self.transmits.pop_front();
-        }
-        self.transmits.push_back((to, datagram));
+        self.push_transmit(to, datagram);
     }
+}
+
+/// The process of a host that was heard last, unless that was too long ago.
+fn target(
+    hosts: &BTreeMap<String, Vec<Peer>>,
+    now: Time,
+    host: &str,
+) -> Option<Target<SocketAddr>> {
+    let last = hosts.get(host)?.iter().max_by_key(|peer| peer.heard)?;
+    (now.since(last.heard) < HEARD_WITHIN).then_some(Target {
+        salt: last.salt,
+        sequence: last.sequence,
+        address: last.address,
+    })
 }
 
 enum Admitted {

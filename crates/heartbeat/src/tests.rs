@@ -1,5 +1,9 @@
 //! Both ends joined in memory, with a clock of their own and a network that loses, repeats and records.
 
+mod questions;
+mod registration;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,12 +12,12 @@ use asterism_placement::Time;
 use asterism_secure_channel::{ClusterId, ClusterKey, KeyRing};
 use proptest::prelude::*;
 
-use crate::envelope::{Envelope, Sender};
-use crate::message::{HostMessage, PART_BYTES, Part, Reply};
+use crate::envelope;
+use crate::message::{HOST_MESSAGE_BYTES_MAX, HostMessage, PART_BYTES, Part, Reply};
 use crate::{
-    DATAGRAM_BYTES_MAX, FORGOTTEN_AFTER, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load,
-    NAMES_MAX, Names, OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig,
-    PROCESSES_MAX, RegistrationRefused, Stage,
+    DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load, NAME_BYTES_MAX,
+    Names, NoAnswer, OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig,
+    PROCESSES_MAX, RegistrationRefused, Stage, TENANT_BYTES_MAX, TenantUsage, USAGE_AT_ONCE,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -66,7 +70,19 @@ fn heartbeat(process: Process, stage: Stage, epoch: u32) -> Heartbeat {
             parked: 6,
             busy_permille: 7,
         },
+        usage: [].into(),
     }
+}
+
+fn usage_of(tenants: usize, packets: u64) -> Vec<TenantUsage> {
+    let of = |tenant: usize| TenantUsage {
+        tenant: format!("t{tenant}"),
+        packets: packets + tenant as u64,
+        bytes: 2,
+        flows: 3,
+        instance_ms: 4,
+    };
+    (0..tenants).map(of).collect()
 }
 
 fn address(port: u16) -> SocketAddr {
@@ -81,9 +97,16 @@ struct Pair {
     facts: Heartbeat,
     /// All datagrams of the host.
     recorded: Vec<Vec<u8>>,
+    /// All datagrams of the orchestrator.
+    replies: Vec<Vec<u8>>,
     believed: Vec<Heartbeat>,
     epochs: Vec<(u32, String)>,
     registration: Vec<Option<RegistrationRefused>>,
+    /// What the host answers to each question; `None`: nothing yet.
+    answer: Option<Vec<u8>>,
+    /// The questions that the host is to work on.
+    asked: Vec<(u64, Vec<u8>)>,
+    answers: Vec<(u64, Result<Vec<u8>, NoAnswer>)>,
 }
 
 impl Pair {
@@ -94,9 +117,13 @@ impl Pair {
             orchestrator: orchestrator_link(2),
             facts: heartbeat(process(7, 1), Stage::Awaiting, 0),
             recorded: Vec::new(),
+            replies: Vec::new(),
             believed: Vec::new(),
             epochs: Vec::new(),
             registration: Vec::new(),
+            answer: None,
+            asked: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -117,27 +144,43 @@ impl Pair {
                         .handle(self.now, address(1), &mut datagram);
                 }
             }
+            self.orchestrator.handle_timeout(self.now);
             self.learn();
             while let Some((to, mut datagram)) = self.orchestrator.poll_transmit() {
                 assert!(datagram.len() <= DATAGRAM_BYTES_MAX);
+                self.replies.push(datagram.clone());
                 number += 1;
                 if to == address(1) && !lost(number) {
                     self.host.handle(self.now, 0, &mut datagram);
                 }
             }
-            while let Some(event) = self.host.poll_event() {
-                match event {
-                    HostEvent::Epoch { epoch, text, .. } => self.epochs.push((epoch, text)),
-                    HostEvent::Registration { refused, .. } => self.registration.push(refused),
-                }
-            }
+            self.take_up();
             self.now = self.now + MS;
         }
     }
 
     fn learn(&mut self) {
-        while let Some(OrchestratorEvent::Heartbeat(heartbeat)) = self.orchestrator.poll_event() {
-            self.believed.push(heartbeat);
+        while let Some(event) = self.orchestrator.poll_event() {
+            match event {
+                OrchestratorEvent::Heartbeat(heartbeat) => self.believed.push(heartbeat),
+                OrchestratorEvent::Answer(number, answer) => self.answers.push((number, answer)),
+            }
+        }
+    }
+
+    /// What the host does with its events.
+    fn take_up(&mut self) {
+        while let Some(event) = self.host.poll_event() {
+            match event {
+                HostEvent::Epoch { epoch, text, .. } => self.epochs.push((epoch, text)),
+                HostEvent::Registration { refused, .. } => self.registration.push(refused),
+                HostEvent::Question { number, text, .. } => {
+                    self.asked.push((number, text));
+                    if let Some(answer) = self.answer.clone() {
+                        self.host.answer(self.now, 0, number, answer).unwrap();
+                    }
+                }
+            }
         }
     }
 
@@ -360,109 +403,11 @@ fn keys_change_while_heartbeats_go_on() {
     assert!(pair.orchestrator.traffic().refused.not_sealed >= 3);
 }
 
-fn open_link() -> OrchestratorLink {
-    OrchestratorLink::new(OrchestratorLinkConfig {
-        cluster: ClusterId(9),
-        keys: ring(1),
-        salt: [2; 16],
-        secret: [2; 32],
-        names: Names::Any,
-    })
-}
-
-#[test]
-fn a_host_registers_and_learns_why_it_gets_no_place() {
-    let mut pair = Pair::new();
-    pair.orchestrator = open_link();
-    for at in ["192.0.2.7:7400", "[2001:db8::7]:7400"] {
-        let mut facts = heartbeat(process(7, 1), Stage::Awaiting, 0);
-        (facts.host, facts.address) = ("new".to_owned(), Some(at.parse().unwrap()));
-        pair.facts = facts.clone();
-        pair.run(100, |_| false);
-        assert_eq!(pair.believed.last(), Some(&facts));
-    }
-    for why in [
-        Some(RegistrationRefused::NoFreePlace),
-        Some(RegistrationRefused::AddressInUse),
-        None,
-    ] {
-        pair.orchestrator
-            .refuse("new", process(7, 2), Some(RegistrationRefused::Invalid));
-        pair.orchestrator.refuse("new", process(7, 1), why);
-        // Whatever is lost, it is said again.
-        pair.run(400, |number| number % 3 == 0);
-        assert_eq!(pair.registration.pop(), Some(why));
-        assert_eq!(pair.registration, []);
-    }
-    pair.orchestrator
-        .refuse("new", process(7, 1), Some(RegistrationRefused::NameInUse));
-    let text = "epoch = 3";
-    pair.orchestrator
-        .offer(pair.now, "new", process(7, 1), 3, text)
-        .unwrap();
-    pair.run(100, |_| false);
-    assert_eq!(
-        pair.epochs,
-        [(3, text.to_owned())],
-        "an epoch ends a refusal"
-    );
-}
-
-#[test]
-fn a_last_word_is_answered_only_once_it_was_sent() {
-    let mut pair = Pair::new();
-    pair.run(200, |_| false);
-    while pair.host.poll_timeout().is_none_or(|at| at > pair.now) {
-        pair.run(1, |_| false);
-    }
-    // One was sent in this millisecond, and is answered: the next change waits a little.
-    pair.run(1, |_| false);
-    assert!(pair.host.is_answered());
-    pair.facts.stage = Stage::Ended(1);
-    pair.host.set(pair.now, pair.facts.clone());
-    assert!(!pair.host.is_answered(), "nobody has heard it");
-    pair.run(20, |_| false);
-    assert!(pair.host.is_answered());
-    assert_eq!(pair.believed.last().unwrap().stage, Stage::Ended(1));
-}
-
-#[test]
-fn any_names_are_heard_so_many_at_a_time() {
-    let mut link = open_link();
-    let mut now = Time::ZERO + MS;
-    let mut hear = |now: Time, number: usize| {
-        let mut host = host_link(1);
-        let mut facts = heartbeat(process(number as u64, 1), Stage::Awaiting, 0);
-        facts.host = format!("n{number}");
-        host.set(now, facts);
-        for step in 0..2 {
-            let at = now + MS * 50 * step;
-            host.handle_timeout(at);
-            while let Some((_, mut datagram)) = host.poll_transmit() {
-                link.handle(at, address(1), &mut datagram);
-            }
-            while let Some((_, mut reply)) = link.poll_transmit() {
-                host.handle(at, 0, &mut reply);
-            }
-        }
-        let heard = link.poll_event().is_some();
-        (heard, link.traffic().refused.names)
-    };
-    for number in 0..NAMES_MAX {
-        assert_eq!(hear(now, number), (true, 0), "{number}");
-    }
-    assert_eq!(hear(now, 500), (false, 1), "all others were heard just now");
-    assert_eq!(hear(now, 3).1, 1, "one that is known is heard");
-    now = now + FORGOTTEN_AFTER + MS * 100;
-    assert_eq!(hear(now, 500), (true, 1));
-    assert_eq!(hear(now, 501), (true, 1));
-}
-
 #[test]
 fn a_text_that_is_not_what_its_digest_says_is_not_taken() {
     let mut pair = Pair::new();
     pair.run(100, |_| false);
-    let mut orchestrator = Envelope::new(ClusterId(9), ring(1), Sender::Orchestrator, [2; 16]);
+    let mut orchestrator = envelope::of_orchestrator(ClusterId(9), ring(1), [2; 16]);
     let reply = Reply {
         challenge: [0; 16],
         salt: [1; 16],
@@ -482,13 +427,131 @@ fn a_text_that_is_not_what_its_digest_says_is_not_taken() {
     assert_eq!((pair.host.poll_event(), pair.host.refused()), (None, 0));
 }
 
+#[test]
+fn the_usage_of_all_tenants_arrives_in_turn() {
+    let mut pair = Pair::new();
+    for tenants in [0, 1, USAGE_AT_ONCE, 3 * USAGE_AT_ONCE + 1] {
+        let all = usage_of(tenants, 5);
+        pair.facts.usage = all.clone().into();
+        pair.believed.clear();
+        pair.run(1_000, |_| false);
+        let received: BTreeMap<_, _> = pair
+            .believed
+            .iter()
+            .flat_map(|heartbeat| heartbeat.usage.iter())
+            .map(|usage| (usage.tenant.clone(), usage.clone()))
+            .collect();
+        let mut received: Vec<_> = received.into_values().collect();
+        received.sort_by_key(|usage| usage.packets);
+        assert_eq!(received, all, "{tenants}");
+        let most = pair.believed.iter().map(|heartbeat| heartbeat.usage.len());
+        assert_eq!(most.max(), Some(tenants.min(USAGE_AT_ONCE)));
+    }
+    // The last usage of a host that ends arrives within milliseconds.
+    let all = usage_of(30, 1_000);
+    pair.facts.usage = all.clone().into();
+    pair.facts.stage = Stage::Ended(5);
+    pair.believed.clear();
+    pair.run(30, |_| false);
+    let received = pair
+        .believed
+        .iter()
+        .flat_map(|heartbeat| heartbeat.usage.iter());
+    let received: BTreeSet<_> = received
+        .filter(|usage| usage.packets >= 1_000)
+        .map(|usage| &usage.tenant)
+        .collect();
+    assert_eq!(received.len(), 30);
+    assert!(pair.host.is_answered());
+}
+
+/// The bytes on the wire: a change of them counts up the version of the envelope.
+#[test]
+fn messages_have_these_bytes() {
+    let message = HostMessage {
+        challenge: [0xc1; 16],
+        heartbeat: Heartbeat {
+            usage: usage_of(2, 0x0102).into(),
+            address: Some(address(0x1ce8)),
+            ..heartbeat(process(7, 2), Stage::Serving(9), 3)
+        },
+        wants: Some((4, 0x0400)),
+    };
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let expected = concat!(
+        "c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1",
+        "0700000000000000",
+        "0200000000000000",
+        "02",
+        "0900000000000000",
+        "03000000",
+        "0200000000000000",
+        "01",
+        "0400000000000000",
+        "0100000000000000",
+        "0200000000000000",
+        "0300000000000000",
+        "0400000000000000",
+        "05000000",
+        "06000000",
+        "0700",
+        "04000000",
+        "00040000",
+        "0161",
+        "02",
+        "027430",
+        "0201000000000000",
+        "0200000000000000",
+        "0300000000000000",
+        "0400000000000000",
+        "027431",
+        "0301000000000000",
+        "0200000000000000",
+        "0300000000000000",
+        "0400000000000000",
+        "00000000000000000000ffff7f000001",
+        "e81c",
+    );
+    assert_eq!(hex(&bytes), expected);
+    assert_eq!(HostMessage::decode(&bytes), Some(message));
+    let sealed = envelope::of_host(ClusterId(9), ring(1), [0; 16]).seal(|_| {});
+    assert_eq!(sealed[0], 2, "the version");
+    // The longest message fits a datagram.
+    let mut longest = heartbeat(process(7, 2), Stage::Serving(9), 3);
+    longest.host = "h".repeat(NAME_BYTES_MAX);
+    longest.address = Some(address(7400));
+    longest.usage = (0..USAGE_AT_ONCE)
+        .map(|_| TenantUsage {
+            tenant: "t".repeat(TENANT_BYTES_MAX),
+            ..TenantUsage::default()
+        })
+        .collect();
+    let longest = HostMessage {
+        challenge: [0; 16],
+        heartbeat: longest,
+        wants: None,
+    };
+    let mut bytes = Vec::new();
+    longest.encode(&mut bytes);
+    assert_eq!(bytes.len(), HOST_MESSAGE_BYTES_MAX);
+    assert_eq!(HostMessage::decode(&bytes), Some(longest));
+}
+
 /// Only in a build with `--cfg asterism_mutants`: `RUSTFLAGS="--cfg asterism_mutants" cargo test -p asterism-heartbeat`.
 #[test]
 #[cfg(asterism_mutants)]
 fn every_planted_bug_is_found() {
     use crate::mutant::{Mutant, select};
     type Scenario = (&'static str, fn());
-    const SCENARIOS: [Scenario; 9] = [
+    const SCENARIOS: [Scenario; 19] = [
+        ("usage", the_usage_of_all_tenants_arrives_in_turn),
         ("bounded", processes_of_one_name_are_bounded),
         ("stop", heartbeats_stop_when_nobody_says_that_they_are_true),
         ("recorded", what_was_recorded_is_not_believed),
@@ -504,6 +567,21 @@ fn every_planted_bug_is_found() {
             "digest",
             a_text_that_is_not_what_its_digest_says_is_not_taken,
         ),
+        (
+            "answers",
+            questions::an_answer_of_any_length_arrives_through_loss,
+        ),
+        ("twice", questions::a_question_is_worked_on_once),
+        (
+            "stale question",
+            questions::recorded_questions_are_not_answered,
+        ),
+        ("earlier", questions::an_earlier_question_changes_nothing),
+        ("kept", questions::an_answer_is_forgotten_soon),
+        ("another answer", questions::answers_to_others_are_not_taken),
+        ("two answers", questions::two_answers_are_not_mixed),
+        ("late", questions::a_question_ends_in_time),
+        ("bounds", questions::questions_and_answers_are_bounded),
     ];
     let mut alive = Vec::new();
     for planted in Mutant::ALL {
@@ -550,7 +628,7 @@ proptest! {
         let mut pair = Pair::new();
         pair.run(100, |_| false);
         let mut orchestrator =
-            Envelope::new(ClusterId(9), ring(1), Sender::Orchestrator, [2; 16]);
+            envelope::of_orchestrator(ClusterId(9), ring(1), [2; 16]);
         for (epoch, total, digest, offset, length) in parts {
             let part = Part { epoch, total, digest: [digest; 16], offset, bytes: vec![0; length] };
             let (challenge, salt) = ([0; 16], [1; 16]);

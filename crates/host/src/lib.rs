@@ -3,14 +3,13 @@
 //! - `run/`: the service. It starts the packet loops and the state channel, reloads, watches files, exports, and ends in order.
 //! - `view/`: what is known of a running host outside its packet loops; `status`, metrics and answers are made of it.
 //! - `control/`: the control socket, and `metrics/`: the pages for Prometheus.
-//! - `eve/`, `lines.rs`: alerts and logs as lines of JSON.
+//! - `eve/`: alerts as lines of JSON.
 //!
 //! Read first: `run/mod.rs`.
 
 pub mod connections;
 pub mod control;
 pub mod eve;
-pub mod lines;
 pub mod metrics;
 pub mod run;
 pub mod stations;

@@ -30,16 +30,18 @@ use asterism_engine::transport::{ChannelSnapshot, Snapshots};
 use asterism_io::clock::MonotonicClock;
 use asterism_placement::Incarnation;
 
-use crate::lines::Counts;
+use crate::run::metering::Metering;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
 use crate::run::statistics::InstanceSnapshot;
 use crate::run::worker::Shared;
+use asterism_lines::Counts;
 
 use caches::Caches;
 use exports::Exported;
 use ports::PortCounts;
 
+pub use asterism_epochs::MemberNames;
 pub use differing::differing;
 pub use documents::{
     ChannelDocument, ClockDocument, DifferingSetting, EndedDocument, InstanceDocument,
@@ -48,7 +50,7 @@ pub use documents::{
 };
 pub use error::AskError;
 pub use health::HealthDocument;
-pub use names::{MemberNames, Names};
+pub use names::Names;
 pub use own::Own;
 pub use reports::Asked;
 pub use stages::StageDocument;
@@ -85,6 +87,8 @@ pub struct View {
     pub blocking: Vec<(String, Asked)>,
     /// Each firewall, by its name.
     pub firewalls: Vec<(String, Asked)>,
+    /// Counts by tenant, where there are tenants.
+    pub metering: Option<Arc<Metering>>,
 }
 
 impl View {
@@ -154,6 +158,7 @@ impl View {
             }),
             blocking: Asked::blocking(&config.function),
             firewalls: Asked::firewalls(&config.function),
+            metering: None,
         }
     }
 

@@ -1,13 +1,14 @@
 //! An etcd of a test's own, with files in a temporary folder: it ends with the test that started it.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::error::LabError;
 use crate::program::wait_until;
 
 /// How long it may take to answer.
@@ -143,5 +144,46 @@ impl Drop for EtcdServer {
     fn drop(&mut self) {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Writes an authority of its own into a folder (`ca.pem`), and by it certificates and keys of a server and a client on loopback:
+/// `server.pem`, `server.key`, `client.pem`, `client.key`. Needs `openssl`. Some 100 ms.
+pub fn write_certificates(folder: &Path) -> Result<(), LabError> {
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(
+        folder,
+        &format!("req -x509 {key} -keyout ca.key -out ca.pem -subj /CN=ca -days 2"),
+    )?;
+    let names = "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n";
+    std::fs::write(folder.join("san"), names)
+        .map_err(|error| LabError::kernel(format!("writing {}/san", folder.display()), error))?;
+    for name in ["server", "client"] {
+        openssl(
+            folder,
+            &format!("req {key} -keyout {name}.key -out {name}.csr -subj /CN={name}"),
+        )?;
+        openssl(
+            folder,
+            &format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {name}.pem -days 2 -extfile san"
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+fn openssl(folder: &Path, line: &str) -> Result<(), LabError> {
+    let done = Command::new("openssl")
+        .args(line.split(' '))
+        .current_dir(folder)
+        .output()
+        .map_err(|error| LabError::kernel("starting openssl", error))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(LabError::Failed {
+            what: format!("openssl {line}"),
+            said: String::from_utf8_lossy(&done.stderr).into_owned(),
+        }),
     }
 }

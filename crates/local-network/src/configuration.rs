@@ -31,6 +31,8 @@ pub struct ClusterFile {
     pub epochs: Option<String>,
     /// The addresses of orchestrators, which then hand epochs to the hosts. None: nobody does.
     pub orchestrators: Vec<SocketAddr>,
+    /// Where each host serves its metrics. None: nowhere.
+    pub metrics: Vec<SocketAddr>,
     /// Outside addresses of the NAT, at most [`OUTSIDE_ADDRESSES_MAX`]; as in the network's configuration.
     pub outside_addresses: u8,
     /// Packets that a link to a host holds each way; as in the network's configuration.
@@ -59,6 +61,7 @@ impl ClusterFile {
             key: "cluster.key".to_owned(),
             epochs: Some("epoch.toml".to_owned()),
             orchestrators: Vec::new(),
+            metrics: Vec::new(),
             outside_addresses: 4,
             slots: crate::network::SLOTS_SANE,
             absent: "wait 20ms".to_owned(),
@@ -171,6 +174,9 @@ impl ClusterFile {
             text,
             "\n[on.{host}.host]\ncontrol = {control:?}\nstate = {state:?}\n"
         );
+        if let Some(address) = self.metrics.get(usize::from(number)) {
+            let _ = writeln!(text, "metrics = \"{address}\"");
+        }
         for side in LinkSide::BOTH {
             let path = link_socket(&self.folder, host, side)?;
             let _ = writeln!(text, "[on.{host}.port.{}]\npath = {path:?}", side.word());

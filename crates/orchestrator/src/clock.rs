@@ -5,7 +5,7 @@
 )]
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use asterism_placement::Time;
 
@@ -20,7 +20,15 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Lets the thread sleep. For the state of files and processes that give no notice of a change.
+/// Milliseconds since 1970, by this machine's clock.
+pub(crate) fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Lets the thread sleep. For what gives no notice of a change.
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

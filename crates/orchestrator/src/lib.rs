@@ -2,16 +2,19 @@
 //!
 //! - [`controller`] decides who takes part and where packets go, without I/O.
 //! - [`steering`] sends packets to instances: one trait, with drivers for Linux routes, Open vSwitch and the built-in director.
-//! - [`launch`] starts, finds and ends the processes of hosts.
+//! - [`launch`] starts, finds and ends the processes of hosts; it is a crate of its own.
 //! - [`run`] joins the controller with a socket, a store and a steering.
+//! - [`usage`] meters what tenants use, without I/O.
 //! - [`epochs`] hands epochs to hosts over their control sockets.
 //!
 //! May depend on everything below the binary except the packets. Read first: `controller/mod.rs`, `steering/mod.rs`, then
-//! `launch/mod.rs`.
+//! `run/mod.rs`.
 
 mod clock;
 pub mod controller;
 pub mod epochs;
-pub mod launch;
 pub mod run;
 pub mod steering;
+pub mod usage;
+
+pub use asterism_launch as launch;

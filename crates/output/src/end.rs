@@ -7,9 +7,10 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0  success: every check of the command holds
   1  the command ran without success: a check does not hold (demo, test), packets were lost on the way (replay), no datagram
-     was opened (decrypt), the host could not start or continue (run), the entry does not exist (state get), a replica
-     differs (audit), a host did not take the epoch (epoch --hand), no cache holds the object (digests), a source was not
-     blocked, or is still blocked (block, unblock), no flow was ended, or a flow is still or again known (flows end)
+     was opened (decrypt), the host could not start or continue (run), the entry does not exist (state get, where), no host
+     knows the flow (flows find), a replica differs (audit), a host did not take the epoch (epoch --hand), no cache holds
+     the object (digests), a source was not blocked, or is still blocked (block, unblock), no flow was ended, or a flow is
+     still or again known (flows end)
   2  the command line is wrong
   3  the configuration is refused; every mistake is listed
   4  a file could not be read or written, or no host answers

@@ -1,8 +1,9 @@
 //! What a command says: its result on standard output, as text or as one JSON document; everything else on standard error.
 //!
-//! All commands end by an [`End`], whose exit codes scripts rely on. Read first: [`Output`].
+//! All commands end by an [`End`], whose exit codes scripts rely on. `page.rs` is what programs say to Prometheus. Read first: [`Output`].
 
 mod end;
+pub mod page;
 mod table;
 
 use std::io::Write;

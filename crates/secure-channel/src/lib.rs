@@ -30,11 +30,12 @@
 //!
 //! `header` (the 32 clear bytes), `key`, `key_ring` (a host's keys at one time), `sealer` (out), `opener` and `window` (in),
 //! `handshake`, `admission` (admits sessions), `retry` (budgets and cookies under a flood), `channel` ([`SecureChannel`]
-//! joins all of it), `refusal` (the one list of reasons); `recorded` opens captures, `purpose` seals other datagrams.
+//! joins all of it), `refusal` (the one list of reasons); `recorded` opens captures, `purpose` seals other datagrams, and `envelope` puts them into one form.
 
 mod admission;
 mod channel;
 mod config;
+mod envelope;
 mod fuzz;
 mod handshake;
 mod header;
@@ -62,6 +63,7 @@ mod vectors;
 
 pub use channel::{Destination, Event, SecureChannel, WithoutKey};
 pub use config::{SecureConfig, SecureConfigError};
+pub use envelope::{DATAGRAM_BYTES_MAX, Envelope, EnvelopeEnd, MESSAGE_BYTES_MAX, OpenedEnvelope};
 #[doc(hidden)]
 pub use fuzz::fuzz_open;
 pub use handshake::{

@@ -14,6 +14,8 @@ pub const PURPOSE_BYTES_MAX: usize = 32;
 
 /// What is put before a purpose's name, so that no purpose is another derivation's label.
 const LABEL: &[u8; 19] = b"asterism purpose 1 ";
+/// The same of keys that are handed out.
+const KEY_LABEL: &[u8; 19] = b"asterism key tags 1";
 
 /// The cipher of one sender for one purpose: AES-256-GCM under a key of its own. [`Salt`] is drawn at each start of a sender.
 pub struct PurposeCipher(Cipher);
@@ -28,16 +30,33 @@ impl ClusterKey {
     /// The cipher of the sender with this salt. A name beyond [`PURPOSE_BYTES_MAX`] is cut. Costs some microseconds.
     #[must_use]
     pub fn purpose_cipher(&self, purpose: &str, cluster: ClusterId, salt: &Salt) -> PurposeCipher {
+        let key = Zeroizing::new(self.derive(LABEL, purpose, cluster, salt));
+        PurposeCipher(Cipher::new(&key))
+    }
+
+    /// A key for tags of a purpose, the same for all of the cluster that hold this one. A name beyond [`PURPOSE_BYTES_MAX`] is cut.
+    #[must_use]
+    pub fn purpose_key(&self, purpose: &str, cluster: ClusterId) -> [u8; 32] {
+        self.derive(KEY_LABEL, purpose, cluster, &Salt([0; 16]))
+    }
+
+    fn derive(
+        &self,
+        label: &[u8; LABEL.len()],
+        purpose: &str,
+        cluster: ClusterId,
+        salt: &Salt,
+    ) -> [u8; 32] {
         let mut info = [0; LABEL.len() + PURPOSE_BYTES_MAX + 5];
-        let (label, fields) = info.split_at_mut(LABEL.len());
-        label.copy_from_slice(LABEL);
+        let (start, fields) = info.split_at_mut(LABEL.len());
+        start.copy_from_slice(label);
         let bytes = purpose.len().min(PURPOSE_BYTES_MAX);
         fields[..bytes].copy_from_slice(&purpose.as_bytes()[..bytes]);
         fields[PURPOSE_BYTES_MAX] = self.id();
         fields[PURPOSE_BYTES_MAX + 1..].copy_from_slice(&cluster.0.to_le_bytes());
-        let mut key = Zeroizing::new([0; 32]);
-        expand(&salt.0, self.secret(), &info, &mut *key);
-        PurposeCipher(Cipher::new(&key))
+        let mut key = [0; 32];
+        expand(&salt.0, self.secret(), &info, &mut key);
+        key
     }
 }
 
@@ -72,6 +91,19 @@ mod tests {
 
     fn key() -> ClusterKey {
         ClusterKey::from_random(1, core::array::from_fn(|i| i as u8))
+    }
+
+    #[test]
+    fn keys_for_tags_differ_by_purpose_cluster_and_key() {
+        let one = key().purpose_key("one", CLUSTER);
+        assert_eq!(one, key().purpose_key("one", CLUSTER));
+        let other = ClusterKey::from_random(2, core::array::from_fn(|i| i as u8));
+        let others = [
+            key().purpose_key("two", CLUSTER),
+            key().purpose_key("one", ClusterId(8)),
+            other.purpose_key("one", CLUSTER),
+        ];
+        assert!(!others.contains(&one));
     }
 
     #[test]

@@ -51,26 +51,6 @@ impl BlockAssignment {
     /// Deals what a member that takes no part from `epoch` on holds to those who do: each partition to who holds fewest, the first
     /// by name of several.
     pub fn leave(&mut self, gone: u16, living: &[u16], epoch: u32) {
-        // Only the place's own member, if that bug is planted.
-        let notes = |past: &[u16]| past.is_empty() || !mutant::active(Mutant::HeirNotNoted);
-        self.deal_out(gone, living, epoch, notes);
-    }
-
-    /// Deals the partitions of a place of which nothing was ever granted that may still be in use: nobody has had it, or all processes
-    /// ended since. So who is dealt one need not wait. Nothing changes if the place was dealt before.
-    pub fn deal_unclaimed(&mut self, home: u16, living: &[u16], epoch: u32) {
-        if !self.dealt.contains_key(&home) {
-            self.deal_out(home, living, epoch, |_| false);
-        }
-    }
-
-    fn deal_out(
-        &mut self,
-        gone: u16,
-        living: &[u16],
-        epoch: u32,
-        is_noted: impl Fn(&[u16]) -> bool,
-    ) {
         if living.is_empty() {
             return;
         }
@@ -90,10 +70,23 @@ impl BlockAssignment {
                 *held.entry(member).or_default() += 1;
                 dealt.partitions[place] = member;
                 dealt.since = epoch;
-                if is_noted(&dealt.past) {
+                // Only the place's own member, if that bug is planted.
+                if dealt.past.is_empty() || !mutant::active(Mutant::HeirNotNoted) {
                     note(&mut dealt.past, gone);
                 }
             }
+        }
+    }
+
+    /// Deals the partitions of a place of which nothing was ever granted that may still be in use: nobody has had it, or all processes
+    /// ended since. So who is dealt one need not wait. Nothing changes if the place was dealt before.
+    pub fn deal_unclaimed(&mut self, home: u16, living: &[u16], epoch: u32) {
+        if self.dealt.contains_key(&home) {
+            return;
+        }
+        self.leave(home, living, epoch);
+        if let Some(dealt) = self.dealt.get_mut(&home) {
+            dealt.past.clear();
         }
     }
 
@@ -101,11 +94,9 @@ impl BlockAssignment {
     fn held(&self, living: &[u16]) -> BTreeMap<u16, usize> {
         let of = |member: u16| {
             let own = usize::from(!self.dealt.contains_key(&member)) * PARTITIONS;
-            let partitions = self
-                .dealt
-                .values()
-                .flat_map(|dealt| dealt.partitions.iter());
-            own + partitions.filter(|&&holder| holder == member).count()
+            let places = self.dealt.values();
+            let partitions = places.flat_map(|dealt| &dealt.partitions);
+            own + partitions.filter(|holder| **holder == member).count()
         };
         living.iter().map(|&member| (member, of(member))).collect()
     }

@@ -33,6 +33,7 @@ mod known_loop;
 mod lab;
 mod lab_kill;
 mod lab_orchestrated;
+mod lab_scale;
 mod lab_tcp;
 mod lab_throughput;
 mod lab_up;
@@ -99,6 +100,7 @@ const MEASURES: &[&[Measure]] = &[
     join_pause::MEASURES,
     lab_kill::MEASURES,
     lab_orchestrated::MEASURES,
+    lab_scale::MEASURES,
     lab_up::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,

@@ -224,7 +224,7 @@ const OF_MOVES: ([state::Mutant; 4], [engine::Mutant; 4]) = (
     ],
 );
 
-/// The planted bugs of hosts that register, which `crates/orchestrator/tests/registrations.rs` finds: the simulated cluster lists its hosts.
+/// The planted bugs of hosts that register, which `crates/orchestrator/tests/registrations` finds: the simulated cluster lists its hosts.
 pub const OF_REGISTRATION: [orchestrator::Mutant; 3] = [
     orchestrator::Mutant::PlaceGivenTwice,
     orchestrator::Mutant::AddressOfAnother,

@@ -20,7 +20,8 @@ pub use error::{ClientConfigError, ClientError};
 
 use crate::data::{
     ClusterSummary, Drain, Events, Fence, FlowQuery, Flows, Forget, Health, Host, Hosts, Move,
-    OrderAccepted, Plan, Problem, Protocol, Restore, Scale, UsageTotals,
+    OrderAccepted, Plan, Problem, Protocol, Restore, Scale, StateEntries, StateObjects, StateQuery,
+    UsageTotals,
 };
 
 /// Bytes of an answer.
@@ -164,6 +165,37 @@ impl Client {
     /// See [`ClientError`].
     pub fn host(&self, name: &str) -> Result<Host, ClientError> {
         self.get(&format!("/v1/hosts/{}", encoded(name)), &[])
+    }
+
+    /// The status of a host as the host reports it: the form is the schema `asterism.status`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn host_status<T: DeserializeOwned>(&self, name: &str) -> Result<T, ClientError> {
+        self.get(&format!("/v1/hosts/{}/status", encoded(name)), &[])
+    }
+
+    /// The state objects of all hosts.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn state(&self) -> Result<StateObjects, ClientError> {
+        self.get("/v1/state", &[])
+    }
+
+    /// Entries of an object, and which hosts have each.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn entries(&self, object: &str, query: &StateQuery) -> Result<StateEntries, ClientError> {
+        self.get(
+            &format!("/v1/state/{}", encoded(object)),
+            &[
+                ("key", query.key.as_deref()),
+                ("value", query.value.as_deref()),
+                ("host", query.host.as_deref()),
+            ],
+        )
     }
 
     /// Orders that a host keeps its flows and gets no new ones.

@@ -11,18 +11,18 @@ pub const FLOWS_FOUND_MAX: usize = 256;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct FlowQuery {
-    /// An address of either end, IPv4 or IPv6, before or after translation.
+    /// An address of an end, IPv4 or IPv6, before or after translation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(example = "192.0.2.1")]
     pub address: Option<String>,
-    /// A port of either end.
+    /// A port of an end; with an address, of that end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// The protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(inline)]
     pub protocol: Option<Protocol>,
-    /// The host that has it.
+    /// The host that wrote it last; no other host is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
@@ -65,8 +65,10 @@ pub struct Flows {
 pub struct FlowFound {
     /// The flow, as orders name it: `tcp 192.0.2.1:40000 198.51.100.7:443`.
     pub flow: String,
-    /// The host that its packets go to.
+    /// The host that wrote its entry last: the last of its packets that changed something went there.
     pub host: String,
+    /// The hosts that were asked and have its entry: each can take its packets.
+    pub held_by: Vec<String>,
     /// Its bucket of the director; absent with other steering.
     pub bucket: Option<u32>,
     /// Its ends after translation; absent without one.

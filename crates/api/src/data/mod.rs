@@ -11,6 +11,7 @@ mod host;
 mod order;
 mod plan;
 mod problem;
+mod state;
 mod usage;
 
 pub use cluster::{ClusterSnapshot, ClusterSummary, Leadership, Steering};
@@ -24,4 +25,8 @@ pub use order::{
 };
 pub use plan::{Plan, PlannedAction, Threshold, Wait};
 pub use problem::{PROBLEM_TYPE_PREFIX, Problem};
+pub use state::{
+    ObjectHeld, STATE_ENTRIES_MAX, STATE_WORD_BYTES_MAX, StateEntries, StateEntry, StateHolder,
+    StateObject, StateObjects, StateQuery, StateWritten, Unanswered,
+};
 pub use usage::{TenantUsage, UsageTotals};

@@ -16,6 +16,7 @@ mod guarded;
 mod listen;
 mod orders;
 mod problem;
+mod questions;
 mod race;
 mod rates;
 mod reread;

@@ -18,6 +18,7 @@ use super::extract::{Asked, HostName};
 use super::gate::{self, Gate, Who};
 use super::orders;
 use super::problem::Failure;
+use super::questions;
 use super::stream;
 use super::visible;
 use crate::cluster_api::{ClusterApi, OrderError, Scope};
@@ -32,6 +33,9 @@ pub(super) fn routes() -> OpenApiRouter<Gate> {
         .routes(routes!(cluster))
         .routes(routes!(hosts))
         .routes(routes!(host))
+        .routes(routes!(questions::host_status))
+        .routes(routes!(questions::state))
+        .routes(routes!(questions::entries))
         .routes(routes!(orders::drain))
         .routes(routes!(orders::restore))
         .routes(routes!(orders::fence))

@@ -8,8 +8,9 @@ use crate::clock::Shared;
 use crate::cluster_api::{Caller, ClusterApi, OrderError};
 use crate::data::{
     ClusterSnapshot, ClusterSummary, Event, EventPage, FlowFound, FlowQuery, HealthItem, Host,
-    Leadership, Loads, Order, OrderAccepted, Plan, PlannedAction, Severity, Stage, Steering,
-    TenantUsage,
+    Leadership, Loads, Order, OrderAccepted, Plan, PlannedAction, Severity, Stage, StateEntries,
+    StateEntry, StateHolder, StateObject, StateObjects, StateQuery, Steering, TenantUsage,
+    Unanswered,
 };
 
 /// A text that stands in everything that no tenant may see.
@@ -251,10 +252,70 @@ impl ClusterApi for FakeCluster {
         let flows = asked.map(|host| FlowFound {
             flow: format!("tcp 192.0.2.1:40000 198.51.100.7:443 of {}", host.name),
             host: host.name.clone(),
+            held_by: vec![host.name.clone()],
             bucket: Some(17),
             ..FlowFound::default()
         });
         Ok(flows.take(max).collect())
+    }
+
+    fn host_status(&self, host: &str) -> Result<serde_json::Value, OrderError> {
+        self.wait();
+        let inner = self.inner.lock();
+        if let Some(error) = &inner.refuses {
+            return Err(error.clone());
+        }
+        match inner.snapshot.hosts.iter().any(|known| known.name == host) {
+            true => Ok(serde_json::json!({"host": host, "cluster": OPERATORS_ALONE})),
+            false => Err(OrderError::UnknownHost {
+                host: host.to_owned(),
+            }),
+        }
+    }
+
+    fn state(&self) -> Result<StateObjects, OrderError> {
+        self.wait();
+        let inner = self.inner.lock();
+        match &inner.refuses {
+            Some(error) => Err(error.clone()),
+            None => Ok(StateObjects {
+                objects: vec![StateObject {
+                    name: OPERATORS_ALONE.to_owned(),
+                    held: Vec::new(),
+                }],
+                unanswered: Vec::new(),
+            }),
+        }
+    }
+
+    fn entries(
+        &self,
+        object: &str,
+        query: &StateQuery,
+        max: usize,
+    ) -> Result<StateEntries, OrderError> {
+        self.wait();
+        let inner = self.inner.lock();
+        if let Some(error) = &inner.refuses {
+            return Err(error.clone());
+        }
+        let holder = |host: &Host| StateHolder {
+            host: host.name.clone(),
+            value: OPERATORS_ALONE.to_owned(),
+            ..StateHolder::default()
+        };
+        let entry = StateEntry {
+            key: query.key.clone().unwrap_or_default(),
+            agree: true,
+            holders: inner.snapshot.hosts.iter().map(holder).collect(),
+            lacking: Vec::new(),
+        };
+        Ok(StateEntries {
+            object: object.to_owned(),
+            entries: vec![entry; max.min(1)],
+            is_cut: false,
+            unanswered: vec![Unanswered::default()],
+        })
     }
 
     fn plan(&self) -> Result<Plan, OrderError> {

@@ -17,6 +17,8 @@ use crate::tokens::{self, Hash, Secret, Token, TokenFileError};
 const CASES_MIN: usize = 4;
 /// The host that paths name: of the tenant that the intruder's token is not of.
 const OTHERS_HOST: &str = "green-1";
+/// The state object that paths name.
+const AN_OBJECT: &str = "sessions";
 /// Texts that the answers to a token of the tenant `blue` must not have.
 const NOT_OF_BLUE: [&str; 3] = ["green", "shared-1", OPERATORS_ALONE];
 /// Requests per second that the intruder needs to try everything.
@@ -374,7 +376,9 @@ fn routes() -> Result<Vec<Route>, UnsoundIntruder> {
     for (path, item) in paths {
         let methods: BTreeMap<&String, &Value> = item.as_object().into_iter().flatten().collect();
         for (method, operation) in methods {
-            let mut target = path.replace("{name}", OTHERS_HOST);
+            let mut target = path
+                .replace("{name}", OTHERS_HOST)
+                .replace("{object}", AN_OBJECT);
             if target.contains('{') {
                 return Err(unsound(format!(
                     "{path}: no value for its parameter is known"

@@ -6,7 +6,7 @@ use std::time::Duration;
 use asterism_api::OrderError;
 use asterism_api::client::{Client, ClientConfig, ClientError, Position};
 use asterism_api::data::{
-    Drain, Fence, FlowQuery, Move, MoveWhat, Protocol, Restore, Scale, Severity,
+    Drain, Fence, FlowQuery, Move, MoveWhat, Protocol, Restore, Scale, Severity, StateQuery,
 };
 
 use crate::start::Started;
@@ -31,6 +31,16 @@ fn every_call_reaches_its_route() {
         host: Some("blue-1".to_owned()),
     };
     assert_eq!(client.flows(&query).unwrap().flows.len(), 1);
+    let status: serde_json::Value = client.host_status("blue-1").unwrap();
+    assert_eq!(status["host"], "blue-1");
+    assert_eq!(client.state().unwrap().objects.len(), 1);
+    let query = StateQuery {
+        key: Some("10.0.0.1:4000/udp & more".to_owned()),
+        ..StateQuery::default()
+    };
+    let entries = client.entries("sess/ions", &query).unwrap();
+    assert_eq!(entries.object, "sess/ions");
+    assert_eq!(entries.entries[0].key, "10.0.0.1:4000/udp & more");
     assert_eq!(client.plan().unwrap().maximum, 8);
     assert_eq!(client.health().unwrap().worst, Some(Severity::Notice));
     assert_eq!(client.usage().unwrap().tenants.len(), 2);

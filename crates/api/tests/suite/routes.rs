@@ -9,7 +9,7 @@ use crate::start::Started;
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
 /// The routes that the issue asks for.
-const ROUTES: [(&str, &str); 16] = [
+const ROUTES: [(&str, &str); 20] = [
     ("GET", "/metrics"),
     ("GET", "/v1/cluster"),
     ("GET", "/v1/events"),
@@ -18,8 +18,11 @@ const ROUTES: [(&str, &str); 16] = [
     ("GET", "/v1/health"),
     ("GET", "/v1/hosts"),
     ("GET", "/v1/hosts/{name}"),
+    ("GET", "/v1/hosts/{name}/status"),
     ("GET", "/v1/openapi.json"),
     ("GET", "/v1/plan"),
+    ("GET", "/v1/state"),
+    ("GET", "/v1/state/{object}"),
     ("GET", "/v1/usage"),
     ("POST", "/v1/hosts/{name}/drain"),
     ("POST", "/v1/hosts/{name}/fence"),
@@ -59,7 +62,9 @@ fn the_server_serves_what_is_documented_and_no_other_method() {
     paths.dedup();
     for path in paths {
         for method in METHODS {
-            let target = path.replace("{name}", "blue-1");
+            let target = path
+                .replace("{name}", "blue-1")
+                .replace("{object}", "sessions");
             let answer = Exchange::new(method, &target)
                 .send(started.local())
                 .unwrap();

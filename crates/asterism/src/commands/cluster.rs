@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 /// Where an orchestrator's API is, if nothing is said.
-const DEFAULT_ADDRESS: &str = "http://127.0.0.1:7580";
+pub(super) const DEFAULT_ADDRESS: &str = "http://127.0.0.1:7580";
 /// Bytes of a token's file.
 const TOKEN_BYTES_MAX: u64 = 1_024;
 /// Events of one answer.
@@ -24,6 +24,7 @@ const EVENTS_MAX: usize = 500;
 
 /// The orchestrator to ask.
 #[derive(Args, Clone, Debug)]
+#[group(skip)]
 pub struct Where {
     /// The address of the orchestrator's API
     #[arg(long, global = true, value_name = "URL", env = "ASTERISM_API", default_value = DEFAULT_ADDRESS)]
@@ -128,14 +129,19 @@ pub struct TokenArguments {
 
 /// Why a cluster was not asked, or did not answer.
 #[derive(Debug, thiserror::Error)]
-enum ClusterError {
+pub enum ClusterError {
+    /// The options make no client; nothing was sent.
     #[error(transparent)]
     Config(#[from] ClientConfigError),
+    /// There is no answer, or a refusal.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// There is no token; nothing was sent.
     #[error("the file with the token, {}: {error}", .path.display())]
     TokenFile {
+        /// The file.
         path: PathBuf,
+        /// Why.
         error: std::io::Error,
     },
 }
@@ -177,7 +183,7 @@ pub const DOCTOR: Schema = Schema {
     version: 1,
 };
 
-fn client(at: &Where) -> Result<Client, ClusterError> {
+pub(super) fn client(at: &Where) -> Result<Client, ClusterError> {
     let read = |path: &PathBuf| -> Result<String, ClusterError> {
         read_token(path).map_err(|error| {
             let path = path.clone();
@@ -191,13 +197,22 @@ fn client(at: &Where) -> Result<Client, ClusterError> {
     })?)
 }
 
-fn read_token(path: &Path) -> std::io::Result<String> {
+pub(super) fn read_token(path: &Path) -> std::io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
     std::fs::File::open(path)?
         .take(TOKEN_BYTES_MAX)
         .read_to_string(&mut text)?;
     Ok(text.trim().to_owned())
+}
+
+/// The cluster and its hosts, as `asterism hosts` shows them.
+pub(super) fn show(at: &Where, output: &mut Output<'_>) -> End {
+    let arguments = HostsArguments {
+        at: at.clone(),
+        order: None,
+    };
+    hosts(&arguments, output)
 }
 
 /// `asterism hosts`.
@@ -246,7 +261,7 @@ enum Answer {
     Order(OrderAccepted),
 }
 
-fn order_text(accepted: &OrderAccepted) -> String {
+pub(super) fn order_text(accepted: &OrderAccepted) -> String {
     match accepted.changed {
         true => format!("{}\n", accepted.detail),
         false => format!("{} already\n", accepted.detail),
@@ -299,7 +314,7 @@ fn hosts_text(document: &HostsDocument) -> String {
     text
 }
 
-fn packets(host: &Host) -> &'static str {
+pub(super) fn packets(host: &Host) -> &'static str {
     match host {
         Host {
             is_suspect: true, ..
@@ -313,7 +328,7 @@ fn packets(host: &Host) -> &'static str {
     }
 }
 
-fn stage(stage: Stage) -> &'static str {
+pub(super) fn stage(stage: Stage) -> &'static str {
     match stage {
         Stage::Unknown => "unknown",
         Stage::Awaiting => "awaiting",
@@ -324,33 +339,35 @@ fn stage(stage: Stage) -> &'static str {
     }
 }
 
+/// The newest events, so many at most.
+pub(super) fn newest_events(client: &Client, wanted: usize) -> Result<Vec<Event>, ClusterError> {
+    let newest = client.events(None, 1)?;
+    let after = newest.newest.saturating_sub(wanted as u64);
+    let (mut at, mut all) = (
+        Position {
+            log: newest.log,
+            after,
+        },
+        Vec::new(),
+    );
+    while all.len() < wanted {
+        let page = client.events(Some(at), EVENTS_MAX.min(wanted - all.len()))?;
+        if page.events.is_empty() {
+            break;
+        }
+        at = Position {
+            log: page.log,
+            after: page.next,
+        };
+        all.extend(page.events);
+    }
+    Ok(all)
+}
+
 /// `asterism events`.
 pub fn events(arguments: &EventsArguments, output: &mut Output<'_>) -> End {
     let wanted = arguments.last as usize;
-    let read = || -> Result<Vec<Event>, ClusterError> {
-        let client = client(&arguments.at)?;
-        let newest = client.events(None, 1)?;
-        let after = newest.newest.saturating_sub(wanted as u64);
-        let (mut at, mut all) = (
-            Position {
-                log: newest.log,
-                after,
-            },
-            Vec::new(),
-        );
-        while all.len() < wanted {
-            let page = client.events(Some(at), EVENTS_MAX.min(wanted - all.len()))?;
-            if page.events.is_empty() {
-                break;
-            }
-            at = Position {
-                log: page.log,
-                after: page.next,
-            };
-            all.extend(page.events);
-        }
-        Ok(all)
-    };
+    let read = || newest_events(&client(&arguments.at)?, wanted);
     match read() {
         Ok(events) if output.json() => output.document(EVENTS, &EventsDocument { events }),
         Ok(events) => {

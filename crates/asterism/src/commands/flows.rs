@@ -1,4 +1,4 @@
-//! `asterism flows end`: an operator ends flows that a firewall knows, on all hosts.
+//! `asterism flows end`: an operator ends flows that a firewall knows, on all hosts. `find.rs` finds flows.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use asterism_output::{Output, Schema};
 use clap::{Args, Subcommand};
 
 use super::client::Which;
+use super::find::{self, FindArguments};
 use super::with_answer;
 
 /// Time limit for a host's answer: the host hands its packet loop eight flows at a time.
@@ -24,6 +25,10 @@ pub enum FlowsCommand {
     /// connection are dropped as `no-connection`; a flow that the rules still allow begins again with the next packet that can
     /// begin it.
     End(EndArguments),
+    /// Find flows in the state of all hosts, by the API of an orchestrator: their translation, and which hosts know them
+    ///
+    /// A flow is an entry of a state object whose key has two ends: a session of a NAT, a flow of a firewall or of a balancer.
+    Find(FindArguments),
 }
 
 /// The flows to end.
@@ -132,7 +137,10 @@ fn vlan(text: &str) -> Result<(u16, u16), FilterError> {
 
 /// `asterism flows`.
 pub fn flows(command: &FlowsCommand, output: &mut Output<'_>) -> End {
-    let FlowsCommand::End(arguments) = command;
+    let arguments = match command {
+        FlowsCommand::End(arguments) => arguments,
+        FlowsCommand::Find(arguments) => return find::find(arguments, output),
+    };
     let filter = FlowFilter {
         addresses: arguments.addresses.clone(),
         ports: arguments.ports.clone(),

@@ -13,7 +13,8 @@ use asterism_output::{Output, Schema};
 use clap::Args;
 
 use super::client::Which;
-use super::{WITHIN, scaled, with_answer};
+use super::top::scaled;
+use super::{WITHIN, with_answer};
 
 /// The arguments of `asterism traffic`.
 #[derive(Args, Clone, Debug)]

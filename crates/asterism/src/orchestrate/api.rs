@@ -1,34 +1,39 @@
 //! The HTTP API of a running orchestrator: what it asks, and how the answers look.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_api::data::{
-    ClusterSnapshot, ClusterSummary, EventPage, FlowFound, FlowQuery, Host, Leadership, Loads,
-    Order, OrderAccepted, Plan, Stage, Steering,
+    ClusterSnapshot, ClusterSummary, EventPage, FlowFound, FlowQuery, HealthItem, Host, Leadership,
+    Loads, Order, OrderAccepted, Plan, Stage, StateEntries, StateObjects, StateQuery, Steering,
 };
 use asterism_api::server::{ServerConfig, TlsFiles};
 use asterism_api::{Caller, ClusterApi, OrderError};
 use asterism_config::{Api, files};
 use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::controller;
-use asterism_orchestrator::run::{Asking, AskingError, ClusterView, HostView};
+use asterism_orchestrator::run::{
+    Asking, AskingError, ClusterView, HostView, Moving, Running, Scaling,
+};
 
 use super::events::EventRing;
-use super::health;
+use super::tenants::Tenants;
+use super::{health, metrics, questions, scaling};
 
 /// After how long an order that was not answered is sensibly repeated.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct OrchestratorApi {
     asking: Asking,
+    moving: Moving,
+    scaling: Option<Scaling>,
     events: EventRing,
     clock: MonotonicClock,
+    tenants: Tenants,
 }
 
 /// The configuration of the server, with paths from the configuration's folder.
@@ -50,34 +55,68 @@ pub fn server_config(file: &Path, api: &Api) -> ServerConfig {
 impl OrchestratorApi {
     /// The API of this orchestrator.
     #[must_use]
-    pub fn new(asking: Asking, events: EventRing, clock: MonotonicClock) -> OrchestratorApi {
+    pub fn new(running: &Running, events: EventRing, clock: MonotonicClock) -> OrchestratorApi {
         OrchestratorApi {
-            asking,
+            asking: running.asking().clone(),
+            moving: running.moving().clone(),
+            scaling: running.scaling().cloned(),
             events,
             clock,
+            tenants: Tenants::default(),
         }
+    }
+
+    /// What is wrong. A place without a process is as it should be where the orchestrator decides how many there are.
+    fn health(&self, view: &ClusterView) -> Vec<HealthItem> {
+        let mut items = health::items(view);
+        items.retain(|item| self.scaling.is_none() || item.code != health::ABSENT);
+        items
+    }
+
+    /// The same of a cluster with tenants.
+    #[must_use]
+    pub fn with_tenants(self, tenants: Tenants) -> OrchestratorApi {
+        OrchestratorApi { tenants, ..self }
     }
 
     fn view(&self) -> ClusterView {
         // An orchestrator that does not answer shows a cluster without hosts, which is wrong at a glance.
         self.asking.view().unwrap_or_default()
     }
+
+    /// The names of the hosts.
+    fn hosts(&self) -> Vec<String> {
+        let hosts = self.view().hosts;
+        hosts.into_iter().map(|host| host.name).collect()
+    }
 }
 
 impl ClusterApi for OrchestratorApi {
     fn snapshot(&self) -> Arc<ClusterSnapshot> {
         let view = self.view();
-        let hosts: Vec<Host> = view.hosts.iter().map(|one| host(one, &view)).collect();
+        let of_tenant = |one: &HostView| Host {
+            tenant: self.tenants.of_host(&one.name),
+            ..host(one, &view)
+        };
+        let hosts: Vec<Host> = view.hosts.iter().map(of_tenant).collect();
+        let mut health = self.health(&view);
+        for item in &mut health {
+            item.tenant = self.tenants.of_host(&item.subject);
+        }
         Arc::new(ClusterSnapshot {
             cluster: summary(&view, self.clock.wall() * 1_000),
-            health: health::items(&view),
+            health,
             hosts,
-            usage: Vec::new(),
+            usage: self.tenants.usage(&view),
         })
     }
 
     fn events(&self, after: u64, max: usize) -> EventPage {
-        self.events.page(after, max)
+        let mut page = self.events.page(after, max);
+        for event in &mut page.events {
+            event.tenant = self.tenants.of_host(&event.subject);
+        }
+        page
     }
 
     fn order(&self, _: &Caller, order: Order) -> Result<OrderAccepted, OrderError> {
@@ -115,15 +154,23 @@ impl ClusterApi for OrchestratorApi {
                 let detail = format!("{host} has no place any more");
                 (controller::Order::Forget(host), true, detail)
             }
-            Order::Scale(_) => {
-                return Err(OrderError::Refused {
-                    why: "this orchestrator launches no hosts: start or stop them by their service manager".to_owned(),
+            Order::Scale(order) => {
+                let (changed, detail) = scaling::scale(self.scaling.as_ref(), order)?;
+                return Ok(OrderAccepted {
+                    changed,
+                    detail,
+                    events_after,
                 });
             }
-            Order::Move(_) => {
-                return Err(OrderError::Refused {
-                    why: "this orchestrator steers by routes, which know no flows and no buckets"
-                        .to_owned(),
+            Order::Move(order) => {
+                known(&order.to).ok_or_else(|| unknown(&order.to))?;
+                if before.term.is_none() {
+                    return Err(OrderError::NotLeader { leader: None });
+                }
+                return Ok(OrderAccepted {
+                    changed: true,
+                    detail: scaling::move_to(&self.moving, &order)?,
+                    events_after,
                 });
             }
         };
@@ -135,20 +182,34 @@ impl ClusterApi for OrchestratorApi {
         })
     }
 
-    fn find_flow(&self, _: &FlowQuery, _: usize) -> Result<Vec<FlowFound>, OrderError> {
-        Err(OrderError::Refused {
-            why: "routes know no flows: ask any host, by `asterism state get`".to_owned(),
-        })
+    fn find_flow(&self, query: &FlowQuery, max: usize) -> Result<Vec<FlowFound>, OrderError> {
+        questions::flows(&self.asking, &self.hosts(), query, max)
+    }
+
+    fn host_status(&self, host: &str) -> Result<serde_json::Value, OrderError> {
+        questions::status(&self.asking, &self.hosts(), host)
+    }
+
+    fn state(&self) -> Result<StateObjects, OrderError> {
+        questions::state(&self.asking, &self.hosts())
+    }
+
+    fn entries(
+        &self,
+        object: &str,
+        query: &StateQuery,
+        max: usize,
+    ) -> Result<StateEntries, OrderError> {
+        questions::entries(&self.asking, &self.hosts(), object, query, max)
     }
 
     fn plan(&self) -> Result<Plan, OrderError> {
-        Err(OrderError::Refused {
-            why: "no elasticity policy is in force".to_owned(),
-        })
+        scaling::plan(self.scaling.as_ref())
     }
 
     fn metrics(&self) -> String {
-        metrics(&self.view())
+        let view = self.view();
+        metrics::text(&view, &self.events.counts()) + &self.tenants.metrics(&view)
     }
 }
 
@@ -227,132 +288,4 @@ fn host(host: &HostView, view: &ClusterView) -> Host {
             drops: BTreeMap::from([("all".to_owned(), load.dropped)]),
         }),
     }
-}
-
-/// The metrics in Prometheus' text format.
-fn metrics(view: &ClusterView) -> String {
-    let mut text = String::new();
-    let mut family = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "# HELP asterism_{name} {help}\n# TYPE asterism_{name} {kind}"
-        );
-        for (labels, value) in values {
-            let _ = writeln!(text, "asterism_{name}{labels} {value}");
-        }
-    };
-    let one = |value: u64| [(String::new(), value)];
-    let hosts = |of: &dyn Fn(&HostView) -> u64| -> Vec<(String, u64)> {
-        let hosts = view.hosts.iter();
-        hosts
-            .map(|host| (format!("{{host=\"{}\"}}", host.name), of(host)))
-            .collect()
-    };
-    let is_reachable = view.store.error.is_none();
-    let steering = view.steering.as_ref();
-    for (name, help, value) in [
-        (
-            "orchestrator_leads",
-            "1 while this orchestrator leads.",
-            view.term.is_some().into(),
-        ),
-        (
-            "orchestrator_epoch",
-            "The epoch of the record.",
-            view.epoch.into(),
-        ),
-        (
-            "orchestrator_store_reachable",
-            "1 if the truth store answered last time.",
-            is_reachable.into(),
-        ),
-        (
-            "orchestrator_steering_applied",
-            "1 if the last desired state is in force.",
-            steering.is_none_or(|steering| steering.applied).into(),
-        ),
-    ] {
-        family(name, "gauge", help, &one(value));
-    }
-    type OfHost = fn(&HostView) -> u64;
-    let of_host: [(&str, &str, OfHost); 7] = [
-        (
-            "host_takes",
-            "1 while packets are sent to the host.",
-            |host| host.takes.into(),
-        ),
-        ("host_member", "1 while the epoch names the host.", |host| {
-            host.incarnation.is_some().into()
-        }),
-        (
-            "host_suspected",
-            "1 while packets are kept from the host since it is silent.",
-            |host| host.suspected.into(),
-        ),
-        (
-            "host_digests_agree",
-            "1 if the host's auditor finds no difference.",
-            |host| host.digests_agree.into(),
-        ),
-        (
-            "host_silent_milliseconds",
-            "Time since the host's last heartbeat.",
-            |host| host.silent_ms,
-        ),
-        (
-            "host_lag_microseconds",
-            "How long the oldest update of the host has waited for an acknowledgement.",
-            |host| host.load.lag_us.into(),
-        ),
-        (
-            "host_busy_permille",
-            "Processor time of the host over the time of its packet loops, in thousandths.",
-            |host| host.load.busy_permille.into(),
-        ),
-    ];
-    for (name, help, of) in of_host {
-        family(name, "gauge", help, &hosts(&of));
-    }
-    let totals: [(&str, &str, OfHost); 3] = [
-        (
-            "host_packets_total",
-            "Packets that the host received.",
-            |host| host.load.packets,
-        ),
-        ("host_bytes_total", "Bytes of these packets.", |host| {
-            host.load.bytes
-        }),
-        (
-            "host_dropped_total",
-            "Packets that the host dropped.",
-            |host| host.load.dropped,
-        ),
-    ];
-    for (name, help, of) in totals {
-        family(name, "counter", help, &hosts(&of));
-    }
-    let traffic = &view.traffic;
-    let refused = &traffic.refused;
-    family(
-        "orchestrator_heartbeats_total",
-        "counter",
-        "Heartbeats that were believed.",
-        &one(traffic.heartbeats),
-    );
-    let reasons = [
-        ("not-sealed", refused.not_sealed),
-        ("malformed", refused.malformed),
-        ("stale", refused.stale),
-        ("repeated", refused.repeated),
-        ("ended", refused.ended),
-    ];
-    let reasons = reasons.map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count));
-    family(
-        "orchestrator_datagrams_refused_total",
-        "counter",
-        "Datagrams of hosts that were not believed.",
-        &reasons,
-    );
-    text
 }

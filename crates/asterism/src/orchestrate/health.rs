@@ -10,7 +10,22 @@ const PAGE: &str = "orchestrator.md#health";
 const SILENT_MS: u64 = 2_000;
 
 /// A code, how grave it is, and what to do.
-struct Kind(&'static str, Severity, &'static str);
+#[derive(Debug)]
+pub struct Kind(&'static str, Severity, &'static str);
+
+/// All that can be wrong, the gravest first. A test compares the list with the alert rules and with the pages.
+pub const KINDS: [&Kind; 10] = [
+    &NOBODY_TAKES,
+    &STEERING_FAILED,
+    &HOST_DIFFERS,
+    &STORE_FAILED,
+    &NO_LEADER,
+    &USAGE_NOT_KEPT,
+    &HOST_SILENT,
+    &HOST_ISOLATED,
+    &HOST_WAITS,
+    &HOST_ABSENT,
+];
 
 const NO_LEADER: Kind = Kind(
     "NO-LEADER",
@@ -25,15 +40,17 @@ const STORE_FAILED: Kind = Kind(
 const STEERING_FAILED: Kind = Kind(
     "STEERING-FAILED",
     Severity::Critical,
-    "See that the orchestrator may write the routes, and that the routers' interfaces are there; it tries again by itself.",
+    "See that the orchestrator may write the routes and reaches the switch or a director, and that their interfaces are there; it tries again by itself.",
 );
 const NOBODY_TAKES: Kind = Kind(
     "NOBODY-TAKES",
     Severity::Critical,
     "Start the hosts, and see in their logs what they wait for.",
 );
+/// The code of a place without a process.
+pub(super) const ABSENT: &str = "HOST-ABSENT";
 const HOST_ABSENT: Kind = Kind(
-    "HOST-ABSENT",
+    ABSENT,
     Severity::Notice,
     "Start the host, or take it out of [cluster] members.",
 );
@@ -58,7 +75,25 @@ const HOST_WAITS: Kind = Kind(
     "See the orchestrator's events: if it awaits evidence, make sure that the former process has ended, and fence it.",
 );
 
+const USAGE_NOT_KEPT: Kind = Kind(
+    "USAGE-NOT-KEPT",
+    Severity::Warning,
+    "See the reason; hosts go on counting, and what they count is metered once the store has it.",
+);
+
 impl Kind {
+    /// Its code, which is stable.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.0
+    }
+
+    /// How grave it is.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.1
+    }
+
     fn of(&self, subject: &str, detail: String, cause: Option<&Kind>) -> HealthItem {
         HealthItem {
             code: self.0.to_owned(),
@@ -87,6 +122,10 @@ pub fn items(view: &ClusterView) -> Vec<HealthItem> {
         let detail = "No orchestrator is known to lead.".to_owned();
         items.push(NO_LEADER.of(cluster, detail, store));
     }
+    if follows(view) {
+        // It steers nothing and does not follow the record: the leader knows how the hosts are.
+        return items;
+    }
     let undecided = if is_led { store } else { Some(&NO_LEADER) };
     if let Some(error) = view
         .steering
@@ -101,6 +140,9 @@ pub fn items(view: &ClusterView) -> Vec<HealthItem> {
         let cause = (silent.len() == view.hosts.len()).then_some(&HOST_SILENT);
         items.push(NOBODY_TAKES.of(cluster, detail, cause));
     }
+    if let Some(error) = &view.usage.error {
+        items.push(USAGE_NOT_KEPT.of(cluster, error.clone(), None));
+    }
     for host in &view.hosts {
         items.extend(of_host(host, view, undecided));
     }
@@ -109,16 +151,36 @@ pub fn items(view: &ClusterView) -> Vec<HealthItem> {
     items
 }
 
+/// Whether another orchestrator leads. Then this one does not know who takes part and who takes packets.
+#[must_use]
+pub fn follows(view: &ClusterView) -> bool {
+    view.term.is_none() && view.store.led_by.is_some()
+}
+
 fn is_silent(host: &HostView) -> bool {
     let has_ended = matches!(host.stage, Some(Stage::Ended(_)));
     let is_expected = host.incarnation.is_some() && !has_ended;
     is_expected && (host.suspected || host.silent_ms > SILENT_MS || host.stage.is_none())
 }
 
+/// Whether no epoch names the host and nothing is heard of it: it was never started, was stopped, or was left out since it was silent.
+fn is_absent(host: &HostView) -> Option<String> {
+    if host.incarnation.is_some() {
+        return None;
+    }
+    match host.stage {
+        None => Some("No heartbeat was received, and no epoch names it.".to_owned()),
+        Some(_) if host.silent_ms > SILENT_MS => Some(format!(
+            "No epoch names it, and its last heartbeat was received {} ms ago.",
+            host.silent_ms
+        )),
+        Some(_) => None,
+    }
+}
+
 fn of_host(host: &HostView, view: &ClusterView, undecided: Option<&Kind>) -> Option<HealthItem> {
     let name = &host.name;
-    if host.incarnation.is_none() && host.stage.is_none() {
-        let detail = "No heartbeat was received, and no epoch names it.".to_owned();
+    if let Some(detail) = is_absent(host) {
         return Some(HOST_ABSENT.of(name, detail, None));
     }
     if is_silent(host) {
@@ -203,6 +265,20 @@ mod tests {
     }
 
     #[test]
+    fn one_that_follows_says_nothing_of_hosts() {
+        let mut view = view(vec![host("a"), host("b")]);
+        view.term = None;
+        view.store.led_by = Some("orchestrator-2".to_owned());
+        // It has no record: nobody is a member, and nobody takes packets, as far as it knows.
+        for host in &mut view.hosts {
+            (host.incarnation, host.takes) = (None, false);
+        }
+        assert_eq!(codes(&view), [""; 0]);
+        view.store.error = Some("it is away".to_owned());
+        assert_eq!(codes(&view), ["STORE-FAILED cluster"]);
+    }
+
+    #[test]
     fn each_kind_is_found_with_its_cause() {
         let well = || vec![host("a"), host("b"), host("c")];
         let mut silent = view(well());
@@ -222,12 +298,21 @@ mod tests {
             ..HostView::default()
         };
         assert_eq!(codes(&absent), ["HOST-ABSENT c"]);
+        // One that an epoch left out, and that does not come back.
+        let mut left_out = view(well());
+        let host = &mut left_out.hosts[2];
+        (host.incarnation, host.takes, host.silent_ms) = (None, false, 60_000);
+        assert_eq!(codes(&left_out), ["HOST-ABSENT c"]);
+
+        let mut unmetered = view(well());
+        unmetered.usage.error = Some("it is too long".to_owned());
+        assert_eq!(codes(&unmetered), ["USAGE-NOT-KEPT cluster"]);
 
         let mut no_store = view(well());
         no_store.term = None;
         no_store.store = StoreView {
             error: Some("it is away".to_owned()),
-            led_by: None,
+            ..StoreView::default()
         };
         no_store.hosts[0].stage = Some(Stage::Awaiting);
         (no_store.hosts[0].incarnation, no_store.hosts[0].takes) = (None, false);

@@ -1,39 +1,43 @@
 //! `asterism orchestrate`: an orchestrator as a service.
 //!
-//! `api.rs` and `events.rs` are its HTTP API, `health.rs` what is wrong with a cluster.
+//! `api.rs`, `questions.rs` and `events.rs` are its HTTP API, `health.rs` what is wrong with a cluster, `metrics.rs` what Prometheus reads;
+//! `steering.rs` and `store.rs` make the drivers and the store that the configuration names.
 
 pub mod api;
 pub mod events;
 pub mod health;
+mod launchers;
+pub mod metrics;
+mod questions;
+mod scaling;
+mod steering;
+mod store;
+pub mod tenants;
 
-use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, sync_channel};
 use std::time::Duration;
 
 use asterism_api::server::{Notice, Server};
-use asterism_config::{Cluster, Config, Orchestrator, Purpose, Routes, files};
+use asterism_config::{Cluster, Config, Orchestrator, Purpose, files};
+use asterism_engine::hash_seed;
 use asterism_host::run::event_log::{Event, EventLog, Style};
 use asterism_host::run::key_watch::KeyWatch;
 use asterism_host::run::{keys_of, signals};
 use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::controller::Times;
-use asterism_orchestrator::run::{Logged, OrchestratorConfig, Running, StoreFactory};
-use asterism_orchestrator::steering::Steering;
-use asterism_orchestrator::steering::ecmp::{EcmpConfig, EcmpHop, EcmpRoute, EcmpSteering, Spread};
+use asterism_orchestrator::run::{Logged, OrchestratorConfig, Running};
 use asterism_output::{End, Output};
 use asterism_placement::Time;
-use asterism_truth_store::Key;
-use asterism_truth_store::clock::monotonic;
-use asterism_truth_store::embedded::EmbeddedStore;
-use asterism_truth_store::etcd::{EtcdConfig, EtcdStore};
+use asterism_secure_channel::KeyRing;
 use clap::Args;
 
 use api::{OrchestratorApi, server_config};
 use events::EventRing;
+use tenants::Tenants;
 
 /// How often signals and the key file are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -41,10 +45,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const NOTICES_MAX: usize = 64;
 /// Numbers of event logs are below 2^53, so that JavaScript keeps them.
 const LOG_MAX: u64 = (1 << 53) - 1;
-/// How long one answer of etcd may take.
-const ETCD_ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// What all keys in etcd begin with.
-const ETCD_ROOT: &str = "asterism";
 
 /// The arguments of `asterism orchestrate`.
 #[derive(Args, Clone, Debug)]
@@ -60,7 +60,7 @@ pub struct Arguments {
     pub log: Style,
 }
 
-/// Why an orchestrator does not run. Hosts, routes and the record are as they were.
+/// Why an orchestrator does not run. Hosts, steering and the record are as they were.
 #[derive(Debug, thiserror::Error)]
 enum OrchestrateError {
     #[error(
@@ -79,13 +79,12 @@ enum OrchestrateError {
     Signals(std::io::Error),
     #[error("hosts cannot be heard at {0}: {1}")]
     Socket(SocketAddr, std::io::Error),
-    #[error("the folder {path} cannot be made: {error}", path = .0.display(), error = .1)]
-    Folder(PathBuf, std::io::Error),
-    #[error("[orchestrator.routes.{0}]: {1}")]
-    Routes(
-        String,
-        asterism_orchestrator::steering::ecmp::EcmpConfigError,
-    ),
+    #[error(transparent)]
+    Store(#[from] store::StoreConfigError),
+    #[error(transparent)]
+    Driver(#[from] steering::DriverError),
+    #[error("[orchestrator.launch]: {0}")]
+    Launcher(#[from] launchers::LauncherError),
     #[error(transparent)]
     Api(#[from] asterism_api::server::StartError),
     #[error(transparent)]
@@ -112,7 +111,8 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
                 OrchestrateError::None(_)
                 | OrchestrateError::NotListed(..)
                 | OrchestrateError::Which(_)
-                | OrchestrateError::Routes(..) => End::Configuration,
+                | OrchestrateError::Driver(_)
+                | OrchestrateError::Launcher(_) => End::Configuration,
                 OrchestrateError::Failed => End::DoesNotHold,
                 _ => End::File,
             };
@@ -141,30 +141,35 @@ fn run(
     let (identity, random) = random.split_at(8);
     let socket =
         UdpSocket::bind(address).map_err(|error| OrchestrateError::Socket(address, error))?;
+    let mut drivers = steering::Drivers::new(file, &config.cluster, orchestrator, &keys)?;
+    let driver_keys = drivers.take_keys();
     let running = Running::start(OrchestratorConfig {
         cluster: config.cluster.name.clone(),
         cluster_id: config.cluster.id(),
         keys: keys.clone(),
+        identity: asterism_config::identity(hash_seed(keys.sending())),
         places: config.cluster.members.clone(),
         is_open: config.cluster.is_open,
-        steered_only: steered_only(config, orchestrator),
+        steered_only: orchestrator.steered().filter(|_| config.cluster.is_open),
         name: name.clone(),
         times: times(&config.cluster, orchestrator),
         term: orchestrator.term,
         random: random.try_into().unwrap_or([0; 48]),
         socket,
-        store: store(
+        store: store::store(
             file,
             orchestrator,
             &name,
             u64::from_le_bytes(identity.try_into().unwrap_or_default()),
         )?,
-        steering: steering(file, orchestrator)?,
+        steering: drivers.steering,
+        elastic: launchers::elastic(file, config, orchestrator)?,
     })?;
     let clock = MonotonicClock::new();
     let events =
         EventRing::new(u64::from_le_bytes(identity.try_into().unwrap_or_default()) & LOG_MAX);
-    let (server, notices) = serve(file, orchestrator, &running, &events, clock)?;
+    let tenants = Tenants::new(&config.tenants);
+    let (server, notices) = serve(file, orchestrator, tenants, &running, &events, clock)?;
     let mut log = EventLog::new(output.progress(), arguments.log, &name);
     let mut write = |event: &Event| log.write(clock.now(), clock.wall(), event);
     write(
@@ -184,7 +189,9 @@ fn run(
                     .as_ref()
                     .map_or_else(|| "none".to_owned(), |server| server.local().to_string()),
             )
-            .with("routes", orchestrator.routes.len()),
+            .with("routes", orchestrator.routes.len())
+            .with("bridges", orchestrator.openvswitch.len())
+            .with("directors", orchestrator.director.len()),
     );
     let key_file = config.cluster.key.as_ref();
     let mut key_watch = key_file.map(|key| KeyWatch::new(files::key_path(file, key), keys));
@@ -197,7 +204,7 @@ fn run(
             write(&noticed(&notice));
         }
         if let Some(watch) = &mut key_watch
-            && let Some(event) = other_keys(watch, clock.now(), &running)
+            && let Some(event) = other_keys(watch, clock.now(), &running, &driver_keys)
         {
             write(&event);
         }
@@ -234,18 +241,6 @@ fn own_address(
     }
 }
 
-/// Where hosts register, those to which the routes of each side lead; `None`: something else steers, or all are listed.
-fn steered_only(config: &Config, orchestrator: &Orchestrator) -> Option<BTreeSet<String>> {
-    let is_limited = config.cluster.is_open && !orchestrator.routes.is_empty();
-    is_limited.then(|| {
-        let hops = orchestrator.routes.iter().flat_map(|routes| &routes.hops);
-        let names: BTreeSet<String> = hops.map(|(name, ..)| name.clone()).collect();
-        let has = |routes: &Routes, name: &str| routes.hops.iter().any(|(hop, ..)| hop == name);
-        let on_all = |name: &String| orchestrator.routes.iter().all(|one| has(one, name));
-        names.into_iter().filter(on_all).collect()
-    })
-}
-
 fn times(cluster: &Cluster, orchestrator: &Orchestrator) -> Times {
     let times = &orchestrator.times;
     Times {
@@ -259,80 +254,11 @@ fn times(cluster: &Cluster, orchestrator: &Orchestrator) -> Times {
     }
 }
 
-/// Opens etcd, or the embedded store in the orchestrator's folder.
-fn store(
-    file: &Path,
-    orchestrator: &Orchestrator,
-    name: &str,
-    incarnation: u64,
-) -> Result<StoreFactory, OrchestrateError> {
-    if orchestrator.etcd.is_empty() {
-        let folder = files::key_path(file, &orchestrator.folder).join(name);
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| OrchestrateError::Folder(folder.clone(), error))?;
-        return Ok(Box::new(move || {
-            Ok(Box::new(EmbeddedStore::open(&folder, monotonic())?))
-        }));
-    }
-    let endpoints: Vec<String> = orchestrator
-        .etcd
-        .iter()
-        .map(|address| format!("http://{address}"))
-        .collect();
-    let name = name.to_owned();
-    Ok(Box::new(move || {
-        let config = EtcdConfig {
-            endpoints,
-            root: Key::new(ETCD_ROOT)?,
-            name: Key::new(name)?,
-            incarnation,
-            cluster_id: None,
-            answer_wait: ETCD_ANSWER_WAIT,
-            tls: None,
-            user: None,
-        };
-        Ok(Box::new(EtcdStore::new(&config, monotonic())?))
-    }))
-}
-
-fn steering(
-    file: &Path,
-    orchestrator: &Orchestrator,
-) -> Result<Vec<Box<dyn Steering>>, OrchestrateError> {
-    let driver = |routes: &Routes| -> Result<Box<dyn Steering>, OrchestrateError> {
-        let to_route = |prefix: &asterism_config::network::Prefix| EcmpRoute {
-            source: routes.source,
-            table: routes.table,
-            ..EcmpRoute::new(prefix.address, prefix.length)
-        };
-        let config = EcmpConfig {
-            network: routes
-                .namespace
-                .as_ref()
-                .map(|path| files::key_path(file, path)),
-            routes: routes.destinations.iter().map(to_route).collect(),
-            hops: routes
-                .hops
-                .iter()
-                .map(|(target, gateway, interface)| EcmpHop {
-                    target: target.clone(),
-                    gateway: *gateway,
-                    interface: interface.clone(),
-                })
-                .collect(),
-            spread: Spread::Slots(routes.slots),
-        };
-        let steering = EcmpSteering::new(config)
-            .map_err(|error| OrchestrateError::Routes(routes.name.clone(), error))?;
-        Ok(Box::new(steering))
-    };
-    orchestrator.routes.iter().map(driver).collect()
-}
-
 /// Starts the HTTP API, if the configuration has one.
 fn serve(
     file: &Path,
     orchestrator: &Orchestrator,
+    tenants: Tenants,
     running: &Running,
     events: &EventRing,
     clock: MonotonicClock,
@@ -341,7 +267,7 @@ fn serve(
     let Some(api) = &orchestrator.api else {
         return Ok((None, notices));
     };
-    let served = OrchestratorApi::new(running.asking().clone(), events.clone(), clock);
+    let served = OrchestratorApi::new(running, events.clone(), clock).with_tenants(tenants);
     let server = Server::start(server_config(file, api), Arc::new(served), move |notice| {
         // What the log has no room for is left out.
         let _ = sender.try_send(notice);
@@ -366,13 +292,22 @@ fn event(line: Logged) -> Event {
 }
 
 /// Goes over to other keys of the key file; what is to be said of it.
-fn other_keys(watch: &mut KeyWatch, now: Time, running: &Running) -> Option<Event> {
+fn other_keys(
+    watch: &mut KeyWatch,
+    now: Time,
+    running: &Running,
+    drivers: &[Sender<KeyRing>],
+) -> Option<Event> {
     match watch.query(now)? {
         Ok(keys) => {
             if running.asking().set_keys(keys.clone()).is_err() {
                 // The orchestrator has much to do: the next look reads the file again.
                 watch.read_again(now);
                 return None;
+            }
+            for driver in drivers {
+                // A driver that has ended needs none.
+                let _ = driver.send(keys.clone());
             }
             let event = Event::info("keys").with("sends_with", keys.sending().id());
             watch.note_installed(keys);

@@ -9,7 +9,10 @@ use std::time::Duration;
 use asterism_api::server::{Server, ServerConfig};
 use asterism_config::functions::Functions;
 use asterism_config::key_file::{self, KeyFileError};
-use asterism_config::{Purpose, files};
+use asterism_config::{Config, Purpose, files, identity};
+use asterism_director::Control;
+use asterism_elasticity::PoliciesError;
+use asterism_engine::hash_seed;
 use asterism_io::clock::MonotonicClock;
 use asterism_local_network::traffic::{TrafficConfig, TrafficSnapshot};
 use asterism_local_network::{
@@ -24,19 +27,29 @@ use asterism_truth_store::clock::monotonic;
 use asterism_truth_store::embedded::EmbeddedStore;
 
 use super::Arguments;
+use super::arrivals::Arrivals;
+use super::down::RunningMark;
 use super::hosts::Hosts;
+use super::monitoring;
 use super::report::UpReport;
 use crate::orchestrate::api::OrchestratorApi;
 use crate::orchestrate::events::EventRing;
+use crate::orchestrate::tenants::Tenants;
 
 /// The cluster's name.
-const CLUSTER: &str = "up";
+pub(super) const CLUSTER: &str = "up";
+/// What the names of temporary folders begin with.
+pub(super) const TEMPORARY: &str = "asterism-up-";
+/// Whose the clients are: half of them one tenant's, the others another's.
+const TENANTS: &str = "\n[tenants.blue]\nnetworks = [\"10.78.0.0/25\"]\n\n[tenants.green]\nnetworks = [\"10.78.0.128/25\"]\n";
 /// How often a host's death and the orchestrator's view are looked at.
 const VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a leadership lasts; nobody else asks for it.
 const TERM: Duration = Duration::from_secs(3);
-/// The first epoch waits so long for hosts that have not started.
-const FOUND_AFTER: Duration = Duration::from_millis(500);
+/// The first epoch waits so long for hosts that have not started; it does not wait once all are there.
+const FOUND_AFTER: Duration = Duration::from_secs(3);
+/// The same where fewer than all may be started.
+const FOUND_AFTER_OF_FEWER: Duration = Duration::from_millis(500);
 
 /// Why a cluster does not run. Hosts that were started are ended.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +78,16 @@ pub(super) enum UpError {
     Api(#[from] asterism_api::server::StartError),
     #[error("{0}")]
     Launch(#[from] LaunchError),
+    #[error(transparent)]
+    Policy(#[from] PoliciesError),
+    #[error("{} has a cluster of up to {had} hosts, which cannot be begun with up to {wanted}: begin it with --hosts {had} or MIN..{had}, or choose another folder", .folder.display())]
+    OtherHosts {
+        folder: PathBuf,
+        had: usize,
+        wanted: usize,
+    },
+    #[error("`asterism up` runs in {} already: end it with `asterism down --folder {}`", .0.display(), .0.display())]
+    Runs(PathBuf),
     #[error("{0} failed; please report what it said")]
     Failed(&'static str),
 }
@@ -79,18 +102,26 @@ pub(super) struct Cluster {
     running: Running,
     events: EventRing,
     server: Server,
+    prometheus: PathBuf,
     hosts: Hosts,
+    /// Hosts that ended by themselves.
+    ended: u64,
+    arrivals: Arrivals,
     view: ClusterView,
     viewed: Time,
+    /// Shows `asterism down` that this command runs.
+    _running: RunningMark,
 }
 
 impl Cluster {
-    /// Starts everything but the hosts, which [`Cluster::turn`] starts.
+    /// Starts everything; the orchestrator starts the hosts.
     pub(super) fn start(arguments: &Arguments) -> Result<Cluster, UpError> {
         let clock = MonotonicClock::new();
         let (folder, is_temporary) = folder(arguments)?;
+        let mark = RunningMark::new(&folder)?;
+        check_hosts(&folder, arguments.hosts.max.into())?;
         let names: Vec<String> = (b'a'..)
-            .take(arguments.hosts.into())
+            .take(arguments.hosts.max.into())
             .map(|letter| char::from(letter).to_string())
             .collect();
         let key = folder.join("cluster.key");
@@ -98,14 +129,17 @@ impl Cluster {
             key_file::write_new(&key, 1)?;
         }
         let keys = key_file::read(&key)?;
-        let mut addresses = loopback_addresses(names.len() + 1, std::process::id())?;
+        let mut addresses = loopback_addresses(2 * names.len() + 1, std::process::id())?;
+        let metrics = addresses.split_off(names.len() + 1);
         let orchestrator = addresses.pop().ok_or(UpError::Failed("the loopback"))?;
         let file = ClusterFile {
             orchestrators: vec![orchestrator],
+            metrics: metrics.clone(),
+            more: TENANTS.to_owned(),
             ..ClusterFile::new(&folder, CLUSTER, names.clone(), addresses)
         };
         let configuration = file.write()?;
-        let cluster = read(&configuration)?;
+        let (cluster, tenants) = read(&configuration)?;
         let traffic = TrafficConfig {
             udp_flows_per_second: arguments.flows,
             tcp_connections_per_second: arguments.flows.div_ceil(5),
@@ -116,6 +150,7 @@ impl Cluster {
             ..LocalNetworkConfig::new(&folder, names.clone())
         };
         let (network, controls) = LocalNetwork::start(config, clock)?;
+        let arrivals = Arrivals::new(&names, controls.iter().map(Control::shared_statistics));
         let mut steering = DirectorSteering::new(network.space(), controls);
         for name in &names {
             if let Some(target) = network.target(name) {
@@ -126,16 +161,26 @@ impl Cluster {
         getrandom::fill(&mut random)?;
         let truth = folder.join("truth");
         make(&truth)?;
+        let program = std::env::current_exe().map_err(|error| UpError::Folder {
+            path: PathBuf::from("/proc/self/exe"),
+            error,
+        })?;
+        let hosts = Hosts::new(CLUSTER, &folder, program)?;
+        let elastic = hosts.elastic(CLUSTER, configuration, arguments)?;
         let running = Running::start(OrchestratorConfig {
             cluster: CLUSTER.to_owned(),
             cluster_id: cluster,
+            identity: identity(hash_seed(keys.sending())),
             keys,
             places: names.clone(),
             is_open: false,
             steered_only: None,
             name: "up".to_owned(),
             times: Times {
-                found_after: FOUND_AFTER,
+                found_after: match arguments.hosts.min == arguments.hosts.max {
+                    true => FOUND_AFTER,
+                    false => FOUND_AFTER_OF_FEWER,
+                },
                 ..Times::default()
             },
             term: TERM,
@@ -143,15 +188,20 @@ impl Cluster {
             socket: UdpSocket::bind(orchestrator).map_err(UpError::Socket)?,
             store: Box::new(move || Ok(Box::new(EmbeddedStore::open(&truth, monotonic())?))),
             steering: vec![Box::new(steering)],
+            elastic: Some(elastic),
         })?;
         let events = EventRing::new(u64::from(std::process::id()) << 20 | clock.wall() & 0xF_FFFF);
-        let served = OrchestratorApi::new(running.asking().clone(), events.clone(), clock);
+        let served = OrchestratorApi::new(&running, events.clone(), clock)
+            .with_tenants(Tenants::new(&tenants));
         let server = Server::start(ServerConfig::loopback(0), Arc::new(served), |_| {})?;
-        let program = std::env::current_exe().map_err(|error| UpError::Folder {
-            path: PathBuf::from("/proc/self/exe"),
-            error,
-        })?;
-        let hosts = Hosts::new(CLUSTER, &folder, program, configuration, &names)?;
+        let watched: Vec<_> = names.iter().cloned().zip(metrics).collect();
+        let prometheus =
+            monitoring::write(&folder, CLUSTER, &watched, server.local()).map_err(|error| {
+                UpError::Folder {
+                    path: folder.clone(),
+                    error,
+                }
+            })?;
         Ok(Cluster {
             folder,
             is_temporary,
@@ -161,9 +211,13 @@ impl Cluster {
             running,
             events,
             server,
+            prometheus,
             hosts,
+            ended: 0,
+            arrivals,
             view: ClusterView::default(),
             viewed: Time::ZERO,
+            _running: mark,
         })
     }
 
@@ -176,8 +230,8 @@ impl Cluster {
         &self.folder
     }
 
-    /// Starts hosts that do not run, waits a moment for news, and returns what is worth a line.
-    pub(super) fn turn(&mut self, wait: Duration) -> Result<Vec<String>, UpError> {
+    /// Waits a moment for news, and returns what is worth a line.
+    pub(super) fn turn(&mut self, wait: Duration) -> Vec<String> {
         let now = self.now();
         if now.since(self.viewed) >= VIEW_INTERVAL {
             self.viewed = now;
@@ -186,14 +240,25 @@ impl Cluster {
                 self.view = view;
             }
         }
-        let mut lines = self.hosts.turn(now, self.running.asking(), &self.view)?;
+        let mut lines = Vec::new();
         let mut next = self.running.logged(wait);
         while let Some(logged) = next {
             self.events.note(self.clock.wall() * 1_000, &logged);
+            self.ended += u64::from(logged.kind == "host-ended");
+            self.arrivals.note(self.clock.now(), &logged);
             lines.push(logged.text);
             next = self.running.logged(Duration::ZERO);
         }
-        Ok(lines)
+        self.arrivals.look(self.clock.now());
+        lines
+    }
+
+    /// Lets flows begin, or none, in waves of so many seconds.
+    pub(super) fn wave(&self, now: Time, seconds: Option<u32>) {
+        if let Some(seconds) = seconds {
+            let wave = now.since(Time::ZERO).as_secs() / u64::from(seconds);
+            self.network.traffic().begin_flows(wave.is_multiple_of(2));
+        }
     }
 
     /// Whether all threads run.
@@ -226,6 +291,11 @@ impl Cluster {
         format!("http://{}", self.server.local())
     }
 
+    /// The configuration by which Prometheus watches the cluster.
+    pub(super) fn prometheus(&self) -> &Path {
+        &self.prometheus
+    }
+
     pub(super) fn processes(&self) -> Vec<(String, u32)> {
         self.hosts.processes()
     }
@@ -249,13 +319,12 @@ impl Cluster {
     }
 
     pub(super) fn report(&self) -> UpReport {
-        let (started, ended) = self.hosts.counts();
         let first = self.first_translated();
         UpReport::new(
-            &self.traffic(),
+            &self.network.snapshot(),
             first.map(|first| first.as_secs_f64()),
-            started,
-            ended,
+            (self.hosts.started(), self.ended),
+            self.arrivals.slowest(),
         )
     }
 
@@ -270,7 +339,8 @@ impl Cluster {
             // What cannot be removed is in the system's folder of temporary files.
             let _ = std::fs::remove_dir_all(&self.folder);
         }
-        Ok(ended?)
+        ended?;
+        Ok(())
     }
 }
 
@@ -278,7 +348,7 @@ impl Cluster {
 fn folder(arguments: &Arguments) -> Result<(PathBuf, bool), UpError> {
     let path = match &arguments.folder {
         Some(folder) => folder.clone(),
-        None => std::env::temp_dir().join(format!("asterism-up-{}", std::process::id())),
+        None => std::env::temp_dir().join(format!("{TEMPORARY}{}", std::process::id())),
     };
     make(&path)?;
     let path = path
@@ -299,10 +369,32 @@ fn make(path: &Path) -> Result<(), UpError> {
     })
 }
 
-/// The number of the cluster's name, from the configuration as the hosts read it.
-fn read(configuration: &Path) -> Result<asterism_placement::ClusterId, UpError> {
+/// Whether the folder is new, or its cluster has as many hosts: the record in its store and the saved states are of these.
+fn check_hosts(folder: &Path, wanted: usize) -> Result<(), UpError> {
+    let configuration = ClusterFile::path_in(folder);
+    if !configuration.exists() {
+        return Ok(());
+    }
+    let had = load(&configuration)?.cluster.members.len();
+    match had == wanted {
+        true => Ok(()),
+        false => Err(UpError::OtherHosts {
+            folder: folder.to_owned(),
+            had,
+            wanted,
+        }),
+    }
+}
+
+/// The number of the cluster's name and the tenants, from the configuration as the hosts read it.
+fn read(
+    configuration: &Path,
+) -> Result<(asterism_placement::ClusterId, Vec<asterism_config::Tenant>), UpError> {
+    let config = load(configuration)?;
+    Ok((config.cluster.id(), config.tenants))
+}
+
+fn load(configuration: &Path) -> Result<Config, UpError> {
     let (config, report) = files::load(configuration, Purpose::Host, None, Functions::default())?;
-    let config =
-        config.ok_or_else(|| UpError::Configuration(format!("{:?}", report.diagnostics)))?;
-    Ok(config.cluster.id())
+    config.ok_or_else(|| UpError::Configuration(format!("{:?}", report.diagnostics)))
 }

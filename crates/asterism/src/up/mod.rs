@@ -1,14 +1,19 @@
 //! `asterism up`: a whole cluster on one machine, without root.
 //!
-//! Hosts are processes (`hosts.rs` starts them, and again when they end). The orchestrator, the director, clients and servers are
-//! threads of this process (`cluster.rs` joins them); packets go through shared memory. `report.rs` is what the command says in
-//! the end.
+//! Hosts are processes, which the orchestrator starts, and again when they end (`hosts.rs`). Orchestrator, director, clients and servers
+//! are threads of this process (`cluster.rs` joins them); packets go through shared memory. `report.rs` is what the command says in
+//! the end, `monitoring.rs` writes the configuration of a Prometheus that watches it, `arrivals.rs` measures how long added hosts take, and
+//! `down.rs` is the command that ends a cluster from outside.
 
+mod arrivals;
 mod cluster;
+mod down;
 mod hosts;
+mod monitoring;
 mod report;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,6 +25,7 @@ use asterism_placement::Time;
 use clap::Args;
 
 use cluster::{Cluster, UpError};
+pub use down::{DOWN, DownArguments, DownReport, command as down};
 pub use report::{UP, UpReport};
 
 /// How often anything is looked at.
@@ -32,9 +38,15 @@ const LAST_FLOWS: Duration = Duration::from_secs(10);
 /// The arguments of `asterism up`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// Hosts, named a, b, c ...
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=16))]
-    pub hosts: u8,
+    /// Hosts, named a, b, c ...: a number, or MIN..MAX to have them added and removed by load
+    #[arg(long, value_name = "HOSTS", default_value = "3")]
+    pub hosts: HostRange,
+    /// With MIN..MAX: hosts are added while they have more packets a second each, and removed below half of that
+    #[arg(long, value_name = "PACKETS", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(10..=1_000_000_000))]
+    pub scale_above: u64,
+    /// Let flows begin for so many seconds, then none for as long, and so on, instead of at one rate
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub wave: Option<u32>,
     /// Where configuration, key, records and logs are kept; without it a temporary folder, which is removed in the end
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
@@ -44,6 +56,46 @@ pub struct Arguments {
     /// UDP flows that begin each second; TCP connections are a fifth of that
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     pub flows: u32,
+}
+
+/// Hosts of a cluster on one machine at most.
+const HOSTS_MAX: u8 = 16;
+
+/// How many hosts there are, at least and at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRange {
+    /// At least.
+    pub min: u8,
+    /// At most.
+    pub max: u8,
+}
+
+/// A text that says no number of hosts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write a number of hosts from 1 to {HOSTS_MAX}, or two as in 1..3")]
+pub struct HostRangeError;
+
+impl FromStr for HostRange {
+    type Err = HostRangeError;
+
+    fn from_str(text: &str) -> Result<HostRange, HostRangeError> {
+        let (min, max) = text.split_once("..").unwrap_or((text, text));
+        let number = |text: &str| text.parse().map_err(|_| HostRangeError);
+        let (min, max) = (number(min)?, number(max)?);
+        match (1..=HOSTS_MAX).contains(&min) && (min..=HOSTS_MAX).contains(&max) {
+            true => Ok(HostRange { min, max }),
+            false => Err(HostRangeError),
+        }
+    }
+}
+
+impl std::fmt::Display for HostRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.min == self.max {
+            true => write!(f, "{}", self.max),
+            false => write!(f, "{} to {}", self.min, self.max),
+        }
+    }
 }
 
 /// `asterism up`.
@@ -102,7 +154,8 @@ fn live(
             return Ok(());
         }
         cluster.check()?;
-        for line in cluster.turn(LOOK)? {
+        cluster.wave(now, arguments.wave);
+        for line in cluster.turn(LOOK) {
             output.say(&format!("{:>7}  {line}\n", at(now)));
         }
         if !is_introduced && cluster.first_translated().is_some() {
@@ -144,6 +197,10 @@ fn introduction(cluster: &Cluster) -> String {
         "  asterism hosts --api {}      # the cluster, as its orchestrator sees it\n",
         cluster.api()
     );
+    text += &format!(
+        "  prometheus --config.file {}      # its metrics and alerts\n",
+        cluster.prometheus().display()
+    );
     text + "Ctrl-C ends everything.\n\n"
 }
 
@@ -161,4 +218,24 @@ fn state(cluster: &Cluster, view: &ClusterView) -> String {
         traffic.broken(),
         traffic.client.lost,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_hosts_is_a_number_or_two() {
+        let range = |text: &str| {
+            text.parse::<HostRange>()
+                .map(|range| (range.min, range.max))
+        };
+        assert_eq!(range("3"), Ok((3, 3)));
+        assert_eq!(range("1..16"), Ok((1, 16)));
+        for wrong in [
+            "", "0", "17", "3..1", "1..17", "1..", "..3", "a", "1...3", "-1", "1..2..3",
+        ] {
+            assert_eq!(range(wrong), Err(HostRangeError), "{wrong}");
+        }
+    }
 }

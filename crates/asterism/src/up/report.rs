@@ -1,6 +1,6 @@
 //! What `asterism up` says in the end.
 
-use asterism_local_network::traffic::TrafficSnapshot;
+use asterism_local_network::NetworkSnapshot;
 use asterism_output::{Schema, Table};
 use serde::Serialize;
 
@@ -35,17 +35,28 @@ pub struct UpReport {
     pub requests_lost: u64,
     /// Packets with wrong bytes, checksums, or addresses.
     pub packets_wrong: u64,
+    /// Packets that the links to hosts dropped, after the director.
+    pub packets_dropped_at_links: u64,
+    /// Segments that were sent again.
+    pub segments_sent_again: u64,
+    /// Packets that clients and servers could not send, and flows that they postponed: more than 0 is the generator's own fault.
+    pub generator_dropped: u64,
+    /// Seconds from the decision to add a host until its first packet, of the slowest; `None` if none was added while packets flowed.
+    pub added_host_first_packet_s: Option<f64>,
     /// Median and 99 % of the round trips, in microseconds.
     pub round_trip_us: [u64; 2],
 }
 
 impl UpReport {
     pub(super) fn new(
-        traffic: &TrafficSnapshot,
+        network: &NetworkSnapshot,
         first_translated_s: Option<f64>,
-        hosts_started: u64,
-        hosts_ended: u64,
+        (hosts_started, hosts_ended): (u64, u64),
+        added_host_first_packet_s: Option<f64>,
     ) -> UpReport {
+        let traffic = &network.traffic;
+        let (client, server) = (&traffic.client, &traffic.server);
+        let dropped = network.hosts.iter().flat_map(|(_, links)| links.dropped);
         let trips = &traffic.round_trips;
         UpReport {
             holds: first_translated_s.is_some()
@@ -60,6 +71,10 @@ impl UpReport {
             requests: traffic.client.requests,
             requests_lost: traffic.client.lost,
             packets_wrong: traffic.wrong(),
+            packets_dropped_at_links: dropped.sum(),
+            segments_sent_again: client.retransmissions + server.retransmissions,
+            generator_dropped: client.not_sent + server.not_sent + client.postponed,
+            added_host_first_packet_s,
             round_trip_us: [trips.permille(500), trips.permille(990)]
                 .map(Option::unwrap_or_default),
         }
@@ -98,6 +113,10 @@ impl UpReport {
             ("wrong packets", self.packets_wrong.to_string()),
         ] {
             table.row(&[name.to_owned(), value]);
+        }
+        if let Some(seconds) = self.added_host_first_packet_s {
+            let value = format!("first packet {seconds:.2} s after the decision at most");
+            table.row(&["hosts added".to_owned(), value]);
         }
         let verdict = match self.holds {
             true => "Every flow kept its translation and got its bytes.\n",

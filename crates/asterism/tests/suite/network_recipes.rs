@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use asterism_lab::http::{DocumentServer, Downloads, document};
-use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig, SERVER};
+use asterism_lab::nat::{HostOptions, Middle, NatLab, NatLabConfig, SERVER};
 use asterism_lab::{Program, pause, wait_until};
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
@@ -168,10 +168,7 @@ fn keepalived_moves_the_address() {
     if !ready(&["keepalived", "arping"]) {
         return;
     }
-    let config = NatLabConfig {
-        segments: true,
-        ..NatLabConfig::new(2, MS)
-    };
+    let config = NatLabConfig::new(2, MS).middle(Middle::Segments);
     let (lab, mut hosts) = cluster(&config);
     let segments = lab.segments.as_ref().unwrap();
     let takeover = lab.lab.file("takeover.sh", TAKEOVER).unwrap();

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::remote;
 use crate::validator::validate;
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
@@ -12,16 +13,26 @@ const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 const PATIENCE: Duration = Duration::from_secs(60);
 /// SIGTERM and SIGKILL.
 const TERMINATE: i32 = 15;
-const KILL: i32 = 9;
+pub(crate) const KILL: i32 = 9;
 
-struct Up {
+pub(crate) struct Up {
     process: Child,
     lines: Receiver<String>,
     said: Vec<String>,
 }
 
+/// A test that fails leaves no cluster behind: hosts outlive an `up` that is killed.
+impl Drop for Up {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            signal(self.process.id(), TERMINATE);
+            let _ = self.process.wait();
+        }
+    }
+}
+
 impl Up {
-    fn start(arguments: &[&str]) -> Up {
+    pub(crate) fn start(arguments: &[&str]) -> Up {
         let mut process = Command::new(ASTERISM)
             .args(["up", "--format", "json"])
             .args(arguments)
@@ -45,12 +56,12 @@ impl Up {
     }
 
     /// Waits for a line with these words.
-    fn wait_for(&mut self, words: &str) -> String {
+    pub(crate) fn wait_for(&mut self, words: &str) -> String {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
-                let _ = self.process.kill();
-                panic!("no {words:?}: {error}; {}", self.said.join("\n"))
-            });
+            let line = self
+                .lines
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|error| panic!("no {words:?}: {error}; {}", self.said.join("\n")));
             self.said.push(line.clone());
             if line.contains(words) {
                 return line;
@@ -58,9 +69,30 @@ impl Up {
         }
     }
 
-    /// Ends it, and returns its report.
-    fn end(mut self) -> serde_json::Value {
+    /// The processes of the hosts that were started first, in the hosts' order.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let started = self.said.iter().filter_map(|line| {
+            let (host, pid) = line.trim_start().split_once(" is started as process ")?;
+            Some((host.rsplit(' ').next()?.to_owned(), pid.parse().ok()?))
+        });
+        let by_host: std::collections::BTreeMap<String, u32> = started.collect();
+        by_host.into_values().collect()
+    }
+
+    /// Ends it, whatever it has to say.
+    pub(crate) fn kill(mut self) {
         signal(self.process.id(), TERMINATE);
+        let _ = self.process.wait();
+    }
+
+    /// Ends it, and returns its report.
+    fn end(self) -> serde_json::Value {
+        signal(self.process.id(), TERMINATE);
+        self.report()
+    }
+
+    /// The report of one that ends.
+    fn report(mut self) -> serde_json::Value {
         let mut text = String::new();
         let mut stdout = self.process.stdout.take().unwrap();
         stdout.read_to_string(&mut text).unwrap();
@@ -76,7 +108,7 @@ impl Up {
 }
 
 /// The document with which a command answers that asks the orchestrator.
-fn ask(api: &str, command: &[&str]) -> serde_json::Value {
+pub(crate) fn ask(api: &str, command: &[&str]) -> serde_json::Value {
     let output = Command::new(ASTERISM)
         .args(["--format", "json"])
         .args(command)
@@ -90,7 +122,20 @@ fn ask(api: &str, command: &[&str]) -> serde_json::Value {
     document
 }
 
-fn signal(pid: u32, signal: i32) {
+/// What `asterism down` ends in a folder.
+fn down(folder: &str) -> serde_json::Value {
+    let output = Command::new(ASTERISM)
+        .args(["--format", "json", "down", "--folder", folder])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let document = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    document
+}
+
+pub(crate) fn signal(pid: u32, signal: i32) {
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
     let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();
@@ -122,6 +167,7 @@ fn a_whole_cluster_runs_without_root_and_a_killed_host_breaks_no_flow() {
         ask(&api, &["doctor"])["items"].as_array().map(Vec::len),
         Some(0)
     );
+    remote::commands_work_from_another_machine(&api, folder.path());
     let drained = ask(&api, &["hosts", "drain", "c", "--reason", "a test"]);
     assert_eq!(drained["changed"], true, "{drained}");
     signal(pid, KILL);
@@ -152,4 +198,85 @@ fn a_whole_cluster_runs_without_root_and_a_killed_host_breaks_no_flow() {
     again.wait_for("Packets are translated after");
     let report = again.end();
     assert_eq!(report["hosts_started"], 3, "{report}");
+}
+
+#[test]
+fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    // A load that no host has: the policy adds none, the orders do.
+    let arguments = [
+        "--folder",
+        path,
+        "--hosts",
+        "1..3",
+        "--scale-above",
+        "1000000000",
+    ];
+    let mut up = Up::start(&arguments);
+    up.wait_for("Packets are translated after");
+    let line = up.wait_for("asterism hosts --api");
+    let api = line.split_whitespace().nth(3).unwrap().to_owned();
+    let plan = ask(&api, &["plan"]);
+    assert_eq!(
+        (&plan["hosts"], &plan["maximum"]),
+        (&1.into(), &3.into()),
+        "{plan}"
+    );
+    assert_eq!(plan["is_carried_out"], true, "{plan}");
+    let refused = Command::new(ASTERISM)
+        .args(["scale", "4", "--api", &api])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("4 hosts are out of bounds: 1 to 3 are allowed"),
+        "{said}"
+    );
+
+    assert_eq!(ask(&api, &["scale", "3"])["changed"], true);
+    up.wait_for("there are 3 hosts, as ordered");
+    let moved = ask(&api, &["move", "--bucket", "17", "--to", "b"]);
+    assert_eq!(moved["detail"], "new flows of bucket 17 go to b");
+    assert_eq!(
+        ask(&api, &["scale", "1", "--reason", "a test"])["changed"],
+        true
+    );
+    up.wait_for("there are 1 hosts, as ordered");
+    let events = ask(&api, &["events", "-n", "300"]);
+    let of = |kind: &str| {
+        let events = events["events"].as_array().unwrap().iter();
+        events.filter(|event| event["kind"] == kind).count()
+    };
+    assert_eq!(
+        (of("scale-ordered"), of("host-stopped"), of("host-left-out")),
+        (2, 2, 2),
+        "{events}"
+    );
+    let pid = up.process.id();
+    assert_eq!(down(path)["command"], pid);
+    let report = up.report();
+    assert_eq!(report["holds"], true, "{report}");
+    assert_eq!(
+        (&report["hosts_started"], &report["hosts_ended"]),
+        (&3.into(), &0.into()),
+        "{report}"
+    );
+    assert!(
+        report["added_host_first_packet_s"].as_f64().unwrap() > 0.0,
+        "{report}"
+    );
+
+    // One that is killed leaves its hosts; they are found and ended, once.
+    let mut killed = Up::start(&["--folder", path, "--hosts", "2"]);
+    killed.wait_for("Packets are translated after");
+    killed.wait_for("2 of 2 hosts take packets");
+    signal(killed.process.id(), KILL);
+    killed.process.wait().unwrap();
+    let ended = down(path);
+    assert_eq!(
+        (&ended["command"], &ended["hosts_stopped"]),
+        (&serde_json::Value::Null, &2.into())
+    );
+    assert_eq!(down(path)["hosts_stopped"], 0);
 }

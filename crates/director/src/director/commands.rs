@@ -39,6 +39,7 @@ impl Director {
             Command::MoveBucket { bucket, to } => self.move_bucket(bucket, to),
             Command::Pin { flow, to, idle } => self.pin(flow, to, idle, now),
             Command::Unpin(flow) => self.unpin(&flow, now),
+            Command::TakeCounts(counts) => self.exchange_counts(counts),
             Command::Suspend(what) => self.suspend(what, now),
             Command::Resume { what, to } => self.resume(&what, to),
         };
@@ -57,6 +58,13 @@ impl Director {
         }
         self.tally.tables += 1;
         Ok(Done::Replaced(core::mem::replace(&mut self.table, table)))
+    }
+
+    fn exchange_counts(&mut self, counts: Box<[u32]>) -> Result<Done, CommandError> {
+        if counts.len() != self.counts.len() {
+            return Err(CommandError::OtherCount);
+        }
+        Ok(Done::Counts(core::mem::replace(&mut self.counts, counts)))
     }
 
     fn move_bucket(&mut self, bucket: u32, to: Slot) -> Result<Done, CommandError> {

@@ -3,11 +3,12 @@
 //! Both have totals since the cluster began, never differences. So a line that is lost, or read twice, changes no bill: a reader
 //! takes the difference of two lines of one tenant.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::meter::{Meter, Usage};
+use super::meter::Usage;
 
 /// A line of JSON.
 #[derive(Serialize)]
@@ -52,12 +53,12 @@ pub const COUNTERS: [(&str, &str, Value); 4] = [
 ///
 /// Counts are whole numbers, which may be beyond 2⁵³; instance-seconds have three decimal places.
 #[must_use]
-pub fn json_lines(meter: &Meter, cluster: &str, at_ms: u64) -> String {
+pub fn json_lines(totals: &BTreeMap<String, Usage>, cluster: &str, at_ms: u64) -> String {
     let mut out = String::new();
-    for (tenant, usage) in meter.totals() {
+    for (tenant, usage) in totals {
         let line = Line {
             cluster,
-            tenant: &tenant,
+            tenant,
             at_ms,
             packets: usage.packets,
             bytes: usage.bytes,
@@ -75,13 +76,12 @@ pub fn json_lines(meter: &Meter, cluster: &str, at_ms: u64) -> String {
 
 /// The counters of all tenants in Prometheus' text format.
 #[must_use]
-pub fn prometheus(meter: &Meter, cluster: &str) -> String {
-    let totals = meter.totals();
+pub fn prometheus(totals: &BTreeMap<String, Usage>, cluster: &str) -> String {
     let mut out = String::new();
     for (name, help, value) in COUNTERS {
         // Writing to a string never fails.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
-        for (tenant, usage) in &totals {
+        for (tenant, usage) in totals {
             let (cluster, tenant, value) = (escaped(cluster), escaped(tenant), value(usage));
             let _ = write!(out, "{name}{{cluster=\"{cluster}\",tenant=\"{tenant}\"}} ");
             let _ = match name.contains("_seconds_") {

@@ -5,8 +5,9 @@
 //! socket are trusted no more than bytes from a network.
 //!
 //! Read first: `place.rs` (the socket's place in the file system, which one process holds at a time), then `server.rs`
-//! (listens) and `request_handler.rs` (answers). Who asks are the commands of the program.
+//! (listens) and `request_handler.rs` (answers). Who asks are the commands of the program; `carried.rs` says what orchestrators may ask.
 
+pub mod carried;
 pub mod place;
 pub mod request_handler;
 pub mod server;
@@ -17,6 +18,7 @@ use std::net::IpAddr;
 use asterism_epochs::{EPOCH_BYTES_MAX, Refusal};
 use serde::{Deserialize, Serialize};
 
+use crate::run::entries::EntriesWanted;
 use crate::run::flows::FlowFilter;
 use crate::run::traffic::Wanted;
 
@@ -62,6 +64,8 @@ pub enum Ask {
         #[serde(default)]
         instance: usize,
     },
+    /// The entries with a key or a value, or flows, in all packet loops.
+    Entries(EntriesWanted),
     /// The digests of web caches.
     Digests {
         /// With the caches that hold the object of this URL.

@@ -16,6 +16,7 @@ use super::{Answer, Ask, show};
 use crate::run::backends;
 use crate::run::blocked;
 use crate::run::caches;
+use crate::run::entries;
 use crate::run::event_log::Event;
 use crate::run::flows;
 use crate::run::manual;
@@ -183,12 +184,23 @@ impl RequestHandler {
             } => {
                 let view = self.view()?;
                 let object = object.map(|name| object_named(view, &name)).transpose()?;
-                let sought = Sought { key, value };
+                let flow = None;
+                let sought = Sought { key, value, flow };
                 done(view.ask(instance, Duration::ZERO, |reply| Request::Find {
                     sought,
                     object,
                     reply,
                 }))
+            }
+            Ask::Entries(wanted) => {
+                let view = self.view()?;
+                let object = wanted.object.map(|name| object_named(view, &name));
+                let sought = Sought {
+                    key: wanted.key,
+                    value: wanted.value,
+                    flow: wanted.flow,
+                };
+                done(entries::query(view, &sought, object.transpose()?))
             }
             Ask::Digests { url } => done(caches::query(self.view()?, url.as_deref())),
             Ask::Backends => done(backends::query(self.view()?)),

@@ -3,14 +3,13 @@
 //! Names are `asterism_SUBJECT_UNIT`, counters end in `_total`, times are in seconds. Reasons are labels, from the one list of
 //! each layer, all of them at all times, so that a rate never begins with a hole. Reads snapshots only.
 //!
-//! Families with one value for a subject are rows of tables (`page.rs`, read it first).
+//! Families with one value for a subject are rows of tables (`asterism_output::page`, read it first).
 
 mod audit;
 mod caches;
 mod channel;
 mod outputs;
 mod own;
-mod page;
 mod peers;
 mod sites;
 mod stages;
@@ -23,7 +22,7 @@ use asterism_state::ObjectCount;
 use crate::run::statistics::{COUNTS, InstanceSnapshot, PortSnapshot};
 use crate::view::{Names, Own, View, phase_word};
 
-use page::{Kind, Labels, Metric, Page, Value, counter, gauge};
+use asterism_output::page::{Kind, Labels, Metric, Page, Value, counter, gauge};
 
 /// The type of what [`text`] gives.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

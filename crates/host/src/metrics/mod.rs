@@ -1,4 +1,4 @@
-//! A host's counters for Prometheus: `exposition.rs` writes them, `server.rs` serves them over HTTP.
+//! A host's counters for Prometheus: `exposition.rs` writes them, on a page of `asterism_output`, and `server.rs` serves them over HTTP.
 
 pub mod exposition;
 pub mod server;

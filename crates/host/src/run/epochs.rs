@@ -58,8 +58,17 @@ pub(super) struct Begun {
 #[derive(Clone, Debug)]
 pub(super) struct Installed {
     pub(super) roster: Roster,
-    /// Where hosts register: the addresses of participants, and the names of all members, in their order.
-    pub(super) hosts: Option<(Vec<(MemberId, SocketAddr)>, Vec<String>)>,
+    /// Where hosts register, what the epoch says of them.
+    pub(super) hosts: Option<RegisteredHosts>,
+}
+
+/// The hosts that an epoch names.
+#[derive(Clone, Debug)]
+pub(super) struct RegisteredHosts {
+    /// The addresses of participants.
+    pub(super) addresses: Vec<(MemberId, SocketAddr)>,
+    /// The names of all members, in the order of their places.
+    pub(super) names: Vec<String>,
 }
 
 impl Watch {
@@ -182,7 +191,10 @@ impl Watch {
 
     fn installed(&self) -> Installed {
         let places = &self.cluster.members;
-        let hosts = || (self.known.addresses(places), self.known.host_names(places));
+        let hosts = || RegisteredHosts {
+            addresses: self.known.addresses(places),
+            names: self.known.host_names(places),
+        };
         Installed {
             roster: self.known.roster(places),
             hosts: self.cluster.is_open.then(hosts),

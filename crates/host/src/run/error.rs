@@ -19,9 +19,9 @@ use super::ports::PortsError;
 use super::requests::RestoreError;
 use super::saved::SavedError;
 use crate::control::place::PlaceError;
-use crate::lines::LinesError;
 use crate::metrics::server::MetricsError;
 use asterism_epochs::{ReadError, RecordError};
+use asterism_lines::LinesError;
 
 /// The cure of every [`RunError::NotApplied`].
 pub(super) const NOT_APPLIED_CURE: &str = "run the same build of the same program with the same configuration on all hosts, then start this one again; it takes over what the others have. If they are alike, report it: this is a defect";

@@ -5,7 +5,7 @@
 //! their turns (`jobs/`) and ends everything in order.
 //!
 //! - The host itself: `statistics.rs` (published by instances), `saved.rs` (the state's file), `notify.rs` (the service
-//!   manager), `reload.rs` (changes while the host runs), `epochs.rs`, `heartbeats/` (to the orchestrators), `others.rs` (the other members), `environment.rs` (signals, cores, clocks,
+//!   manager), `reload.rs` (changes while the host runs), `epochs.rs`, `heartbeats/` (to the orchestrators), `others.rs` (the other members), `metering/` (what it does for tenants), `environment.rs` (signals, cores, clocks,
 //!   addresses).
 //! - Functions: `health.rs` (checks of backends), `backends.rs`, `caches/` (digests of web caches), `traffic.rs` (the
 //!   monitor), `rules.rs`, `blocked.rs` and `manual.rs` (blocks), `flows.rs` (ends flows early),
@@ -17,16 +17,19 @@ pub mod caches;
 pub mod choice;
 pub(crate) mod collector;
 pub mod dates;
+pub mod entries;
 mod environment;
 mod epochs;
 pub mod error;
 pub mod event_log;
+pub mod flow_text;
 pub mod flows;
 mod health;
 pub mod heartbeats;
 pub mod jobs;
 pub mod key_watch;
 pub mod manual;
+pub mod metering;
 mod notices;
 pub mod notify;
 mod others;

@@ -15,7 +15,7 @@ use asterism_config::{Cluster, Config, ObjectChoice, STAYS_BY_KIND, Settings, ch
 use thiserror::Error;
 
 use super::error::{AlertsFileError, BackgroundError};
-use crate::lines::LinesError;
+use asterism_lines::LinesError;
 
 /// What to do instead where hosts may differ for a while.
 const RESTART_EACH: &str = "start the hosts again, one after the other";
@@ -330,6 +330,7 @@ pub fn changes(
     refuse(a.control == b.control, &["host", "control"], RESTART_ALL);
     refuse(a.metrics == b.metrics, &["host", "metrics"], RESTART_ALL);
     refuse(now.ports == wanted.ports, &["port"], RESTART_ALL);
+    refuse(now.tenants == wanted.tenants, &["tenants"], RESTART_EACH);
     refusals.of_function(now, wanted);
     if !refusals.errors.is_empty() {
         return Err(refusals.errors);

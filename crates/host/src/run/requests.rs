@@ -11,6 +11,8 @@ use asterism_state::{Shown, Since};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::flow_text::FlowWanted;
+
 /// Entries that one search finds at most.
 pub const FOUND_MAX: usize = 64;
 
@@ -107,13 +109,15 @@ pub struct Found {
     pub more: bool,
 }
 
-/// What is sought: entries for which all holds that is said. At least one of both is.
+/// What is sought: entries for which all holds that is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sought {
     /// A word of the key's text, or all of it.
     pub key: Option<String>,
     /// The same of the value's.
     pub value: Option<String>,
+    /// The key is that of such a flow.
+    pub flow: Option<FlowWanted>,
 }
 
 /// An entry as it is shown.
@@ -160,7 +164,8 @@ impl Found {
         let is_it = |text: &str, word: &Option<String>| {
             word.as_ref().is_none_or(|word| has_word(text, word))
         };
-        if !is_it(&key, &sought.key) {
+        let is_flow = || sought.flow.as_ref().is_none_or(|flow| flow.is_in(&key));
+        if !is_it(&key, &sought.key) || !is_flow() {
             return;
         }
         let value = format!("{:?}", entry.value);
@@ -270,7 +275,8 @@ mod tests {
         ];
         let found = |key: Option<&str>, value: Option<&str>| {
             let [key, value] = [key, value].map(|word| word.map(str::to_owned));
-            let (sought, mut found) = (Sought { key, value }, Found::default());
+            let flow = None;
+            let (sought, mut found) = (Sought { key, value, flow }, Found::default());
             for (key, value, provenance) in &entries {
                 let value = &Text(value);
                 found.look_at(

@@ -13,7 +13,7 @@ use super::placements::PlacementDocument;
 use super::ports::PortsDocument;
 use super::sites::SitesDocument;
 use super::{HealthDocument, StageDocument};
-use crate::lines::LinesDocument;
+use asterism_lines::LinesDocument;
 
 /// A host as `status` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

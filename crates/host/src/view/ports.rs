@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::lines::Counts;
+use asterism_lines::Counts;
 
 /// What a host knows of its NAT's ports, and what it logged of them; all zero where nothing is counted.
 #[derive(Debug, Default)]

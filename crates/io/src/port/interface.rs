@@ -25,6 +25,20 @@ pub const REOPEN_BACKOFF_US_MIN: u64 = 10_000;
 /// ... to this.
 pub const REOPEN_BACKOFF_US_MAX: u64 = 1_000_000;
 
+/// The Ethernet address of an interface of the calling thread's network namespace.
+///
+/// # Errors
+/// There is no such interface, or it has no such address.
+pub fn ethernet_address(interface: &str) -> io::Result<[u8; 6]> {
+    let interface = Interface::new(interface)?;
+    if !interface.is_ethernet()? {
+        return Err(io::Error::from(io::ErrorKind::Unsupported));
+    }
+    // The kind of the address, and then the address.
+    let [_, _, address @ ..] = interface.ask(libc::SIOCGIFHWADDR)?.to_ne_bytes();
+    Ok(address)
+}
+
 /// Whether packets can pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {

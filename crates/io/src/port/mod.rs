@@ -2,7 +2,7 @@
 //!
 //! A [`Port`] moves bursts of frames between the outside and the instance's [`FramePool`]. Ports read no clock and draw no
 //! randomness of their own. Read first: [`MemoryPort`] (benches and tests) and [`CapturePort`] (capture files).
-//! [`CapturingPort`], [`LossyPort`], [`DelayedPort`] and [`SendingPort`] wrap another port. On real interfaces:
+//! [`CapturingPort`], [`LossyPort`], [`DelayedPort`], [`SendingPort`] and [`MeteringPort`] wrap another port. On real interfaces:
 //! [`AfPacketPort`]; ports of the kernel share `interface.rs` (the interface under a port), `offload` (outstanding checksums
 //! and segmentation) and `system` (system calls).
 
@@ -15,6 +15,7 @@ mod error;
 mod interface;
 mod lossy;
 mod memory;
+mod metering;
 mod offload;
 mod sending;
 mod setting;
@@ -36,10 +37,13 @@ pub use delayed::DelayedPort;
 pub use error::{PacketTooLongError, PortError, PortErrorKind};
 pub use interface::{
     InterfaceError, LinkState, Offloads, REOPEN_BACKOFF_US_MAX, REOPEN_BACKOFF_US_MIN,
-    WATCH_INTERVAL_DOWN_US, WATCH_INTERVAL_US,
+    WATCH_INTERVAL_DOWN_US, WATCH_INTERVAL_US, ethernet_address,
 };
 pub use lossy::LossyPort;
 pub use memory::MemoryPort;
+pub use metering::{
+    FLOW_IDLE_SECONDS, FLOWS_KNOWN, MeteringPort, TenantCounters, TenantCounts, TenantMap,
+};
 #[doc(hidden)]
 pub use offload::fuzz_offload;
 pub use offload::{Offload, Segmentation};

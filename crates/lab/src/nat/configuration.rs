@@ -192,6 +192,7 @@ sessions = {{ placement = "replicated" }}
 ports = {{ placement = "replicated", allocation = "leased", absent = "{absent}" }}
 {more}"#
         );
+        self.hosts_behind_directors(&mut text);
         text.push_str(&self.orchestrator_tables(&options.orchestrator_lines));
         text
     }

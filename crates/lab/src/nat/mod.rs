@@ -12,7 +12,9 @@
 //! which delays and loses.
 
 mod configuration;
+mod directors;
 mod kernel;
+mod middle;
 mod orchestrated;
 mod orchestrator;
 mod steering;
@@ -29,6 +31,8 @@ use crate::program::{Program, wait_until};
 use crate::wire::{Wire, WireConfig};
 
 pub use configuration::HostOptions;
+pub use directors::director_address;
+pub use middle::Middle;
 pub use orchestrated::OrchestratedLab;
 pub use orchestrator::{ORCHESTRATOR_PORT, orchestrator_address};
 pub use steering::NatSteering;
@@ -89,9 +93,8 @@ pub struct NatLabConfig {
     pub channel: WireConfig,
     /// Conditions between the hosts and the server, by a wire for each host; none: cables.
     pub outside: Option<WireConfig>,
-    /// All hosts are on one segment with the client and on one with the server, each a bridge, instead of having a port of
-    /// client and server each. Then Ethernet decides who gets a frame: routes lead to the first port, which is the only one.
-    pub segments: bool,
+    /// What is between the hosts and the routers.
+    pub middle: Middle,
     /// Orchestrators, each a node with an end on the state channel's segment.
     pub orchestrators: usize,
     /// The cores on which client and server receive, as machines of their own would, instead of on the core of anyone who sends.
@@ -107,10 +110,17 @@ impl NatLabConfig {
             cable: Cable::default(),
             channel: WireConfig::default().delay(delay),
             outside: None,
-            segments: false,
+            middle: Middle::Cables,
             orchestrators: 0,
             end_cores: None,
         }
+    }
+
+    /// The same with this between the hosts and the routers.
+    #[must_use]
+    pub fn middle(mut self, middle: Middle) -> NatLabConfig {
+        self.middle = middle;
+        self
     }
 
     /// The same with so many orchestrators.
@@ -155,13 +165,18 @@ pub struct NatLab {
     pub server: Node,
     /// The orchestrators' nodes.
     pub orchestrators: Vec<Node>,
-    /// The state channel; end `n` is at `hosts[n]`, and the ends of the orchestrators follow. None with a single host and no orchestrator.
+    /// The state channel; end `n` is at `hosts[n]`, and the ends of the orchestrators and of the directors follow. None with a single host and no orchestrator.
     pub channel: Option<Wire>,
     /// What is between each host and the server, if it is not a cable.
     pub outside: Vec<Wire>,
     /// The node with the two bridges, `inside` and `outside`, if hosts are on segments: port 0 of each is the router's, the
     /// others are the hosts' in their order.
     pub segments: Option<Node>,
+    /// Where an Open vSwitch is to run, if hosts are behind one: its ports are `up` to the client, `down` to the server, and `in1`,
+    /// `out1` and so on to the hosts.
+    pub switch: Option<Node>,
+    /// The directors' nodes, if hosts are behind directors: interfaces `in` and `out`.
+    pub directors: Vec<Node>,
 }
 
 impl NatLab {
@@ -177,23 +192,18 @@ impl NatLab {
         let client = lab.node("client")?;
         let server = lab.node("server")?;
         let mut hosts = Vec::new();
-        let mut outside = Vec::new();
         for number in 1..=config.hosts {
             hosts.push(lab.node(&format!("nat-{number}"))?);
         }
-        let segments = if config.segments {
-            Some(segments(&lab, &client, &server, &hosts, &config.cable)?)
-        } else {
-            for (place, host) in hosts.iter().enumerate() {
-                outside.extend(join_to_routers(
-                    &lab, &client, &server, host, place, config,
-                )?);
-            }
-            None
+        let joined = middle::join(&lab, &client, &server, &hosts, config)?;
+        // Where Ethernet or a switch decides who gets a frame, routes lead to the only port.
+        let ports = match config.middle {
+            Middle::Cables => config.hosts,
+            Middle::Segments | Middle::Directors(_) | Middle::Switch => 1,
         };
         if let Some((client_core, server_core)) = config.end_cores {
             for (end, core) in [(&client, client_core), (&server, server_core)] {
-                for port in 1..=if config.segments { 1 } else { config.hosts } {
+                for port in 1..=ports {
                     end.receive_on_core(&format!("nat{port}"), core)?;
                 }
             }
@@ -202,7 +212,13 @@ impl NatLab {
             .map(|number| lab.node(&format!("orchestrator-{number}")))
             .collect();
         let orchestrators = orchestrators?;
-        let channel = channel(&lab, &hosts, &orchestrators, &config.channel)?;
+        let channel = channel(
+            &lab,
+            &hosts,
+            &orchestrators,
+            &joined.directors,
+            &config.channel,
+        )?;
         for (router, addresses) in [(&client, &[CLIENT][..]), (&server, &[SERVER, SERVER_OTHER])] {
             let lines: Vec<_> = addresses
                 .iter()
@@ -219,10 +235,11 @@ impl NatLab {
             server,
             orchestrators,
             channel,
-            outside,
-            segments,
+            outside: joined.outside,
+            segments: joined.segments,
+            switch: joined.switch,
+            directors: joined.directors,
         };
-        let ports = if config.segments { 1 } else { config.hosts };
         let all: Vec<usize> = (0..ports).collect();
         built.requests_through(&all)?;
         built.replies_through(&all)?;
@@ -433,63 +450,15 @@ impl NatLab {
     }
 }
 
-/// Gives client and server a port each to a host.
-fn join_to_routers(
-    lab: &Lab,
-    client: &Node,
-    server: &Node,
-    host: &Node,
-    place: usize,
-    config: &NatLabConfig,
-) -> Result<Option<Wire>, LabError> {
-    let port = format!("nat{}", place + 1);
-    let cable = config.cable.clone().macs(CLIENT_MAC, NAT_INSIDE_MAC);
-    lab.cable((client, &port), (host, "in"), &cable)?;
-    let Some(wire) = &config.outside else {
-        let cable = config.cable.clone().macs(SERVER_MAC, NAT_OUTSIDE_MAC);
-        lab.cable((server, &port), (host, "out"), &cable)?;
-        return Ok(None);
-    };
-    let wire = lab.wire(&[(server, port.as_str()), (host, "out")], wire)?;
-    server.ip(&[format!("link set dev {port} address {SERVER_MAC}")])?;
-    host.ip(&[format!("link set dev out address {NAT_OUTSIDE_MAC}")])?;
-    Ok(Some(wire))
-}
-
-/// Puts all on two bridges.
-fn segments(
-    lab: &Lab,
-    client: &Node,
-    server: &Node,
-    hosts: &[Node],
-    cable: &Cable,
-) -> Result<Node, LabError> {
-    let switch = lab.node("segments")?;
-    for (bridge, router, router_mac, interface, mac) in [
-        ("inside", client, CLIENT_MAC, "in", NAT_INSIDE_MAC),
-        ("outside", server, SERVER_MAC, "out", NAT_OUTSIDE_MAC),
-    ] {
-        let ends: Vec<_> = [(router, "nat1")]
-            .into_iter()
-            .chain(hosts.iter().map(|host| (host, interface)))
-            .collect();
-        lab.bridge(&switch, bridge, &ends, cable)?;
-        router.ip(&[format!("link set dev nat1 address {router_mac}")])?;
-        for host in hosts {
-            host.ip(&[format!("link set dev {interface} address {mac}")])?;
-        }
-    }
-    Ok(switch)
-}
-
-/// Joins hosts and orchestrators on a segment; `None` if there is only one of them.
+/// Joins hosts, orchestrators and directors on a segment; `None` if there is only one of them.
 fn channel(
     lab: &Lab,
     hosts: &[Node],
     orchestrators: &[Node],
+    directors: &[Node],
     config: &WireConfig,
 ) -> Result<Option<Wire>, LabError> {
-    let nodes = hosts.iter().chain(orchestrators);
+    let nodes = hosts.iter().chain(orchestrators).chain(directors);
     let ends: Vec<_> = nodes.map(|node| (node, "channel")).collect();
     if ends.len() < 2 {
         return Ok(None);
@@ -497,6 +466,7 @@ fn channel(
     let wire = lab.wire(&ends, config)?;
     let addresses = (0..hosts.len()).map(channel_address);
     let addresses = addresses.chain((0..orchestrators.len()).map(orchestrator_address));
+    let addresses = addresses.chain((0..directors.len()).map(director_address));
     for ((node, _), address) in ends.iter().zip(addresses) {
         node.ip(&[
             format!("address add {address}/24 dev channel"),

@@ -13,6 +13,9 @@ use super::record::Record;
 use super::times::Times;
 use super::{Command, Controller, Event};
 
+/// Hosts that begin by an epoch wait so long at most until the members that serve have it.
+const NEWCOMERS_WAIT_MAX: Duration = Duration::from_millis(200);
+
 /// What is to change in the next epoch.
 #[derive(Default)]
 struct Changes {
@@ -31,12 +34,12 @@ impl Controller {
         let mut next = record.clone();
         for order in &self.orders {
             match order {
-                Order::Drain(host) => {
-                    next.drained.extend(self.place_of(host));
-                }
+                Order::Drain(host) => next.drained.extend(self.place_of(host)),
+                Order::Withdraw(host) => next.withdrawn.extend(self.place_of(host)),
                 Order::Restore(host) => {
                     if let Some(place) = self.place_of(host) {
                         next.drained.remove(&place);
+                        next.withdrawn.remove(&place);
                     }
                 }
                 // The latter is carried out below.
@@ -106,14 +109,14 @@ impl Controller {
         self.hosts.iter().filter_map(waiting).collect()
     }
 
-    /// Whether the wait for more hosts is over: all places wait, or the first has waited for long enough.
-    fn is_founded(&mut self, now: Time, waiting: usize, of: usize) -> bool {
+    /// Whether the wait for more hosts is over: `enough` of them wait, or the first has waited for long enough.
+    fn is_founded(&mut self, now: Time, waiting: usize, enough: usize) -> bool {
         if waiting == 0 {
             self.founding_since = None;
             return false;
         }
         let since = *self.founding_since.get_or_insert(now);
-        waiting == of || now.since(since) >= self.times.found_after
+        waiting == enough || now.since(since) >= self.times.found_after
     }
 
     /// The first epoch: all hosts that wait.
@@ -128,6 +131,7 @@ impl Controller {
             members: waiting.iter().map(|(name, _)| (name.clone(), 1)).collect(),
             ..EpochFile::default()
         };
+        self.founding_since = None;
         self.enter_hosts(&mut epoch, None, next);
         next.named.extend(waiting);
         Some(epoch)
@@ -218,12 +222,19 @@ impl Controller {
             is_due && (next.last_incarnation(name).is_none() || self.has_ended(name, next))
         });
         self.enter_addresses(&mut waiting, next);
-        if !all_ended || !self.is_founded(now, waiting.len(), epoch.members.len()) {
+        // Members that join may come to serve at any moment, and would then have to begin again: they are given that time.
+        let may_serve = !epoch.members.keys().all(|name| self.has_ended(name, next));
+        let enough = match may_serve {
+            true => usize::MAX,
+            false => epoch.members.len(),
+        };
+        if !all_ended || !self.is_founded(now, waiting.len(), enough) {
             return None;
         }
         let present: Vec<String> = waiting.iter().map(|(name, _)| name.clone()).collect();
         match epoch.next_founding(&present) {
             Ok(mut made) => {
+                self.founding_since = None;
                 self.enter_hosts(&mut made, Some(epoch), next);
                 next.named.extend(waiting);
                 Some(made)
@@ -371,11 +382,24 @@ impl Controller {
         let Some(epoch) = &record.epoch else {
             return;
         };
+        // A member that is overtaken by a newcomer grants no ports until it has the epoch too: members get it first.
+        let lags = |host: &Host| {
+            let serves = |seen: &Seen| matches!(seen.last.stage, Stage::Serving(_));
+            let is_before = |seen: &Seen| seen.last.epoch < epoch.epoch;
+            let member = host.member.as_ref();
+            member.is_some_and(|seen| serves(seen) && is_before(seen))
+                && host.silence(now, &self.times).is_none()
+        };
+        let newcomers_wait =
+            now.since(self.epoch_since) < NEWCOMERS_WAIT_MAX && self.hosts.values().any(lags);
         for (name, host) in &mut self.hosts {
             let named = record.named.get(name).copied();
             for seen in [&host.member, &host.other].into_iter().flatten() {
                 let process = seen.last.process;
                 if seen.last.epoch >= epoch.epoch || !is_for(seen, named) {
+                    continue;
+                }
+                if newcomers_wait && seen.last.stage == Stage::Awaiting {
                     continue;
                 }
                 let is_it = |(to, number, _): &(Process, u32, Time)| {

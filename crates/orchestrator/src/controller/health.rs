@@ -18,6 +18,8 @@ const CHANGES_BITS: u32 = 24;
 enum Unfit {
     /// It does not take part, or has not the state.
     NotReady,
+    /// It is about to be stopped.
+    Withdrawn,
     Silent,
     Isolated,
     LinkDown,
@@ -48,6 +50,9 @@ impl Controller {
         let mut leaving = Vec::new();
         for name in self.places.clone() {
             let incarnation = self.record().and_then(|record| record.member(&name));
+            let is_withdrawn = self
+                .record()
+                .is_some_and(|record| record.withdrawn.contains(&name));
             let Some(host) = self.hosts.get_mut(&name) else {
                 continue;
             };
@@ -62,6 +67,7 @@ impl Controller {
                 ),
                 None => Some(Unfit::NotReady),
             };
+            let unfit = unfit.or(is_withdrawn.then_some(Unfit::Withdrawn));
             let health = &mut host.health;
             note_since(&mut health.suspected_since, believed.contains(&name), now);
             note_since(
@@ -189,10 +195,10 @@ impl Controller {
             };
             let silence = host.silence(now, &self.times).unwrap_or_default();
             host.health.takes = false;
-            host.health.is_on_probation = why != Unfit::NotReady;
+            host.health.is_on_probation = !matches!(why, Unfit::NotReady | Unfit::Withdrawn);
             let host = name;
             match why {
-                Unfit::NotReady => {}
+                Unfit::NotReady | Unfit::Withdrawn => {}
                 Unfit::Silent => self.events_push(Event::Suspected { host, silence }),
                 Unfit::Isolated => self.events_push(Event::Isolated { host }),
                 Unfit::LinkDown => self.events_push(Event::LinkDown { host }),

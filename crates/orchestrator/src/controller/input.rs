@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use asterism_heartbeat::PLACES_MAX;
 use asterism_placement::Time;
 
 use super::record::Record;
@@ -29,12 +30,42 @@ pub struct Heartbeat {
     pub digests_agree: bool,
 }
 
+impl Heartbeat {
+    /// A heartbeat as it was received, of a cluster with these places.
+    #[must_use]
+    pub fn of(received: &asterism_heartbeat::Heartbeat, places: &[String]) -> Heartbeat {
+        Heartbeat {
+            host: received.host.clone(),
+            address: received.address,
+            process: received.process,
+            stage: received.stage,
+            epoch: received.epoch,
+            silent: silent(received, places).collect(),
+            digests_agree: received.digests_agree,
+        }
+    }
+}
+
+/// The places of the members that a host does not receive.
+pub(crate) fn silent(
+    received: &asterism_heartbeat::Heartbeat,
+    places: &[String],
+) -> impl Iterator<Item = String> {
+    let silent = received.silent;
+    let is_silent = move |place: &usize| *place < PLACES_MAX && silent >> place & 1 != 0;
+    (0..places.len())
+        .filter(is_silent)
+        .map(|place| places[place].clone())
+}
+
 /// An operator's order, for the controller that leads; others ignore it, but for [`Order::Fence`]. It is in force once it is in the
 /// record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The host gets no new flows, and no packets where the steering cannot tell flows apart.
     Drain(String),
+    /// The host gets no packets at all: it is about to be stopped. Ignored while no other host takes packets.
+    Withdraw(String),
     /// The host gets packets again.
     Restore(String),
     /// The operator declares that no process runs in this place in this incarnation or an earlier one. Ignored of an
@@ -45,14 +76,16 @@ pub enum Order {
 }
 
 impl Order {
-    /// The host that it is for.
+    /// The host that it is about.
     #[must_use]
     pub fn host(&self) -> &str {
-        let (Order::Drain(host)
-        | Order::Restore(host)
-        | Order::Fence(host, _)
-        | Order::Forget(host)) = self;
-        host
+        match self {
+            Order::Drain(host)
+            | Order::Withdraw(host)
+            | Order::Restore(host)
+            | Order::Fence(host, _)
+            | Order::Forget(host) => host,
+        }
     }
 }
 

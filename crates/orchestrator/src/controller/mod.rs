@@ -49,6 +49,7 @@ use mutant::Mutant;
 use registration::Registrations;
 
 pub use event::Event;
+pub(crate) use input::silent;
 pub use input::{Heartbeat, Input, Order, Process, Stage};
 pub use record::{RECORD_BYTES_MAX, Record, RecordError};
 pub use registration::{ForgetError, NEWCOMERS_MAX};
@@ -126,6 +127,8 @@ pub struct Controller {
     /// The record that the store was asked to take.
     storing: Option<Awaited<Record>>,
     epoch_not_before: Time,
+    /// When the record's epoch was first known here.
+    epoch_since: Time,
     /// Since when hosts wait for the first epoch, or for one that begins again with saved state.
     founding_since: Option<Time>,
     steering: SteeringState,
@@ -181,6 +184,7 @@ impl Controller {
             reading: None,
             storing: None,
             epoch_not_before: Time::ZERO,
+            epoch_since: Time::ZERO,
             founding_since: None,
             steering: SteeringState::default(),
             orders: Vec::new(),
@@ -350,7 +354,12 @@ impl Controller {
             }
             Order::Fence(..) => {}
             _ if self.leads(now) => {
-                self.orders.retain(|other| other.host() != name);
+                // A withdrawal adds to an order to drain; any other pair contradicts, and the later one holds.
+                let is_kept = |other: &Order| {
+                    other.host() != name
+                        || matches!((other, &order), (Order::Drain(_), Order::Withdraw(_)))
+                };
+                self.orders.retain(is_kept);
                 self.orders.push(order);
             }
             _ => {}
@@ -402,6 +411,12 @@ impl Controller {
         self.note_hosts(now, before.as_ref().map(|(before, _)| before), &record);
         for (name, host) in &mut self.hosts {
             host.set_named(record.named.get(name).copied(), now);
+        }
+        let last = before
+            .as_ref()
+            .map_or(0, |(before, _)| before.epoch_number());
+        if last != record.epoch_number() {
+            self.epoch_since = now;
         }
         self.orders.retain(|order| !record.has(order));
         if let Some((before, _)) = before {

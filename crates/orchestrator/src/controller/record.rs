@@ -17,8 +17,10 @@ pub struct Record {
     pub epoch: Option<EpochFile>,
     /// The process for which each member's incarnation was named. No other process begins it.
     pub named: BTreeMap<String, Process>,
-    /// Hosts that get no new flows, by the operator's order: their places.
+    /// Hosts that get no new flows, by the operator's order, or before they are stopped: their places.
     pub drained: BTreeSet<String>,
+    /// Hosts that get no packets, since they are about to be stopped: their places.
+    pub withdrawn: BTreeSet<String>,
     /// The hosts of a cluster that lists no members, and their places. All else in the record is of places.
     pub hosts: BTreeMap<String, HostEntry>,
 }
@@ -32,6 +34,8 @@ struct Stored {
     named: BTreeMap<String, Process>,
     #[serde(default)]
     drained: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    withdrawn: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     hosts: BTreeMap<String, HostEntry>,
 }
@@ -46,7 +50,9 @@ pub enum RecordError {
     #[error("the cluster's record is not understood: {0}")]
     Syntax(#[from] serde_json::Error),
     /// The epoch is none of this cluster.
-    #[error(transparent)]
+    #[error(
+        "the cluster's record: {0}; if the list of members was changed, begin orchestrators and hosts with the former one, or give the cluster another name"
+    )]
     Epoch(#[from] ParseError),
 }
 
@@ -58,6 +64,7 @@ impl Record {
             epoch: self.epoch.as_ref().map(EpochFile::text),
             named: self.named.clone(),
             drained: self.drained.clone(),
+            withdrawn: self.withdrawn.clone(),
             hosts: self.hosts.clone(),
         };
         serde_json::to_vec(&stored).unwrap_or_default()
@@ -77,6 +84,7 @@ impl Record {
             epoch: stored.epoch.map(read).transpose()?,
             named: stored.named,
             drained: stored.drained,
+            withdrawn: stored.withdrawn,
             hosts: stored.hosts,
         })
     }
@@ -84,9 +92,19 @@ impl Record {
     /// Whether the record has what an order asks for.
     #[must_use]
     pub(super) fn has(&self, order: &Order) -> bool {
+        let place = |host: &String| {
+            self.hosts
+                .get(host)
+                .map_or(host, |entry| &entry.place)
+                .clone()
+        };
         match order {
-            Order::Drain(host) => self.drained.contains(host),
-            Order::Restore(host) => !self.drained.contains(host),
+            Order::Drain(host) => self.drained.contains(&place(host)),
+            Order::Withdraw(host) => self.withdrawn.contains(&place(host)),
+            Order::Restore(host) => {
+                let place = place(host);
+                !self.drained.contains(&place) && !self.withdrawn.contains(&place)
+            }
             Order::Fence(..) => true,
             Order::Forget(host) => !self.hosts.contains_key(host),
         }
@@ -127,6 +145,7 @@ mod tests {
             epoch: Some(EpochFile::first(&places)),
             named: [("a".to_owned(), process)].into(),
             drained: ["b".to_owned()].into(),
+            withdrawn: ["a".to_owned()].into(),
             hosts: BTreeMap::new(),
         };
         let bytes = record.to_bytes();

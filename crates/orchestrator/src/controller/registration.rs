@@ -202,7 +202,7 @@ impl Controller {
     /// Places of hosts that were never admitted and are gone, and of those that the operator has forgotten.
     fn release(&mut self, now: Time, record: &Record, next: &mut Record) {
         let is_gone = |place: &str| {
-            record.named.get(place).is_none()
+            !record.named.contains_key(place)
                 && record.member(place).is_none()
                 && self.hosts.get(place).is_some_and(|host| {
                     let heard = host.other.as_ref().map(|seen| seen.heard);
@@ -226,6 +226,7 @@ impl Controller {
             if let Some(entry) = next.hosts.remove(&name) {
                 next.named.remove(&entry.place);
                 next.drained.remove(&entry.place);
+                next.withdrawn.remove(&entry.place);
             }
         }
     }
@@ -395,12 +396,12 @@ fn address_fault(record: &Record, name: &str, address: SocketAddr) -> Option<Reg
 
 /// Whether no host has a place, and its last process is known to have ended.
 fn is_free(record: &Record, place: &str) -> bool {
+    !has_host(record, place) && record.member(place).is_none() && is_fenced(record, place)
+}
+
+fn has_host(record: &Record, place: &str) -> bool {
     let has_host = record.hosts.values().any(|entry| entry.place == place);
-    if has_host && !mutant::active(Mutant::PlaceGivenTwice) {
-        return false;
-    }
-    record.member(place).is_none()
-        && (is_fenced(record, place) || mutant::active(Mutant::PlaceReusedUnfenced))
+    has_host && !mutant::active(Mutant::PlaceGivenTwice)
 }
 
 /// Whether a place that takes no part had no process, or one that is known to have ended.
@@ -409,6 +410,7 @@ fn is_fenced(record: &Record, place: &str) -> bool {
         .epoch
         .as_ref()
         .is_none_or(|epoch| epoch.left.get(place) == epoch.fenced.get(place))
+        || mutant::active(Mutant::PlaceReusedUnfenced)
 }
 
 fn may_forget(record: &Record, host: &str) -> Result<(), ForgetError> {
@@ -416,7 +418,7 @@ fn may_forget(record: &Record, host: &str) -> Result<(), ForgetError> {
     if record.member(&entry.place).is_some() {
         return Err(ForgetError::Member);
     }
-    match is_fenced(record, &entry.place) || mutant::active(Mutant::PlaceReusedUnfenced) {
+    match is_fenced(record, &entry.place) {
         true => Ok(()),
         false => Err(ForgetError::NotFenced),
     }

@@ -241,3 +241,27 @@ fn a_cluster_that_was_stopped_begins_again_together() {
         (false, 2, 1)
     );
 }
+
+#[test]
+fn founders_that_have_just_begun_are_not_made_to_begin_again() {
+    let mut leader = Leader::new();
+    while leader.asked().is_none() {
+        leader.beat("a", process(1, 1), Stage::Awaiting);
+        leader.wait(50 * MS);
+    }
+    leader.stored();
+    // The other comes when the first has begun and does not serve yet.
+    for _ in 0..10 {
+        leader.beat("a", process(1, 1), Stage::Joining(1));
+        leader.beat("b", process(2, 1), Stage::Awaiting);
+        leader.wait(50 * MS);
+        assert_eq!(leader.asked(), None);
+    }
+    leader.beat("a", process(1, 1), Stage::Serving(1));
+    leader.wait(50 * MS);
+    let epoch = leader.asked().unwrap().epoch.unwrap();
+    assert_eq!(
+        (epoch.founding, epoch.members["a"], epoch.members["b"]),
+        (false, 1, 1)
+    );
+}

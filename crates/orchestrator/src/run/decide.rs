@@ -8,18 +8,21 @@ use std::time::Duration;
 
 use asterism_heartbeat::{
     DATAGRAM_BYTES_MAX, Heartbeat, Load, NAMES_MAX, Names, OrchestratorEvent, OrchestratorLink,
-    OrchestratorLinkConfig, PLACES_MAX,
+    OrchestratorLinkConfig,
 };
 use asterism_placement::{ClusterId, Time};
 use asterism_secure_channel::KeyRing;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::steer::SteeringHandle;
+use super::asked::Asked;
+use super::steer::{SteeringCommand, SteeringHandle};
 use super::store::{StoreCommand, StoreHandle};
 use super::view::{ClusterView, HostView, Logged, Request, SteeringView, StoreView, Taken};
 use super::{newest, offer};
 use crate::clock;
 use crate::controller::{self, Command, Controller, Input, Order, TICK};
+use crate::steering::Desired;
+use crate::usage::UsageKeeper;
 
 /// Datagrams that are taken at a time.
 const DATAGRAMS_AT_ONCE: usize = 256;
@@ -55,14 +58,18 @@ pub(super) struct Decide {
     places: Vec<String>,
     socket: UdpSocket,
     link: OrchestratorLink,
-    controller: Controller,
-    store: StoreHandle,
+    asked: Asked,
+    pub(super) controller: Controller,
+    pub(super) store: StoreHandle,
     steering: SteeringHandle,
     log: SyncSender<Logged>,
     latest: BTreeMap<String, Latest>,
     store_view: StoreView,
     steering_view: Option<SteeringView>,
-    term: Option<u64>,
+    /// The desired state that the steering was commanded last.
+    steered: Option<Desired>,
+    pub(super) term: Option<u64>,
+    pub(super) usage: UsageKeeper,
 }
 
 impl Decide {
@@ -92,6 +99,7 @@ impl Decide {
             places: parts.places,
             socket: parts.socket,
             link,
+            asked: Asked::default(),
             controller,
             store,
             steering,
@@ -99,7 +107,9 @@ impl Decide {
             latest: BTreeMap::new(),
             store_view: StoreView::default(),
             steering_view: None,
+            steered: None,
             term: None,
+            usage: UsageKeeper::default(),
         }
     }
 
@@ -125,7 +135,9 @@ impl Decide {
                 due = self.controller.poll_timeout(now);
             }
             self.note_views();
+            self.keep_usage();
             self.obey();
+            self.link.handle_timeout(clock::time());
             self.transmit();
             self.report();
             self.sleep(due);
@@ -146,10 +158,16 @@ impl Decide {
             }
         }
         let now = clock::time();
-        while let Some(OrchestratorEvent::Heartbeat(heartbeat)) = self.link.poll_event() {
-            let known = known(&heartbeat, &self.places);
-            self.note(now, heartbeat);
-            self.controller.handle(now, Input::Heartbeat(known));
+        while let Some(event) = self.link.poll_event() {
+            match event {
+                OrchestratorEvent::Heartbeat(heartbeat) => {
+                    let known = controller::Heartbeat::of(&heartbeat, &self.places);
+                    self.usage.heartbeat(clock::wall_ms(), &heartbeat);
+                    self.note(now, heartbeat);
+                    self.controller.handle(now, Input::Heartbeat(known));
+                }
+                OrchestratorEvent::Answer(number, answer) => self.asked.answered(number, answer),
+            }
         }
     }
 
@@ -157,13 +175,11 @@ impl Decide {
     fn note(&mut self, now: Time, heartbeat: Heartbeat) {
         match self.controller.registered() {
             None if !self.places.contains(&heartbeat.host) => return,
-            None => {}
-            Some(names) => {
-                // As many as the link knows; what is shown is of those that register.
-                if self.latest.len() >= NAMES_MAX {
-                    self.latest.retain(|name, _| names.contains(name));
-                }
+            // As many as the link knows; what is shown is of those that register.
+            Some(names) if self.latest.len() >= NAMES_MAX => {
+                self.latest.retain(|name, _| names.contains(name));
             }
+            None | Some(_) => {}
         }
         let load = heartbeat.load;
         let latest = self
@@ -287,7 +303,8 @@ impl Decide {
                 Command::Refuse { host, process, why } => self.link.refuse(&host, process, why),
                 Command::Steer(desired) => {
                     let generation = desired.generation().0;
-                    if !offer(&self.steering.desired, desired) {
+                    self.steered = Some(desired.clone());
+                    if !offer(&self.steering.commands, SteeringCommand::Apply(desired)) {
                         let input = Input::NotSteered { generation };
                         self.controller.handle(clock::time(), input);
                     }
@@ -314,7 +331,7 @@ impl Decide {
         }
     }
 
-    fn log_line(&self, line: Logged) {
+    pub(super) fn log_line(&self, line: Logged) {
         offer(&self.log, line);
     }
 
@@ -328,6 +345,7 @@ impl Decide {
             Request::Order(order, reply) => {
                 let _ = reply.try_send(self.take(now, order));
             }
+            Request::Ask(question) => self.asked.ask(&mut self.link, now, question),
             Request::Ended { host, process } => {
                 self.controller.handle(now, Input::Ended { host, process });
             }
@@ -352,6 +370,16 @@ impl Decide {
         Taken::Yes
     }
 
+    /// Whether the steering may send packets to a host, as far as this orchestrator knows.
+    fn is_steered_to(&self, host: &str) -> bool {
+        let in_force = self.steering_view.as_ref().map(|view| view.in_force);
+        let newest = self.steered.as_ref();
+        newest.is_none_or(|desired| {
+            in_force != Some(desired.generation().0)
+                || desired.targets().any(|(name, _)| name == host)
+        })
+    }
+
     fn view(&self, now: Time) -> ClusterView {
         let record = self.controller.record();
         let takers: Vec<&str> = self.controller.takers().collect();
@@ -367,6 +395,8 @@ impl Decide {
                 address: entry.map(|entry| entry.address),
                 incarnation: record.and_then(|record| record.member(of_place)),
                 drained: record.is_some_and(|record| record.drained.contains(of_place)),
+                withdrawn: record.is_some_and(|record| record.withdrawn.contains(of_place)),
+                is_steered_to: self.is_steered_to(name),
                 takes: takers.contains(&of_place),
                 suspected: self.controller.is_suspected(name),
                 ..HostView::default()
@@ -379,7 +409,7 @@ impl Decide {
                     silent_ms: now.since(latest.heard).as_millis() as u64,
                     epoch: heartbeat.epoch,
                     digests_agree: heartbeat.digests_agree,
-                    misses: silent(heartbeat, &self.places)
+                    misses: controller::silent(heartbeat, &self.places)
                         .map(|place| self.controller.name_of(&place))
                         .collect(),
                     launch: heartbeat.launch,
@@ -405,6 +435,7 @@ impl Decide {
                 .map(host)
                 .collect(),
             traffic: self.link.traffic(),
+            usage: self.usage.view().clone(),
         }
     }
 
@@ -418,28 +449,6 @@ impl Decide {
         // Interrupted or failed, the loop turns and looks again.
         let _ = poll(&mut waited, Some(&timeout));
     }
-}
-
-/// A heartbeat as far as the controller decides by it.
-fn known(heartbeat: &Heartbeat, places: &[String]) -> controller::Heartbeat {
-    controller::Heartbeat {
-        host: heartbeat.host.clone(),
-        address: heartbeat.address,
-        process: heartbeat.process,
-        stage: heartbeat.stage,
-        epoch: heartbeat.epoch,
-        silent: silent(heartbeat, places).collect(),
-        digests_agree: heartbeat.digests_agree,
-    }
-}
-
-/// The places of the members that a host does not receive.
-fn silent(heartbeat: &Heartbeat, places: &[String]) -> impl Iterator<Item = String> {
-    let silent = heartbeat.silent;
-    let is_silent = move |place: &usize| *place < PLACES_MAX && silent >> place & 1 != 0;
-    (0..places.len())
-        .filter(is_silent)
-        .map(|place| places[place].clone())
 }
 
 /// How many a second.

@@ -6,6 +6,7 @@
 //!                                  controller)   ──── channel ───► steer.rs   drivers
 //!                                                ◄─ inputs ──
 //!                                                ◄─ requests ── view.rs    who asks, and orders
+//!                                                ◄─ views, orders ─ elastic/  how many hosts run; its own launcher
 //! ```
 //!
 //! Each thread waits for one thing. A store or a driver that does not answer holds its own thread alone; the controller then
@@ -13,9 +14,13 @@
 //!
 //! Read `view.rs` (what can be asked), then `decide.rs`.
 
+mod asked;
 mod decide;
+mod elastic;
+mod moves;
 mod steer;
 mod store;
+mod usage;
 mod view;
 
 use std::collections::BTreeSet;
@@ -32,6 +37,9 @@ use asterism_truth_store::{RefusedError, TruthStore};
 use crate::controller::{Controller, Input, Times, TimesError};
 use crate::steering::Steering;
 
+pub use asked::{Awaited, NotAnswered};
+pub use elastic::{ElasticConfig, HostTemplate, ScaleError, Scaling};
+pub use moves::{MOVED_FLOW_IDLE, MoveError, Moving};
 pub use store::StoreFactory;
 pub use view::{Asking, AskingError, ClusterView, HostView, Logged, SteeringView, StoreView};
 
@@ -48,6 +56,8 @@ pub struct OrchestratorConfig {
     pub cluster_id: ClusterId,
     /// The cluster's keys.
     pub keys: KeyRing,
+    /// A number that stays the same through all keys of the cluster, and that no other cluster has: of its hash seed.
+    pub identity: u32,
     /// The cluster's places, in their order.
     pub places: Vec<String>,
     /// Whether hosts register: the cluster lists no members.
@@ -68,6 +78,8 @@ pub struct OrchestratorConfig {
     pub store: StoreFactory,
     /// The drivers of the steering, each for one side of the cluster. All get every desired state.
     pub steering: Vec<Box<dyn Steering>>,
+    /// How hosts are launched, and how many; `None`: somebody else starts and stops them.
+    pub elastic: Option<ElasticConfig>,
 }
 
 impl std::fmt::Debug for OrchestratorConfig {
@@ -104,6 +116,8 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Running {
     asking: Asking,
+    moving: Moving,
+    scaling: Option<Scaling>,
     /// What it decided and noticed, for the log.
     logged: Receiver<Logged>,
     threads: Vec<JoinHandle<()>>,
@@ -127,13 +141,29 @@ impl Running {
         let asking = Asking::new(request_sender);
         let (store_thread, store) = store::start(
             config.store,
-            &config.cluster,
+            (&config.cluster, config.identity),
             &config.name,
             config.term,
             config.places.clone(),
             input_sender.clone(),
         )?;
-        let (steering_thread, steering) = steer::start(config.steering, input_sender)?;
+        let (steering_thread, steering) = steer::start(config.steering, input_sender, log.clone())?;
+        let moving = Moving::new(steering.commands.clone());
+        let mut threads = Vec::new();
+        let mut scaling = None;
+        if let Some(elastic) = config.elastic {
+            let around = elastic::Around {
+                name: config.name.clone(),
+                places: config.places.clone(),
+                asking: asking.clone(),
+                store: store.commands.clone(),
+                moving: moving.clone(),
+                log: log.clone(),
+            };
+            let (thread, handle) = elastic::start(elastic, around)?;
+            threads.push(thread);
+            scaling = Some(handle);
+        }
         let decide = decide::Decide::new(
             decide::Parts {
                 cluster: config.cluster,
@@ -153,10 +183,13 @@ impl Running {
         let decide_thread = Builder::new()
             .name("orchestrator".to_owned())
             .spawn(move || decide.run(&inputs, &requests))?;
+        threads.extend([decide_thread, steering_thread, store_thread]);
         Ok(Running {
             asking,
+            moving,
+            scaling,
             logged,
-            threads: vec![decide_thread, steering_thread, store_thread],
+            threads,
         })
     }
 
@@ -164,6 +197,18 @@ impl Running {
     #[must_use]
     pub fn asking(&self) -> &Asking {
         &self.asking
+    }
+
+    /// The way to move buckets and flows, where the steering has some.
+    #[must_use]
+    pub fn moving(&self) -> &Moving {
+        &self.moving
+    }
+
+    /// The way to order another number of hosts; `None` if this orchestrator launches none.
+    #[must_use]
+    pub fn scaling(&self) -> Option<&Scaling> {
+        self.scaling.as_ref()
     }
 
     /// The next thing for the log, if one comes within this time.
@@ -184,7 +229,12 @@ impl Running {
     }
 
     fn stop(&mut self) {
+        if let Some(scaling) = &self.scaling {
+            scaling.stop();
+        }
         self.asking.stop();
+        // Clones of the way to it may live on, so the end of its queue does not end the thread.
+        self.moving.stop();
         for thread in self.threads.drain(..) {
             // A panic was said on standard error when it happened.
             let _ = thread.join();

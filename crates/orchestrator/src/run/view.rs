@@ -8,7 +8,9 @@ use asterism_epochs::Process;
 use asterism_heartbeat::{Load, Stage, Traffic};
 use asterism_secure_channel::KeyRing;
 
+use super::asked::{self, Awaited, Question};
 use crate::controller::{ForgetError, Order};
+use crate::usage::UsageView;
 
 /// Lines for the log that wait at most; more are left out.
 pub(super) const LOGGED_MAX: usize = 256;
@@ -34,6 +36,8 @@ pub struct ClusterView {
     pub hosts: Vec<HostView>,
     /// Heartbeats and refused datagrams.
     pub traffic: Traffic,
+    /// What tenants used.
+    pub usage: UsageView,
 }
 
 /// The truth store, as the last call found it.
@@ -43,6 +47,8 @@ pub struct StoreView {
     pub error: Option<String>,
     /// The orchestrator that leads, if it is another one.
     pub led_by: Option<String>,
+    /// How long that call took, in microseconds; 0 before the first.
+    pub took_us: u64,
 }
 
 /// The last desired state of the steering.
@@ -85,8 +91,12 @@ pub struct HostView {
     pub takes: bool,
     /// Whether packets are kept from it since it is silent.
     pub suspected: bool,
-    /// Whether the operator drains it.
+    /// Whether it gets no new flows, by an order.
     pub drained: bool,
+    /// Whether it is to get no packets, since it is about to be stopped.
+    pub withdrawn: bool,
+    /// Whether the steering may send packets to it: the last state in which it has a part is in force, or another one is not yet.
+    pub is_steered_to: bool,
     /// Whether its auditor finds no difference.
     pub digests_agree: bool,
     /// The members that it does not receive.
@@ -119,6 +129,7 @@ pub struct Logged {
 pub(super) enum Request {
     View(SyncSender<ClusterView>),
     Order(Order, SyncSender<Taken>),
+    Ask(Question),
     Ended { host: String, process: Process },
     Keys(KeyRing),
     Stop,
@@ -192,6 +203,17 @@ impl Asking {
             Taken::DoesNotLead(leader) => Err(AskingError::DoesNotLead(leader)),
             Taken::NotForgotten(why) => Err(AskingError::NotForgotten { host, why }),
         }
+    }
+
+    /// Asks a host a question, which must change nothing there: it may be worked on twice. Several hosts are asked one after the other
+    /// before the first answer is awaited.
+    ///
+    /// # Errors
+    /// [`AskingError`]; the host is not asked.
+    pub fn ask_host(&self, host: &str, text: Vec<u8>) -> Result<Awaited, AskingError> {
+        let (question, awaited) = asked::question(host, text);
+        self.send(Request::Ask(question))?;
+        Ok(awaited)
     }
 
     /// Reports that a process has ended: a launcher saw it.

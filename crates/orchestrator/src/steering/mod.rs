@@ -10,6 +10,7 @@
 //! switch) and `director/` (the built-in director).
 
 mod applied;
+mod buckets;
 mod desired;
 pub mod director;
 pub mod ecmp;
@@ -21,6 +22,7 @@ mod slots;
 use std::time::Duration;
 
 use applied::Applied;
+pub use buckets::{BucketCount, Buckets};
 pub use desired::{
     Desired, DesiredError, Generation, NAME_BYTES_MAX, Standing, TARGETS_MAX, Target, WEIGHT_MAX,
 };
@@ -46,8 +48,35 @@ pub trait Steering: Send {
     /// It could not be asked, or its answer could not be read.
     fn observe(&mut self) -> Result<Observed, SteeringError>;
 
+    /// Whether the link to a target may have changed since this was asked last, as far as this driver is notified of it; then
+    /// [`Steering::observe`] says which. Does not wait. A driver that is not notified returns false.
+    fn links_changed(&mut self) -> bool {
+        false
+    }
+
+    /// What this driver has noticed since this was asked last, for the log.
+    fn notices(&mut self) -> Vec<Notice> {
+        Vec::new()
+    }
+
     /// What this driver has done since it was made.
     fn counts(&self) -> Counts;
+
+    /// The parts of the flow space that can be moved one by one; `None` where the driver has none.
+    fn buckets(&mut self) -> Option<&mut dyn Buckets> {
+        None
+    }
+}
+
+/// Something that a driver has noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The name of the event in the log.
+    pub kind: &'static str,
+    /// Whether somebody should look.
+    pub is_warning: bool,
+    /// The sentence.
+    pub text: String,
 }
 
 /// What a driver can do.

@@ -40,6 +40,25 @@ pub(super) struct Copied<R, V> {
 }
 
 impl<R, V> Copied<R, V> {
+    /// A live entry that this instance writes.
+    #[inline]
+    pub(super) fn own(row: R, value: V, generation: u64, seen: Tick) -> Copied<R, V> {
+        Copied {
+            row,
+            value,
+            generation,
+            removed: false,
+            seen,
+            expired: 0,
+            stamp: NOBODY,
+            death: NOBODY,
+            toucher: Origins::OWN,
+            own: true,
+            earlier: false,
+            is_snapshot: false,
+        }
+    }
+
     /// The operation that others know it by.
     #[inline]
     fn operation(&self) -> Stamp {

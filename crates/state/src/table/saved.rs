@@ -4,13 +4,12 @@
 //! out. That is only right where nobody has the state already, which the caller knows: an entry that others removed and
 //! forgot since would live again.
 
-use super::merge::{Copied, NOBODY, Whereabouts};
+use super::merge::{Copied, Whereabouts};
 use super::operations::{OPERATION_REMOVED, SNAPSHOT_FLOOR, SNAPSHOT_TOUCHED};
 use super::record::{DOMINATED, LIVE, OWN_TOUCH};
 use super::{Row, Table, Value};
 use crate::object::Since;
 use crate::shown::{Provenance, Shown};
-use crate::stamp::Origins;
 use crate::wire::{BadBytes, Reader};
 
 impl<R: Row, V: Value> Table<R, V> {
@@ -49,20 +48,12 @@ impl<R: Row, V: Value> Table<R, V> {
         let hashes = self.hashes(&row);
         self.prefetch(&hashes);
         let known = self.identity_under(hashes[0], &row);
-        let copy = Copied {
+        let copy = Copied::own(
             row,
             value,
             generation,
-            removed: false,
-            seen: self.context.tick().saturating_sub(age).max(1),
-            expired: 0,
-            stamp: NOBODY,
-            death: NOBODY,
-            toucher: Origins::OWN,
-            own: true,
-            earlier: false,
-            is_snapshot: false,
-        };
+            self.context.tick().saturating_sub(age).max(1),
+        );
         let restored = self
             .publish(Whereabouts::new(known, &hashes), copy)
             .is_some();

@@ -2,7 +2,7 @@
 
 use super::fetched::{RECORDED_CHANGE, RECORDED_REMOVAL, RECORDED_TOUCH, RECORDED_WRITE};
 use super::lanes::Hashes;
-use super::merge::{Copied, NOBODY, Whereabouts};
+use super::merge::{Copied, Whereabouts};
 use super::record::{LIVE, OWN_SHARE};
 use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
@@ -40,20 +40,7 @@ impl<R: Row, V: Value> Table<R, V> {
         };
         let generation = above.saturating_add(1);
         let seen = tick.max(1);
-        let copy = Copied {
-            row,
-            value,
-            generation,
-            removed: false,
-            seen,
-            expired: 0,
-            stamp: NOBODY,
-            death: NOBODY,
-            toucher: Origins::OWN,
-            own: true,
-            earlier: false,
-            is_snapshot: false,
-        };
+        let copy = Copied::own(row, value, generation, seen);
         if let Some(number) = self.publish(Whereabouts::new(known, hashes), copy) {
             let flags = &mut self.records[number as usize].header.flags;
             self.own += u32::from(*flags & OWN_SHARE == 0);
@@ -159,20 +146,7 @@ impl<R: Row, V: Value> Table<R, V> {
         seen: Tick,
     ) -> Copied<R, V> {
         let row = self.records[number as usize].row;
-        Copied {
-            row,
-            value,
-            generation,
-            removed: false,
-            seen,
-            expired: 0,
-            stamp: NOBODY,
-            death: NOBODY,
-            toucher: Origins::OWN,
-            own: true,
-            earlier: false,
-            is_snapshot: false,
-        }
+        Copied::own(row, value, generation, seen)
     }
 
     /// Applies an own write here, to the record of its row if there is one, and logs it for the others.

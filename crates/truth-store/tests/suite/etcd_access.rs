@@ -3,9 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
 
-use asterism_lab::etcd::EtcdServer;
+use asterism_lab::etcd::{EtcdServer, write_certificates};
 use asterism_truth_store::etcd::{EtcdConfig, EtcdStore, EtcdTls, EtcdUser};
 use asterism_truth_store::{Outcome, Prefix, Transaction, TruthError, TruthStore, clock};
 use tempfile::TempDir;
@@ -91,44 +90,6 @@ fn users_log_in_and_log_in_again() {
     assert!(changes.is_ok(), "{changes:?}");
 }
 
-fn openssl(folder: &Path, line: &str) {
-    let done = Command::new("openssl")
-        .args(line.split(' '))
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{line}: {}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-}
-
-fn certificates(folder: &Path) {
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    openssl(
-        folder,
-        &format!("req -x509 {key} -keyout ca.key -out ca.pem -subj /CN=ca -days 2"),
-    );
-    for name in ["server", "client"] {
-        openssl(
-            folder,
-            &format!("req {key} -keyout {name}.key -out {name}.csr -subj /CN={name}"),
-        );
-        std::fs::write(
-            folder.join("san"),
-            "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n",
-        )
-        .unwrap();
-        openssl(
-            folder,
-            &format!(
-                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {name}.pem -days 2 -extfile san"
-            ),
-        );
-    }
-}
-
 #[test]
 fn certificates_are_checked_in_both_directions() {
     if let Err(why) = asterism_lab::needs(&["etcd", "openssl"]) {
@@ -136,9 +97,9 @@ fn certificates_are_checked_in_both_directions() {
         return;
     }
     let folder = TempDir::new().unwrap();
-    certificates(folder.path());
+    write_certificates(folder.path()).unwrap();
     let other = TempDir::new().unwrap();
-    certificates(other.path());
+    write_certificates(other.path()).unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let server = EtcdServer::start_with(&[
         "--cert-file",

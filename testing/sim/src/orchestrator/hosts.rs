@@ -1,10 +1,11 @@
 //! The processes of the simulated hosts: they wait to be named, begin, join, serve, and end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use asterism_epochs::{EpochFile, StepError};
-use asterism_orchestrator::controller::{Heartbeat, Process, Stage};
+use asterism_heartbeat::{Heartbeat, Load};
+use asterism_orchestrator::controller::{Process, Stage};
 use asterism_placement::Time;
 
 use crate::report::Failure;
@@ -88,10 +89,10 @@ impl Proc {
         self.heard.insert(place, now);
     }
 
-    /// The members that it has not received for too long.
-    fn silent(&self, names: &[String], now: Time) -> BTreeSet<String> {
+    /// The members that it has not received for too long, a bit for each place.
+    fn silent(&self, names: &[String], now: Time) -> u64 {
         let Some(epoch) = &self.epoch else {
-            return BTreeSet::new();
+            return 0;
         };
         let is_silent = |place: &usize| {
             let heard = self.heard.get(place).copied().unwrap_or(Time::ZERO);
@@ -101,8 +102,7 @@ impl Proc {
         };
         (0..names.len())
             .filter(is_silent)
-            .map(|place| names[place].clone())
-            .collect()
+            .fold(0, |silent, place| silent | 1 << place)
     }
 
     pub(super) fn heartbeat(&self, names: &[String], now: Time, differs: bool) -> Heartbeat {
@@ -114,6 +114,9 @@ impl Proc {
             epoch: self.epoch.as_ref().map_or(0, |epoch| epoch.epoch),
             silent: self.silent(names, now),
             digests_agree: !differs,
+            launch: 0,
+            load: Load::default(),
+            usage: [].into(),
         }
     }
 }

@@ -1,15 +1,17 @@
 //! Orchestrators and hosts of one cluster on virtual time: two or three controllers of which one leads, a store with leases, the
 //! steering, a launcher, and hosts that die, stand still, are cut off, move to another machine, or begin again and again.
 //!
+//! Heartbeats and epochs are sealed datagrams of the product's own links, over a network that loses, overtakes and repeats them.
 //! Hosts here handle no packets. What must hold is who takes part and where packets go: never two lives in one place, never two
 //! epochs of one number, never a port to two flows (an incarnation is declared ended only when it has), no command of a leader
 //! whose term has ended, no host that is well left out; and, once faults have ended, a cluster of all living hosts that all get
 //! packets, in which nothing changes any more.
 //!
-//! Read first: `plan.rs` (a seed's decisions), `world.rs` (a run), then `store.rs`, `hosts.rs` and `claims.rs` (what must hold).
+//! Read first: `plan.rs` (a seed's decisions), `world.rs` (a run), then `store.rs`, `hosts.rs`, `network.rs` and `claims.rs` (what must hold).
 
 mod claims;
 mod hosts;
+mod network;
 mod operator;
 mod plan;
 mod store;

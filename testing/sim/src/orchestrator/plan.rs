@@ -71,6 +71,8 @@ pub struct OrchestratorPlan {
     pub orchestrators: usize,
     /// Datagrams of a hundred that are lost between hosts and orchestrators, while there are faults.
     pub loss_percent: u64,
+    /// Datagrams of a hundred that come a second time, up to eight seconds later, while there are faults.
+    pub repeat_percent: u64,
     /// Whether a launcher sees the ends of processes.
     pub has_launcher: bool,
     /// All faults, in order.
@@ -101,6 +103,7 @@ impl OrchestratorPlan {
             orchestrators,
             loss_percent: draws.one_of(&[0, 0, 2, 5, 20]),
             has_launcher: draws.percent(60),
+            repeat_percent: draws.one_of(&[0, 1, 5]),
             faults,
             times,
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use asterism_epochs::EpochFile;
+use asterism_heartbeat::{HostLink, OrchestratorLink};
 use asterism_orchestrator::controller::{
     Command, Controller, Event, Input, Process, Record, Stage, TICK,
 };
@@ -12,6 +13,7 @@ use asterism_placement::Time;
 
 use super::claims::Claims;
 use super::hosts::{Proc, Taken};
+use super::network;
 use super::plan::{FAULTS_END, FaultKind, OrchestratorPlan};
 use super::store::{Store, TERM};
 use crate::report::{Failure, Report};
@@ -33,9 +35,12 @@ const FLAPS_MAX: u64 = 12;
 
 /// Something under way.
 #[derive(Clone, Debug)]
-enum Message {
+pub(super) enum Message {
     ToOrchestrator(usize, u32, Input),
-    ToProcess(usize, Process, EpochFile),
+    /// A datagram of the process with this number.
+    ToOrchestratorLink(usize, usize, Vec<u8>),
+    /// A datagram for the process with this number, of this orchestrator.
+    ToProcess(usize, usize, Vec<u8>),
     Campaign(usize, u32, Time),
     Read(usize, u32),
     Write(usize, u32, Record, u64, u64),
@@ -45,7 +50,8 @@ enum Message {
 
 #[derive(Debug)]
 pub(super) struct Orchestrator {
-    controller: Controller,
+    pub(super) controller: Controller,
+    pub(super) link: OrchestratorLink,
     /// Which start of it this is.
     pub(super) boot: u32,
     asked: Time,
@@ -56,8 +62,10 @@ pub(super) struct World<'a> {
     pub(super) plan: &'a OrchestratorPlan,
     pub(super) names: Vec<String>,
     pub(super) now: Time,
-    draws: Draws,
+    pub(super) draws: Draws,
     pub(super) processes: Vec<Proc>,
+    /// The link of each process to the orchestrators.
+    pub(super) links: Vec<HostLink>,
     /// For each folder its starts, and the last incarnation that was used in it.
     folders: BTreeMap<u64, (u64, u64)>,
     pub(super) orchestrators: Vec<Orchestrator>,
@@ -115,15 +123,17 @@ pub(super) fn run(plan: &OrchestratorPlan, trace: &mut Trace) -> Result<Report, 
 impl<'a> World<'a> {
     fn new(plan: &'a OrchestratorPlan) -> World<'a> {
         let names: Vec<String> = (0..plan.hosts).map(|place| format!("h{place}")).collect();
+        let mut draws = Draws::new(plan.seed, 72);
         let mut world = World {
             orchestrators: (0..plan.orchestrators)
-                .map(|_| orchestrator(&names, plan, 0))
+                .map(|_| orchestrator(&names, plan, 0, &mut draws))
                 .collect(),
             plan,
             names,
             now: Time::ZERO,
-            draws: Draws::new(plan.seed, 72),
+            draws,
             processes: Vec::new(),
+            links: Vec::new(),
             folders: BTreeMap::new(),
             store: Store::default(),
             in_force: None,
@@ -141,7 +151,7 @@ impl<'a> World<'a> {
         world
     }
 
-    fn send(&mut self, delay: Duration, message: Message) {
+    pub(super) fn send(&mut self, delay: Duration, message: Message) {
         self.sent += 1;
         self.under_way
             .insert((self.now + delay, self.sent), message);
@@ -200,7 +210,8 @@ impl<'a> World<'a> {
                 FaultKind::RestartOrchestrator(number) => {
                     self.count("orchestrator restarts");
                     let boot = self.orchestrators[number].boot + 1;
-                    self.orchestrators[number] = orchestrator(&self.names, self.plan, boot);
+                    self.orchestrators[number] =
+                        orchestrator(&self.names, self.plan, boot, &mut self.draws);
                 }
                 FaultKind::Pause(_) => self.count("pause"),
                 FaultKind::CutFromHosts(_) => self.count("cut from hosts"),
@@ -218,7 +229,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn count(&mut self, kind: &'static str) {
+    pub(super) fn count(&mut self, kind: &'static str) {
         *self.faults.entry(kind).or_default() += 1;
     }
 
@@ -274,6 +285,8 @@ impl<'a> World<'a> {
             start: *starts,
         };
         self.processes.push(Proc::new(place, process, self.now));
+        self.links
+            .push(network::host_link(self.plan, &mut self.draws));
     }
 
     fn deliver(&mut self, message: Message, trace: &mut Trace) -> Result<(), Failure> {
@@ -292,7 +305,13 @@ impl<'a> World<'a> {
                 }
                 Ok(())
             }
-            Message::ToProcess(place, process, epoch) => self.hand(place, process, &epoch, trace),
+            Message::ToOrchestratorLink(number, at, datagram) => {
+                self.hear_host(number, at, datagram);
+                Ok(())
+            }
+            Message::ToProcess(at, number, datagram) => {
+                self.hear_orchestrator(at, number, datagram, trace)
+            }
             Message::Campaign(number, boot, asked) => {
                 if self.store_is_cut(number) {
                     return Ok(());
@@ -453,22 +472,15 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn hand(
+    /// A process takes an epoch that it was handed.
+    pub(super) fn hand(
         &mut self,
-        place: usize,
-        process: Process,
+        at: usize,
         epoch: &EpochFile,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
         self.claims.handed(epoch)?;
-        let is = |one: &Proc| one.process == process && one.is_alive && !one.is_given_up;
-        let Some(at) = self.processes.iter().position(is) else {
-            return Ok(());
-        };
-        if self.is_on(FaultKind::Pause(place)) || self.is_on(FaultKind::CutFromOrchestrators(place))
-        {
-            return Ok(());
-        }
+        let (place, process) = (self.processes[at].place, self.processes[at].process);
         let used = self
             .folders
             .get(&process.folder)
@@ -521,7 +533,6 @@ impl<'a> World<'a> {
 
     fn hosts_go_on(&mut self) {
         let now = self.now;
-        let beat = now.as_micros() / TICK.as_micros() as u64;
         for at in 0..self.processes.len() {
             let one = self.processes[at].clone();
             if !one.is_alive {
@@ -571,34 +582,9 @@ impl<'a> World<'a> {
                 process.serves_since = Some(now);
                 process.unwell_at = now;
             }
-            // A heartbeat each 50 ms.
-            if (beat + at as u64).is_multiple_of(5) && !self.stands_still(&one) && !one.is_given_up
-            {
+            if !self.stands_still(&one) && !one.is_given_up {
                 self.beat(at);
             }
-        }
-    }
-
-    fn beat(&mut self, at: usize) {
-        let process = &self.processes[at];
-        let place = process.place;
-        if self.is_on(FaultKind::CutFromOrchestrators(place)) {
-            return;
-        }
-        let differs = self.is_on(FaultKind::Differs(place));
-        let heartbeat = process.heartbeat(&self.names, self.now, differs);
-        for number in 0..self.orchestrators.len() {
-            let is_lost = self.now < FAULTS_END && self.draws.percent(self.plan.loss_percent);
-            let is_deaf = self.is_on(FaultKind::DeafOrchestrator(number)) && place > 0;
-            if is_lost || is_deaf {
-                continue;
-            }
-            let delay = self.draws.micros(300, 6_000);
-            let boot = self.orchestrators[number].boot;
-            self.send(
-                delay,
-                Message::ToOrchestrator(number, boot, Input::Heartbeat(heartbeat.clone())),
-            );
         }
     }
 
@@ -645,28 +631,33 @@ impl<'a> World<'a> {
                     process,
                     epoch,
                 } => {
-                    let is_lost =
-                        now < FAULTS_END && self.draws.percent(self.plan.loss_percent + 5);
-                    let place = self
-                        .names
-                        .iter()
-                        .position(|name| *name == host)
-                        .unwrap_or_default();
-                    if is_lost {
-                        continue;
-                    }
-                    Message::ToProcess(place, process, epoch)
+                    // One that was not heard is handed it once it is.
+                    let _ = self.orchestrators[number].link.offer(
+                        now,
+                        &host,
+                        process,
+                        epoch.epoch,
+                        &epoch.text(),
+                    );
+                    continue;
                 }
             };
             let delay = self.draws.micros(500, 12_000);
             self.send(delay, message);
         }
+        self.transmit(number);
         Ok(())
     }
 }
 
-fn orchestrator(names: &[String], plan: &OrchestratorPlan, boot: u32) -> Orchestrator {
+fn orchestrator(
+    names: &[String],
+    plan: &OrchestratorPlan,
+    boot: u32,
+    draws: &mut Draws,
+) -> Orchestrator {
     Orchestrator {
+        link: network::orchestrator_link(names, draws),
         controller: Controller::new(names.to_vec(), plan.times).expect("times that can be meant"),
         boot,
         asked: Time::ZERO,

@@ -365,7 +365,7 @@ fn bounds() -> String {
         ("bytes that sealing adds", OVERHEAD_BYTES.to_string(), ""),
         (
             "lines of alerts that wait to be written",
-            asterism_host::lines::QUEUE_LINES_MAX.to_string(),
+            asterism_lines::QUEUE_LINES_MAX.to_string(),
             "lost: `lines_lost` of `status`",
         ),
         (

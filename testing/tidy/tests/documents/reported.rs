@@ -111,19 +111,36 @@ fn metrics() -> BTreeSet<String> {
     names
 }
 
-/// The names of the HTTP API's own metrics; its page has them.
-fn metrics_of_the_api() -> BTreeSet<String> {
+/// The names of metrics that a file writes out.
+fn metrics_of(path: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for file in code("crates/api/src/server/counts.rs") {
-        for (place, _) in file.text.match_indices("\"asterism_api_") {
+    for file in code(path) {
+        for (place, _) in file.text.match_indices("\"asterism_") {
             let name = file.text[place + 1..].split('"').next().unwrap_or("");
-            if !name.contains('{') {
+            if name
+                .chars()
+                .all(|sign| sign.is_ascii_lowercase() || sign == '_')
+            {
                 names.insert(name.to_owned());
             }
         }
     }
     assert!(!names.is_empty());
     names
+}
+
+/// An orchestrator's metrics are on the page of alerts.
+#[test]
+fn every_metric_of_an_orchestrator_is_on_its_page() {
+    let page = listed(&read("docs/src/alerts.md"), "## What an orchestrator shows");
+    let metrics = metrics_of("crates/asterism/src/orchestrate/metrics.rs");
+    assert!(metrics.len() > 25, "{metrics:?}");
+    let is_shown = |name: &&String| page.iter().any(|pattern| fits(pattern, name));
+    let missing = metrics.iter().filter(|name| !is_shown(name));
+    let faults: Vec<String> = missing
+        .map(|name| format!("docs/src/alerts.md has no `{name}`"))
+        .collect();
+    must_be_empty(&faults);
 }
 
 /// Whether what a page calls a metric is one. Both may have a place for any name.
@@ -159,7 +176,9 @@ fn every_metric_is_on_the_page() {
 #[test]
 fn metrics_that_pages_name_are_shown() {
     let mut metrics = metrics();
-    metrics.extend(metrics_of_the_api());
+    // The pages of the HTTP API and of alerts have these.
+    metrics.extend(metrics_of("crates/api/src/server/counts.rs"));
+    metrics.extend(metrics_of("crates/asterism/src/orchestrate/metrics.rs"));
     let is_crate = |word: &str| {
         let folder = word.trim_start_matches("asterism_").replace('_', "-");
         let root = asterism_tidy::root();

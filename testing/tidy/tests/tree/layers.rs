@@ -69,6 +69,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "config",
         &[
+            "elasticity",
             "state",
             "placement",
             "io",
@@ -84,10 +85,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("truth-store", &["mutant"]),
     // Plain data and a trait, with a server and a client of them: the orchestrator implements it.
     ("api", &[]),
+    // Processes and containers: it knows nothing of members and epochs.
+    ("launch", &[]),
+    // Where lines go, whatever they say.
+    ("lines", &[]),
     // Decisions by samples alone.
     ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
     ("director", &["packet", "memory", "placement", "io"]),
+    // What orchestrators command directors by.
+    ("director-control", &["secure-channel"]),
     // Segments, director and traffic of a cluster on one machine: from outside of the hosts.
     (
         "local-network",
@@ -100,7 +107,17 @@ const LAYERS: &[(&str, &[&str])] = &[
         "heartbeat",
         &["mutant", "secure-channel", "placement", "epochs"],
     ),
-    // Rosters and epochs may be its business; packets and what handles them are not, but for the commands of the director.
+    // Packets and what handles them are not its business, but for the commands of the director.
+    (
+        "steering",
+        &[
+            "secure-channel",
+            "placement",
+            "director",
+            "director-control",
+        ],
+    ),
+    // Rosters and epochs may be its business; packets are not.
     (
         "orchestrator",
         &[
@@ -110,7 +127,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "epochs",
             "heartbeat",
             "truth-store",
-            "director",
+            "elasticity",
+            "launch",
+            "steering",
         ],
     ),
     (
@@ -125,6 +144,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "engine",
             "functions",
             "config",
+            "lines",
             "output",
             "epochs",
             "heartbeat",
@@ -147,12 +167,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "host",
         ],
     ),
-    // Of the engine only the link's conditions, of placement only `Time`, of the orchestrator only the steering of its routers:
-    // the laboratory tests the product from outside.
-    (
-        "lab",
-        &["packet", "placement", "io", "engine", "orchestrator"],
-    ),
+    // Of the engine only the link's conditions, of placement only `Time`, and the steering of its routers: the laboratory tests the
+    // product from outside.
+    ("lab", &["packet", "placement", "io", "engine", "steering"]),
     (
         "asterism",
         &[
@@ -170,8 +187,12 @@ const LAYERS: &[(&str, &[&str])] = &[
             "rehearsal",
             "epochs",
             "truth-store",
+            "director",
+            "director-control",
+            "elasticity",
             "orchestrator",
             "local-network",
+            "elasticity",
             "api",
             "lab",
         ],
@@ -180,6 +201,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "epochs",
+            "heartbeat",
             "orchestrator",
             "packet",
             "state",

@@ -6,6 +6,20 @@ use std::path::Path;
 
 use serde_json::Value;
 
+/// Whether a value has the type of this name.
+fn is_of(value: &Value, name: &Value) -> bool {
+    match name.as_str().expect("a type has a name") {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "null" => value.is_null(),
+        other => panic!("unknown type {other}"),
+    }
+}
+
 /// What is wrong with a value, by the schema.
 pub(crate) fn check(schema: &Value, value: &Value, place: &str, wrong: &mut Vec<String>) {
     for (word, said) in schema.as_object().expect("a schema is an object") {
@@ -13,14 +27,9 @@ pub(crate) fn check(schema: &Value, value: &Value, place: &str, wrong: &mut Vec<
             "$schema" | "title" | "description" => true,
             "const" => value == said,
             "enum" => said.as_array().unwrap().contains(value),
-            "type" => match said.as_str().unwrap() {
-                "object" => value.is_object(),
-                "array" => value.is_array(),
-                "string" => value.is_string(),
-                "boolean" => value.is_boolean(),
-                "integer" => value.is_u64() || value.is_i64(),
-                "number" => value.is_number(),
-                other => panic!("unknown type {other}"),
+            "type" => match said {
+                Value::Array(types) => types.iter().any(|one| is_of(value, one)),
+                one => is_of(value, one),
             },
             "required" => said
                 .as_array()

@@ -95,7 +95,7 @@ fn totals_are_lines_of_json_and_counters() {
         .unwrap();
     meter.report(NOW_MS, &report("b", 2, "blue", 500)).unwrap();
     meter.report(NOW_MS, &report("b", 2, "a\"b\\", 5)).unwrap();
-    let lines = json_lines(&meter, "edge", NOW_MS);
+    let lines = json_lines(&meter.totals(), "edge", NOW_MS);
     let (first, second) = lines.trim_end().split_once('\n').unwrap();
     assert_eq!(
         second,
@@ -103,7 +103,7 @@ fn totals_are_lines_of_json_and_counters() {
     );
     let first: serde_json::Value = serde_json::from_str(first).unwrap();
     assert_eq!(first["tenant"], "a\"b\\");
-    let text = prometheus(&meter, "edge");
+    let text = prometheus(&meter.totals(), "edge");
     for line in [
         "# TYPE asterism_tenant_packets_total counter",
         "asterism_tenant_packets_total{cluster=\"edge\",tenant=\"blue\"} 1500",

@@ -2,9 +2,9 @@
 
 use asterism_engine::transport::ChannelSnapshot;
 
-use super::page::{Kind, Metric, Page, Value, counter};
 use crate::view::Names;
 use crate::view::audit::AuditDocument;
+use asterism_output::page::{Kind, Metric, Page, Value, counter};
 
 const MESSAGES: [Metric<AuditDocument>; 2] = [
     counter(

@@ -2,9 +2,9 @@
 
 use asterism_functions::cache_digests::Refusal;
 
-use super::page::{Kind, Metric, Page, counter};
 use crate::view::View;
 use crate::view::caches::CachesDocument;
+use asterism_output::page::{Kind, Metric, Page, counter};
 
 const COUNTS: [Metric<CachesDocument>; 3] = [
     counter(

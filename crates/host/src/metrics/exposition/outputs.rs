@@ -1,10 +1,10 @@
 //! What a host writes beside its packets: records for collectors, logs of ports, lines of alerts. No family of what is not written.
 
-use super::page::{Metric, Page, counter, gauge};
-use crate::lines::LinesDocument;
 use crate::view::View;
 use crate::view::exports::ExportsDocument;
 use crate::view::ports::PortsDocument;
+use asterism_lines::LinesDocument;
+use asterism_output::page::{Metric, Page, counter, gauge};
 
 const EXPORTS: [Metric<ExportsDocument>; 4] = [
     counter(

@@ -2,8 +2,8 @@
 
 use asterism_function::{MetricKind, OwnMetric};
 
-use super::page::{Kind, Page};
 use crate::run::statistics::InstanceSnapshot;
+use asterism_output::page::{Kind, Page};
 
 /// In front of the names that functions give.
 const PREFIX: &str = "asterism_function_";

@@ -4,8 +4,8 @@ use asterism_engine::transport::{ChannelSnapshot, MemberSnapshot, PeerFault};
 use asterism_placement::Time;
 use asterism_placement::replicated::Standing;
 
-use super::page::{Kind, Page, Value};
 use crate::view::Names;
+use asterism_output::page::{Kind, Page, Value};
 
 /// A gauge of a member, at the time of a snapshot.
 struct PeerGauge {

@@ -3,8 +3,8 @@
 use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::replicated::SiteState;
 
-use super::page::{Metric, Page, gauge};
 use crate::view::Names;
+use asterism_output::page::{Metric, Page, gauge};
 
 const RELAY: [Metric<ChannelSnapshot>; 2] = [
     gauge(

@@ -1,8 +1,8 @@
 //! What the stages of a chain counted. Families without a sample where no chain runs, so that nothing is missing.
 
-use super::page::{Kind, Labels, Metric, Page, counter};
 use crate::run::statistics::{InstanceSnapshot, StageSnapshot};
 use crate::view::Names;
+use asterism_output::page::{Kind, Labels, Metric, Page, counter};
 
 const COUNTERS: [Metric<StageSnapshot>; 6] = [
     counter(

@@ -18,9 +18,9 @@ use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectCounts;
 
 use super::*;
-use crate::lines::{Sink, Writer};
 use crate::run::statistics::StageSnapshot;
 use crate::run::worker::Shared;
+use asterism_lines::{Sink, Writer};
 
 /// The page, but for its clocks.
 const PAGE: &str = include_str!("tests/page.txt");

@@ -8,6 +8,7 @@ use asterism_placement::replicated::Standing;
 use asterism_placement::{Incarnation, MemberId, Time};
 
 use crate::run::jobs::HostContext;
+use crate::run::metering::UsageMeter;
 use crate::run::phase::Phase;
 use crate::run::statistics::InstanceSnapshot;
 
@@ -33,9 +34,11 @@ pub(super) fn of_running(
     host: &HostContext,
     meter: &mut LoadMeter,
     comparison: &mut Comparison,
+    usage: &mut UsageMeter,
 ) -> Heartbeat {
     let channel = host.channel.snapshot();
     let serves = matches!(heartbeat.stage, Stage::Serving(_));
+    let metering = host.view.metering.as_deref();
     Heartbeat {
         epoch: channel.epoch.0,
         silent: silent(
@@ -46,6 +49,7 @@ pub(super) fn of_running(
         ),
         digests_agree: comparison.agrees(now, serves, &channel),
         load: meter.read(now, host, &channel),
+        usage: usage.read(now, metering, serves),
         ..heartbeat
     }
 }

@@ -1,10 +1,11 @@
 //! Heartbeats to the orchestrators, and the epochs that they hand.
 //!
 //! The main thread posts facts at each of its turns (`facts.rs` makes them), a thread of its own sends them (`thread.rs`), and a second
-//! one hands epochs to the main thread as the control socket does. If the main thread stands still, heartbeats stop after two
+//! one hands epochs to the main thread as the control socket does; a third one answers questions (`questions.rs`). If the main thread stands still, heartbeats stop after two
 //! seconds. If the thread of heartbeats stands still, packets go on, and only the orchestrator's view of the host suffers.
 
 mod facts;
+mod questions;
 mod thread;
 
 use std::io;
@@ -24,6 +25,7 @@ use asterism_secure_channel::KeyRing;
 
 use super::event_log::Event;
 use super::jobs::{HostContext, HostLog};
+use super::metering::{Metering, UsageMeter};
 use crate::control::request_handler::RequestHandler;
 use facts::{LoadMeter, of_running};
 
@@ -61,6 +63,7 @@ pub(super) struct Heartbeats {
     load: LoadMeter,
     /// Whether the state was found equal to the others' since the host serves.
     comparison: facts::Comparison,
+    usage: UsageMeter,
 }
 
 /// Why there are no heartbeats: the host is not started.
@@ -135,6 +138,7 @@ impl Heartbeats {
             posted: None,
             load: LoadMeter::default(),
             comparison: facts::Comparison::default(),
+            usage: UsageMeter::default(),
         }))
     }
 
@@ -167,7 +171,14 @@ impl Heartbeats {
             .is_none_or(|(at, before)| before != stage || now.since(at) >= POST_INTERVAL);
         if is_due {
             let heartbeat = self.heartbeat(stage);
-            let heartbeat = of_running(heartbeat, now, host, &mut self.load, &mut self.comparison);
+            let heartbeat = of_running(
+                heartbeat,
+                now,
+                host,
+                &mut self.load,
+                &mut self.comparison,
+                &mut self.usage,
+            );
             self.post(now, heartbeat);
         }
     }
@@ -179,8 +190,11 @@ impl Heartbeats {
     }
 
     /// Says that the incarnation has ended: after the packet loops and the state channel have. Waits for the answer for a moment.
-    pub(super) fn end(mut self, incarnation: u64) {
-        let last = self.heartbeat(Stage::Ended(incarnation));
+    pub(super) fn end(mut self, now: Time, incarnation: u64, metering: Option<&Metering>) {
+        let last = Heartbeat {
+            usage: self.usage.last(now, metering),
+            ..self.heartbeat(Stage::Ended(incarnation))
+        };
         let _ = self.messages.send(Message::Last(last));
         if let Some(thread) = self.thread.take() {
             // A panic was said on standard error when it happened.
@@ -206,6 +220,7 @@ impl Heartbeats {
             digests_agree: false,
             launch: self.launch,
             load: asterism_heartbeat::Load::default(),
+            usage: [].into(),
         }
     }
 }

@@ -14,6 +14,7 @@ use asterism_io::clock::MonotonicClock;
 use asterism_placement::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::questions::Questions;
 use super::{LAST_WAIT, Message};
 use crate::control::Ask;
 use crate::control::request_handler::RequestHandler;
@@ -95,6 +96,7 @@ pub(super) fn start(
     // One that waits while another is handed is offered again.
     let (epochs, handed) = sync_channel(1);
     let refused = events.clone();
+    let questions = Questions::start(handler.clone())?;
     Builder::new()
         .name("epochs-handed".to_owned())
         .spawn(move || hand_all(&handed, &handler, &refused))?;
@@ -105,6 +107,7 @@ pub(super) fn start(
             clock,
             events,
             epochs,
+            questions,
         };
         thread.run(&messages);
     })
@@ -129,6 +132,7 @@ struct Thread {
     clock: MonotonicClock,
     events: SyncSender<Event>,
     epochs: SyncSender<String>,
+    questions: Questions,
 }
 
 impl Thread {
@@ -169,17 +173,22 @@ impl Thread {
             line.open(now);
         }
         self.receive(now);
+        self.questions.answer(&mut self.link, now);
         if self.link.poll_timeout().is_some_and(|at| at <= now) {
             self.link.handle_timeout(now);
         }
-        while let Some((place, datagram)) = self.link.poll_transmit() {
-            if let Some(line) = self.lines.get_mut(place) {
-                line.send(&datagram);
-            }
-        }
         while let Some(event) = self.link.poll_event() {
             match event {
-                HostEvent::Epoch { text, .. } => _ = self.epochs.try_send(text),
+                HostEvent::Epoch { text, .. } => {
+                    let _ = self.epochs.try_send(text);
+                }
+                HostEvent::Question {
+                    orchestrator,
+                    number,
+                    text,
+                } => self
+                    .questions
+                    .ask(&mut self.link, orchestrator, number, text),
                 HostEvent::Registration {
                     orchestrator,
                     refused: Some(why),
@@ -187,24 +196,15 @@ impl Thread {
                 HostEvent::Registration { refused: None, .. } => {}
             }
         }
+        while let Some((place, datagram)) = self.link.poll_transmit() {
+            if let Some(line) = self.lines.get_mut(place) {
+                line.send(&datagram);
+            }
+        }
         self.report(now);
     }
 
     fn not_registered(&self, orchestrator: usize, why: RegistrationRefused) -> Event {
-        let cure = match why {
-            RegistrationRefused::NoFreePlace => {
-                "have a host forgotten that is gone for good (`asterism hosts forget`), or give the cluster more places"
-            }
-            RegistrationRefused::NameInUse => {
-                "give this host another name; or make sure that no other process runs under it, and declare so (`asterism hosts fence`)"
-            }
-            RegistrationRefused::AddressInUse => {
-                "give this host another address; or have the host forgotten that had this one and is gone for good"
-            }
-            RegistrationRefused::Invalid => {
-                "give it another name in [host], and an address that other hosts reach, of the family of theirs"
-            }
-        };
         let line = self.lines.get(orchestrator).map(|line| line.address);
         Event::warning("registration-refused")
             .with(
@@ -214,7 +214,7 @@ impl Thread {
             .with("reason", why.word())
             .with("why", why)
             .effect("the host takes no part in the cluster; it asks again by itself")
-            .cure(cure)
+            .cure(why.cure())
     }
 
     fn receive(&mut self, now: Time) {

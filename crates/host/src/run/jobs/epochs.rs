@@ -71,14 +71,14 @@ impl Epochs {
         {
             let epoch = roster.epoch;
             let is_taken = match &hosts {
-                Some((addresses, _)) => host.channel.install_at(roster, addresses.clone()),
+                Some(hosts) => host.channel.install_at(roster, hosts.addresses.clone()),
                 None => host.channel.install(roster),
             };
             if is_taken {
                 file.note_given(epoch);
             }
-            if let Some((_, names)) = hosts {
-                host.view.names.members.set(names);
+            if let Some(hosts) = hosts {
+                host.view.names.members.set(hosts.names);
             }
         }
     }

@@ -17,12 +17,12 @@ use asterism_placement::replicated::Standing;
 use super::job::{HostContext, HostLog, Job};
 use crate::eve::ledger::Ledger;
 use crate::eve::line::{Author, LineStats, PacketStats, Stats};
-use crate::lines::{LinesError, Sink, Writer};
 use crate::run::dates::Dates;
 use crate::run::error::AlertsFileError;
 use crate::run::event_log::Event;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
+use asterism_lines::{LinesError, Sink, Writer};
 
 /// How often alerts are asked for.
 const LOOK: Duration = Duration::from_millis(200);

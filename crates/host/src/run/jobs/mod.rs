@@ -43,8 +43,8 @@ use super::phase::Phase;
 use super::prepared::Prepared;
 use super::reload::ReloadError;
 use crate::control::request_handler::Command;
-use crate::lines::Sink;
 use asterism_epochs::EpochFile;
+use asterism_lines::Sink;
 use asterism_secure_channel::KeyRing;
 
 /// The jobs of a host. Those that need an open file, socket or thread are there from [`Jobs::open`] on.

@@ -58,7 +58,8 @@ impl Service<'_, '_> {
         let incarnation = host.view.names.incarnation.0;
         let stopped = host.channel.stop();
         if let Some(heartbeats) = heartbeats {
-            heartbeats.end(incarnation);
+            let metering = host.view.metering.as_deref();
+            heartbeats.end(host.clock.now(), incarnation, metering);
         }
         epochs.answer_last();
         if let Some(error) = failed {

@@ -27,6 +27,7 @@ use crate::run::error::{RunError, StartError};
 use crate::run::event_log::{Event, EventLog};
 use crate::run::heartbeats::Heartbeats;
 use crate::run::jobs::{HostContext, HostLog, Jobs};
+use crate::run::metering::Metering;
 use crate::run::notify::Manager;
 use crate::run::ports::{self, PortsError};
 use crate::run::prepared::Prepared;
@@ -126,7 +127,8 @@ impl Service<'_, '_> {
             schema: shape.layout,
             addresses: digest_of(&function.addresses()),
         };
-        let opened = open_ports(prepared)?;
+        let metering = metering(config)?;
+        let opened = open_ports(prepared, metering.as_deref())?;
         let host_config = HostConfig {
             instances: config.host.instances as u16,
             tick_at_zero: clock.wall_at_zero().clamp(TICK_MIN, TICK_MAX),
@@ -156,7 +158,7 @@ impl Service<'_, '_> {
         let parts = parts.into_iter().zip(opened);
         let waker = || channel.waker();
         let instances = start_instances(config, function, parts, &event_sender, waker, clock)?;
-        let view = Arc::new(View::new(
+        let mut view = View::new(
             config,
             (
                 objects_of(&**function),
@@ -168,16 +170,12 @@ impl Service<'_, '_> {
             instances.shared.clone(),
             instances.requests.clone(),
             channel.snapshots(),
-        ));
-        if let Some((
-            _,
-            Installed {
-                hosts: Some((_, names)),
-                ..
-            },
-        )) = &start.epoch
-        {
-            view.names.members.set(names.clone());
+        );
+        view.metering = metering;
+        let view = Arc::new(view);
+        let installed = start.epoch.as_ref().map(|(_, installed)| installed);
+        if let Some(hosts) = installed.and_then(|installed| installed.hosts.as_ref()) {
+            view.names.members.set(hosts.names.clone());
         }
         request_handler.open(view.clone(), event_sender.clone());
         if let Some(address) = config.host.metrics {
@@ -286,12 +284,28 @@ fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
     }
 }
 
+/// The counts of tenants, if there are tenants.
+fn metering(config: &Config) -> Result<Option<Arc<Metering>>, getrandom::Error> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed)?;
+    Ok(Metering::of(config, u64::from_le_bytes(seed)))
+}
+
 /// Opens each instance's frames and ports.
-fn open_ports(prepared: &Prepared) -> Result<Vec<OpenPorts>, PortsError> {
+fn open_ports(
+    prepared: &Prepared,
+    metering: Option<&Metering>,
+) -> Result<Vec<OpenPorts>, PortsError> {
     let (config, file) = (&prepared.config, &prepared.arguments.config);
     let (instances, salt) = (config.host.instances, std::process::id());
-    let ports = (0..instances).map(|_| ports::open(&config.ports, file, instances, salt));
-    ports.collect()
+    let open = |instance| {
+        let (pool, ports) = ports::open(&config.ports, file, instances, salt)?;
+        Ok(match metering {
+            Some(metering) => (pool, metering.wrap(instance, ports)),
+            None => (pool, ports),
+        })
+    };
+    (0..instances).map(open).collect()
 }
 
 /// A host that registers says who and where it is.
@@ -327,7 +341,7 @@ fn open_channel(
     };
     // Nothing is sent before all is open that a start may fail by.
     let registered = installed.and_then(|installed| installed.hosts.as_ref());
-    let registered = registered.map(|(addresses, _)| addresses.as_slice());
+    let registered = registered.map(|hosts| hosts.addresses.as_slice());
     let udp = udp_config(config, member, registered).ok_or(RunError::NoAddresses)?;
     let channel = transport::open(channel, &udp, run, clock)?;
     Ok((channel, parts))

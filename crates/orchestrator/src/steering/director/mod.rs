@@ -1,4 +1,4 @@
-//! The built-in director, in this process: its driver.
+//! The built-in director: its driver in this process; `remote/` commands directors on other machines.
 //!
 //! One driver commands one director, or the two of a pair: both get every table, exception and suspension, so that either can go
 //! on alone. The driver makes each table, and a director takes it between two bursts; a call returns when every director has
@@ -9,7 +9,9 @@
 //!
 //! `error.rs` has the errors of the methods beyond the trait.
 
+mod counts;
 mod error;
+pub mod remote;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,8 +25,8 @@ use asterism_director::{
 
 pub use self::error::DirectorError;
 use super::{
-    Abilities, Counts, Desired, InForce, Observed, ObservedTarget, Standing, Steering,
-    SteeringError,
+    Abilities, Buckets, Counts, Desired, Generation, InForce, Observed, ObservedTarget, Standing,
+    Steering, SteeringError,
 };
 use crate::clock;
 
@@ -246,6 +248,13 @@ impl DirectorSteering {
         Ok(())
     }
 
+    /// The desired state that the directors have in force; `None` before the first.
+    #[must_use]
+    pub fn generation(&self) -> Option<Generation> {
+        let begun = self.begun.as_ref().filter(|_| self.is_applied);
+        begun.map(Desired::generation)
+    }
+
     /// What a director counted, as it published it last; `None` before the first time, and of a director that there is not.
     #[must_use]
     pub fn statistics(&self, director: usize) -> Option<DirectorStatistics> {
@@ -293,8 +302,23 @@ impl DirectorSteering {
     }
 
     fn command(&mut self, director: usize, command: Command) -> Result<bool, DirectorError> {
+        let done = self.answer_of(director, command)?;
+        Ok(matches!(done, Done::Changed | Done::Replaced(_)))
+    }
+
+    /// The packets of each bucket in a director since this was asked last.
+    fn take_loads(&mut self, director: usize) -> Result<Box<[u32]>, DirectorError> {
+        let zeros = vec![0; self.space.buckets() as usize].into();
+        match self.answer_of(director, Command::TakeCounts(zeros))? {
+            Done::Counts(counts) => Ok(counts),
+            _ => Ok(Box::default()),
+        }
+    }
+
+    /// Has a director do a command, and waits for what it has brought about.
+    fn answer_of(&mut self, director: usize, command: Command) -> Result<Done, DirectorError> {
         let Some(control) = self.directors.get_mut(director) else {
-            return Ok(false);
+            return Ok(Done::Unchanged);
         };
         let unreachable = |error| match error {
             ControlError::Gone => DirectorError::Gone { director },
@@ -305,11 +329,8 @@ impl DirectorSteering {
         loop {
             match control.poll().map_err(unreachable)? {
                 Some(answer) if answer.number == number => {
-                    return match answer.result {
-                        Ok(Done::Unchanged) => Ok(false),
-                        Ok(Done::Changed | Done::Replaced(_)) => Ok(true),
-                        Err(error) => Err(DirectorError::Refused { director, error }),
-                    };
+                    let refused = |error| DirectorError::Refused { director, error };
+                    return answer.result.map_err(refused);
                 }
                 // Of a command that was given up.
                 Some(_) => {}
@@ -428,14 +449,11 @@ impl Steering for DirectorSteering {
     fn observe(&mut self) -> Result<Observed, SteeringError> {
         let present = self.look()?;
         let mut observed = Observed {
-            generation: None,
+            generation: self.generation(),
             as_applied: self.is_applied,
             targets: Vec::new(),
             elsewhere_permille: 0,
         };
-        if self.is_applied {
-            observed.generation = self.begun.as_ref().map(Desired::generation);
-        }
         for (number, host) in self.hosts.iter().enumerate() {
             let Some((name, _)) = host else {
                 continue;
@@ -464,6 +482,10 @@ impl Steering for DirectorSteering {
 
     fn counts(&self) -> Counts {
         self.counts
+    }
+
+    fn buckets(&mut self) -> Option<&mut dyn Buckets> {
+        Some(self)
     }
 }
 

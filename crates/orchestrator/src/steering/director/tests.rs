@@ -13,12 +13,12 @@ use asterism_io::frame::FramePool;
 use asterism_io::port::{MemoryPort, Port};
 
 use super::*;
-use crate::steering::{Generation, Target, laws};
+use crate::steering::{Target, laws};
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
+pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Directors that run until they are dropped.
-struct Running {
+pub(super) struct Running {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -53,7 +53,7 @@ fn host(number: u8) -> Host {
     })
 }
 
-fn driver(directors: usize) -> (DirectorSteering, Running) {
+pub(super) fn driver(directors: usize) -> (DirectorSteering, Running) {
     let stop = Arc::new(AtomicBool::new(false));
     let mut running = Running {
         stop: Arc::clone(&stop),

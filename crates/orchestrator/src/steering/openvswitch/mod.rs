@@ -471,6 +471,11 @@ impl Steering for OvsSteering {
         })
     }
 
+    /// Without a connection nobody is notified: the next [`Steering::observe`] makes one.
+    fn links_changed(&mut self) -> bool {
+        self.connection.is_some() && self.wait_for_ports(Duration::ZERO).unwrap_or(true)
+    }
+
     fn counts(&self) -> Counts {
         self.counts
     }
