@@ -1,11 +1,11 @@
-//! The orchestrator's clock: drivers measure how long the outside world takes, and wait for what gives no notice.
+//! The orchestrator's clock.
 #![expect(
     clippy::disallowed_methods,
-    reason = "this file is the clock of drivers, which are I/O through and through"
+    reason = "this file is the clock of its threads, which are I/O through and through"
 )]
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use asterism_placement::Time;
 
@@ -26,9 +26,4 @@ pub(crate) fn wall_ms() -> u64 {
     since.map_or(0, |since| {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     })
-}
-
-/// Lets the thread sleep. For what gives no notice of a change.
-pub(crate) fn pause(time: Duration) {
-    std::thread::sleep(time);
 }

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use asterism_orchestrator::steering::ecmp::{EcmpConfig, EcmpHop, EcmpRoute, EcmpSteering, Spread};
-use asterism_orchestrator::steering::{Desired, Generation, Standing, Steering, Target};
+use asterism_steering::ecmp::{EcmpConfig, EcmpHop, EcmpRoute, EcmpSteering, Spread};
+use asterism_steering::{Desired, Generation, Standing, Steering, Target};
 
 use super::{CLIENT, INSIDE, NatLab, OUTSIDE, SERVER, TRANSLATED_PREFIX};
 use crate::error::LabError;

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use asterism_orchestrator::steering::ecmp::{EcmpConfig, EcmpHop, EcmpRoute, EcmpSteering, Spread};
+use asterism_steering::ecmp::{EcmpConfig, EcmpHop, EcmpRoute, EcmpSteering, Spread};
 
 use super::TARGETS;
 use crate::error::LabError;

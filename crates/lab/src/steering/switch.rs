@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use asterism_orchestrator::steering::openvswitch::{
+use asterism_steering::openvswitch::{
     Network, OvsAddress, OvsConfig, OvsDatabase, OvsDirection, OvsHop, Selection,
 };
 

@@ -12,8 +12,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Deserialize;
 
 use super::{EcmpRoute, IP_TIME_MAX, ROUTE_PROTOCOL};
+use crate::SteeringError;
 use crate::clock;
-use crate::steering::SteeringError;
 
 /// Bytes of an answer of `ip` that are read at most: 16 routes of 64 next hops are a tenth of it.
 const ANSWER_BYTES_MAX: u64 = 2 << 20;

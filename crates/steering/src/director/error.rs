@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use asterism_director::CommandError;
 
-use crate::steering::SteeringError;
+use crate::SteeringError;
 
 /// Why a command for the director was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

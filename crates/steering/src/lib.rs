@@ -11,6 +11,7 @@
 
 mod applied;
 mod buckets;
+mod clock;
 mod desired;
 pub mod director;
 pub mod ecmp;

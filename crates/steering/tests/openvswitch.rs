@@ -8,10 +8,10 @@ use std::time::Duration;
 use asterism_lab::openvswitch::{OpenVSwitch, PROGRAMS};
 use asterism_lab::steering::{BRIDGE, CLIENT_COUNT, SwitchLab, TARGETS};
 use asterism_lab::{Node, pause, wait_until};
-use asterism_orchestrator::steering::openvswitch::{
+use asterism_steering::openvswitch::{
     COOKIE, Network, OvsAddress, OvsConfig, OvsSteering, Selection, Version,
 };
-use asterism_orchestrator::steering::{Desired, Generation, Steering, SteeringError, Target, laws};
+use asterism_steering::{Desired, Generation, Steering, SteeringError, Target, laws};
 
 const NAMES: [&str; 3] = TARGETS;
 const SERVER: Ipv4Addr = SwitchLab::SERVER;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{DirectorSteering, SteeredFlow};
-use crate::steering::{BucketCount, Buckets, SteeringError};
+use crate::{BucketCount, Buckets, SteeringError};
 
 impl Buckets for DirectorSteering {
     fn count(&self) -> u32 {

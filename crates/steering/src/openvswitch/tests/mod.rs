@@ -8,7 +8,7 @@ mod fake;
 
 use super::openflow::*;
 use super::*;
-use crate::steering::{Generation, Standing, Target, laws};
+use crate::{Generation, Standing, Target, laws};
 use fake::{Fake, Fault};
 
 const NAMES: [&str; 3] = ["nat-1", "nat-2", "nat-3"];

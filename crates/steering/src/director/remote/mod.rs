@@ -25,7 +25,7 @@ use asterism_secure_channel::{ClusterId, DATAGRAM_BYTES_MAX, KeyRing};
 
 pub use self::served::ServedDirector;
 use crate::clock;
-use crate::steering::{
+use crate::{
     Abilities, Applied, Counts, Desired, Generation, InForce, Notice, Observed, ObservedTarget,
     Standing, Steering, SteeringError,
 };

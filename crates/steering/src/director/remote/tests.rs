@@ -10,7 +10,7 @@ use asterism_secure_channel::ClusterKey;
 
 use super::super::tests::{NAMES, driver};
 use super::*;
-use crate::steering::{Target, laws};
+use crate::{Target, laws};
 
 const CLUSTER: ClusterId = ClusterId(3);
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::channel::{Channel, Deadline, Socket};
 use super::config::OvsDatabase;
-use crate::steering::SteeringError;
+use crate::SteeringError;
 
 /// Bytes of an answer at most: that of one setting is a hundredth of it.
 const ANSWER_BYTES_MAX: usize = 16 << 10;

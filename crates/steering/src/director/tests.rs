@@ -13,7 +13,7 @@ use asterism_io::frame::FramePool;
 use asterism_io::port::{MemoryPort, Port};
 
 use super::*;
-use crate::steering::{Target, laws};
+use crate::{Target, laws};
 
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::steering::applied::Applied;
-use crate::steering::slots::{Stretch, assign, moved_permille, share_permille};
-use crate::steering::{Abilities, Counts, ObservedTarget};
+use crate::applied::Applied;
+use crate::slots::{Stretch, assign, moved_permille, share_permille};
+use crate::{Abilities, Counts, ObservedTarget};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const SLOTS: usize = 24;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::openflow::{MacAddress, Network, Selection};
-use crate::steering::TARGETS_MAX;
+use crate::TARGETS_MAX;
 
 /// Directions of one driver at most.
 pub const DIRECTIONS_MAX: usize = 4;

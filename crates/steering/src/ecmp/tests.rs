@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::table::PresentHop;
 use super::*;
-use crate::steering::{Generation, Standing, Target, laws};
+use crate::{Generation, Standing, Target, laws};
 
 /// A router in memory. What it is asked to install is sent to the test, which may also have it refuse.
 struct Memory {

@@ -5,10 +5,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 
 use asterism_lab::Node;
 use asterism_lab::steering::{RouterLab, TARGETS};
-use asterism_orchestrator::steering::ecmp::{EcmpSteering, Spread};
-use asterism_orchestrator::steering::{
-    Desired, Generation, Standing, Steering, SteeringError, Target, laws,
-};
+use asterism_steering::ecmp::{EcmpSteering, Spread};
+use asterism_steering::{Desired, Generation, Standing, Steering, SteeringError, Target, laws};
 
 const NAMES: [&str; 3] = TARGETS;
 const ROUTER: Ipv4Addr = RouterLab::ROUTER;

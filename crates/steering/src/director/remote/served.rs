@@ -10,8 +10,8 @@ use asterism_director_control::{
 use asterism_secure_channel::KeyRing;
 
 use crate::clock;
-use crate::steering::director::DirectorSteering;
-use crate::steering::{Desired, Generation, Standing, Steering, SteeringError, Target};
+use crate::director::DirectorSteering;
+use crate::{Desired, Generation, Standing, Steering, SteeringError, Target};
 
 /// A director that takes commands.
 #[derive(Debug)]

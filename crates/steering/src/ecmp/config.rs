@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::steering::TARGETS_MAX;
+use crate::TARGETS_MAX;
 
 /// Routes of one driver at most.
 pub const ROUTES_MAX: usize = 16;
