@@ -83,8 +83,13 @@ impl Elasticity {
         let state = &mut self.state;
         state.failures = state.failures.saturating_add(1).min(FAILURES_MAX);
         state.retry_at = Some(now.after(self.rules.pause(state.failures)));
-        if let Some(ordered) = &mut state.ordered {
-            ordered.hosts = ordered.hosts.saturating_sub(1);
+        self.not_launched(1);
+    }
+
+    /// Reports that so many of the hosts that were decided are not launched, since there is no place for them: nothing is awaited of them.
+    pub fn not_launched(&mut self, count: u32) {
+        if let Some(ordered) = &mut self.state.ordered {
+            ordered.hosts = ordered.hosts.saturating_sub(count);
         }
     }
 

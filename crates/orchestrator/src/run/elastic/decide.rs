@@ -5,8 +5,8 @@ use asterism_elasticity::{Action, Decision, Elasticity, Obstacle, Reason, Span, 
 use super::record::{LaunchRecord, Place, Wanted};
 use super::runner::{Runner, Turn, is_heard};
 use super::world::World;
-use crate::launch::FoundState;
-use crate::run::view::Logged;
+use crate::launch::{Found, FoundState};
+use crate::run::view::{HostView, Logged};
 
 /// How often it is decided.
 const DECIDE_INTERVAL: Span = Span(250);
@@ -73,7 +73,7 @@ impl Runner {
     }
 
     fn take(
-        &self,
+        &mut self,
         turn: Turn<'_>,
         next: &mut LaunchRecord,
         decision: Decision,
@@ -85,6 +85,7 @@ impl Runner {
         let (kind, host) = match action {
             Action::ScaleOut { count } => {
                 let free = self.free_places(turn, next, count as usize);
+                self.elasticity.not_launched(count - free.len() as u32);
                 if free.is_empty() {
                     return hold(
                         &self.held,
@@ -135,9 +136,17 @@ impl Runner {
         let is_free = |name: &&String| {
             let place = record.places.get(*name);
             let found = self.found(name);
+            let ended = found.filter(|found| matches!(found.state, FoundState::Ended(_)));
+            // The last heartbeats of a process that has ended take no place.
+            let is_of_ended = |host: &HostView| {
+                let is_it = |found: &Found| (1..=found.incarnation).contains(&host.launch);
+                ended.is_some_and(is_it)
+            };
             !place.is_some_and(Place::is_on)
-                && !found.is_some_and(|found| !matches!(found.state, FoundState::Ended(_)))
-                && !turn.host(name).is_some_and(is_heard)
+                && (found.is_none() || ended.is_some())
+                && !turn
+                    .host(name)
+                    .is_some_and(|host| is_heard(host) && !is_of_ended(host))
         };
         let free = self.places.iter().filter(is_free);
         free.take(count).cloned().collect()

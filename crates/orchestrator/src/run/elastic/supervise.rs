@@ -5,9 +5,9 @@ use asterism_elasticity::{Span, UnixMs};
 use super::record::{LaunchRecord, Place, Wanted};
 use super::runner::{Failed, Runner, Turn, is_heard};
 use super::world::World;
-use crate::controller::Order;
+use crate::controller::{Order, Stage};
 use crate::launch::{Aftermath, Exit, Found, FoundState, HostSpec, LaunchError, Readiness};
-use crate::run::view::Logged;
+use crate::run::view::{HostView, Logged};
 
 /// A host that ended is started again after this time, which doubles each time.
 const PAUSE: Span = Span(200);
@@ -73,7 +73,7 @@ impl Runner {
             .retain(|_, place| place.is_on() || place.launch > 0);
     }
 
-    /// Notes the processes that have ended, and hosts that take packets for the first time.
+    /// Notes the processes that have ended, and hosts that serve for the first time.
     pub(super) fn note_ends(
         &mut self,
         world: &mut impl World,
@@ -81,7 +81,11 @@ impl Runner {
         next: &mut LaunchRecord,
     ) {
         for (name, place) in &mut next.places {
-            if place.is_new && turn.host(name).is_some_and(|host| host.takes) {
+            if place.is_new
+                && turn
+                    .host(name)
+                    .is_some_and(|host| serves(host, place.launch))
+            {
                 place.is_new = false;
                 self.elasticity.launch_succeeded();
             }
@@ -235,6 +239,11 @@ impl Runner {
     }
 }
 
+/// Whether a launch has come so far that its end is no failure of the launch.
+fn serves(host: &HostView, launch: u64) -> bool {
+    host.takes || host.launch == launch && matches!(host.stage, Some(Stage::Serving(_)))
+}
+
 const OFF: Place = Place {
     launch: 0,
     by: String::new(),
@@ -267,13 +276,13 @@ fn failed(name: &str, why: &str) -> Logged {
     }
 }
 
-/// Why a process that ended before it took packets did, as far as its log tells.
+/// Why a process that ended before it served did, as far as its log tells.
 fn ended_at_once(found: &Found, exit: Exit) -> String {
     let log = match found.last_lines.is_empty() {
         true => "its log is empty".to_owned(),
         false => format!("the end of its log:\n  {}", found.last_lines.join("\n  ")),
     };
-    format!("it ended with {exit} before it took packets; {log}")
+    format!("it ended with {exit} before it served; {log}")
 }
 
 /// Reports to the controller that a launch of a host has ended, if the controller has heard that launch.

@@ -33,6 +33,7 @@ pub(super) struct Fake {
     pub(super) launch: u64,
     pub(super) runs: bool,
     started: u64,
+    ended: u64,
     leaves: bool,
 }
 
@@ -125,7 +126,8 @@ impl State {
     }
 
     pub(super) fn kill(&mut self, name: &str) {
-        self.processes.get_mut(name).unwrap().runs = false;
+        let process = self.processes.get_mut(name).unwrap();
+        (process.runs, process.ended) = (false, self.now);
     }
 
     pub(super) fn order(&mut self, order: Order) {
@@ -136,7 +138,7 @@ impl State {
                 self.drained.remove(&host);
                 self.withdrawn.remove(&host);
             }
-            Order::Fence(..) => {}
+            Order::Fence(..) | Order::Forget(_) => {}
         }
     }
 
@@ -162,7 +164,10 @@ impl State {
                 });
                 view.launch = process.launch;
                 view.process = process_of(process.launch);
-                view.silent_ms = if process.runs { 20 } else { 60_000 };
+                view.silent_ms = match process.runs {
+                    true => 20,
+                    false => 20 + self.now - process.ended,
+                };
                 view.incarnation = process.runs.then_some(incarnation);
                 if view.takes && !view.drained {
                     view.packets_per_s = self.packets / share.max(1);
@@ -322,6 +327,7 @@ impl Launcher for FakeLauncher {
                     launch,
                     runs: !state.broken.contains(&name),
                     started: now,
+                    ended: now,
                     leaves: false,
                 };
                 state.processes.insert(name.clone(), fake);
@@ -390,7 +396,7 @@ impl Launcher for FakeLauncher {
                     waited: Duration::ZERO,
                 });
             }
-            process.runs = false;
+            (process.runs, process.ended) = (false, state.now);
             let manual = ManualLauncher::new("test", MANUAL_UNIT).unwrap();
             Ok(manual.vouch(name, incarnation, "the fake").unwrap())
         })

@@ -194,6 +194,19 @@ fn another_leader_goes_on_wherever_the_first_one_died() {
     assert!(deaths > 100 && scaled > 15, "{deaths} {scaled}");
 }
 
+/// The last heartbeat of the one that died is of a second ago when the next launch is due.
+#[test]
+fn a_host_that_dies_at_once_is_launched_again_after_the_pause() {
+    let mut bed = Bed::new(Some(
+        "hosts = { min = 3, max = 3, step = 3 }\ndrain = \"2s\"\nback_off = { first = \"1s\", most = \"8s\" }",
+    ));
+    bed.run(SERVES_AFTER / 2);
+    bed.world.with(|state| state.kill("b"));
+    bed.run(2_500);
+    assert_eq!((bed.running().len(), bed.starts("b")), (3, 2));
+    assert_eq!(bed.count("launch-failed"), 1);
+}
+
 #[test]
 fn a_launch_that_fails_says_why_and_backs_off() {
     let mut bed = Bed::by_load();
@@ -210,7 +223,7 @@ fn a_launch_that_fails_says_why_and_backs_off() {
         let failed = state.kinds("launch-failed");
         assert_eq!(failed.len(), tries as usize);
         assert!(
-            failed[0].contains("exit code 3 before it took packets"),
+            failed[0].contains("exit code 3 before it served"),
             "{failed:?}"
         );
         assert!(
