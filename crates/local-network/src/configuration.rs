@@ -72,7 +72,13 @@ impl ClusterFile {
     /// Where the file is.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.folder.join("asterism.toml")
+        ClusterFile::path_in(&self.folder)
+    }
+
+    /// Where the file of a cluster in this folder is.
+    #[must_use]
+    pub fn path_in(folder: &Path) -> PathBuf {
+        folder.join("asterism.toml")
     }
 
     /// The control socket of a host.

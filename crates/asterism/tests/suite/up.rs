@@ -5,11 +5,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use asterism_io::clock::MonotonicClock;
+use asterism_placement::Time;
+
 use crate::remote;
 use crate::validator::validate;
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
-/// How long any line may take to come, on a machine that is busy.
+/// How long a line may take to come, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// SIGTERM and SIGKILL.
 const TERMINATE: i32 = 15;
@@ -57,10 +60,12 @@ impl Up {
 
     /// Waits for a line with these words.
     pub(crate) fn wait_for(&mut self, words: &str) -> String {
+        let clock = MonotonicClock::new();
         loop {
+            let left = PATIENCE.saturating_sub(clock.now().since(Time::ZERO));
             let line = self
                 .lines
-                .recv_timeout(PATIENCE)
+                .recv_timeout(left)
                 .unwrap_or_else(|error| panic!("no {words:?}: {error}; {}", self.said.join("\n")));
             self.said.push(line.clone());
             if line.contains(words) {
@@ -267,10 +272,18 @@ fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
         "{report}"
     );
 
+    // The folder's record and states are of three hosts.
+    let refused = Command::new(ASTERISM)
+        .args(["up", "--folder", path, "--hosts", "2"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("--hosts 3 or MIN..3"), "{said}");
+
     // One that is killed leaves its hosts; they are found and ended, once.
-    let mut killed = Up::start(&["--folder", path, "--hosts", "2"]);
+    let mut killed = Up::start(&["--folder", path, "--hosts", "2..3"]);
     killed.wait_for("Packets are translated after");
-    killed.wait_for("2 of 2 hosts take packets");
+    killed.wait_for("2 of 3 hosts take packets");
     signal(killed.process.id(), KILL);
     killed.process.wait().unwrap();
     let ended = down(path);
