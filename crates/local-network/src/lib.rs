@@ -30,6 +30,7 @@ pub use configuration::{ClusterFile, SOCKET_PATH_BYTES_MAX, loopback_addresses};
 pub use error::LocalNetworkError;
 pub use network::{
     DIRECTORS_MAX, HostLinks, LocalNetwork, LocalNetworkConfig, NetworkSnapshot, SLOTS_SANE,
+    SPACE_SEED,
 };
 
 /// Tests count what the packet path allocates: nothing.

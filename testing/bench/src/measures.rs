@@ -31,6 +31,7 @@ mod join_load;
 mod join_pause;
 mod known_loop;
 mod lab;
+mod lab_hotspot;
 mod lab_kill;
 mod lab_orchestrated;
 mod lab_scale;
@@ -72,6 +73,7 @@ mod sim_orchestrator;
 mod socket_pair;
 mod steering_conformance;
 mod tree;
+mod up;
 
 use crate::contract::{Document, Failure, Outcome};
 use crate::instructions::Workload;
@@ -100,6 +102,7 @@ const MEASURES: &[&[Measure]] = &[
     join_pause::MEASURES,
     lab_kill::MEASURES,
     lab_orchestrated::MEASURES,
+    lab_hotspot::MEASURES,
     lab_scale::MEASURES,
     lab_up::MEASURES,
     lab_tcp::MEASURES,
@@ -238,8 +241,8 @@ mod tests {
             full: false,
             seed: 1,
         };
-        let failure = make("lab.hotspot", &context).expect_err("not built");
-        assert_eq!(failure.exit_code(), 3);
+        let row = registry::find("lab.hotspot").expect("a row");
+        assert_eq!(not_yet(row).exit_code(), 3);
         assert_eq!(
             make("nonsense", &context).expect_err("unknown").exit_code(),
             2

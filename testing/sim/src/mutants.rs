@@ -224,8 +224,10 @@ const OF_MOVES: ([state::Mutant; 4], [engine::Mutant; 4]) = (
     ],
 );
 
-/// The planted bugs of hosts that register, which `crates/orchestrator/tests/registrations` finds: the simulated cluster lists its hosts.
-pub const OF_REGISTRATION: [orchestrator::Mutant; 3] = [
+/// The planted bugs that tests of `crates/orchestrator` find. The simulated cluster lists its hosts, and its links, as all do, repeat an
+/// epoch until the host has it.
+pub const IN_THE_ORCHESTRATOR: [orchestrator::Mutant; 4] = [
+    orchestrator::Mutant::HandedOnce,
     orchestrator::Mutant::PlaceGivenTwice,
     orchestrator::Mutant::AddressOfAnother,
     orchestrator::Mutant::PlaceReusedUnfenced,
@@ -233,7 +235,7 @@ pub const OF_REGISTRATION: [orchestrator::Mutant; 3] = [
 
 impl Planted {
     /// All that there are, but for those that tests of one crate find: [`IN_THE_SECURE_CHANNEL`], [`IN_THE_CORE`], [`IN_THE_STATE`],
-    /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`], [`OF_CHANNEL_HOMES`] and [`OF_REGISTRATION`].
+    /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`], [`OF_CHANNEL_HOMES`] and [`IN_THE_ORCHESTRATOR`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
@@ -256,7 +258,7 @@ impl Planted {
         let detection = detection::Mutant::ALL.into_iter().map(Planted::Detection);
         let functions = functions::Mutant::ALL.into_iter().map(Planted::Functions);
         let orchestrator = orchestrator::Mutant::ALL.into_iter();
-        let orchestrator = orchestrator.filter(|planted| !OF_REGISTRATION.contains(planted));
+        let orchestrator = orchestrator.filter(|planted| !IN_THE_ORCHESTRATOR.contains(planted));
         let orchestrator = orchestrator.map(Planted::Orchestrator);
         let secure_channel = secure_channel::Mutant::ALL.into_iter();
         let secure_channel =

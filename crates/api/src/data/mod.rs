@@ -20,7 +20,7 @@ pub use flow::{FLOWS_FOUND_MAX, FlowFound, FlowQuery, Flows, Protocol};
 pub use health::{Health, HealthItem, Severity};
 pub use host::{Host, Hosts, Loads, Stage};
 pub use order::{
-    Drain, Fence, Forget, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted,
+    BucketRange, Drain, Fence, Forget, Move, MoveWhat, NAME_BYTES_MAX, Order, OrderAccepted,
     REASON_CHARACTERS_MAX, Restore, Scale,
 };
 pub use plan::{Plan, PlannedAction, Threshold, Wait};

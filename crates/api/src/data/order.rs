@@ -155,8 +155,20 @@ pub struct Move {
 pub enum MoveWhat {
     /// A bucket of the director, with all its flows.
     Bucket(u32),
+    /// All buckets of a range.
+    Buckets(BucketRange),
     /// One flow, as `/v1/flows` names it.
     Flow(String),
+}
+
+/// Buckets of the director.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BucketRange {
+    /// The first.
+    pub first: u32,
+    /// The last, which belongs to it.
+    pub last: u32,
 }
 
 /// An order was taken.

@@ -1,6 +1,6 @@
 //! Commands about the number of hosts and what each carries, by the HTTP API of an orchestrator: `scale`, `move`, `plan`.
 
-use asterism_api::data::{Move, MoveWhat, Plan, Scale};
+use asterism_api::data::{BucketRange, Move, MoveWhat, Plan, Scale};
 use asterism_output::{End, Output, Schema};
 use clap::Args;
 
@@ -25,14 +25,15 @@ pub struct MoveArguments {
     /// Where.
     #[command(flatten)]
     pub at: Where,
-    /// The bucket
+    /// The bucket, or several as in 0..99
     #[arg(
         long,
         value_name = "NUMBER",
+        value_parser = buckets,
         required_unless_present = "flow",
         conflicts_with = "flow"
     )]
-    pub bucket: Option<u32>,
+    pub bucket: Option<BucketRange>,
     /// The flow, as in "tcp 192.0.2.1:40000 198.51.100.7:443"; it stays where it goes until it idles for ten minutes
     #[arg(long, value_name = "FLOW")]
     pub flow: Option<String>,
@@ -71,7 +72,8 @@ pub fn scale(arguments: &ScaleArguments, output: &mut Output<'_>) -> End {
 /// `asterism move`.
 pub fn move_to(arguments: &MoveArguments, output: &mut Output<'_>) -> End {
     let what = match (&arguments.bucket, &arguments.flow) {
-        (Some(bucket), _) => MoveWhat::Bucket(*bucket),
+        (Some(one), _) if one.first == one.last => MoveWhat::Bucket(one.first),
+        (Some(range), _) => MoveWhat::Buckets(*range),
         (None, flow) => MoveWhat::Flow(flow.clone().unwrap_or_default()),
     };
     let order = Move {
@@ -81,6 +83,16 @@ pub fn move_to(arguments: &MoveArguments, output: &mut Output<'_>) -> End {
     };
     let give = || Ok(client(&arguments.at)?.move_to(&order)?);
     ordered(give(), output)
+}
+
+/// A bucket, or FIRST..LAST.
+fn buckets(text: &str) -> Result<BucketRange, &'static str> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let range = first.parse().and_then(|first| {
+        let last = last.parse()?;
+        Ok(BucketRange { first, last })
+    });
+    range.map_err(|_| "write the number of a bucket, or two as in 0..99")
 }
 
 fn ordered(

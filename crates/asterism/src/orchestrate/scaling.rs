@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use asterism_api::OrderError;
-use asterism_api::data::{Move, MoveWhat, Plan, PlannedAction, Scale, Threshold, Wait};
+use asterism_api::data::{
+    BucketRange, Move, MoveWhat, Plan, PlannedAction, Scale, Threshold, Wait,
+};
 use asterism_elasticity::{Action, Decision, Explanation, Watch};
 use asterism_orchestrator::run::{MoveError, Moving, ScaleError, Scaling};
 use asterism_orchestrator::steering::director::SteeredFlow;
@@ -32,6 +34,18 @@ pub(super) fn move_to(moving: &Moving, order: &Move) -> Result<String, OrderErro
             moving.move_buckets(&[*bucket], to).map_err(not_moved)?;
             Ok(format!("new flows of bucket {bucket} go to {to}"))
         }
+        MoveWhat::Buckets(BucketRange { first, last }) => {
+            if first > last || last - first >= BUCKETS_MAX {
+                return Err(OrderError::Refused {
+                    why: format!(
+                        "{first} to {last} are no buckets: the first one is named first, and there are {BUCKETS_MAX} at most"
+                    ),
+                });
+            }
+            let buckets: Vec<u32> = (*first..=*last).collect();
+            moving.move_buckets(&buckets, to).map_err(not_moved)?;
+            Ok(format!("new flows of buckets {first} to {last} go to {to}"))
+        }
         MoveWhat::Flow(text) => {
             let flow = flow(text).ok_or_else(|| OrderError::Refused {
                 why: format!("{text:?} is no flow: write one such as \"tcp 192.0.2.1:40000 198.51.100.7:443\""),
@@ -43,6 +57,9 @@ pub(super) fn move_to(moving: &Moving, order: &Move) -> Result<String, OrderErro
         }
     }
 }
+
+/// Buckets that one order moves at most: all that a director can have.
+const BUCKETS_MAX: u32 = asterism_director::table::BUCKETS_MAX;
 
 /// A flow, as orders name it.
 fn flow(text: &str) -> Option<SteeredFlow> {

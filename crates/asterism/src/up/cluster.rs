@@ -11,12 +11,14 @@ use asterism_config::functions::Functions;
 use asterism_config::key_file::{self, KeyFileError};
 use asterism_config::{Config, Purpose, files, identity};
 use asterism_director::Control;
+use asterism_director::table::BucketSpace;
 use asterism_elasticity::PoliciesError;
 use asterism_engine::hash_seed;
 use asterism_io::clock::MonotonicClock;
 use asterism_local_network::traffic::{TrafficConfig, TrafficSnapshot};
 use asterism_local_network::{
-    ClusterFile, LocalNetwork, LocalNetworkConfig, LocalNetworkError, loopback_addresses,
+    ClusterFile, LocalNetwork, LocalNetworkConfig, LocalNetworkError, SPACE_SEED,
+    loopback_addresses,
 };
 use asterism_orchestrator::controller::Times;
 use asterism_orchestrator::launch::LaunchError;
@@ -88,6 +90,8 @@ pub(super) enum UpError {
     },
     #[error("`asterism up` runs in {} already: end it with `asterism down --folder {}`", .0.display(), .0.display())]
     Runs(PathBuf),
+    #[error("{0} buckets are no power of two: write 256, 512 or another one")]
+    Buckets(u32),
     #[error("{0} failed; please report what it said")]
     Failed(&'static str),
 }
@@ -145,7 +149,12 @@ impl Cluster {
             tcp_connections_per_second: arguments.flows.div_ceil(5),
             ..TrafficConfig::default()
         };
+        let buckets = arguments.buckets;
+        let space = BucketSpace::new(buckets, SPACE_SEED).ok_or(UpError::Buckets(buckets))?;
+        let spacing = arguments.link_rate.map(|rate| 1_000_000 / u64::from(rate));
         let config = LocalNetworkConfig {
+            space,
+            link_spacing: Duration::from_micros(spacing.unwrap_or_default()),
             traffic,
             ..LocalNetworkConfig::new(&folder, names.clone())
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_elasticity::{
-    BackOff, HostBounds, Policies, PoliciesError, Policy, Rules, Span, Thresholds,
+    BackOff, HostBounds, HotSpot, Policies, PoliciesError, Policy, Rules, Span, Thresholds,
 };
 use asterism_orchestrator::launch::{
     Found, FoundState, LaunchError, Launcher, ProcessConfig, ProcessLauncher, StopMode,
@@ -106,6 +106,15 @@ impl Hosts {
     }
 }
 
+/// A host is hot with a tenth more than its share, for as long as it takes to be sure.
+const REBALANCE: HotSpot = HotSpot {
+    factor_permille: 1_100,
+    lasts: Span::seconds(2),
+    buckets_max: 128,
+    cool_down: Span::seconds(4),
+    least_packets_per_second: 100,
+};
+
 /// Rules for a demonstration, which waits seconds where a network waits minutes.
 fn rules(cluster: &str, arguments: &Arguments) -> Result<Rules, PoliciesError> {
     let hosts = arguments.hosts;
@@ -130,6 +139,7 @@ fn rules(cluster: &str, arguments: &Arguments) -> Result<Rules, PoliciesError> {
             first: Span::seconds(1),
             most: Span::seconds(30),
         }),
+        hot_spot: arguments.rebalance.then_some(REBALANCE),
         ..Policy::default()
     };
     let policies = Policies::new(&[(cluster.to_owned(), policy)].into())?;

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use asterism_config::value::show_duration;
 use asterism_host::run::signals;
+use asterism_local_network::traffic::RoundTrips;
 use asterism_orchestrator::run::ClusterView;
 use asterism_output::{End, Output};
 use asterism_placement::Time;
@@ -47,6 +48,15 @@ pub struct Arguments {
     /// Let flows begin for so many seconds, then none for as long, and so on, instead of at one rate
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub wave: Option<u32>,
+    /// Move buckets of the director away from hosts that have more than a tenth above their share
+    #[arg(long)]
+    pub rebalance: bool,
+    /// Buckets in which the director moves flows, a power of two
+    #[arg(long, default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(256..=65_536))]
+    pub buckets: u32,
+    /// Packets a second that each link to a host carries at most, as a slow host would; 256 more wait
+    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub link_rate: Option<u32>,
     /// Where configuration, key, records and logs are kept; without it a temporary folder, which is removed in the end
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
@@ -148,6 +158,7 @@ fn live(
         .seconds
         .map(|seconds| Time::ZERO + Duration::from_secs(seconds.into()));
     let (mut shown, mut is_introduced) = (Time::ZERO, false);
+    let mut trips = RoundTrips::default();
     loop {
         let now = cluster.now();
         if stop.load(Ordering::Acquire) || until.is_some_and(|until| now >= until) {
@@ -165,7 +176,11 @@ fn live(
         if is_introduced && now.since(shown) >= SHOW_INTERVAL {
             shown = now;
             let view = cluster.view();
-            output.say(&format!("{:>7}  {}\n", at(now), state(cluster, &view)));
+            let all = cluster.traffic().round_trips;
+            let recent = all.since(&trips);
+            trips = all;
+            let state = state(cluster, &view, &recent);
+            output.say(&format!("{:>7}  {state}\n", at(now)));
         }
         output.flush();
     }
@@ -204,19 +219,20 @@ fn introduction(cluster: &Cluster) -> String {
     text + "Ctrl-C ends everything.\n\n"
 }
 
-/// The cluster in one line.
-fn state(cluster: &Cluster, view: &ClusterView) -> String {
+/// The cluster in one line, with the round trips since the line before.
+fn state(cluster: &Cluster, view: &ClusterView, recent: &RoundTrips) -> String {
     let takers = view.hosts.iter().filter(|host| host.takes).count();
     let rate: u64 = view.hosts.iter().map(|host| host.packets_per_s).sum();
     let traffic = cluster.traffic();
     format!(
-        "{takers} of {} hosts take packets, {rate} packets/s; flows: {} under way, {} done, {} failed, {} broken; requests lost: {}",
+        "{takers} of {} hosts take packets, {rate} packets/s; flows: {} under way, {} done, {} failed, {} broken; requests lost: {}; 99 % of round trips: {} us",
         view.hosts.len(),
         traffic.under_way(),
         traffic.ended(),
         traffic.failed(),
         traffic.broken(),
         traffic.client.lost,
+        recent.permille(990).unwrap_or_default(),
     )
 }
 

@@ -16,6 +16,9 @@ pub struct DelayedPort<P> {
     inner: P,
     receive_delay: Duration,
     send_delay: Duration,
+    send_spacing: Duration,
+    /// When the next frame may leave.
+    send_next: Time,
     frames_max: usize,
     now: Time,
     arriving: VecDeque<(Time, Frame)>,
@@ -38,6 +41,8 @@ impl<P: Port> DelayedPort<P> {
             inner,
             receive_delay,
             send_delay,
+            send_spacing: Duration::ZERO,
+            send_next: Time::ZERO,
             frames_max,
             now: Time::ZERO,
             arriving: VecDeque::with_capacity(frames_max),
@@ -46,6 +51,13 @@ impl<P: Port> DelayedPort<P> {
             held_bytes: 0,
             dropped: 0,
         }
+    }
+
+    /// Lets a packet leave no sooner than this after the one before it, as over a slow link: a whole number of microseconds.
+    #[must_use]
+    pub fn with_send_spacing(mut self, spacing: Duration) -> DelayedPort<P> {
+        self.send_spacing = spacing;
+        self
     }
 
     /// The port within.
@@ -112,9 +124,10 @@ impl<P: Port> Port for DelayedPort<P> {
 
     /// Returns how many frames left now: those whose time has come, not those of `burst`.
     fn send(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize {
-        let due = self.now + self.send_delay;
         for frame in burst.drain() {
             if self.leaving.len() < self.frames_max {
+                let due = (self.now + self.send_delay).max(self.send_next);
+                self.send_next = due + self.send_spacing;
                 self.leaving.push_back((due, frame));
             } else {
                 self.dropped += 1;

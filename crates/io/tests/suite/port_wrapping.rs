@@ -123,6 +123,35 @@ fn a_delayed_port_holds_each_way_in_order() {
 }
 
 #[test]
+fn a_slow_port_sends_one_after_the_other() {
+    let mut pool = FramePool::new(256).unwrap();
+    let port = DelayedPort::new(numbered(100), Duration::ZERO, Duration::ZERO, 64);
+    let mut port = port.with_send_spacing(Duration::from_micros(10));
+    let mut burst = Burst::new();
+    port.advance(Time::from_micros(1000));
+    let mut offered = 0;
+    while port.receive(&mut pool, &mut burst) > 0 {
+        offered += burst.len();
+        port.send(&mut pool, &mut burst);
+    }
+    assert_eq!(offered, 100);
+    let sent = |port: &mut DelayedPort<MemoryPort>| port.inner_mut().take_sent().len();
+    // The first leaves at once and 64 wait; more are dropped, and take no time of those that follow.
+    let at_once = sent(&mut port);
+    let dropped = port.statistics().dropped(PortDrop::QueueFull);
+    assert_eq!(dropped as usize, 100 - 64 - at_once);
+    for step in 1..=3 {
+        port.advance(Time::from_micros(1000 + 10 * step));
+        port.flush(&mut pool).unwrap();
+        assert_eq!(sent(&mut port), 1, "{step}");
+    }
+    assert_eq!(port.next_due(), Some(Time::from_micros(1040)));
+    port.advance(Time::from_micros(5000));
+    port.flush(&mut pool).unwrap();
+    assert_eq!((sent(&mut port), pool.in_use()), (64 - 3, 0));
+}
+
+#[test]
 fn a_delayed_port_holds_only_so_many() {
     let mut pool = FramePool::new(256).unwrap();
     let delay = Duration::from_secs(1);

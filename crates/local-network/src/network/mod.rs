@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use asterism_director::pair::PairConfig;
 use asterism_director::table::BucketSpace;
@@ -19,7 +20,9 @@ use asterism_director::{
 };
 use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::FramePool;
-use asterism_io::port::{Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole};
+use asterism_io::port::{
+    DelayedPort, Port, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole,
+};
 use asterism_io::seqlock::Seqlock;
 
 use crate::addresses::{HOSTS_MAX, LinkSide};
@@ -37,6 +40,8 @@ pub const DIRECTORS_MAX: usize = 2;
 pub const SLOTS_SANE: u32 = 1_024;
 /// Changes that may wait for the network's thread.
 const ORDERS_MAX: usize = 16;
+/// Packets that wait for a slow link at most.
+const SLOW_QUEUE: usize = 256;
 /// Frames of a director: twice as many as packets may wait in it.
 const DIRECTOR_FRAMES: usize = 4_096;
 
@@ -50,6 +55,8 @@ pub struct LocalNetworkConfig {
     /// Packets that a link holds each way. A power of two; see
     /// [`SharedMemoryConfig::slots`].
     pub slots: u32,
+    /// Time between two packets to a host on each of its links, as over a slow one: whole microseconds. Zero: none.
+    pub link_spacing: Duration,
     /// How directors divide the flow space.
     pub space: BucketSpace,
     /// What of a packet decides its host.
@@ -74,6 +81,7 @@ impl LocalNetworkConfig {
             folder: folder.into(),
             hosts,
             slots: SLOTS_SANE,
+            link_spacing: Duration::ZERO,
             space: SPACE,
             by: FlowBy::OutsideEndpoint,
             directors: 1,
@@ -85,8 +93,9 @@ impl LocalNetworkConfig {
     }
 }
 
-/// The flow space of [`LocalNetworkConfig::new`].
-const SPACE: BucketSpace = match BucketSpace::new(16_384, 0x6c6f_6361_6c00) {
+/// The seed of the flow space of [`LocalNetworkConfig::new`].
+pub const SPACE_SEED: u64 = 0x6c6f_6361_6c00;
+const SPACE: BucketSpace = match BucketSpace::new(16_384, SPACE_SEED) {
     Some(space) => space,
     None => unreachable!(),
 };
@@ -372,7 +381,13 @@ impl LocalNetwork {
             let name = format!("{host}.{}", side.word());
             let mut config = SharedMemoryConfig::new(name, path, SharedMemoryRole::Listen);
             config.slots = self.config.slots;
-            Ok(Box::new(SharedMemoryPort::open(&config)?))
+            let port = SharedMemoryPort::open(&config)?;
+            let spacing = self.config.link_spacing;
+            if spacing.is_zero() {
+                return Ok(Box::new(port));
+            }
+            let slow = DelayedPort::new(port, Duration::ZERO, Duration::ZERO, SLOW_QUEUE);
+            Ok(Box::new(slow.with_send_spacing(spacing)))
         };
         Ok([open(LinkSide::Inside)?, open(LinkSide::Outside)?])
     }

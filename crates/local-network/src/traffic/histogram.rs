@@ -53,6 +53,17 @@ impl RoundTrips {
         class.map(|class| longest_of(class as u64))
     }
 
+    /// What was counted since an earlier moment.
+    #[must_use]
+    pub fn since(&self, earlier: &RoundTrips) -> RoundTrips {
+        let counts = self.counts.iter().zip(&earlier.counts);
+        RoundTrips {
+            counts: counts
+                .map(|(now, then)| now.saturating_sub(*then))
+                .collect(),
+        }
+    }
+
     pub(super) fn write(&self, words: &mut Vec<u64>) {
         words.extend(&self.counts);
     }
@@ -114,6 +125,10 @@ mod tests {
         assert!((500..=531).contains(&median), "{median}");
         let most = trips.permille(1_000).unwrap();
         assert!((1_000..=1_063).contains(&most), "{most}");
+        let before = trips.clone();
+        (0..100).for_each(|_| trips.count(7));
+        let since = trips.since(&before);
+        assert_eq!((since.total(), since.permille(990)), (100, Some(7)));
         let mut words = Vec::new();
         trips.write(&mut words);
         assert_eq!(RoundTrips::read(&words), Some(trips.clone()));

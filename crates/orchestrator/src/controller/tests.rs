@@ -265,3 +265,47 @@ fn founders_that_have_just_begun_are_not_made_to_begin_again() {
         (false, 1, 1)
     );
 }
+
+/// A link to hosts may forget an epoch that it was handed: for more processes of one name than it keeps.
+#[test]
+fn an_epoch_is_handed_again_until_the_process_has_it() {
+    let mut leader = Leader::new();
+    leader.beat("a", process(1, 1), Stage::Awaiting);
+    leader.beat("b", process(2, 1), Stage::Awaiting);
+    leader.wait(10 * MS);
+    assert!(leader.asked().is_some());
+    leader.stored();
+    let handed = |leader: &mut Leader| {
+        let hands =
+            |command: &Command| matches!(command, Command::Hand { host, .. } if host == "a");
+        leader
+            .commands()
+            .iter()
+            .filter(|command| hands(command))
+            .count()
+    };
+    let mut counts = [0; 2];
+    for count in &mut counts {
+        for _ in 0..40 {
+            leader.beat("a", process(1, 1), Stage::Awaiting);
+            leader.wait(50 * MS);
+            *count += handed(&mut leader);
+        }
+    }
+    assert!(counts[0] > 1 && counts[1] > 0, "{counts:?}");
+    for _ in 0..40 {
+        leader.beat("a", process(1, 1), Stage::Joining(1));
+        leader.wait(50 * MS);
+        assert_eq!(handed(&mut leader), 0);
+    }
+}
+
+/// Only in a build with `--cfg asterism_mutants`.
+#[test]
+#[cfg(asterism_mutants)]
+fn an_epoch_that_is_handed_once_is_found() {
+    mutant::select(Some(Mutant::HandedOnce));
+    let found = std::panic::catch_unwind(an_epoch_is_handed_again_until_the_process_has_it);
+    mutant::select(None);
+    assert!(found.is_err());
+}

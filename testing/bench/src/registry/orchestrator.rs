@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         "lab.hotspot",
         "ratio",
         AtMost(1.2),
-        "worst latency after rebalancing over an even spread",
+        "99 % of round trips after rebalancing over an even spread: two hosts behind slow links, one with four fifths of the flows",
     ),
     row(
         Orchestrator,

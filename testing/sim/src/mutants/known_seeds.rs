@@ -60,7 +60,6 @@ pub const KNOWN_SEEDS: &[(&str, u64)] = &[
     ("GroupsDroppedWhileLocal", 27),
     ("HalfIsFew", 28),
     ("HandedBeforeStored", 22),
-    ("HandedOnce", 2),
     ("HandedToAnyProcess", 4),
     ("HeaderNotRestored", 0),
     ("HeirNotNoted", 388),
