@@ -37,7 +37,11 @@ fn the_list_names_measures_built_and_not_yet() {
 #[test]
 fn each_kind_of_failure_has_its_exit_code_and_a_sentence() {
     for (arguments, code, says) in [
-        (&["measure", "nonsense"][..], 2, "no measure is called nonsense"),
+        (
+            &["measure", "nonsense"][..],
+            2,
+            "no measure is called nonsense",
+        ),
         (&["measure"], 2, "measure what?"),
         (&[], 2, "say list"),
         (&["list", "--frobnicate"], 2, "--frobnicate"),
