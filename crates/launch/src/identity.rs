@@ -12,9 +12,12 @@ use rustix::process::{
 };
 
 use super::{Exit, ProcessId};
+use crate::clock;
 
 /// Bytes of a process's environment that are read at most.
 const ENVIRONMENT_BYTES_MAX: u64 = 4 << 20;
+/// How long a process may show no environment that begins another program.
+const EMPTY_FOR: Duration = Duration::from_millis(2);
 
 /// A process that was there when it was opened. The descriptor stands for it alone, also after its end.
 #[derive(Debug)]
@@ -98,6 +101,8 @@ impl Process {
 
 /// All processes of this machine that have a variable of this name with such a value in their environment, the leader of a
 /// process group first. Processes whose environment may not be read are passed over. Some 10 µs a process.
+///
+/// A process that has just begun another program shows no environment for a moment: those without one are looked at twice.
 pub(super) fn with_variable(name: &str, is_such: impl Fn(&[u8]) -> bool) -> Vec<Process> {
     let start = format!("{name}=").into_bytes();
     let is_it = |entry: &[u8]| entry.strip_prefix(&*start).is_some_and(&is_such);
@@ -108,22 +113,37 @@ pub(super) fn with_variable(name: &str, is_such: impl Fn(&[u8]) -> bool) -> Vec<
         entry.ok()?.file_name().to_str()?.parse().ok()
     };
     let mut found = Vec::new();
-    for pid in entries.filter_map(number) {
+    let mut look = |pid: u32| -> Option<Looked> {
         // Opened before its environment is read, so that both are of one process.
-        let Ok(Some(process)) = Process::open_number(pid) else {
-            continue;
-        };
-        if !environment(pid).split(|byte| *byte == 0).any(is_it) {
-            continue;
+        let process = Process::open_number(pid).ok()??;
+        let environment = environment(pid);
+        if environment.is_empty() {
+            // Threads of the kernel have no program.
+            let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+            return program.is_ok().then_some(Looked::Empty);
         }
-        let Some(stat) = Stat::read(pid).filter(|it| it.start_ticks == process.id.start_ticks)
-        else {
-            continue;
-        };
-        found.push((stat.group != pid, process.id.start_ticks, process));
+        if environment.split(|byte| *byte == 0).any(is_it) {
+            let stat = Stat::read(pid).filter(|it| it.start_ticks == process.id.start_ticks)?;
+            found.push((stat.group != pid, process.id.start_ticks, process));
+        }
+        Some(Looked::Whole)
+    };
+    let mut again: Vec<u32> = entries.filter_map(number).collect();
+    again.retain(|pid| matches!(look(*pid), Some(Looked::Empty)));
+    if !again.is_empty() {
+        clock::pause(EMPTY_FOR);
+        for pid in again {
+            look(pid);
+        }
     }
     found.sort_by_key(|(is_member, start, _)| (*is_member, *start));
     found.into_iter().map(|(_, _, process)| process).collect()
+}
+
+/// What a look at a process showed.
+enum Looked {
+    Empty,
+    Whole,
 }
 
 fn environment(pid: u32) -> Vec<u8> {
