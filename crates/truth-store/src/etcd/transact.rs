@@ -137,6 +137,7 @@ impl EtcdStore {
         failure: AttemptFailure,
     ) -> Result<Transacted, TruthError> {
         let why = match failure {
+            AttemptFailure::NotDone(Failure::Full(why)) => return self.full(pending, why),
             AttemptFailure::NotDone(failure) => return Err(self.question_failed(failure)),
             AttemptFailure::Lost(why) => why,
             AttemptFailure::Cluster(error) => {
@@ -149,6 +150,40 @@ impl EtcdStore {
             return Ok(Transacted::Done(self.seen));
         }
         self.find_out(pending, why)
+    }
+
+    /// What became of a transaction for which there is no space: etcd makes the one that exceeds its quota first, and still answers so.
+    fn full(&mut self, pending: Pending, why: String) -> Result<Transacted, TruthError> {
+        let what = self.gateway.name();
+        let there = match self.outcome() {
+            Ok(there) => there,
+            Err(error) => {
+                self.pending = Some(pending);
+                let why = format!("{why}; and then {error}");
+                return Err(TruthError::Unknown { what, why });
+            }
+        };
+        match there.filter(|(_, mark)| *mark == self.mark(pending.sequence)) {
+            Some((place, _)) => {
+                self.place = Some(place);
+                Ok(Transacted::Done(Revision(place.0)))
+            }
+            None => Err(TruthError::Full { what, why }),
+        }
+    }
+
+    /// The outcome key: where it is, and the mark of the last transaction; `None` if there is none.
+    fn outcome(&mut self) -> Result<Option<(Place, String)>, TruthError> {
+        let key = self.outcome_key();
+        let range = self.question("/v3/kv/range", &get(&key)["request_range"])?;
+        let read = || {
+            let Some(kv) = list(&range, "kvs")?.first() else {
+                return Ok(None);
+            };
+            let mark = String::from_utf8_lossy(&value(kv)?).into_owned();
+            Ok(Some((Place(version(kv)?.0), mark)))
+        };
+        read().map_err(|why: String| self.unreadable(why))
     }
 
     /// What became of a transaction whose answer was lost.
@@ -228,13 +263,7 @@ impl EtcdStore {
 
     /// Finds the outcome key, and takes it over from an earlier process of the same name.
     fn attach(&mut self) -> Result<Place, TruthError> {
-        let key = self.outcome_key();
-        let range = self.question("/v3/kv/range", &get(&key)["request_range"])?;
-        let kvs = list(&range, "kvs").map_err(|why| self.unreadable(why))?;
-        let place = match kvs.first() {
-            Some(kv) => Place(version(kv).map_err(|why| self.unreadable(why))?.0),
-            None => Place(0),
-        };
+        let place = self.outcome()?.map_or(Place(0), |(place, _)| place);
         // What that process has under way is stopped by this, and what an attempt of ours has.
         self.sequence += 1;
         let sequence = self.sequence;
