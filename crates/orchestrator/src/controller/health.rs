@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use asterism_placement::Time;
 
-use super::host::Host;
+use super::host::{Host, Seen};
 use super::input::{Heartbeat, Stage};
 use super::mutant::{self, Mutant};
 use super::{Awaited, Command, Controller, Event};
@@ -139,8 +139,17 @@ impl Controller {
             });
             all >= 2 && 2 * not > all
         };
-        let count = silent.len();
-        let are_most = count > 0 && (2 * count > members.len() || count == members.len());
+        // A host that joins carries nothing yet, and its heartbeats do not show that those of the others arrive.
+        let counts = |name: &&String| {
+            let seen = self.hosts.get(*name).and_then(|host| host.member.as_ref());
+            let joins =
+                |seen: &Seen| matches!(seen.last.stage, Stage::Awaiting | Stage::Joining(_));
+            !seen.is_some_and(joins)
+        };
+        let all = members.iter().filter(counts).count();
+        let count = silent.iter().copied().filter(counts).count();
+        // Two heartbeats are due some milliseconds apart: of a half, the other half may be silent next.
+        let are_most = count > 0 && (count >= all || 2 * count >= all && count >= 2);
         // Heartbeats return one after the other; until all had the time to, silence of the rest is not believed either.
         let is_believed = !are_most && !self.was_frozen_lately(now);
         let confirmed: BTreeSet<String> = silent
@@ -167,7 +176,7 @@ impl Controller {
             self.frozen_at = Some(now);
             let event = Event::Frozen {
                 silent: count,
-                members: members.len(),
+                members: all,
             };
             self.report("frozen", String::new(), event);
         } else {

@@ -18,12 +18,14 @@ const LINK_RATE: &str = "5000";
 const BUCKETS: &str = "256";
 /// Buckets of both hosts that one host gets: with the others of its own it has four fifths.
 const MOVED: &str = "0..153";
-/// Lines of two seconds each: until the start is over, and of which the median counts.
-const SETTLING: usize = 4;
-const LINES: usize = 5;
-/// Lines without a move after which the spread is at rest, and lines until then at most.
-const AT_REST: usize = 5;
-const REBALANCING_MAX: usize = 45;
+/// Lines of two seconds each: until the start is over, and without a move after which the spread is at rest.
+const SETTLING: usize = 2;
+const AT_REST: usize = 3;
+/// Lines of which the median counts.
+const LINES: usize = 3;
+const LINES_FULL: usize = 15;
+/// Lines until the spread is at rest, at most.
+const REBALANCING_MAX: usize = 30;
 
 fn make(context: &Context) -> Result<Outcome, Failure> {
     let product = product()?;
@@ -43,10 +45,11 @@ fn make(context: &Context) -> Result<Outcome, Failure> {
     )?;
     up.wait_for("2 of 2 hosts take packets")?;
     trips(&mut up, SETTLING)?;
-    let even = median(trips(&mut up, LINES)?);
+    let lines = if context.full { LINES_FULL } else { LINES };
+    let even = median(trips(&mut up, lines)?);
     context.say(&format!("even spread: 99 % within {even} us"));
     up.order(&["move", "--bucket", MOVED, "--to", "a"])?;
-    let (mut hot, mut at_rest, mut lines, mut moves) = (0, 0, 0, 0);
+    let (mut hot, mut at_rest, mut looks, mut moves) = (0, 0, 0, 0);
     while at_rest < AT_REST {
         let seen = up.said().len();
         hot = hot.max(trips(&mut up, 1)?[0]);
@@ -59,15 +62,15 @@ fn make(context: &Context) -> Result<Outcome, Failure> {
             (0, 1..) => at_rest + 1,
             _ => 0,
         };
-        lines += 1;
-        if lines > REBALANCING_MAX {
+        looks += 1;
+        if looks > REBALANCING_MAX {
             let said = up.said().join("\n");
             return Err(Failure::Unsound(format!(
                 "no rest after a hot spot: {said}"
             )));
         }
     }
-    let after = median(trips(&mut up, LINES)?);
+    let after = median(trips(&mut up, lines)?);
     context.say(&format!(
         "hot: {hot} us; after {moves} decisions: {after} us"
     ));
@@ -77,7 +80,7 @@ fn make(context: &Context) -> Result<Outcome, Failure> {
         .variant("hot-us", hot as f64)
         .variant("after-us", after as f64)
         .variant("decisions", moves as f64)
-        .variant("seconds-to-rest", 2.0 * (lines - AT_REST) as f64)
+        .variant("seconds-to-rest", 2.0 * (looks - AT_REST) as f64)
         .variant("requests-lost", number(&report, "requests_lost")))
 }
 
