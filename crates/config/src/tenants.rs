@@ -204,7 +204,7 @@ fn check_networks(tables: &[NamedValues], report: &mut Report) {
     }
 }
 
-/// Refuses hosts that are no members, and hosts of two tenants.
+/// Refuses hosts that are no members, where these are listed, and hosts of two tenants.
 fn check_hosts(tables: &[NamedValues], cluster: Option<&Cluster>, report: &mut Report) {
     let mut seen: Vec<(String, Range<usize>)> = Vec::new();
     for table in tables {
@@ -217,7 +217,8 @@ fn check_hosts(tables: &[NamedValues], cluster: Option<&Cluster>, report: &mut R
                 );
             }
             let names = || cluster.into_iter().flat_map(|cluster| &cluster.members);
-            if cluster.is_some() && !names().any(|name| *name == host) {
+            let is_listed = cluster.is_some_and(|cluster| !cluster.is_open);
+            if is_listed && !names().any(|name| *name == host) {
                 let names = || names().map(String::as_str);
                 let mut unknown =
                     Diagnostic::error(format!("there is no member \"{host}\""), span.clone());

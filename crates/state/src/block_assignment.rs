@@ -51,6 +51,18 @@ impl BlockAssignment {
     /// Deals what a member that takes no part from `epoch` on holds to those who do: each partition to who holds fewest, the first
     /// by name of several.
     pub fn leave(&mut self, gone: u16, living: &[u16], epoch: u32) {
+        self.deal_out(gone, living, epoch, true);
+    }
+
+    /// Deals the partitions of a place of which nothing was ever granted that may still be in use: nobody has had it, or all processes
+    /// ended since. So who is dealt one need not wait. Nothing changes if the place was dealt before.
+    pub fn deal_unclaimed(&mut self, home: u16, living: &[u16], epoch: u32) {
+        if !self.dealt.contains_key(&home) {
+            self.deal_out(home, living, epoch, false);
+        }
+    }
+
+    fn deal_out(&mut self, gone: u16, living: &[u16], epoch: u32, is_claimed: bool) {
         if living.is_empty() {
             return;
         }
@@ -71,22 +83,10 @@ impl BlockAssignment {
                 dealt.partitions[place] = member;
                 dealt.since = epoch;
                 // Only the place's own member, if that bug is planted.
-                if dealt.past.is_empty() || !mutant::active(Mutant::HeirNotNoted) {
+                if is_claimed && (dealt.past.is_empty() || !mutant::active(Mutant::HeirNotNoted)) {
                     note(&mut dealt.past, gone);
                 }
             }
-        }
-    }
-
-    /// Deals the partitions of a place of which nothing was ever granted that may still be in use: nobody has had it, or all processes
-    /// ended since. So who is dealt one need not wait. Nothing changes if the place was dealt before.
-    pub fn deal_unclaimed(&mut self, home: u16, living: &[u16], epoch: u32) {
-        if self.dealt.contains_key(&home) {
-            return;
-        }
-        self.leave(home, living, epoch);
-        if let Some(dealt) = self.dealt.get_mut(&home) {
-            dealt.past.clear();
         }
     }
 

@@ -43,6 +43,17 @@ fn ports(cluster: &OrchestratedLab, place: usize) -> (u64, u64) {
     (figure("reclaimed"), figure("quarantined"))
 }
 
+/// Packets of the only tenant.
+fn usage(cluster: &OrchestratedLab) -> u64 {
+    let node = &cluster.lab.orchestrators[0];
+    let asked = node.program(ASTERISM).args(["usage", "--format", "json"]);
+    let said = asked.run().map(|finished| finished.stdout);
+    let document: Value = serde_json::from_slice(&said.unwrap_or_default()).unwrap_or_default();
+    document["tenants"][0]["packets"]
+        .as_u64()
+        .unwrap_or_default()
+}
+
 fn wait_until(what: &str, cluster: &OrchestratedLab, within: Duration, is: impl Fn() -> bool) {
     for _ in 0..within.as_millis() / 50 {
         if is() {
@@ -65,6 +76,7 @@ fn a_host_joins_with_its_own_file_alone_and_leaves_for_good() {
         places: Some(6),
         nat_lines: format!("short_idle = true\n{idle}"),
         orchestrator_lines: "api = { listen = \"127.0.0.1:7580\" }\n".to_owned(),
+        more: "[tenants.all]\nnetworks = [\"10.77.0.0/24\"]\n".to_owned(),
         ..HostOptions::default().absent("wait 20ms")
     };
     let mut cluster =
@@ -101,6 +113,10 @@ fn a_host_joins_with_its_own_file_alone_and_leaves_for_good() {
     let running = cluster.probe(FLOWS, MS * 2).unwrap();
     pause(MS * 500);
     assert_eq!(lost(&running.end()), [], "{}", cluster.log());
+    // What hosts do for a tenant counts by place.
+    wait_until("the tenant's usage", &cluster, PATIENCE, || {
+        usage(&cluster) > 0
+    });
     let text = status(&cluster, 3).to_string();
     assert!(
         text.contains("\"host\":\"nat-4\"") && text.contains("\"name\":\"nat-1\""),

@@ -162,7 +162,9 @@ impl Decide {
             match event {
                 OrchestratorEvent::Heartbeat(heartbeat) => {
                     let known = controller::Heartbeat::of(&heartbeat, &self.places);
-                    self.usage.heartbeat(clock::wall_ms(), &heartbeat);
+                    if let Some(place) = self.controller.place_of(&heartbeat.host) {
+                        self.usage.heartbeat(clock::wall_ms(), &place, &heartbeat);
+                    }
                     self.note(now, heartbeat);
                     self.controller.handle(now, Input::Heartbeat(known));
                 }

@@ -122,8 +122,9 @@ impl UsageKeeper {
         }
     }
 
-    /// What a heartbeat says of tenants.
-    pub fn heartbeat(&mut self, now_ms: u64, heartbeat: &Heartbeat) {
+    /// What a heartbeat of the host in this place says of tenants. Accounts are of places, whose incarnations never come twice; a host
+    /// that was forgotten may come back in another one, in its first.
+    pub fn heartbeat(&mut self, now_ms: u64, place: &str, heartbeat: &Heartbeat) {
         let (Some(meter), Some(incarnation)) = (&mut self.meter, heartbeat.stage.incarnation())
         else {
             return;
@@ -141,7 +142,7 @@ impl UsageKeeper {
             (usage.tenant.clone(), counts)
         });
         let report = Report {
-            host: heartbeat.host.clone(),
+            host: place.to_owned(),
             incarnation,
             tenants: counts.collect(),
         };

@@ -214,7 +214,9 @@ impl World {
             if is_paused || may_be_lost && self.numbers.one_in(10) {
                 continue;
             }
-            orchestrator.keeper.heartbeat(now_ms, heartbeat);
+            orchestrator
+                .keeper
+                .heartbeat(now_ms, &heartbeat.host, heartbeat);
         }
     }
 
@@ -631,7 +633,7 @@ fn the_largest_state_fits_a_value_and_longer_ones_settle_early() {
         now_ms += 100 * 365 * 86_400_000;
         for (host, incarnation) in &members {
             let stage = Stage::Serving(*incarnation);
-            keeper.heartbeat(now_ms, &heartbeat(host, stage, usage.clone()));
+            keeper.heartbeat(now_ms, host, &heartbeat(host, stage, usage.clone()));
         }
         let now = Time::ZERO + Duration::from_secs(60 * u64::from(epoch));
         let Some(UsageCommand::Store { bytes, term: 1 }) = keeper.poll_command(now) else {
