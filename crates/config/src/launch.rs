@@ -142,7 +142,8 @@ section! {
     };
 }
 
-/// Reads `[orchestrator.launch]`, which names hosts by the list of members. The outer `None` if anything in it is wrong, the inner one if hosts are not launched.
+/// Reads `[orchestrator.launch]`, which needs the list of members. The outer `None` if anything in it is wrong, the inner one if hosts
+/// are not launched.
 pub(super) fn launch(
     values: &Values,
     cluster: &Cluster,

@@ -113,23 +113,24 @@ pub(super) fn with_variable(name: &str, is_such: impl Fn(&[u8]) -> bool) -> Vec<
         entry.ok()?.file_name().to_str()?.parse().ok()
     };
     let mut found = Vec::new();
-    let mut look = |pid: u32| -> Option<Looked> {
+    // Whether it is to be looked at again.
+    let mut look = |pid: u32| -> bool {
         // Opened before its environment is read, so that both are of one process.
-        let process = Process::open_number(pid).ok()??;
+        let Ok(Some(process)) = Process::open_number(pid) else {
+            return false;
+        };
         let environment = environment(pid);
-        if environment.is_empty() {
-            // Threads of the kernel have no program.
-            let program = std::fs::read_link(format!("/proc/{pid}/exe"));
-            return program.is_ok().then_some(Looked::Empty);
-        }
-        if environment.split(|byte| *byte == 0).any(is_it) {
-            let stat = Stat::read(pid).filter(|it| it.start_ticks == process.id.start_ticks)?;
+        let is_same = |stat: &Stat| stat.start_ticks == process.id.start_ticks;
+        if environment.split(|byte| *byte == 0).any(is_it)
+            && let Some(stat) = Stat::read(pid).filter(is_same)
+        {
             found.push((stat.group != pid, process.id.start_ticks, process));
         }
-        Some(Looked::Whole)
+        // Threads of the kernel have no program.
+        environment.is_empty() && std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
     };
     let mut again: Vec<u32> = entries.filter_map(number).collect();
-    again.retain(|pid| matches!(look(*pid), Some(Looked::Empty)));
+    again.retain(|pid| look(*pid));
     if !again.is_empty() {
         clock::pause(EMPTY_FOR);
         for pid in again {
@@ -138,12 +139,6 @@ pub(super) fn with_variable(name: &str, is_such: impl Fn(&[u8]) -> bool) -> Vec<
     }
     found.sort_by_key(|(is_member, start, _)| (*is_member, *start));
     found.into_iter().map(|(_, _, process)| process).collect()
-}
-
-/// What a look at a process showed.
-enum Looked {
-    Empty,
-    Whole,
 }
 
 fn environment(pid: u32) -> Vec<u8> {

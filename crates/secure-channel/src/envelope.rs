@@ -172,3 +172,54 @@ impl Envelope {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::ClusterKey;
+
+    const ONE: EnvelopeEnd = EnvelopeEnd {
+        code: 1,
+        purpose: "one",
+    };
+    const OTHER: EnvelopeEnd = EnvelopeEnd {
+        code: 2,
+        purpose: "other",
+    };
+    const CLUSTER: ClusterId = ClusterId(9);
+
+    fn ring(id: u8) -> KeyRing {
+        ClusterKey::from_random(id, [id; 32]).into()
+    }
+
+    fn sealed(key: u8, salt: u8) -> Vec<u8> {
+        let ends: (_, &'static [EnvelopeEnd]) = (ONE, &[]);
+        Envelope::new(CLUSTER, ring(key), ends, [salt; 16]).seal(|out| out.push(salt))
+    }
+
+    #[test]
+    fn ciphers_are_kept_of_so_many_senders_and_only_of_those_with_the_key() {
+        let ends: (_, &'static [EnvelopeEnd]) = (OTHER, &[ONE]);
+        let mut envelope = Envelope::new(CLUSTER, ring(1), ends, [0; 16]);
+        // More senders than are kept, in two rounds: each opens, by a kept cipher or by one that is derived again.
+        for salt in (0..200).chain(0..200) {
+            let opened = envelope
+                .open(&mut sealed(1, salt))
+                .map(|one| one.message.to_vec());
+            assert_eq!(opened, Some(vec![salt]));
+            assert!(envelope.kept.len() <= KEPT_SENDERS_MAX);
+        }
+        // Forgeries take nobody's place, also those under the salt of one that is kept.
+        let kept: Vec<SenderKey> = envelope.kept.iter().map(|(from, _)| *from).collect();
+        for salt in [7, 199, 250] {
+            let mut forged = sealed(1, salt);
+            *forged.last_mut().unwrap() ^= 1;
+            assert!(envelope.open(&mut forged).is_none());
+        }
+        assert!(kept.iter().eq(envelope.kept.iter().map(|(from, _)| from)));
+        // Without the key its senders are strangers, known or not.
+        envelope.set_keys(ring(2));
+        assert!(envelope.open(&mut sealed(1, 199)).is_none());
+        assert!(envelope.open(&mut sealed(2, 199)).is_some());
+    }
+}

@@ -88,6 +88,8 @@ pub(super) enum UpError {
         had: usize,
         wanted: usize,
     },
+    #[error("{} is of another version, or was changed: choose another folder, or remove this one and all that its cluster knows", .0.display())]
+    Foreign(PathBuf),
     #[error("`asterism up` runs in {} already: end it with `asterism down --folder {}`", .0.display(), .0.display())]
     Runs(PathBuf),
     #[error("{0} buckets are no power of two: write 256, 512 or another one")]
@@ -384,7 +386,10 @@ fn check_hosts(folder: &Path, wanted: usize) -> Result<(), UpError> {
     if !configuration.exists() {
         return Ok(());
     }
-    let had = load(&configuration)?.cluster.members.len();
+    let Ok(config) = load(&configuration) else {
+        return Err(UpError::Foreign(configuration));
+    };
+    let had = config.cluster.members.len();
     match had == wanted {
         true => Ok(()),
         false => Err(UpError::OtherHosts {

@@ -241,6 +241,8 @@ fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
 
     assert_eq!(ask(&api, &["scale", "3"])["changed"], true);
     up.wait_for("there are 3 hosts, as ordered");
+    // Hosts that leave before the steering has them in force get no packet.
+    up.wait_for("3 of 3 hosts take packets");
     let moved = ask(&api, &["move", "--bucket", "17", "--to", "b"]);
     assert_eq!(moved["detail"], "new flows of bucket 17 go to b");
     assert_eq!(
@@ -279,6 +281,21 @@ fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
         .unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("--hosts 3 or MIN..3"), "{said}");
+    let foreign = tempfile::tempdir().unwrap();
+    std::fs::write(
+        foreign.path().join("asterism.toml"),
+        "[cluster]\nhosts = 3\n",
+    )
+    .unwrap();
+    let refused = Command::new(ASTERISM)
+        .args(["up", "--folder", foreign.path().to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("is of another version, or was changed"),
+        "{said}"
+    );
 
     // One that is killed leaves its hosts; they are found and ended, once.
     let mut killed = Up::start(&["--folder", path, "--hosts", "2..3"]);

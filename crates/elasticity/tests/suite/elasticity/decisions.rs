@@ -140,6 +140,21 @@ fn a_cluster_begins_with_its_minimum_and_waits_for_it() {
 }
 
 #[test]
+fn hosts_that_found_no_place_are_not_awaited() {
+    let mut elasticity = elasticity("[policy.a]\nhosts = { min = 3, max = 4, step = 3 }");
+    let first = only(elasticity.decide(at(0), &[]));
+    assert_eq!(first.action, Action::ScaleOut { count: 3 });
+    elasticity.not_launched(2);
+    // One is under way; the others are wanted at once, and without a pause.
+    let second = only(elasticity.decide(at(1), &[]));
+    assert_eq!(second.action, Action::ScaleOut { count: 2 });
+    assert_eq!(only(elasticity.decide(at(2), &[])).reason, Reason::Steady);
+    elasticity.not_launched(u32::MAX);
+    let third = only(elasticity.decide(at(3), &[]));
+    assert_eq!(third.action, Action::ScaleOut { count: 3 });
+}
+
+#[test]
 fn bad_samples_change_nothing() {
     let text = "[policy.a]\nhosts = { min = 1, max = 9 }\nflows = { out = 100, in = 50 }\nout_for = \"0s\"\nin_for = \"0s\"";
     let hosts = |flows: u64| ["a", "b", "c", "d"].map(|name| serving(name, flows));
