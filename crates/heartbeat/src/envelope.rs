@@ -22,7 +22,7 @@ pub(crate) const ASKING: EnvelopeEnd = EnvelopeEnd {
     code: 4,
     purpose: "question of an orchestrator",
 };
-const _: () = assert!(42 + 31 + crate::message::PART_BYTES <= MESSAGE_BYTES_MAX);
+const _: () = assert!(50 + 31 + crate::message::PART_BYTES <= MESSAGE_BYTES_MAX);
 const _: () = assert!(crate::message::HOST_MESSAGE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 
 /// The envelope of a host's heartbeats, which opens what orchestrators send.

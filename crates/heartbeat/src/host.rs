@@ -9,7 +9,8 @@ use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 use crate::answers::{AnswerError, Answers};
 use crate::envelope;
 use crate::message::{
-    Heartbeat, HostMessage, Part, RegistrationRefused, Reply, Stage, TenantUsage, USAGE_AT_ONCE,
+    Heartbeat, HostMessage, LeaderHeard, Part, RegistrationRefused, Reply, Stage, TenantUsage,
+    USAGE_AT_ONCE,
 };
 use crate::mutant::{self, Mutant};
 use crate::parts::{Assembly, Taken};
@@ -27,6 +28,8 @@ const ECHOES_MAX: u64 = 256;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// An epoch of which no part came for so long is given up; the orchestrator offers it again.
 const PART_WAIT_MAX: Duration = Duration::from_secs(1);
+/// The term of a leader that was not heard for so long is forgotten: a store that lost what it had counts from the beginning.
+const TERM_FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 /// Epochs and questions that wait to be polled at most; beyond, the oldest is lost, and comes again.
 const EVENTS_MAX: usize = 16;
 /// Parts of answers that wait to be sent at most; beyond, parts are lost, and asked for again.
@@ -93,6 +96,23 @@ enum Received {
     Question([u8; 16], Question),
 }
 
+/// The orchestrator that said last that it leads.
+#[derive(Clone, Copy, Debug)]
+struct Leader {
+    number: usize,
+    term: u64,
+    heard: Time,
+    /// Heartbeats to it since then.
+    sent: u32,
+}
+
+impl Leader {
+    /// How long it did not answer. A host that stood still itself missed no answer meanwhile.
+    fn silence(&self, now: Time, interval: Duration) -> Duration {
+        now.since(self.heard).min(interval * self.sent)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Peer {
     known: Orchestrator,
@@ -120,6 +140,7 @@ pub struct HostLink {
     interval: Duration,
     peers: Vec<Peer>,
     facts: Option<(Heartbeat, Time)>,
+    leader: Option<Leader>,
     /// The epoch that is being put together, the orchestrator that sends it, and when its last part came.
     assembly: Option<(usize, Assembly, Time)>,
     /// The epoch that was reported last: number, digest, and when.
@@ -142,6 +163,7 @@ impl HostLink {
             interval: config.interval,
             peers: (0..orchestrators).map(|_| Peer::default()).collect(),
             facts: None,
+            leader: None,
             assembly: None,
             reported: None,
             transmits: VecDeque::new(),
@@ -202,6 +224,16 @@ impl HostLink {
             peer.known.round_trip = Some(now.since(at));
         }
         peer.known.heard = Some(now);
+        if let Some(term) = reply.leads
+            && may_lead(now, self.leader, term)
+        {
+            self.leader = Some(Leader {
+                number: orchestrator,
+                term,
+                heard: now,
+                sent: 0,
+            });
+        }
         // One that was overtaken has an earlier challenge.
         if reply.sequence >= peer.echoed {
             peer.echoed = reply.sequence;
@@ -251,7 +283,18 @@ impl HostLink {
                     .as_ref()
                     .filter(|(from, _, at)| *from == number && asks(now, *at, self.interval))
                     .map(|(_, assembly, _)| (assembly.epoch, assembly.offset())),
+                leader: self.leader.map(|leader| LeaderHeard {
+                    term: leader.term,
+                    silence: leader.silence(now, self.interval),
+                }),
             };
+            if let Some(leader) = self
+                .leader
+                .as_mut()
+                .filter(|leader| leader.number == number)
+            {
+                leader.sent = leader.sent.saturating_add(1);
+            }
             let datagram = self.envelope.seal(|out| message.encode(out));
             peer.sent = Some((self.envelope.last(), now));
             peer.is_behind = false;
@@ -469,6 +512,16 @@ fn part_sender(
 /// Whether facts were posted too long ago to be true still.
 fn are_old(now: Time, posted: Time) -> bool {
     now.since(posted) >= FACTS_AGE_MAX && !mutant::active(Mutant::FactsForEver)
+}
+
+/// Whether an orchestrator that says it leads in this term is the leader, where another one said so then. One that was replaced does
+/// not know it until it asks the store.
+fn may_lead(now: Time, before: Option<Leader>, term: u64) -> bool {
+    before.is_none_or(|known| {
+        term >= known.term
+            || now.since(known.heard) >= TERM_FORGOTTEN_AFTER
+            || mutant::active(Mutant::FormerLeaderHeard)
+    })
 }
 
 /// Whether the next part of an epoch is asked for, whose last part came then: always, also for one that was lost.

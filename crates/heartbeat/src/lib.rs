@@ -28,6 +28,12 @@
 //! 4. **No amplification.** A reply that brings a part of an epoch goes to an address that has echoed a challenge; any other reply
 //!    is shorter than the heartbeat.
 //!
+//! # Who leads
+//!
+//! A leading orchestrator says its term in each answer. A host tells all orchestrators of the last term that it was told, and how long
+//! ago: so another orchestrator learns that no host hears the leader. A term counts only if it is no lower than the last one, unless
+//! nothing was heard of that for ten seconds: a leader that was replaced does not know it yet.
+//!
 //! # Questions
 //!
 //! An orchestrator asks a host's process a question, of any meaning to this crate, and gets the answer in parts: `questions.rs` and
@@ -58,8 +64,8 @@ pub use answers::AnswerError;
 pub use asterism_secure_channel::DATAGRAM_BYTES_MAX;
 pub use host::{HostEvent, HostLink, HostLinkConfig, ORCHESTRATORS_MAX, Orchestrator};
 pub use message::{
-    Heartbeat, Load, NAME_BYTES_MAX, PLACES_MAX, RegistrationRefused, Stage, TENANT_BYTES_MAX,
-    TenantUsage, USAGE_AT_ONCE,
+    Heartbeat, LeaderHeard, Load, NAME_BYTES_MAX, PLACES_MAX, RegistrationRefused, Stage,
+    TENANT_BYTES_MAX, TenantUsage, USAGE_AT_ONCE,
 };
 pub use orchestrator::{
     FORGOTTEN_AFTER, NAMES_MAX, Names, OfferError, OrchestratorEvent, OrchestratorLink,

@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use asterism_epochs::Process;
 
@@ -15,7 +16,7 @@ pub const TENANT_BYTES_MAX: usize = 63;
 pub const USAGE_AT_ONCE: usize = 8;
 /// Bytes of a heartbeat's message at most.
 pub(crate) const HOST_MESSAGE_BYTES_MAX: usize =
-    114 + NAME_BYTES_MAX + USAGE_AT_ONCE * (33 + TENANT_BYTES_MAX) + 18;
+    124 + NAME_BYTES_MAX + USAGE_AT_ONCE * (33 + TENANT_BYTES_MAX) + 18;
 /// Bytes of an epoch's text in one reply: a datagram with it fits the least MTU of IPv6 (1,280 bytes, RFC 8200 section 5).
 pub(crate) const PART_BYTES: usize = 1_024;
 /// What follows in a reply.
@@ -210,6 +211,16 @@ pub struct Heartbeat {
     pub usage: Arc<[TenantUsage]>,
 }
 
+/// The leading orchestrator, as a host hears it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaderHeard {
+    /// The last term in which an orchestrator that answered said it leads; more than 0.
+    pub term: u64,
+    /// How long ago the last such answer came, but no longer than the heartbeats to it since then take: a host that stood still missed
+    /// nothing. In whole milliseconds, 65,535 at most.
+    pub silence: Duration,
+}
+
 /// A heartbeat with what is around it on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostMessage {
@@ -218,6 +229,7 @@ pub(crate) struct HostMessage {
     pub(crate) heartbeat: Heartbeat,
     /// The epoch and the offset of the part that it wants next.
     pub(crate) wants: Option<(u32, u32)>,
+    pub(crate) leader: Option<LeaderHeard>,
 }
 
 /// An orchestrator's answer.
@@ -230,6 +242,8 @@ pub(crate) struct Reply {
     pub(crate) sequence: u64,
     /// The heartbeat was not believed, since its challenge is not one of the last two.
     pub(crate) is_stale: bool,
+    /// The term in which the orchestrator leads.
+    pub(crate) leads: Option<u64>,
     pub(crate) part: Option<Part>,
     /// Why the host gets no place; only without a part.
     pub(crate) refused: Option<RegistrationRefused>,
@@ -309,7 +323,7 @@ fn encode_name(name: &str, most: usize, out: &mut Vec<u8>) {
 }
 
 impl HostMessage {
-    /// Appends the message's bytes: 114 and the name, for each tenant of the usage 33 and its name, and 18 for an address. A name that is
+    /// Appends the message's bytes: 124 and the name, for each tenant of the usage 33 and its name, and 18 for an address. A name that is
     /// too long is cut; usage beyond [`USAGE_AT_ONCE`] is left out.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let Heartbeat {
@@ -342,6 +356,12 @@ impl HostMessage {
         out.extend_from_slice(&load.busy_permille.to_le_bytes());
         out.extend_from_slice(&wanted_epoch.to_le_bytes());
         out.extend_from_slice(&wanted_offset.to_le_bytes());
+        let (term, silence) = self
+            .leader
+            .map_or((0, Duration::ZERO), |leader| (leader.term, leader.silence));
+        let silence_ms = silence.as_millis().min(u128::from(u16::MAX)) as u16;
+        out.extend_from_slice(&term.to_le_bytes());
+        out.extend_from_slice(&silence_ms.to_le_bytes());
         encode_name(host, NAME_BYTES_MAX, out);
         let usage = &usage[..usage.len().min(USAGE_AT_ONCE)];
         out.push(usage.len() as u8);
@@ -382,6 +402,11 @@ impl HostMessage {
             busy_permille: fields.u16()?,
         };
         let wants = Some((fields.u32()?, fields.u32()?)).filter(|(epoch, _)| *epoch > 0);
+        let (term, silence_ms) = (fields.u64()?, fields.u16()?);
+        let leader = (term > 0).then_some(LeaderHeard {
+            term,
+            silence: Duration::from_millis(silence_ms.into()),
+        });
         let host = fields.name(NAME_BYTES_MAX)?;
         let count = usize::from(fields.u8()?);
         if count > USAGE_AT_ONCE {
@@ -417,17 +442,19 @@ impl HostMessage {
                 usage: usage.into(),
             },
             wants,
+            leader,
         })
     }
 }
 
 impl Reply {
-    /// Appends the reply's bytes: 42, and one more with a reason, or 31 more with a part, and the part.
+    /// Appends the reply's bytes: 50, and one more with a reason, or 31 more with a part, and the part.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.challenge);
         out.extend_from_slice(&self.salt);
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.push(u8::from(self.is_stale));
+        out.extend_from_slice(&self.leads.unwrap_or(0).to_le_bytes());
         out.push(match (&self.part, self.refused) {
             (Some(_), _) => PART,
             (None, Some(_)) => REFUSED,
@@ -450,6 +477,7 @@ impl Reply {
         let mut fields = Fields(bytes);
         let (challenge, salt) = (fields.array()?, fields.array()?);
         let (sequence, is_stale) = (fields.u64()?, fields.flag()?);
+        let leads = Some(fields.u64()?).filter(|term| *term > 0);
         let (mut part, mut refused) = (None, None);
         let follows = fields.u8()?;
         if follows == REFUSED {
@@ -476,6 +504,7 @@ impl Reply {
             salt,
             sequence,
             is_stale,
+            leads,
             part,
             refused,
         })

@@ -55,4 +55,6 @@ asterism_mutant::planted! {
     RestartUnnoticed,
     /// Each heartbeat has the usage of the first tenants (all further ones are never billed).
     FirstTenantsAlone,
+    /// A leader of an earlier term is heard as the leader (one that does not know it was replaced hides that the next one is dead).
+    FormerLeaderHeard,
 }

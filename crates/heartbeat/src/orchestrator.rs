@@ -10,7 +10,7 @@ use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 
 use crate::challenge::Challenges;
 use crate::envelope;
-use crate::message::{Heartbeat, HostMessage, Part, RegistrationRefused, Reply};
+use crate::message::{Heartbeat, HostMessage, LeaderHeard, Part, RegistrationRefused, Reply};
 use crate::mutant::{self, Mutant};
 use crate::parts;
 use crate::question::AnswerPart;
@@ -56,8 +56,8 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 /// What an orchestrator learns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrchestratorEvent {
-    /// A fresh heartbeat. Its name may be no place of the cluster.
-    Heartbeat(Heartbeat),
+    /// A fresh heartbeat, and when the host heard the leading orchestrator last. Its name may be no place of the cluster.
+    Heartbeat(Heartbeat, Option<LeaderHeard>),
     /// What became of the question with this number.
     Answer(u64, Result<Vec<u8>, NoAnswer>),
 }
@@ -139,6 +139,8 @@ pub struct OrchestratorLink {
     hosts: BTreeMap<String, Vec<Peer>>,
     /// Whether hosts may have any name.
     is_open: bool,
+    /// The term in which this orchestrator leads.
+    leads: Option<u64>,
     questions: Questions,
     transmits: VecDeque<(SocketAddr, Vec<u8>)>,
     events: VecDeque<OrchestratorEvent>,
@@ -161,6 +163,7 @@ impl OrchestratorLink {
             challenges: Challenges::new(config.secret),
             hosts: hosts.collect(),
             is_open,
+            leads: None,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             traffic: Traffic::default(),
@@ -171,6 +174,11 @@ impl OrchestratorLink {
     pub fn set_keys(&mut self, keys: KeyRing) {
         self.questions.set_keys(keys.clone());
         self.envelope.set_keys(keys);
+    }
+
+    /// Says in each answer from now on in which term this orchestrator leads.
+    pub fn set_leads(&mut self, term: Option<u64>) {
+        self.leads = term;
     }
 
     /// Takes a datagram.
@@ -197,7 +205,10 @@ impl OrchestratorLink {
             return self.reply(now, from, (salt, sequence), true, (None, None));
         }
         let HostMessage {
-            heartbeat, wants, ..
+            heartbeat,
+            wants,
+            leader,
+            ..
         } = message;
         if self.is_open && !self.has_room(now, &heartbeat.host) {
             return self.traffic.refused.names += 1;
@@ -217,7 +228,7 @@ impl OrchestratorLink {
             }
         }
         self.traffic.heartbeats += 1;
-        self.push_event(OrchestratorEvent::Heartbeat(heartbeat));
+        self.push_event(OrchestratorEvent::Heartbeat(heartbeat, leader));
         self.reply(now, from, (salt, sequence), false, (part, why));
     }
 
@@ -389,6 +400,7 @@ impl OrchestratorLink {
             salt,
             sequence,
             is_stale,
+            leads: self.leads,
             part,
             refused,
         };

@@ -15,9 +15,10 @@ use proptest::prelude::*;
 use crate::envelope;
 use crate::message::{HOST_MESSAGE_BYTES_MAX, HostMessage, PART_BYTES, Part, Reply};
 use crate::{
-    DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, Load, NAME_BYTES_MAX,
-    Names, NoAnswer, OfferError, OrchestratorEvent, OrchestratorLink, OrchestratorLinkConfig,
-    PROCESSES_MAX, RegistrationRefused, Stage, TENANT_BYTES_MAX, TenantUsage, USAGE_AT_ONCE,
+    DATAGRAM_BYTES_MAX, Heartbeat, HostEvent, HostLink, HostLinkConfig, LeaderHeard, Load,
+    NAME_BYTES_MAX, Names, NoAnswer, OfferError, OrchestratorEvent, OrchestratorLink,
+    OrchestratorLinkConfig, PROCESSES_MAX, RegistrationRefused, Stage, TENANT_BYTES_MAX,
+    TenantUsage, USAGE_AT_ONCE,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -100,6 +101,8 @@ struct Pair {
     /// All datagrams of the orchestrator.
     replies: Vec<Vec<u8>>,
     believed: Vec<Heartbeat>,
+    /// What each of them said of the leader.
+    leaders: Vec<Option<LeaderHeard>>,
     epochs: Vec<(u32, String)>,
     registration: Vec<Option<RegistrationRefused>>,
     /// What the host answers to each question; `None`: nothing yet.
@@ -119,6 +122,7 @@ impl Pair {
             recorded: Vec::new(),
             replies: Vec::new(),
             believed: Vec::new(),
+            leaders: Vec::new(),
             epochs: Vec::new(),
             registration: Vec::new(),
             answer: None,
@@ -162,7 +166,10 @@ impl Pair {
     fn learn(&mut self) {
         while let Some(event) = self.orchestrator.poll_event() {
             match event {
-                OrchestratorEvent::Heartbeat(heartbeat) => self.believed.push(heartbeat),
+                OrchestratorEvent::Heartbeat(heartbeat, leader) => {
+                    self.believed.push(heartbeat);
+                    self.leaders.push(leader);
+                }
                 OrchestratorEvent::Answer(number, answer) => self.answers.push((number, answer)),
             }
         }
@@ -413,6 +420,7 @@ fn a_text_that_is_not_what_its_digest_says_is_not_taken() {
         salt: [1; 16],
         sequence: 2,
         is_stale: false,
+        leads: None,
         part: Some(Part {
             epoch: 3,
             total: 5,
@@ -465,6 +473,37 @@ fn the_usage_of_all_tenants_arrives_in_turn() {
     assert!(pair.host.is_answered());
 }
 
+#[test]
+fn the_last_leader_is_told_with_its_silence() {
+    let mut pair = Pair::new();
+    pair.run(200, |_| false);
+    assert_eq!(pair.leaders.last(), Some(&None));
+    pair.orchestrator.set_leads(Some(5));
+    pair.run(200, |_| false);
+    let heard = |pair: &Pair| pair.leaders.last().copied().flatten().unwrap();
+    assert_eq!(heard(&pair).term, 5);
+    assert!(heard(&pair).silence <= MS * 60, "{:?}", heard(&pair));
+    // It leads no more, and answers all the same.
+    pair.orchestrator.set_leads(None);
+    pair.run(1_000, |_| false);
+    assert_eq!(heard(&pair).term, 5);
+    let silence = heard(&pair).silence;
+    assert!((MS * 900..=MS * 1_060).contains(&silence), "{silence:?}");
+    // One that led before does not know yet that it was replaced.
+    pair.orchestrator.set_leads(Some(4));
+    pair.run(1_000, |_| false);
+    assert_eq!(heard(&pair).term, 5);
+    pair.orchestrator.set_leads(Some(6));
+    pair.run(200, |_| false);
+    assert_eq!(heard(&pair).term, 6);
+    // A store that lost what it had counts from the beginning.
+    pair.orchestrator.set_leads(Some(2));
+    pair.run(9_000, |_| false);
+    assert_eq!(heard(&pair).term, 6);
+    pair.run(1_500, |_| false);
+    assert_eq!(heard(&pair).term, 2);
+}
+
 /// The bytes on the wire: a change of them counts up the version of the envelope.
 #[test]
 fn messages_have_these_bytes() {
@@ -476,6 +515,10 @@ fn messages_have_these_bytes() {
             ..heartbeat(process(7, 2), Stage::Serving(9), 3)
         },
         wants: Some((4, 0x0400)),
+        leader: Some(LeaderHeard {
+            term: 0x0506,
+            silence: MS * 258,
+        }),
     };
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
@@ -504,6 +547,8 @@ fn messages_have_these_bytes() {
         "0700",
         "04000000",
         "00040000",
+        "0605000000000000",
+        "0201",
         "0161",
         "02",
         "027430",
@@ -522,7 +567,7 @@ fn messages_have_these_bytes() {
     assert_eq!(hex(&bytes), expected);
     assert_eq!(HostMessage::decode(&bytes), Some(message));
     let sealed = envelope::of_host(ClusterId(9), ring(1), [0; 16]).seal(|_| {});
-    assert_eq!(sealed[0], 2, "the version");
+    assert_eq!(sealed[0], 3, "the version");
     // The longest message fits a datagram.
     let mut longest = heartbeat(process(7, 2), Stage::Serving(9), 3);
     longest.host = "h".repeat(NAME_BYTES_MAX);
@@ -537,6 +582,7 @@ fn messages_have_these_bytes() {
         challenge: [0; 16],
         heartbeat: longest,
         wants: None,
+        leader: None,
     };
     let mut bytes = Vec::new();
     longest.encode(&mut bytes);
@@ -550,7 +596,8 @@ fn messages_have_these_bytes() {
 fn every_planted_bug_is_found() {
     use crate::mutant::{Mutant, select};
     type Scenario = (&'static str, fn());
-    const SCENARIOS: [Scenario; 19] = [
+    const SCENARIOS: [Scenario; 20] = [
+        ("leader", the_last_leader_is_told_with_its_silence),
         ("usage", the_usage_of_all_tenants_arrives_in_turn),
         ("bounded", processes_of_one_name_are_bounded),
         ("stop", heartbeats_stop_when_nobody_says_that_they_are_true),
@@ -632,7 +679,7 @@ proptest! {
         for (epoch, total, digest, offset, length) in parts {
             let part = Part { epoch, total, digest: [digest; 16], offset, bytes: vec![0; length] };
             let (challenge, salt) = ([0; 16], [1; 16]);
-            let reply = Reply { challenge, salt, sequence: 2, is_stale: false, part: Some(part), refused: None };
+            let reply = Reply { challenge, salt, sequence: 2, is_stale: false, leads: None, part: Some(part), refused: None };
             let mut datagram = orchestrator.seal(|out| reply.encode(out));
             let refused = pair.host.refused();
             pair.host.handle(pair.now, 0, &mut datagram);

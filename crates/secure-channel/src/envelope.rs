@@ -24,7 +24,7 @@ const KEPT_SENDERS_MAX: usize = 64;
 pub const DATAGRAM_BYTES_MAX: usize = 1_280 - 48;
 
 /// The version of the envelope and of the messages in it.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Bytes before the message.
 const HEADER_BYTES: usize = 32;
 /// Bytes of a message at most.

@@ -140,7 +140,12 @@ pub enum Campaigned {
     /// Won.
     Leads(Leadership),
     /// Another candidate leads, or an earlier incarnation of the same until its term ends.
-    HeldBy(String),
+    HeldBy {
+        /// Its name.
+        candidate: String,
+        /// What [`crate::TruthStore::depose`] takes.
+        token: Token,
+    },
 }
 
 /// What became of a renewal.

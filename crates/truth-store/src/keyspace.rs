@@ -58,7 +58,7 @@ pub(crate) enum Vote {
     /// It is won as this revision.
     Won(Revision),
     /// This candidate leads.
-    HeldBy(String),
+    HeldBy(String, Token),
 }
 
 /// See the module.
@@ -260,7 +260,9 @@ impl Keyspace {
     /// [`TruthError::Full`]: too many elections.
     pub(crate) fn vote(&self, election: &Key, now: Duration) -> Result<Vote, TruthError> {
         match self.leaders.get(election) {
-            Some(leader) if now < leader.until => Ok(Vote::HeldBy(leader.candidate.to_string())),
+            Some(leader) if now < leader.until => {
+                Ok(Vote::HeldBy(leader.candidate.to_string(), leader.token))
+            }
             None if self.leaders.len() >= ELECTIONS_MAX => Err(TruthError::Full {
                 what: "the truth store".to_owned(),
                 why: format!("{ELECTIONS_MAX} elections are the most"),
@@ -306,8 +308,8 @@ impl Keyspace {
         Renewed::Leads
     }
 
-    /// Ends a leadership, if it lasts.
-    pub(crate) fn resign(&mut self, election: &Key, token: Token) {
+    /// Ends a leadership, if it lasts: its leader resigns, or is deposed.
+    pub(crate) fn end(&mut self, election: &Key, token: Token) {
         if self
             .leaders
             .get(election)

@@ -314,7 +314,7 @@ fn campaign(
     let mut was_unknown = false;
     for _ in 0..TERM_STEPS_MAX {
         match world.stores[store].campaign(election, candidate, TERM_MIN) {
-            Ok(Campaigned::HeldBy(_)) if is_patient || was_unknown => (world.pass)(),
+            Ok(Campaigned::HeldBy { .. }) if is_patient || was_unknown => (world.pass)(),
             Ok(answer) => return Ok(answer),
             Err(error) => was_unknown |= error.effect() == Effect::Unknown,
         }
@@ -376,5 +376,16 @@ fn leadership(world: &mut World<'_>) -> Result<(), LawError> {
         return Err(LawError::Broken("be free at once after a resignation"));
     };
     demand("never give a token twice", third.token() > second.token())?;
-    persist(|| world.stores[0].resign(&third))
+    persist(|| world.stores[last].depose(&election, second.token()))?;
+    let before = read(world.stores[0], &Prefix::all())?.version(&key);
+    persist(|| world.stores[last].depose(&election, third.token()))?;
+    let deposed = set(world.stores[0], &key, before, b"deposed", Some(&third))?;
+    demand(
+        "stop the writes of a leader that another one deposed",
+        deposed == Outcome::Deposed,
+    )?;
+    let Campaigned::Leads(fourth) = campaign(world, last, &election, &b, false)? else {
+        return Err(LawError::Broken("be free once its leader was deposed"));
+    };
+    persist(|| world.stores[last].resign(&fourth))
 }

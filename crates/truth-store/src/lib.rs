@@ -93,6 +93,14 @@ pub trait TruthStore {
     /// [`TruthError`]: without more renewals it ends by itself.
     fn resign(&mut self, leadership: &Leadership) -> Result<(), TruthError>;
 
+    /// Ends the leadership that has this token before its term does, for one who has evidence that its leader is gone. If the leader
+    /// lives, its next transaction meets [`Outcome::Deposed`]. That the leadership had ended, or that a later one lasts, is no
+    /// error: nothing changes then.
+    ///
+    /// # Errors
+    /// [`TruthError`]; if the outcome is unknown, a campaign shows who leads.
+    fn depose(&mut self, election: &Key, token: Token) -> Result<(), TruthError>;
+
     /// What this store has done since it was opened.
     fn counts(&self) -> Counts;
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::TruthStore;
 use crate::answer::{
-    Abilities, Campaigned, Changes, Counts, Leadership, Outcome, Renewed, Revision, Snapshot,
+    Abilities, Campaigned, Changes, Counts, Leadership, Outcome, Renewed, Revision, Snapshot, Token,
 };
 use crate::error::TruthError;
 use crate::key::{Key, Prefix};
@@ -56,7 +56,7 @@ enum Action {
         candidate: Key,
         term: Duration,
     },
-    Resign(Leadership),
+    End(Key, Token),
 }
 
 #[derive(Debug)]
@@ -107,7 +107,9 @@ impl Shared {
                 candidate,
                 term,
             } => match self.keyspace.vote(election, self.now)? {
-                Vote::HeldBy(leader) => Ok(Done::Campaigned(Campaigned::HeldBy(leader))),
+                Vote::HeldBy(candidate, token) => {
+                    Ok(Done::Campaigned(Campaigned::HeldBy { candidate, token }))
+                }
                 Vote::Won(revision) => {
                     let until = self.now + *term;
                     let token = self.keyspace.elect(revision, election, candidate, until);
@@ -119,9 +121,9 @@ impl Shared {
                     })))
                 }
             },
-            Action::Resign(leadership) => {
-                self.keyspace.resign(&leadership.election, leadership.token);
-                Ok(Done::Resigned)
+            Action::End(election, token) => {
+                self.keyspace.end(election, *token);
+                Ok(Done::Ended)
             }
         }
     }
@@ -140,7 +142,7 @@ impl Shared {
 enum Done {
     Outcome(Outcome),
     Campaigned(Campaigned),
-    Resigned,
+    Ended,
 }
 
 /// The truth that the stores share, and what a simulator does to it.
@@ -423,7 +425,11 @@ impl TruthStore for MemoryStore {
     }
 
     fn resign(&mut self, leadership: &Leadership) -> Result<(), TruthError> {
-        let done = self.change(Action::Resign(leadership.clone()));
+        self.depose(&leadership.election, leadership.token)
+    }
+
+    fn depose(&mut self, election: &Key, token: Token) -> Result<(), TruthError> {
+        let done = self.change(Action::End(election.clone(), token));
         self.counted(done.map(|_| ()))
     }
 

@@ -15,7 +15,8 @@ pub const EVENTS_KEPT: usize = 4_096;
 
 /// Kinds that are counted from the start, so that the rate of a rare one does not begin with a hole. Others are counted from their
 /// first event on.
-pub const COUNTED: [&str; 17] = [
+pub const COUNTED: [&str; 18] = [
+    "deposes",
     "host-admitted",
     "host-awaits-evidence",
     "host-isolated",

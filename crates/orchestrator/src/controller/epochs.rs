@@ -8,6 +8,7 @@ use asterism_placement::Time;
 
 use super::host::{Host, Seen};
 use super::input::{Order, Process, Stage};
+use super::leadership::READ_EVERY;
 use super::mutant::{self, Mutant};
 use super::record::Record;
 use super::times::Times;
@@ -46,14 +47,14 @@ impl Controller {
                 Order::Fence(..) | Order::Forget(_) => {}
             }
         }
-        if !self.is_outrun(&record) {
+        if !self.is_outrun(now, &record) {
             self.register(now, &record, &mut next);
         }
         // A place may have passed to another host: an epoch of that record would name the process of the former one.
         let is_settled = next.hosts == record.hosts;
         let is_due =
             is_settled && now >= self.epoch_not_before && !self.awaits_members(now, &record);
-        if is_due && !self.is_outrun(&record) {
+        if is_due && !self.is_outrun(now, &record) {
             let epoch = match &record.epoch {
                 Some(epoch) => self.next_epoch(now, epoch, &mut next),
                 None => self.first_epoch(now, &mut next),
@@ -66,8 +67,9 @@ impl Controller {
         (next != record).then_some(next)
     }
 
-    /// Whether a host has a later epoch than the store, which then lost what it had.
-    fn is_outrun(&mut self, record: &Record) -> bool {
+    /// Whether a host has a later epoch than the record. The record may be an old answer of the store, so it is read again; if that does
+    /// not help, the store lost what it had.
+    fn is_outrun(&mut self, now: Time, record: &Record) -> bool {
         let stored = record.epoch_number();
         let seen = self
             .hosts
@@ -77,10 +79,15 @@ impl Controller {
             .max();
         match seen.filter(|seen| *seen > stored) {
             Some(seen) => {
-                self.report("back", String::new(), Event::StoreWentBack { stored, seen });
+                let since = *self.outrun_since.get_or_insert(now);
+                self.read_now_and_then(now);
+                if now.since(since) >= 2 * READ_EVERY {
+                    self.report("back", String::new(), Event::StoreWentBack { stored, seen });
+                }
                 true
             }
             None => {
+                self.outrun_since = None;
                 self.forget_report("back", "");
                 false
             }

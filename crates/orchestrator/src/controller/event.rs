@@ -116,6 +116,11 @@ pub enum Event {
     },
     /// It does not lead any more.
     LeadsNoMore,
+    /// No host hears the orchestrator that leads in this term: the store is asked to end the term.
+    Deposes {
+        /// The term.
+        term: u64,
+    },
 }
 
 impl Event {
@@ -142,6 +147,7 @@ impl Event {
             Event::NoNextEpoch { .. } => "no-next-epoch",
             Event::Leads { .. } => "leads",
             Event::LeadsNoMore => "leads-no-more",
+            Event::Deposes { .. } => "deposes",
         }
     }
 
@@ -167,7 +173,8 @@ impl Event {
             | Event::StoreWentBack { .. }
             | Event::NoNextEpoch { .. }
             | Event::Leads { .. }
-            | Event::LeadsNoMore => None,
+            | Event::LeadsNoMore
+            | Event::Deposes { .. } => None,
         }
     }
 
@@ -273,6 +280,10 @@ impl fmt::Display for Event {
             Event::NoNextEpoch { why } => write!(f, "there is no next epoch: {why}"),
             Event::Leads { term } => write!(f, "this orchestrator leads, in term {term}"),
             Event::LeadsNoMore => f.write_str("this orchestrator leads no more"),
+            Event::Deposes { term } => write!(
+                f,
+                "no host hears the orchestrator that leads in term {term}: another one may lead at once"
+            ),
         }
     }
 }

@@ -148,8 +148,7 @@ impl Controller {
         };
         let all = members.iter().filter(counts).count();
         let count = silent.iter().copied().filter(counts).count();
-        // Two heartbeats are due some milliseconds apart: of a half, the other half may be silent next.
-        let are_most = count > 0 && (count >= all || 2 * count >= all && count >= 2);
+        let are_most = are_most(count, all);
         // Heartbeats return one after the other; until all had the time to, silence of the rest is not believed either.
         let is_believed = !are_most && !self.was_frozen_lately(now);
         let confirmed: BTreeSet<String> = silent
@@ -307,6 +306,12 @@ impl Controller {
         });
         self.commands.push_back(Command::Steer(desired));
     }
+}
+
+/// Whether so many silent ones of all members are too many to be believed. Two heartbeats are due some milliseconds apart: of a
+/// half, the other half may be silent next.
+pub(super) fn are_most(silent: usize, all: usize) -> bool {
+    silent > 0 && (silent >= all || 2 * silent >= all && silent >= 2)
 }
 
 /// Why a member does not take packets, if so.

@@ -18,6 +18,8 @@ const FOLDERS_MAX: usize = 8;
 pub(super) struct Seen {
     pub(super) last: Heartbeat,
     pub(super) heard: Time,
+    /// Since when it was heard without a gap that would be a suspicion.
+    steady_since: Time,
     intervals: Intervals,
 }
 
@@ -54,6 +56,7 @@ impl Seen {
         Seen {
             last,
             heard,
+            steady_since: heard,
             intervals,
         }
     }
@@ -64,8 +67,20 @@ impl Seen {
         if since < times.suspect_after_max {
             self.intervals.add(since);
         }
+        if since >= times.suspect_after {
+            self.steady_since = now;
+        }
         self.last = last;
         self.heard = now;
+    }
+
+    /// Whether it says that the leader of this term has not answered it for so long, and was heard itself all the while: one that
+    /// comes back from where nobody reached it says so of a leader that is well.
+    pub(super) fn misses_leader(&self, now: Time, term: u64, patience: Duration) -> bool {
+        let is_steady = now.since(self.steady_since) >= patience;
+        let is_of = |of: u64| of == term || mutant::active(Mutant::AnyLeaderMissed);
+        let missed = self.last.leader.filter(|leader| is_of(leader.term));
+        is_steady && missed.is_some_and(|leader| leader.silence >= patience)
     }
 
     /// After so long a silence the process is suspected.

@@ -9,7 +9,7 @@ use asterism_placement::Time;
 use super::record::Record;
 
 pub use asterism_epochs::Process;
-pub use asterism_heartbeat::Stage;
+pub use asterism_heartbeat::{LeaderHeard, Stage};
 
 /// A host's heartbeat, as far as decisions depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,12 +28,18 @@ pub struct Heartbeat {
     pub silent: BTreeSet<String>,
     /// Whether its auditor finds no difference to any member.
     pub digests_agree: bool,
+    /// The leading orchestrator, as it hears it.
+    pub leader: Option<LeaderHeard>,
 }
 
 impl Heartbeat {
     /// A heartbeat as it was received, of a cluster with these places.
     #[must_use]
-    pub fn of(received: &asterism_heartbeat::Heartbeat, places: &[String]) -> Heartbeat {
+    pub fn of(
+        received: &asterism_heartbeat::Heartbeat,
+        leader: Option<LeaderHeard>,
+        places: &[String],
+    ) -> Heartbeat {
         Heartbeat {
             host: received.host.clone(),
             address: received.address,
@@ -42,6 +48,7 @@ impl Heartbeat {
             epoch: received.epoch,
             silent: silent(received, places).collect(),
             digests_agree: received.digests_agree,
+            leader,
         }
     }
 }
@@ -119,7 +126,10 @@ pub enum Input {
         until: Time,
     },
     /// It does not lead.
-    Follows,
+    Follows {
+        /// The term in which another one does, if the store said so.
+        led_in: Option<u64>,
+    },
     /// The record as the store has it.
     Record {
         /// The record.

@@ -14,14 +14,15 @@
 //! 3. **The observer may be the one that is cut off.** If more than half of the members are silent at once, only those count as
 //!    silent that all hosts which are heard report as silent. If none is heard, nothing is decided.
 //! 4. **A leader that was paused changes nothing.** It commands only within its term; the store refuses what it writes later, and
-//!    desired states of the steering carry the term in their number.
+//!    desired states of the steering carry the term in their number. So another orchestrator may end its term early, when no host hears
+//!    it (`leadership.rs`): should it live, it changes nothing either.
 //! 5. **A host gets packets when it has the state**: it has joined, in the epoch that the store has, and its auditor finds no
 //!    difference.
 //!
 //! Any error of the store, of the steering or of a host means: go on as before, and try again.
 //!
 //! Read `input.rs` (what it hears), `host.rs` (what it observes of one host), `health.rs` (who is well), `epochs.rs` (who takes
-//! part), then this file's [`Command`]; `times.rs` has the times, `event.rs` what it reports. Sources: StatelessNF §4.3.2 and §4.5,
+//! part), `leadership.rs` (who leads), then this file's [`Command`]; `times.rs` has the times, `event.rs` what it reports. Sources: StatelessNF §4.3.2 and §4.5,
 //! Pico Replication §3.4, Split/Merge §3.4, Constellation §4.3.
 
 mod epochs;
@@ -29,6 +30,7 @@ mod event;
 mod health;
 mod host;
 mod input;
+mod leadership;
 pub mod mutant;
 mod record;
 mod registration;
@@ -50,7 +52,7 @@ use registration::Registrations;
 
 pub use event::Event;
 pub(crate) use input::silent;
-pub use input::{Heartbeat, Input, Order, Process, Stage};
+pub use input::{Heartbeat, Input, LeaderHeard, Order, Process, Stage};
 pub use record::{RECORD_BYTES_MAX, Record, RecordError};
 pub use registration::{ForgetError, NEWCOMERS_MAX};
 pub use times::{Times, TimesError};
@@ -94,6 +96,12 @@ pub enum Command {
     },
     /// Apply a desired state of the steering; then hand in [`Input::Steered`] or [`Input::NotSteered`].
     Steer(Desired),
+    /// End the leadership of this term, which no host hears any more, unless another one has followed it; then ask to lead, and hand
+    /// in [`Input::Leads`] or [`Input::Follows`].
+    Depose {
+        /// The term.
+        term: u64,
+    },
 }
 
 /// A question whose answer is awaited, and since when.
@@ -121,6 +129,14 @@ pub struct Controller {
     record: Option<(Record, u64)>,
     /// The term in which this orchestrator leads, and when it ends.
     term: Option<(u64, Time)>,
+    /// The term in which another orchestrator leads, as the store said last.
+    led_in: Option<u64>,
+    /// When the store was asked to end that term.
+    deposing: Option<Time>,
+    /// When the record is read next though it was read.
+    read_at: Time,
+    /// Since when a host has a later epoch than the record.
+    outrun_since: Option<Time>,
     /// Whether the store may have another record than is known.
     must_read: bool,
     reading: Option<Time>,
@@ -180,6 +196,10 @@ impl Controller {
             frozen_at: None,
             record: None,
             term: None,
+            led_in: None,
+            deposing: None,
+            read_at: Time::ZERO,
+            outrun_since: None,
             must_read: true,
             reading: None,
             storing: None,
@@ -221,7 +241,7 @@ impl Controller {
             }
             Input::Order(order) => self.take_order(now, order),
             Input::Leads { term, until } => self.lead(term, until),
-            Input::Follows => self.follow(),
+            Input::Follows { led_in } => self.follow(led_in),
             Input::Record { record, version } => self.adopt(now, record, version),
             Input::Stored { version } => {
                 if let Some(stored) = self.storing.take() {
@@ -366,38 +386,6 @@ impl Controller {
         }
     }
 
-    fn lead(&mut self, term: u64, until: Time) {
-        match self.term {
-            Some((known, _)) if known > term => {}
-            Some((known, end)) if known == term => self.term = Some((term, end.max(until))),
-            _ => {
-                self.term = Some((term, until));
-                self.commands.clear();
-                // What the store had under another leader need not be what it has.
-                self.not_stored();
-                self.orders.clear();
-                self.steering = SteeringState::default();
-                self.events_push(Event::Leads { term });
-            }
-        }
-    }
-
-    fn follow(&mut self) {
-        if self.term.take().is_some() {
-            self.commands.clear();
-            self.not_stored();
-            self.orders.clear();
-            self.refuse_nobody();
-            self.events_push(Event::LeadsNoMore);
-        }
-    }
-
-    /// The term, while this orchestrator leads.
-    fn leading(&self, now: Time) -> Option<u64> {
-        let (term, until) = self.term?;
-        (now < until || mutant::active(Mutant::TermNeverEnds)).then_some(term)
-    }
-
     fn adopt(&mut self, now: Time, record: Record, version: u64) {
         let is_stale = self
             .record
@@ -427,7 +415,8 @@ impl Controller {
     fn decide(&mut self, now: Time) {
         self.judge(now);
         let Some(term) = self.leading(now) else {
-            return self.follow_record(now);
+            self.read_now_and_then(now);
+            return self.depose(now);
         };
         self.read(now);
         self.steer(now, term);

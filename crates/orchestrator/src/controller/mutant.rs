@@ -33,6 +33,10 @@ asterism_mutant::planted! {
     HandedToAnyProcess,
     /// Evidence that was had stays with the incarnation after (a new process that counts as dead).
     EvidenceOfAnyIncarnation,
+    /// A leader is deposed by the word of one host (one switch port that fails changes the leader).
+    DeposedByOneHost,
+    /// That hosts miss a former leader counts against the next one (a failover that deposes its own result).
+    AnyLeaderMissed,
     /// A newcomer gets a place that another host has (two machines with one address of a DHCP server without memory).
     PlaceGivenTwice,
     /// A newcomer is taken with the address of another host (a copied configuration that takes another's traffic).

@@ -30,9 +30,6 @@ const NEWCOMER_GONE: Duration = Duration::from_secs(2);
 /// A host that got a place and was never admitted loses it after so long a silence.
 const UNNAMED_KEPT: Duration = Duration::from_secs(30);
 
-/// How often an orchestrator that does not lead reads the record.
-const READ_EVERY: Duration = Duration::from_secs(1);
-
 /// A host that waits and has no place.
 #[derive(Clone, Debug)]
 struct Newcomer {
@@ -47,8 +44,6 @@ pub(super) struct Registrations {
     newcomers: BTreeMap<String, Newcomer>,
     /// The processes that were refused, and why.
     refused: BTreeMap<String, (Process, RegistrationRefused)>,
-    /// When the record is read next while another orchestrator leads.
-    read_at: Time,
 }
 
 /// Why a host is not forgotten. Nothing changed.
@@ -147,16 +142,6 @@ impl Controller {
             Some(known) if known.process.proves_ended(process) => {}
             Some(known) => *known = newcomer,
             None => _ = newcomers.insert(heartbeat.host, newcomer),
-        }
-    }
-
-    /// Reads the record now and then while another orchestrator leads: it says whose heartbeats these are.
-    pub(super) fn follow_record(&mut self, now: Time) {
-        if let Some(registrations) = &mut self.registrations
-            && now >= registrations.read_at
-        {
-            registrations.read_at = now + READ_EVERY;
-            self.commands.push_back(Command::Read);
         }
     }
 

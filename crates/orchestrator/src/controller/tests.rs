@@ -47,6 +47,11 @@ impl Leader {
     }
 
     fn beat(&mut self, host: &str, process: Process, stage: Stage) {
+        self.beat_of(host, process, stage, None);
+    }
+
+    /// A heartbeat that says so of the leader.
+    fn beat_of(&mut self, host: &str, process: Process, stage: Stage, leader: Option<LeaderHeard>) {
         let epoch = self.controller.record().map_or(0, Record::epoch_number);
         let heartbeat = Heartbeat {
             host: host.to_owned(),
@@ -56,6 +61,7 @@ impl Leader {
             epoch: if stage == Stage::Awaiting { 0 } else { epoch },
             silent: BTreeSet::new(),
             digests_agree: true,
+            leader,
         };
         self.hear(Input::Heartbeat(heartbeat));
     }
@@ -133,7 +139,7 @@ fn an_order_that_was_not_stored_is_stored_later() {
     leader.stored();
     leader.wait(100 * MS);
     assert_eq!(leader.asked(), None);
-    leader.hear(Input::Follows);
+    leader.hear(Input::Follows { led_in: None });
     leader.hear(Input::Order(Order::Restore("a".to_owned())));
     leader.hear(Input::Leads {
         term: 2,
@@ -311,4 +317,119 @@ fn an_epoch_that_is_handed_once_is_found() {
     let found = std::panic::catch_unwind(an_epoch_is_handed_again_until_the_process_has_it);
     mutant::select(None);
     assert!(found.is_err());
+}
+
+/// Another orchestrator leads in this term, as far as the store knows.
+const LED_IN: u64 = 7;
+
+impl Leader {
+    /// Leads no more; both hosts serve, and were heard for a second.
+    fn following() -> Leader {
+        let mut follower = Leader::formed();
+        follower.hear(Input::Follows {
+            led_in: Some(LED_IN),
+        });
+        for _ in 0..20 {
+            follower.say(Some(0), Some(0));
+        }
+        follower.deposed();
+        follower
+    }
+
+    /// What the hosts say 50 ms later: for how many milliseconds each has missed the leader; `None`: it is not heard itself.
+    fn say(&mut self, a: Option<u64>, b: Option<u64>) {
+        self.say_of(LED_IN, [a, b]);
+    }
+
+    fn say_of(&mut self, term: u64, missed: [Option<u64>; 2]) {
+        for (folder, (host, missed)) in (1..).zip(["a", "b"].into_iter().zip(missed)) {
+            let heard = missed.map(|missed| LeaderHeard {
+                term,
+                silence: Duration::from_millis(missed),
+            });
+            if heard.is_some() {
+                self.beat_of(host, process(folder, 1), Stage::Serving(1), heard);
+            }
+        }
+        self.wait(50 * MS);
+    }
+
+    /// The terms that the store was asked to end.
+    fn deposed(&mut self) -> Vec<u64> {
+        self.commands()
+            .into_iter()
+            .filter_map(|command| match command {
+                Command::Depose { term } => Some(term),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn a_leader_that_no_host_hears_is_deposed() {
+    let mut follower = Leader::following();
+    for missed in [50, 100, 150] {
+        follower.say(Some(missed), Some(missed));
+    }
+    assert!(follower.deposed().is_empty());
+    follower.say(Some(200), Some(200));
+    assert_eq!(follower.deposed(), [LED_IN]);
+    // Asked again only after a while, in case the store did not hear.
+    follower.say(Some(250), Some(250));
+    assert!(follower.deposed().is_empty());
+    for missed in 6..10 {
+        follower.say(Some(50 * missed), Some(50 * missed));
+    }
+    assert_eq!(follower.deposed(), [LED_IN]);
+    let events = follower.events();
+    let deposes = events
+        .iter()
+        .filter(|event| matches!(event, Event::Deposes { .. }));
+    assert_eq!(deposes.count(), 1, "{events:?}");
+    follower.hear(Input::Leads {
+        term: LED_IN + 1,
+        until: Time::MAX,
+    });
+    follower.say(Some(900), Some(900));
+    assert!(follower.deposed().is_empty());
+}
+
+#[test]
+fn a_host_that_dies_with_the_leader_does_not_speak_for_it() {
+    let mut follower = Leader::following();
+    for missed in [50, 100, 150, 200, 250] {
+        follower.say(None, Some(missed));
+    }
+    assert_eq!(follower.deposed(), [LED_IN]);
+}
+
+#[test]
+fn a_leader_is_not_deposed_by_those_who_cannot_know() {
+    // One host hears it.
+    let mut follower = Leader::following();
+    for missed in 1..40 {
+        follower.say(Some(50 * missed), Some(0));
+    }
+    assert!(follower.deposed().is_empty(), "one host hears it");
+    // A host that nobody reached comes back first, and missed the leader meanwhile.
+    let mut follower = Leader::following();
+    for _ in 0..10 {
+        follower.say(None, None);
+    }
+    follower.say(Some(500), None);
+    follower.say(Some(0), None);
+    assert!(follower.deposed().is_empty(), "one that comes back");
+    // What was missed is an earlier leader.
+    let mut follower = Leader::following();
+    for missed in 1..40 {
+        follower.say_of(LED_IN - 1, [Some(50 * missed); 2]);
+    }
+    assert!(follower.deposed().is_empty(), "an earlier leader");
+    // Nobody is heard.
+    let mut follower = Leader::following();
+    for _ in 0..40 {
+        follower.say(None, None);
+    }
+    assert!(follower.deposed().is_empty(), "nobody is heard");
 }

@@ -137,7 +137,9 @@ impl Decide {
             self.note_views();
             self.keep_usage();
             self.obey();
-            self.link.handle_timeout(clock::time());
+            let now = clock::time();
+            self.link.set_leads(self.leads_in(now));
+            self.link.handle_timeout(now);
             self.transmit();
             self.report();
             self.sleep(due);
@@ -160,8 +162,8 @@ impl Decide {
         let now = clock::time();
         while let Some(event) = self.link.poll_event() {
             match event {
-                OrchestratorEvent::Heartbeat(heartbeat) => {
-                    let known = controller::Heartbeat::of(&heartbeat, &self.places);
+                OrchestratorEvent::Heartbeat(heartbeat, leader) => {
+                    let known = controller::Heartbeat::of(&heartbeat, leader, &self.places);
                     if let Some(place) = self.controller.place_of(&heartbeat.host) {
                         self.usage.heartbeat(clock::wall_ms(), &place, &heartbeat);
                     }
@@ -211,7 +213,7 @@ impl Decide {
     fn note_term(&mut self, input: &Input) {
         match input {
             Input::Leads { term, .. } => self.term = Some(*term),
-            Input::Follows => self.term = None,
+            Input::Follows { .. } => self.term = None,
             _ => {}
         }
     }
@@ -271,6 +273,11 @@ impl Decide {
         }
     }
 
+    /// The term, while this orchestrator leads.
+    pub(super) fn leads_in(&self, now: Time) -> Option<u64> {
+        self.term.filter(|_| self.controller.leads(now))
+    }
+
     /// Carries out what the controller wants.
     fn obey(&mut self) {
         while let Some(command) = self.controller.poll_command() {
@@ -303,6 +310,10 @@ impl Decide {
                             .offer(clock::time(), &host, process, epoch.epoch, &epoch.text());
                 }
                 Command::Refuse { host, process, why } => self.link.refuse(&host, process, why),
+                Command::Depose { term } => {
+                    // What is not ended now ends by time.
+                    offer(&self.store.commands, StoreCommand::Depose { term });
+                }
                 Command::Steer(desired) => {
                     let generation = desired.generation().0;
                     self.steered = Some(desired.clone());
@@ -426,7 +437,7 @@ impl Decide {
         ClusterView {
             cluster: self.cluster.clone(),
             orchestrator: self.name.clone(),
-            term: self.term.filter(|_| self.controller.leads(now)),
+            term: self.leads_in(now),
             epoch: record.map_or(0, controller::Record::epoch_number),
             store: self.store_view.clone(),
             steering: self.steering_view.clone(),

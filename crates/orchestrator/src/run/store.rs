@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use asterism_placement::Time;
 use asterism_truth_store::{
-    Campaigned, Effect, Key, Leadership, Outcome, Prefix, Renewed, Transaction, TruthError,
+    Campaigned, Effect, Key, Leadership, Outcome, Prefix, Renewed, Token, Transaction, TruthError,
     TruthStore, Version,
 };
 
@@ -31,6 +31,10 @@ pub(super) enum StoreCommand {
     Store {
         record: Record,
         replaces: u64,
+        term: u64,
+    },
+    /// End the leadership of this term, and ask to lead.
+    Depose {
         term: u64,
     },
     Usage(UsageCommand),
@@ -185,6 +189,10 @@ impl StoreThread {
                     replaces,
                     term,
                 }) => self.store(&record, replaces, term),
+                Ok(StoreCommand::Depose { term }) => {
+                    self.depose(term);
+                    next = clock::time();
+                }
                 Ok(StoreCommand::ReadLaunching(answer)) => {
                     // Who asked may have gone.
                     let _ = answer.try_send(self.read_launching());
@@ -212,7 +220,7 @@ impl StoreThread {
     /// Renews the leadership, or asks for it.
     fn lead(&mut self) {
         if !self.is_own && !self.claim() {
-            return self.input(Input::Follows);
+            return self.input(Input::Follows { led_in: None });
         }
         // The term counts from before the question: the answer may have taken long.
         let asked = clock::time();
@@ -225,7 +233,7 @@ impl StoreThread {
                 }
                 Ok(Renewed::Ended) => {
                     self.leadership = None;
-                    self.input(Input::Follows);
+                    self.input(Input::Follows { led_in: None });
                 }
                 // The term may go on or not; the controller's clock ends it.
                 Err(error) => return self.say(asked, StoreView::failed(&error)),
@@ -240,12 +248,21 @@ impl StoreThread {
                 self.say(asked, self.answered());
                 self.input(Input::Leads { term, until });
             }
-            Ok(Campaigned::HeldBy(name)) => {
-                self.led_by = Some(name);
+            Ok(Campaigned::HeldBy { candidate, token }) => {
+                self.led_by = Some(candidate);
                 self.say(asked, self.answered());
-                self.input(Input::Follows);
+                let led_in = Some(token.0);
+                self.input(Input::Follows { led_in });
             }
             Err(error) => self.say(asked, StoreView::failed(&error)),
+        }
+    }
+
+    /// Ends the leadership of another orchestrator, unless it has ended.
+    fn depose(&mut self, term: u64) {
+        let asked = clock::time();
+        if let Err(error) = self.store.depose(&self.keys.election, Token(term)) {
+            self.say(asked, StoreView::failed(&error));
         }
     }
 
@@ -338,7 +355,7 @@ impl StoreThread {
             Ok(Outcome::Deposed) => {
                 self.leadership = None;
                 self.input(Input::NotStored);
-                self.input(Input::Follows);
+                self.input(Input::Follows { led_in: None });
             }
             Err(error) => {
                 self.say(asked, StoreView::failed(&error));
@@ -385,7 +402,7 @@ impl StoreThread {
             Ok(Outcome::Conflict(_)) => Err(NotStored::Refused),
             Ok(Outcome::Deposed) => {
                 self.leadership = None;
-                self.input(Input::Follows);
+                self.input(Input::Follows { led_in: None });
                 Err(NotStored::Refused)
             }
             Err(error) => {
@@ -429,7 +446,7 @@ impl StoreThread {
             Ok(Outcome::Conflict(_)) => UsageAnswer::Failed,
             Ok(Outcome::Deposed) => {
                 self.leadership = None;
-                self.input(Input::Follows);
+                self.input(Input::Follows { led_in: None });
                 UsageAnswer::Failed
             }
             Err(error) => {

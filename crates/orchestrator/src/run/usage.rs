@@ -12,7 +12,7 @@ impl Decide {
     pub(super) fn keep_usage(&mut self) {
         let now = clock::time();
         let before = self.usage.view().error.clone();
-        let term = self.term.filter(|_| self.controller.leads(now));
+        let term = self.leads_in(now);
         self.usage.leads(now, term);
         while let Ok(answer) = self.store.usage.try_recv() {
             self.usage.answer(now, answer);

@@ -121,7 +121,7 @@ fn history(seed: u64) -> (usize, usize) {
         }
         // Who leads.
         if !is_calm && draws.below(400) == 0 {
-            controllers[leader].handle(now, Input::Follows);
+            controllers[leader].handle(now, Input::Follows { led_in: None });
             (leader, term) = (1 - leader, term + 1);
         }
         if step % 20 == 0 {
@@ -191,7 +191,7 @@ fn history(seed: u64) -> (usize, usize) {
                         }
                     }
                     Command::Refuse { why, .. } => refused += usize::from(why.is_some()),
-                    Command::Steer(_) => {}
+                    Command::Steer(_) | Command::Depose { .. } => {}
                 }
             }
             while let Some(event) = controller.poll_event() {
@@ -256,6 +256,7 @@ fn beat(host: &Machine, stage: Stage) -> Heartbeat {
         epoch: host.epoch,
         silent: BTreeSet::new(),
         digests_agree: true,
+        leader: None,
     }
 }
 

@@ -76,7 +76,7 @@ impl Leader {
                     epoch,
                 } => self.handed.push((host, process, epoch)),
                 Command::Refuse { host, why, .. } => self.refused.push((host, why)),
-                Command::Read | Command::Steer(_) => {}
+                Command::Read | Command::Steer(_) | Command::Depose { .. } => {}
             }
         }
         self.events
@@ -95,6 +95,7 @@ impl Leader {
             },
             silent: BTreeSet::new(),
             digests_agree: true,
+            leader: None,
         };
         self.hear(Input::Heartbeat(heartbeat));
     }
@@ -372,6 +373,6 @@ fn a_leader_that_was_another_takes_no_address_twice() {
     next.run(3_000, &with(&[("c", process(3, 1), Stage::Awaiting, 3)]));
     assert_eq!(next.place("c").unwrap(), "place-3");
     assert_eq!(next.epoch().members.len(), 3);
-    next.hear(Input::Follows);
+    next.hear(Input::Follows { led_in: None });
     assert!(next.controller.may_forget("c").is_err());
 }

@@ -423,14 +423,18 @@ impl Trial {
         let now = self.now();
         let holder = self.model.leaders.get(&election);
         let holder = holder.filter(|(_, _, until)| now < *until);
-        let holder = holder.map(|(holder, ..)| holder.to_string());
+        let holder = holder.map(|(holder, token, _)| (holder.to_string(), Token(*token)));
         let mut changed = self.model.clone();
         changed.revision += 1;
         match self.store.campaign(&election, &candidate, term) {
-            Ok(Campaigned::HeldBy(found)) => {
+            Ok(Campaigned::HeldBy {
+                candidate: found,
+                token,
+            }) => {
+                let found = Some((found, token));
                 claim!(
-                    Some(&found) == holder.as_ref(),
-                    "{election} is held by {holder:?}, not by {found}"
+                    found == holder,
+                    "{election} is held by {holder:?}, not by {found:?}"
                 );
             }
             Ok(Campaigned::Leads(leadership)) => {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::TruthStore;
 use crate::answer::{
-    Abilities, Campaigned, Changes, Counts, Leadership, Outcome, Renewed, Revision, Snapshot,
+    Abilities, Campaigned, Changes, Counts, Leadership, Outcome, Renewed, Revision, Snapshot, Token,
 };
 use crate::clock::Clock;
 use crate::error::TruthError;
@@ -373,7 +373,9 @@ impl TruthStore for EmbeddedStore {
             self.alive()?;
             let now = (self.clock)();
             let revision = match self.keyspace.vote(election, now)? {
-                Vote::HeldBy(leader) => return Ok(Campaigned::HeldBy(leader)),
+                Vote::HeldBy(candidate, token) => {
+                    return Ok(Campaigned::HeldBy { candidate, token });
+                }
                 Vote::Won(revision) => revision,
             };
             self.log_election(revision)?;
@@ -404,9 +406,11 @@ impl TruthStore for EmbeddedStore {
     }
 
     fn resign(&mut self, leadership: &Leadership) -> Result<(), TruthError> {
-        let result = self.alive().map(|()| {
-            self.keyspace.resign(&leadership.election, leadership.token);
-        });
+        self.depose(&leadership.election, leadership.token)
+    }
+
+    fn depose(&mut self, election: &Key, token: Token) -> Result<(), TruthError> {
+        let result = self.alive().map(|()| self.keyspace.end(election, token));
         self.counted(result)
     }
 

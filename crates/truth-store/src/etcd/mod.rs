@@ -465,8 +465,11 @@ impl EtcdStore {
 
     fn held_by(&self, kv: &Value) -> Result<Campaigned, TruthError> {
         let value = answers::value(kv).map_err(|why| self.unreadable(why))?;
-        let name: String = String::from_utf8_lossy(&value).chars().take(256).collect();
-        Ok(Campaigned::HeldBy(name))
+        let token = version(kv).map_err(|why| self.unreadable(why))?;
+        Ok(Campaigned::HeldBy {
+            candidate: String::from_utf8_lossy(&value).chars().take(256).collect(),
+            token: Token(token.0),
+        })
     }
 
     fn renew_now(&mut self, leadership: &Leadership) -> Result<Renewed, TruthError> {
@@ -505,11 +508,19 @@ impl EtcdStore {
     }
 
     fn resign_now(&mut self, leadership: &Leadership) -> Result<(), TruthError> {
-        self.begin()?;
-        let key = self.leader(&leadership.election);
-        let is_ours = expects(&key, leadership.token.0);
-        let _ = self.transact(vec![is_ours], vec![remove(&key)], Vec::new())?;
+        self.depose_now(&leadership.election, leadership.token)?;
         self.revoke(leadership.lease);
+        Ok(())
+    }
+
+    fn depose_now(&mut self, election: &Key, token: Token) -> Result<(), TruthError> {
+        self.begin()?;
+        let key = self.leader(election);
+        let is_it = match active(Mutant::DeposesAnyLeader) {
+            true => Vec::new(),
+            false => vec![expects(&key, token.0)],
+        };
+        let _ = self.transact(is_it, vec![remove(&key)], Vec::new())?;
         Ok(())
     }
 }
@@ -569,6 +580,11 @@ impl TruthStore for EtcdStore {
 
     fn resign(&mut self, leadership: &Leadership) -> Result<(), TruthError> {
         let result = self.resign_now(leadership);
+        self.counted(result)
+    }
+
+    fn depose(&mut self, election: &Key, token: Token) -> Result<(), TruthError> {
+        let result = self.depose_now(election, token);
         self.counted(result)
     }
 

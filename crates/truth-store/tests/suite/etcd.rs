@@ -297,7 +297,11 @@ fn a_leader_that_was_paused_and_wakes_changes_nothing() {
     assert_eq!(a.renew(&first), Ok(Renewed::Leads));
     committed(a.commit(&put("led", b"a").under(&first)));
     let held = b.campaign(&key("orchestrator"), &key("b"), TERM_MIN);
-    assert!(matches!(held, Ok(Campaigned::HeldBy(name)) if name == "a"));
+    let expected = Campaigned::HeldBy {
+        candidate: "a".to_owned(),
+        token: first.token(),
+    };
+    assert_eq!(held, Ok(expected));
     let second = lead(&mut b, "b");
     assert!(second.token() > first.token());
     // It wakes: first a write that the network had kept, then its own.
@@ -316,6 +320,35 @@ fn a_leader_that_was_paused_and_wakes_changes_nothing() {
     }
     b.resign(&second).unwrap();
     assert!(lead(&mut a, "a").token() > second.token());
+}
+
+/// A leader that others have evidence against leads no more at once, long before its term ends, and learns of it by its next write.
+#[test]
+fn a_deposed_leader_changes_nothing_before_its_term_ends() {
+    let Some(server) = server() else { return };
+    let mut a = store("a", server.address());
+    let mut b = store("b", server.address());
+    let election = key("orchestrator");
+    let term = Duration::from_secs(60);
+    let Ok(Campaigned::Leads(first)) = a.campaign(&election, &key("a"), term) else {
+        panic!("it leads")
+    };
+    let held = b.campaign(&election, &key("b"), term);
+    let Ok(Campaigned::HeldBy { token, .. }) = held else {
+        panic!("{held:?}")
+    };
+    assert_eq!(b.depose(&election, token), Ok(()));
+    assert_eq!(
+        a.commit(&put("led", b"a").under(&first)),
+        Ok(Outcome::Deposed)
+    );
+    assert_eq!(a.renew(&first), Ok(Renewed::Ended));
+    let Ok(Campaigned::Leads(second)) = b.campaign(&election, &key("b"), term) else {
+        panic!("it leads")
+    };
+    // Evidence against the first says nothing about the second.
+    assert_eq!(a.depose(&election, token), Ok(()));
+    committed(b.commit(&put("led", b"b").under(&second)));
 }
 
 #[test]

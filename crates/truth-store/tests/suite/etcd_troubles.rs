@@ -198,15 +198,36 @@ fn one_of_two_candidates_wins() -> Result<(), Violation> {
     gateway.trouble(Trouble::WonBetween);
     let outcome = store.campaign(&key("orchestrator"), &key("me"), TERM_MIN);
     claim!(
-        outcome == Ok(Campaigned::HeldBy("rival".to_owned())),
+        matches!(&outcome, Ok(Campaigned::HeldBy { candidate, .. }) if candidate == "rival"),
         "an election that another won meanwhile is {outcome:?}"
+    );
+    Ok(())
+}
+
+fn evidence_against_one_leader_deposes_no_other() -> Result<(), Violation> {
+    let (_gateway, mut store) = begin()?;
+    let election = key("orchestrator");
+    let first = lead(&mut store, &election)?;
+    let deposed = store.depose(&election, first.token());
+    claim!(deposed == Ok(()), "a leader was deposed: {deposed:?}");
+    let second = lead(&mut store, &election)?;
+    let late = store.depose(&election, first.token());
+    claim!(late == Ok(()), "a former leader was deposed: {late:?}");
+    let renewed = store.renew(&second);
+    claim!(
+        renewed == Ok(Renewed::Leads),
+        "the next leader was deposed with the one before: {renewed:?}"
     );
     Ok(())
 }
 
 type Scenario = (&'static str, fn() -> Result<(), Violation>);
 
-const SCENARIOS: [Scenario; 10] = [
+const SCENARIOS: [Scenario; 11] = [
+    (
+        "evidence against a former leader",
+        evidence_against_one_leader_deposes_no_other,
+    ),
     ("a watch that ended", a_watch_that_ended_is_an_error),
     ("a compacted watch", a_compacted_watch_says_so),
     ("a renewal without time", a_renewal_without_time_is_the_end),

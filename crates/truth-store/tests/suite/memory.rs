@@ -126,7 +126,10 @@ fn who_is_cut_off_loses_its_leadership_and_changes_nothing() {
     assert!(matches!(away, TruthError::Away { .. }));
     assert_eq!(
         b.campaign(&election, &key("b"), TERM_MIN),
-        Ok(Campaigned::HeldBy("a".into()))
+        Ok(Campaigned::HeldBy {
+            candidate: "a".into(),
+            token: first.token(),
+        })
     );
     truth.advance(TERM_MIN);
     let Ok(Campaigned::Leads(second)) = b.campaign(&election, &key("b"), TERM_MIN) else {

@@ -113,8 +113,10 @@ impl World<'_> {
         orchestrator
             .link
             .handle(self.now, address(at), &mut datagram);
-        while let Some(OrchestratorEvent::Heartbeat(heartbeat)) = orchestrator.link.poll_event() {
-            let known = controller::Heartbeat::of(&heartbeat, &self.names);
+        while let Some(OrchestratorEvent::Heartbeat(heartbeat, leader)) =
+            orchestrator.link.poll_event()
+        {
+            let known = controller::Heartbeat::of(&heartbeat, leader, &self.names);
             orchestrator
                 .controller
                 .handle(self.now, Input::Heartbeat(known));

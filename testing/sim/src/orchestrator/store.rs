@@ -34,6 +34,18 @@ impl Store {
         Some(self.term)
     }
 
+    /// Ends the leadership of this term, if it lasts: of whom.
+    pub(super) fn depose(&mut self, now: Time, term: u64) -> Option<(usize, u32)> {
+        let leader = self.leader(now).filter(|_| self.term == term)?;
+        self.leader = None;
+        Some(leader)
+    }
+
+    /// The term in which another orchestrator leads.
+    pub(super) fn led_in(&self, now: Time) -> Option<u64> {
+        self.leader(now).map(|_| self.term)
+    }
+
     /// Writes a record if it replaces the one that is there, and its writer leads in the last term.
     pub(super) fn write(
         &mut self,

@@ -11,7 +11,7 @@ use asterism_orchestrator::controller::{
 use asterism_orchestrator::steering::Desired;
 use asterism_placement::Time;
 
-use super::claims::Claims;
+use super::claims::{Claims, WELL_FOR};
 use super::hosts::{Proc, Taken};
 use super::network;
 use super::plan::{FAULTS_END, FaultKind, OrchestratorPlan};
@@ -42,6 +42,7 @@ pub(super) enum Message {
     /// A datagram for the process with this number, of this orchestrator.
     ToProcess(usize, usize, Vec<u8>),
     Campaign(usize, u32, Time),
+    Depose(usize, u32, u64),
     Read(usize, u32),
     Write(usize, u32, Record, u64, u64),
     Steer(usize, u32, Desired),
@@ -54,6 +55,10 @@ pub(super) struct Orchestrator {
     pub(super) link: OrchestratorLink,
     /// Which start of it this is.
     pub(super) boot: u32,
+    /// The term in which it led last.
+    term: Option<u64>,
+    /// When it last stood still, or did not receive most hosts, or began.
+    unwell_at: Time,
     asked: Time,
     until: Time,
 }
@@ -126,7 +131,7 @@ impl<'a> World<'a> {
         let mut draws = Draws::new(plan.seed, 72);
         let mut world = World {
             orchestrators: (0..plan.orchestrators)
-                .map(|_| orchestrator(&names, plan, 0, &mut draws))
+                .map(|_| orchestrator(&names, plan, (0, Time::ZERO), &mut draws))
                 .collect(),
             plan,
             names,
@@ -211,7 +216,7 @@ impl<'a> World<'a> {
                     self.count("orchestrator restarts");
                     let boot = self.orchestrators[number].boot + 1;
                     self.orchestrators[number] =
-                        orchestrator(&self.names, self.plan, boot, &mut self.draws);
+                        orchestrator(&self.names, self.plan, (boot, now), &mut self.draws);
                 }
                 FaultKind::Pause(_) => self.count("pause"),
                 FaultKind::CutFromHosts(_) => self.count("cut from hosts"),
@@ -296,8 +301,9 @@ impl<'a> World<'a> {
                     // Read when it goes on.
                     self.send(TICK, Message::ToOrchestrator(number, boot, input));
                 } else if self.orchestrators[number].boot == boot {
-                    if let Input::Leads { until, .. } = input {
+                    if let Input::Leads { term, until } = input {
                         self.orchestrators[number].until = until;
+                        self.orchestrators[number].term = Some(term);
                     }
                     self.orchestrators[number]
                         .controller
@@ -321,9 +327,23 @@ impl<'a> World<'a> {
                         term,
                         until: asked + (TERM - TERM_MARGIN),
                     },
-                    None => Input::Follows,
+                    None => Input::Follows {
+                        led_in: self.store.led_in(self.now),
+                    },
                 };
                 self.answer(number, boot, input);
+                Ok(())
+            }
+            Message::Depose(number, boot, term) => {
+                if self.store_is_cut(number) {
+                    return Ok(());
+                }
+                if let Some(leader) = self.store.depose(self.now, term) {
+                    trace.line(|| format!("{} {number} deposes {leader:?}", self.now));
+                    self.count("deposed");
+                    self.check_deposed(leader)?;
+                }
+                self.send(TICK, Message::Campaign(number, boot, self.now));
                 Ok(())
             }
             Message::Read(number, boot) => {
@@ -440,9 +460,9 @@ impl<'a> World<'a> {
             // What the last two heartbeats do not show yet, nobody knows.
             let known = self.now - Duration::from_millis(150);
             let differs = |fault: &&super::Fault| fault.from <= known && self.now < fault.until;
-            let differing: BTreeSet<usize> = (self.plan.faults.iter().filter(differs))
+            let differing: BTreeMap<usize, Time> = (self.plan.faults.iter().filter(differs))
                 .filter_map(|fault| match fault.kind {
-                    FaultKind::Differs(place) => Some(place),
+                    FaultKind::Differs(place) => Some((place, fault.from)),
                     _ => None,
                 })
                 .collect();
@@ -589,17 +609,19 @@ impl<'a> World<'a> {
     }
 
     fn orchestrator_goes_on(&mut self, number: usize, trace: &mut Trace) -> Result<(), Failure> {
-        if self.is_on(FaultKind::PauseOrchestrator(number)) {
+        let now = self.now;
+        let is_paused = self.is_on(FaultKind::PauseOrchestrator(number));
+        if is_paused || self.is_on(FaultKind::DeafOrchestrator(number)) {
+            self.orchestrators[number].unwell_at = now;
+        }
+        if is_paused {
             return Ok(());
         }
-        let now = self.now;
         let delay = self.draws.micros(500, 15_000);
         let boot = self.orchestrators[number].boot;
         if now.since(self.orchestrators[number].asked) >= CAMPAIGN {
             self.orchestrators[number].asked = now;
             self.send(delay, Message::Campaign(number, boot, now));
-            // A follower watches the record.
-            self.send(delay, Message::Read(number, boot));
         }
         self.orchestrators[number].controller.handle_timeout(now);
         while let Some(event) = self.orchestrators[number].controller.poll_event() {
@@ -610,7 +632,10 @@ impl<'a> World<'a> {
         }
         while let Some(command) = self.orchestrators[number].controller.poll_command() {
             self.claims.judged += 1;
-            let is_harmless = matches!(command, Command::Read | Command::Refuse { .. });
+            let is_harmless = matches!(
+                command,
+                Command::Read | Command::Refuse { .. } | Command::Depose { .. }
+            );
             if now >= self.orchestrators[number].until && !is_harmless {
                 return Err(Failure::new(
                     "a term ends",
@@ -625,6 +650,7 @@ impl<'a> World<'a> {
                     term,
                 } => Message::Write(number, boot, record, replaces, term),
                 Command::Refuse { .. } => continue,
+                Command::Depose { term } => Message::Depose(number, boot, term),
                 Command::Steer(desired) => Message::Steer(number, boot, desired),
                 Command::Hand {
                     host,
@@ -645,21 +671,43 @@ impl<'a> World<'a> {
             let delay = self.draws.micros(500, 12_000);
             self.send(delay, message);
         }
+        let orchestrator = &mut self.orchestrators[number];
+        let leads = orchestrator.controller.leads(now);
+        orchestrator
+            .link
+            .set_leads(orchestrator.term.filter(|_| leads));
         self.transmit(number);
         Ok(())
+    }
+
+    /// A leader was deposed: was it well, and did hosts hear it?
+    fn check_deposed(&mut self, (number, boot): (usize, u32)) -> Result<(), Failure> {
+        let now = self.now;
+        let leader = &self.orchestrators[number];
+        let is_well = leader.boot == boot && now.since(leader.unwell_at) >= WELL_FOR;
+        let hears_it = |process: &&Proc| {
+            let is_reached = !self.stands_still(process) && !process.is_given_up;
+            is_reached
+                && matches!(process.stage, Stage::Serving(_))
+                && now.since(process.unwell_at) >= WELL_FOR
+        };
+        let hearing = self.processes.iter().filter(hears_it).count();
+        self.claims.deposed(number, is_well, hearing)
     }
 }
 
 fn orchestrator(
     names: &[String],
     plan: &OrchestratorPlan,
-    boot: u32,
+    (boot, now): (u32, Time),
     draws: &mut Draws,
 ) -> Orchestrator {
     Orchestrator {
         link: network::orchestrator_link(names, draws),
         controller: Controller::new(names.to_vec(), plan.times).expect("times that can be meant"),
         boot,
+        term: None,
+        unwell_at: now,
         asked: Time::ZERO,
         until: Time::ZERO,
     }
