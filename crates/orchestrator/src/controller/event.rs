@@ -151,6 +151,18 @@ impl Event {
         }
     }
 
+    /// Whether it says where packets go.
+    pub(super) fn is_of_packets(&self) -> bool {
+        matches!(
+            self,
+            Event::Suspected { .. }
+                | Event::Isolated { .. }
+                | Event::LinkDown { .. }
+                | Event::Takes { .. }
+                | Event::NobodyTakes
+        )
+    }
+
     /// The host that it is about, if it is about one.
     #[must_use]
     pub fn host(&self) -> Option<&str> {

@@ -15,7 +15,7 @@ use super::{Command, Controller, Event, SteeringState};
 pub(super) const READ_EVERY: Duration = Duration::from_secs(1);
 
 impl Controller {
-    pub(super) fn lead(&mut self, term: u64, until: Time) {
+    pub(super) fn lead(&mut self, now: Time, term: u64, until: Time) {
         match self.term {
             Some((known, _)) if known > term => {}
             Some((known, end)) if known == term => self.term = Some((term, end.max(until))),
@@ -23,13 +23,35 @@ impl Controller {
                 self.term = Some((term, until));
                 (self.led_in, self.deposing) = (None, None);
                 self.forget_report("deposes", "");
+                self.forget_report("nobody", "");
                 self.commands.clear();
                 // What the store had under another leader need not be what it has.
                 self.not_stored();
                 self.orders.clear();
                 self.steering = SteeringState::default();
                 self.events_push(Event::Leads { term });
+                self.report_suspected(now);
             }
+        }
+    }
+
+    /// Reports the hosts from which packets leave now, since another orchestrator led when they fell silent.
+    fn report_suspected(&mut self, now: Time) {
+        let silence = |host: &Host| {
+            host.health.suspected_since?;
+            host.silence(now, &self.times)
+        };
+        let hosts = self.hosts.iter();
+        let silent: Vec<Event> = hosts
+            .filter_map(|(name, host)| {
+                Some(Event::Suspected {
+                    host: name.clone(),
+                    silence: silence(host)?,
+                })
+            })
+            .collect();
+        for event in silent {
+            self.events_push(event);
         }
     }
 

@@ -240,7 +240,7 @@ impl Controller {
                 }
             }
             Input::Order(order) => self.take_order(now, order),
-            Input::Leads { term, until } => self.lead(term, until),
+            Input::Leads { term, until } => self.lead(now, term, until),
             Input::Follows { led_in } => self.follow(led_in),
             Input::Record { record, version } => self.adopt(now, record, version),
             Input::Stored { version } => {
@@ -491,6 +491,10 @@ impl Controller {
     }
 
     fn events_push(&mut self, event: Event) {
+        // One that follows moves no packets, whatever it would do.
+        if event.is_of_packets() && self.term.is_none() {
+            return;
+        }
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
         }
