@@ -12,6 +12,17 @@ pub const ARGUMENTS_MAX: usize = 64;
 /// Bytes of a name of a host or cluster at most, as in the configuration.
 const NAME_BYTES_MAX: usize = 63;
 
+/// What the processes of a launcher are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Hosts: `run CONFIGURATION --member NAME`.
+    Host,
+    /// Orchestrators: `orchestrate CONFIGURATION`. The arguments say which one, if there are several.
+    Orchestrator,
+    /// Directors: `direct CONFIGURATION --machine NAME`.
+    Director,
+}
+
 /// A host to be started: which, in which incarnation, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSpec {
@@ -43,11 +54,18 @@ impl HostSpec {
         }
     }
 
-    /// The arguments of the host's program: `run CONFIGURATION --member NAME ...`.
-    pub(super) fn command_arguments(&self) -> Vec<String> {
+    /// The arguments of the program in this role: `run CONFIGURATION --member NAME ...` of a host.
+    pub(super) fn command_arguments(&self, role: Role) -> Vec<String> {
+        let (command, name) = match role {
+            Role::Host => ("run", Some("--member")),
+            Role::Orchestrator => ("orchestrate", None),
+            Role::Director => ("direct", Some("--machine")),
+        };
         let configuration = self.configuration.to_string_lossy().into_owned();
-        let mut arguments = vec!["run".to_owned(), configuration];
-        arguments.extend(["--member".to_owned(), self.name.clone()]);
+        let mut arguments = vec![command.to_owned(), configuration];
+        if let Some(name) = name {
+            arguments.extend([name.to_owned(), self.name.clone()]);
+        }
         arguments.extend(self.arguments.iter().cloned());
         arguments
     }
@@ -232,8 +250,16 @@ mod tests {
         let sound = HostSpec::new("a", 1, "/etc/asterism/asterism.toml");
         assert_eq!(sound.check(), Ok(()));
         assert_eq!(
-            sound.command_arguments(),
+            sound.command_arguments(Role::Host),
             ["run", "/etc/asterism/asterism.toml", "--member", "a"]
+        );
+        assert_eq!(
+            sound.command_arguments(Role::Director),
+            ["direct", "/etc/asterism/asterism.toml", "--machine", "a"]
+        );
+        assert_eq!(
+            sound.command_arguments(Role::Orchestrator),
+            ["orchestrate", "/etc/asterism/asterism.toml"]
         );
         let with = |change: fn(&mut HostSpec)| {
             let mut spec = sound.clone();

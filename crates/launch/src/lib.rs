@@ -35,7 +35,7 @@ pub use error::{Aftermath, LaunchError};
 pub use evidence::{EndedBy, FencingEvidence};
 pub use host::{
     ARGUMENTS_MAX, Exit, Found, FoundState, HostSpec, LaunchNameError, Launched, ProcessId,
-    Readiness, Ready, StopMode, check_name,
+    Readiness, Ready, Role, StopMode, check_name,
 };
 pub use log::{LAST_LINES_BYTES_MAX, LAST_LINES_MAX, LOG_BYTES_MAX};
 pub use manual::{MANUAL_UNIT, ManualLauncher};

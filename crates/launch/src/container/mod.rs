@@ -30,7 +30,7 @@ use super::record::{self, Folder, Phase, Record};
 use super::{
     Abilities, Counters, EndedBy, Exit, FencingEvidence, Found, FoundState, HostSpec,
     KILL_WAIT_MAX, LOCK_WAIT_MAX, LOG_BYTES_MAX, LaunchCounts, LaunchError, Launched, Launcher,
-    Readiness, Ready, Step, StopMode,
+    Readiness, Ready, Role, Step, StopMode,
 };
 use crate::clock;
 
@@ -152,7 +152,7 @@ impl ContainerLauncher {
             }
         }
         arguments.extend(self.program.iter().cloned());
-        arguments.extend(spec.command_arguments());
+        arguments.extend(spec.command_arguments(Role::Host));
         arguments
     }
 

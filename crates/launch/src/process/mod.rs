@@ -30,7 +30,7 @@ use super::program;
 use super::record::{self, Folder, Phase, Record};
 use super::{
     Abilities, Counters, Exit, FencingEvidence, Found, FoundState, HostSpec, LOCK_WAIT_MAX,
-    LaunchCounts, LaunchError, Launched, Launcher, Readiness, Ready, StopMode,
+    LaunchCounts, LaunchError, Launched, Launcher, Readiness, Ready, Role, StopMode,
 };
 use crate::clock;
 
@@ -59,6 +59,9 @@ pub struct ProcessConfig {
     pub program: PathBuf,
     /// Its arguments before `run CONFIGURATION --member NAME`.
     pub arguments: Vec<String>,
+    /// What its processes are: hosts. A cluster that runs on one machine has launchers of other roles beside, each with a folder of
+    /// its own.
+    pub role: Role,
 }
 
 impl ProcessConfig {
@@ -70,6 +73,7 @@ impl ProcessConfig {
             folder: folder.into(),
             program: PathBuf::from("asterism"),
             arguments: Vec::new(),
+            role: Role::Host,
         }
     }
 }
@@ -93,6 +97,7 @@ pub struct ProcessLauncher {
     folder: Folder,
     program: PathBuf,
     arguments: Vec<String>,
+    role: Role,
     network: Network,
     on_step: fn(Step),
     counters: Counters,
@@ -115,6 +120,7 @@ impl ProcessLauncher {
             folder: Folder::open(&config.folder, &config.cluster)?,
             program: config.program,
             arguments: config.arguments,
+            role: config.role,
             network,
             on_step: |_| {},
             counters: Counters::default(),
@@ -134,7 +140,7 @@ impl ProcessLauncher {
         let mut command = self.network.enter(&spec.name)?;
         command.push(program.to_string_lossy().into_owned());
         command.extend(self.arguments.iter().cloned());
-        command.extend(spec.command_arguments());
+        command.extend(spec.command_arguments(self.role));
         Ok(command)
     }
 
