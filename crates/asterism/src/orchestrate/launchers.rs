@@ -17,7 +17,7 @@ const MANUAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why hosts cannot be launched as configured. Nothing was started.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LauncherError {
+pub(crate) enum LauncherError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error(transparent)]

@@ -6,7 +6,7 @@
 pub mod api;
 pub mod events;
 pub mod health;
-mod launchers;
+pub(crate) mod launchers;
 pub mod metrics;
 mod questions;
 mod scaling;
@@ -18,10 +18,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, sync_channel};
+use std::sync::mpsc::{Sender, sync_channel};
 use std::time::Duration;
 
-use asterism_api::server::{Notice, Server};
+use asterism_api::server::{Notice, Server, ServerConfig};
 use asterism_config::{Cluster, Config, Orchestrator, Purpose, files};
 use asterism_engine::hash_seed;
 use asterism_host::run::event_log::{Event, EventLog, Style};
@@ -29,7 +29,8 @@ use asterism_host::run::key_watch::KeyWatch;
 use asterism_host::run::{keys_of, signals};
 use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::controller::Times;
-use asterism_orchestrator::run::{Logged, OrchestratorConfig, Running};
+use asterism_orchestrator::run::{ElasticConfig, Logged, OrchestratorConfig, Running};
+use asterism_orchestrator::steering::Steering;
 use asterism_output::{End, Output};
 use asterism_placement::Time;
 use asterism_secure_channel::KeyRing;
@@ -62,7 +63,7 @@ pub struct Arguments {
 
 /// Why an orchestrator does not run. Hosts, steering and the record are as they were.
 #[derive(Debug, thiserror::Error)]
-enum OrchestrateError {
+pub(crate) enum OrchestrateError {
     #[error(
         "{0} has no orchestrators: add orchestrators = [\"192.0.2.9:7500\"] to [cluster], with this machine's address"
     )]
@@ -136,40 +137,24 @@ fn run(
     let name = format!("orchestrator-{number}");
     let keys = keys_of(file, config)?;
     let (stop, _hang_up) = signals().map_err(OrchestrateError::Signals)?;
-    let mut random = [0; 56];
-    getrandom::fill(&mut random)?;
-    let (identity, random) = random.split_at(8);
-    let socket =
-        UdpSocket::bind(address).map_err(|error| OrchestrateError::Socket(address, error))?;
     let mut drivers = steering::Drivers::new(file, &config.cluster, orchestrator, &keys)?;
     let driver_keys = drivers.take_keys();
-    let running = Running::start(OrchestratorConfig {
-        cluster: config.cluster.name.clone(),
-        cluster_id: config.cluster.id(),
-        keys: keys.clone(),
-        identity: asterism_config::identity(hash_seed(keys.sending())),
-        places: config.cluster.members.clone(),
-        is_open: config.cluster.is_open,
-        steered_only: orchestrator.steered().filter(|_| config.cluster.is_open),
-        name: name.clone(),
-        times: times(&config.cluster, orchestrator),
-        term: orchestrator.term,
-        random: random.try_into().unwrap_or([0; 48]),
-        socket,
-        store: store::store(
-            file,
-            orchestrator,
-            &name,
-            u64::from_le_bytes(identity.try_into().unwrap_or_default()),
-        )?,
-        steering: drivers.steering,
-        elastic: launchers::elastic(file, config, orchestrator)?,
-    })?;
+    let elastic = launchers::elastic(file, config, orchestrator)?;
+    let own = (address, name.as_str(), &keys);
+    let (running, events) = start(file, config, orchestrator, own, drivers.steering, elastic)?;
     let clock = MonotonicClock::new();
-    let events =
-        EventRing::new(u64::from_le_bytes(identity.try_into().unwrap_or_default()) & LOG_MAX);
-    let tenants = Tenants::new(&config.tenants);
-    let (server, notices) = serve(file, orchestrator, tenants, &running, &events, clock)?;
+    let (sender, notices) = sync_channel(NOTICES_MAX);
+    let noticing = move |notice| {
+        // What the log has no room for is left out.
+        let _ = sender.try_send(notice);
+    };
+    let server = match &orchestrator.api {
+        None => None,
+        Some(api) => {
+            let (api, shown) = (server_config(file, api), (&events, clock));
+            Some(serve(api, config, &running, shown, noticing)?)
+        }
+    };
     let mut log = EventLog::new(output.progress(), arguments.log, &name);
     let mut write = |event: &Event| log.write(clock.now(), clock.wall(), event);
     write(
@@ -220,6 +205,54 @@ fn run(
     Ok(())
 }
 
+/// Starts an orchestrator of this address and name, which steers by these drivers; also where its events are noted.
+pub(crate) fn start(
+    file: &Path,
+    config: &Config,
+    orchestrator: &Orchestrator,
+    (address, name, keys): (SocketAddr, &str, &KeyRing),
+    steering: Vec<Box<dyn Steering>>,
+    elastic: Option<ElasticConfig>,
+) -> Result<(Running, EventRing), OrchestrateError> {
+    let mut random = [0; 56];
+    getrandom::fill(&mut random)?;
+    let (identity, random) = random.split_at(8);
+    let identity = u64::from_le_bytes(identity.try_into().unwrap_or_default());
+    let socket =
+        UdpSocket::bind(address).map_err(|error| OrchestrateError::Socket(address, error))?;
+    let running = Running::start(OrchestratorConfig {
+        cluster: config.cluster.name.clone(),
+        cluster_id: config.cluster.id(),
+        keys: keys.clone(),
+        identity: asterism_config::identity(hash_seed(keys.sending())),
+        places: config.cluster.members.clone(),
+        is_open: config.cluster.is_open,
+        steered_only: orchestrator.steered().filter(|_| config.cluster.is_open),
+        name: name.to_owned(),
+        times: times(&config.cluster, orchestrator),
+        term: orchestrator.term,
+        random: random.try_into().unwrap_or([0; 48]),
+        socket,
+        store: store::store(file, orchestrator, name, identity)?,
+        steering,
+        elastic,
+    })?;
+    Ok((running, EventRing::new(identity & LOG_MAX)))
+}
+
+/// Starts the HTTP API of an orchestrator.
+pub(crate) fn serve(
+    api: ServerConfig,
+    config: &Config,
+    running: &Running,
+    (events, clock): (&EventRing, MonotonicClock),
+    noticing: impl Fn(Notice) + Send + Sync + 'static,
+) -> Result<Server, asterism_api::server::StartError> {
+    let served = OrchestratorApi::new(running, events.clone(), clock)
+        .with_tenants(Tenants::new(&config.tenants));
+    Server::start(api, Arc::new(served), noticing)
+}
+
 /// The address of this orchestrator, and its number in the list.
 fn own_address(
     cluster: &Cluster,
@@ -252,27 +285,6 @@ fn times(cluster: &Cluster, orchestrator: &Orchestrator) -> Times {
         found_after: times.found_after,
         ..Times::default()
     }
-}
-
-/// Starts the HTTP API, if the configuration has one.
-fn serve(
-    file: &Path,
-    orchestrator: &Orchestrator,
-    tenants: Tenants,
-    running: &Running,
-    events: &EventRing,
-    clock: MonotonicClock,
-) -> Result<(Option<Server>, Receiver<Notice>), OrchestrateError> {
-    let (sender, notices) = sync_channel(NOTICES_MAX);
-    let Some(api) = &orchestrator.api else {
-        return Ok((None, notices));
-    };
-    let served = OrchestratorApi::new(running, events.clone(), clock).with_tenants(tenants);
-    let server = Server::start(server_config(file, api), Arc::new(served), move |notice| {
-        // What the log has no room for is left out.
-        let _ = sender.try_send(notice);
-    })?;
-    Ok((Some(server), notices))
 }
 
 fn noticed(notice: &Notice) -> Event {

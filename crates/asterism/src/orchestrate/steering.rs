@@ -24,7 +24,7 @@ use asterism_secure_channel::KeyRing;
 
 /// Why there is no driver. Nothing was touched.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DriverError {
+pub(crate) enum DriverError {
     #[error("[orchestrator.routes.{0}]: {1}")]
     Routes(String, EcmpConfigError),
     #[error("[orchestrator.openvswitch.{0}]: {1}")]

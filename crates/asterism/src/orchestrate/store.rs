@@ -22,7 +22,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why the store is not opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StoreConfigError {
+pub(crate) enum StoreConfigError {
     #[error("the folder {path} cannot be made: {error}", path = .0.display(), error = .1)]
     Folder(PathBuf, io::Error),
     #[error("{what} {path} cannot be read: {error}", path = .path.display())]
