@@ -45,13 +45,15 @@ pub enum Command {
     /// Three NAT hosts share their state over an emulated WAN of 40 ms one way, with an IDPS in front of them. Packets of
     /// one flow go through different hosts. The command ends with a table; the exit code is 0 only if the table's checks hold.
     Demo(demo::Arguments),
-    /// Run a whole cluster on this machine and show it at work; needs nothing else, no root
+    /// Run a whole cluster on this machine: that of a configuration, or one that is shown at work and needs nothing else, no root
     ///
-    /// NAT hosts, each a process, behind the built-in director, with an orchestrator, clients and servers; all packets go through
-    /// shared memory. Kill a host's process and see what it costs. Ctrl-C ends everything; the exit code is 0 only if every flow
-    /// kept its translation and every byte was right.
+    /// Without a configuration: NAT hosts, each a process, behind the built-in director, with an orchestrator, clients and servers; all
+    /// packets go through shared memory. Kill a host's process and see what it costs. The configuration is in the folder, and may be
+    /// changed and given. With a configuration of other ports: all its orchestrators, directors and hosts, as processes that are started
+    /// again when they end; needs the ports, and the right to open them. Ctrl-C ends everything; the exit code is 0 only if every process
+    /// ended in order, every flow kept its translation and every byte was right.
     Up(up::Arguments),
-    /// End a cluster of `asterism up`, or the hosts that a killed `asterism up` left behind
+    /// End a cluster of `asterism up`, or the processes that a killed `asterism up` left behind
     Down(up::DownArguments),
     /// Build a laboratory of network namespaces to try hosts with real programs; needs root
     Lab(lab::Arguments),

@@ -189,13 +189,7 @@ impl ClusterFile {
         }
         let _ = writeln!(text, "[on.{host}.function.nat]");
         for side in LinkSide::BOTH {
-            let (word, address, mac) = (side.word(), side.host(number), side.host_mac(number));
-            let (next_hop, next_hop_mac) = (side.router(), side.router_mac());
-            let _ = writeln!(
-                text,
-                "{word}_link = {{ address = \"{address}/24\", mac = \"{mac}\", next_hop = \"{next_hop}\", \
-                 next_hop_mac = \"{next_hop_mac}\", promiscuous = false }}"
-            );
+            let _ = writeln!(text, "{}", link_line(side, number));
         }
         Ok(())
     }
@@ -232,8 +226,22 @@ pub fn loopback_addresses(hosts: usize, number: u32) -> Result<Vec<SocketAddr>, 
     addresses.map_err(LocalNetworkError::NoAddress)
 }
 
-/// The socket where a host's port and the network meet.
-pub(crate) fn link_socket(
+/// The line of a NAT's settings with its link on this side, of the host with this number.
+#[must_use]
+pub fn link_line(side: LinkSide, number: u8) -> String {
+    let (word, address, mac) = (side.word(), side.host(number), side.host_mac(number));
+    let (next_hop, next_hop_mac) = (side.router(), side.router_mac());
+    format!(
+        "{word}_link = {{ address = \"{address}/24\", mac = \"{mac}\", next_hop = \"{next_hop}\", \
+         next_hop_mac = \"{next_hop_mac}\", promiscuous = false }}"
+    )
+}
+
+/// The socket where a host's port and the network meet: `HOST.SIDE.sock` in the folder.
+///
+/// # Errors
+/// Its path is too long.
+pub fn link_socket(
     folder: &Path,
     host: &str,
     side: LinkSide,

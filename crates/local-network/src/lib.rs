@@ -26,7 +26,9 @@ pub mod segment;
 pub mod traffic;
 
 pub use cable::{CablePort, RING_BYTES, cable};
-pub use configuration::{ClusterFile, SOCKET_PATH_BYTES_MAX, loopback_addresses};
+pub use configuration::{
+    ClusterFile, SOCKET_PATH_BYTES_MAX, link_line, link_socket, loopback_addresses,
+};
 pub use error::LocalNetworkError;
 pub use network::{
     DIRECTORS_MAX, HostLinks, LocalNetwork, LocalNetworkConfig, NetworkSnapshot, SLOTS_SANE,

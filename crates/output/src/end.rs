@@ -37,9 +37,11 @@ pub enum End {
     Program(u8),
 }
 
-impl From<End> for ExitCode {
-    fn from(end: End) -> ExitCode {
-        ExitCode::from(match end {
+impl End {
+    /// The exit code of the process.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
             End::Done => 0,
             End::DoesNotHold => 1,
             End::CommandLine => 2,
@@ -47,6 +49,12 @@ impl From<End> for ExitCode {
             End::File => 4,
             End::System => 5,
             End::Program(code) => code,
-        })
+        }
+    }
+}
+
+impl From<End> for ExitCode {
+    fn from(end: End) -> ExitCode {
+        ExitCode::from(end.code())
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn elastic(
 }
 
 /// As many hosts as places.
-fn all_places(cluster: &str, places: usize) -> Result<Rules, PoliciesError> {
+pub(crate) fn all_places(cluster: &str, places: usize) -> Result<Rules, PoliciesError> {
     let places = u32::try_from(places).unwrap_or(u32::MAX);
     let policy = Policy {
         hosts: Some(HostBounds {
@@ -85,6 +85,17 @@ fn all_places(cluster: &str, places: usize) -> Result<Rules, PoliciesError> {
     let policies = Policies::new(&[(cluster.to_owned(), policy)].into())?;
     let rules = policies.rules(cluster).cloned();
     rules.ok_or_else(|| PoliciesError(Vec::new()))
+}
+
+/// The launcher by which an orchestrator with this configuration starts hosts, if it does. Starts nothing.
+pub(crate) fn of(file: &Path, config: &Config) -> Result<Option<Arc<dyn Launcher>>, LaunchError> {
+    let Some(orchestrator) = &config.orchestrator else {
+        return Ok(None);
+    };
+    let launch = orchestrator.launch.as_ref();
+    launch
+        .map(|launch| launcher(file, &config.cluster.name, orchestrator, launch))
+        .transpose()
 }
 
 fn launcher(

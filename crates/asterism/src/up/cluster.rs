@@ -1,249 +1,253 @@
-//! The parts of a cluster on one machine, joined.
+//! A cluster over the local network: the orchestrator, director, clients and servers are threads of this process, and the hosts are
+//! processes that the orchestrator launches.
 
-use std::io;
-use std::net::UdpSocket;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_api::server::{Server, ServerConfig};
-use asterism_config::functions::Functions;
-use asterism_config::key_file::{self, KeyFileError};
-use asterism_config::{Config, Purpose, files, identity};
+use asterism_config::value::show_duration;
 use asterism_director::Control;
 use asterism_director::table::BucketSpace;
-use asterism_elasticity::PoliciesError;
-use asterism_engine::hash_seed;
+use asterism_host::run::{control_path, keys_of};
 use asterism_io::clock::MonotonicClock;
-use asterism_local_network::traffic::{TrafficConfig, TrafficSnapshot};
-use asterism_local_network::{
-    ClusterFile, LocalNetwork, LocalNetworkConfig, LocalNetworkError, SPACE_SEED,
-    loopback_addresses,
-};
-use asterism_orchestrator::controller::Times;
-use asterism_orchestrator::launch::LaunchError;
-use asterism_orchestrator::run::{ClusterView, OrchestratorConfig, Running, StartError};
-use asterism_orchestrator::steering::director::{DirectorError, DirectorSteering};
+use asterism_local_network::traffic::{RoundTrips, TrafficConfig, TrafficSnapshot};
+use asterism_local_network::{LocalNetwork, LocalNetworkConfig, SPACE_SEED};
+use asterism_orchestrator::launch::{Launcher, ProcessLauncher, Role};
+use asterism_orchestrator::run::{ClusterView, ElasticConfig, HostTemplate, Running};
+use asterism_orchestrator::steering::director::DirectorSteering;
 use asterism_placement::Time;
-use asterism_truth_store::clock::monotonic;
-use asterism_truth_store::embedded::EmbeddedStore;
 
-use super::Arguments;
 use super::arrivals::Arrivals;
-use super::down::RunningMark;
-use super::hosts::Hosts;
+use super::error::UpError;
+use super::launched::{self, running, stop_all};
+use super::local::Local;
 use super::monitoring;
-use super::report::UpReport;
-use crate::orchestrate::api::OrchestratorApi;
+use super::plan::{Ground, Plan};
+use super::report::{ProcessReport, TrafficReport, UpReport};
+use super::{Arguments, Form};
+use crate::orchestrate;
+use crate::orchestrate::api::server_config;
 use crate::orchestrate::events::EventRing;
-use crate::orchestrate::tenants::Tenants;
+use crate::orchestrate::launchers::all_places;
 
-/// The cluster's name.
-pub(super) const CLUSTER: &str = "up";
-/// What the names of temporary folders begin with.
-pub(super) const TEMPORARY: &str = "asterism-up-";
-/// Whose the clients are: half of them one tenant's, the others another's.
-const TENANTS: &str = "\n[tenants.blue]\nnetworks = [\"10.78.0.0/25\"]\n\n[tenants.green]\nnetworks = [\"10.78.0.128/25\"]\n";
 /// How often a host's death and the orchestrator's view are looked at.
 const VIEW_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a leadership lasts; nobody else asks for it.
-const TERM: Duration = Duration::from_secs(3);
-/// The first epoch waits so long for hosts that have not started; it does not wait once all are there.
-const FOUND_AFTER: Duration = Duration::from_secs(3);
-/// The same where fewer than all may be started.
-const FOUND_AFTER_OF_FEWER: Duration = Duration::from_millis(500);
-
-/// Why a cluster does not run. Hosts that were started are ended.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum UpError {
-    #[error("signals cannot be heard: {0}")]
-    Signals(io::Error),
-    #[error("{}: {error}", .path.display())]
-    Folder { path: PathBuf, error: io::Error },
-    #[error(transparent)]
-    Key(#[from] KeyFileError),
-    #[error("the operating system gives no randomness: {0}")]
-    NoRandomness(#[from] getrandom::Error),
-    #[error(transparent)]
-    Network(#[from] LocalNetworkError),
-    #[error("the configuration that was written is refused; please report it:\n{0}")]
-    Configuration(String),
-    #[error(transparent)]
-    File(#[from] asterism_config::files::FileError),
-    #[error("the director: {0}")]
-    Director(#[from] DirectorError),
-    #[error("no socket for heartbeats: {0}")]
-    Socket(io::Error),
-    #[error(transparent)]
-    Orchestrator(#[from] StartError),
-    #[error(transparent)]
-    Api(#[from] asterism_api::server::StartError),
-    #[error("{0}")]
-    Launch(#[from] LaunchError),
-    #[error(transparent)]
-    Policy(#[from] PoliciesError),
-    #[error("{} has a cluster of up to {had} hosts, which cannot be begun with up to {wanted}: begin it with --hosts {had} or MIN..{had}, or choose another folder", .folder.display())]
-    OtherHosts {
-        folder: PathBuf,
-        had: usize,
-        wanted: usize,
-    },
-    #[error("{} is of another version, or was changed: choose another folder, or remove this one and all that its cluster knows", .0.display())]
-    Foreign(PathBuf),
-    #[error("`asterism up` runs in {} already: end it with `asterism down --folder {}`", .0.display(), .0.display())]
-    Runs(PathBuf),
-    #[error("{0} buckets are no power of two: write 256, 512 or another one")]
-    Buckets(u32),
-    #[error("{0} failed; please report what it said")]
-    Failed(&'static str),
-}
+/// How long flows that are under way may take to end.
+const LAST_FLOWS: Duration = Duration::from_secs(10);
+/// Unless the command line says otherwise.
+const FLOWS_PER_SECOND: u32 = 50;
+const BUCKETS: u32 = 16_384;
 
 /// A cluster on one machine, with its clients and servers.
 pub(super) struct Cluster {
-    folder: PathBuf,
-    is_temporary: bool,
+    ground: Ground,
     clock: MonotonicClock,
-    file: ClusterFile,
     network: LocalNetwork,
     running: Running,
     events: EventRing,
     server: Server,
+    api: String,
     prometheus: PathBuf,
-    hosts: Hosts,
-    /// Hosts that ended by themselves.
-    ended: u64,
+    launcher: Arc<ProcessLauncher>,
+    drain: Duration,
+    /// The control sockets of the hosts.
+    sockets: Vec<(String, PathBuf)>,
+    /// How often each host was started, and ended by itself.
+    counts: BTreeMap<String, [u64; 2]>,
     arrivals: Arrivals,
     view: ClusterView,
     viewed: Time,
-    /// Shows `asterism down` that this command runs.
-    _running: RunningMark,
+    wave: Option<u32>,
+    is_introduced: bool,
+    trips: RoundTrips,
 }
 
 impl Cluster {
     /// Starts everything; the orchestrator starts the hosts.
-    pub(super) fn start(arguments: &Arguments) -> Result<Cluster, UpError> {
-        let clock = MonotonicClock::new();
-        let (folder, is_temporary) = folder(arguments)?;
-        let mark = RunningMark::new(&folder)?;
-        check_hosts(&folder, arguments.hosts.max.into())?;
-        let names: Vec<String> = (b'a'..)
-            .take(arguments.hosts.max.into())
-            .map(|letter| char::from(letter).to_string())
-            .collect();
-        let key = folder.join("cluster.key");
-        if !key.exists() {
-            key_file::write_new(&key, 1)?;
-        }
-        let keys = key_file::read(&key)?;
-        let mut addresses = loopback_addresses(2 * names.len() + 1, std::process::id())?;
-        let metrics = addresses.split_off(names.len() + 1);
-        let orchestrator = addresses.pop().ok_or(UpError::Failed("the loopback"))?;
-        let file = ClusterFile {
-            orchestrators: vec![orchestrator],
-            metrics: metrics.clone(),
-            more: TENANTS.to_owned(),
-            ..ClusterFile::new(&folder, CLUSTER, names.clone(), addresses)
-        };
-        let configuration = file.write()?;
-        let (cluster, tenants) = read(&configuration)?;
-        let traffic = TrafficConfig {
-            udp_flows_per_second: arguments.flows,
-            tcp_connections_per_second: arguments.flows.div_ceil(5),
-            ..TrafficConfig::default()
-        };
-        let buckets = arguments.buckets;
+    pub(super) fn start(
+        plan: &Plan,
+        local: Local,
+        arguments: &Arguments,
+        ground: Ground,
+        clock: MonotonicClock,
+    ) -> Result<Cluster, UpError> {
+        let config = &plan.config;
+        let names = &config.cluster.members;
+        let keys = keys_of(&plan.file, config)?;
+        let flows = arguments.flows.unwrap_or(FLOWS_PER_SECOND);
+        let buckets = arguments.buckets.unwrap_or(BUCKETS);
         let space = BucketSpace::new(buckets, SPACE_SEED).ok_or(UpError::Buckets(buckets))?;
         let spacing = arguments.link_rate.map(|rate| 1_000_000 / u64::from(rate));
-        let config = LocalNetworkConfig {
-            space,
-            link_spacing: Duration::from_micros(spacing.unwrap_or_default()),
-            traffic,
-            ..LocalNetworkConfig::new(&folder, names.clone())
-        };
-        let (network, controls) = LocalNetwork::start(config, clock)?;
-        let arrivals = Arrivals::new(&names, controls.iter().map(Control::shared_statistics));
+        let (network, controls) = LocalNetwork::start(
+            LocalNetworkConfig {
+                space,
+                slots: local.slots,
+                outside_addresses: local.outside_addresses,
+                link_spacing: Duration::from_micros(spacing.unwrap_or_default()),
+                traffic: TrafficConfig {
+                    udp_flows_per_second: flows,
+                    tcp_connections_per_second: flows.div_ceil(5),
+                    ..TrafficConfig::default()
+                },
+                ..LocalNetworkConfig::new(local.links, names.clone())
+            },
+            clock,
+        )?;
+        let arrivals = Arrivals::new(names, controls.iter().map(Control::shared_statistics));
         let mut steering = DirectorSteering::new(network.space(), controls);
-        for name in &names {
+        for name in names {
             if let Some(target) = network.target(name) {
                 steering.set_host(name, target)?;
             }
         }
-        let mut random = [0; 48];
-        getrandom::fill(&mut random)?;
-        let truth = folder.join("truth");
-        make(&truth)?;
-        let program = std::env::current_exe().map_err(|error| UpError::Folder {
-            path: PathBuf::from("/proc/self/exe"),
-            error,
-        })?;
-        let hosts = Hosts::new(CLUSTER, &folder, program)?;
-        let elastic = hosts.elastic(CLUSTER, configuration, arguments)?;
-        let running = Running::start(OrchestratorConfig {
-            cluster: CLUSTER.to_owned(),
-            cluster_id: cluster,
-            identity: identity(hash_seed(keys.sending())),
-            keys,
-            places: names.clone(),
-            is_open: false,
-            steered_only: None,
-            name: "up".to_owned(),
-            times: Times {
-                found_after: match arguments.hosts.min == arguments.hosts.max {
-                    true => FOUND_AFTER,
-                    false => FOUND_AFTER_OF_FEWER,
-                },
-                ..Times::default()
+        let (name, folder) = (&config.cluster.name, &ground.folder);
+        let launcher = launched::launcher(Role::Host, name, folder, super::program()?)?;
+        let missing = || UpError::Failed("the check of the configuration");
+        let orchestrator = config.orchestrator.as_ref().ok_or_else(missing)?;
+        let address = *config.cluster.orchestrators.first().ok_or_else(missing)?;
+        let rules = match &config.policy {
+            Some(rules) => rules.clone(),
+            None => all_places(name, names.len())?,
+        };
+        let elastic = ElasticConfig {
+            // An order for another number of hosts holds where the rules leave no choice.
+            is_policy: rules.min < rules.max,
+            rules,
+            launcher: Arc::<ProcessLauncher>::clone(&launcher),
+            host: HostTemplate {
+                configuration: plan.file.clone(),
+                ..HostTemplate::default()
             },
-            term: TERM,
-            random,
-            socket: UdpSocket::bind(orchestrator).map_err(UpError::Socket)?,
-            store: Box::new(move || Ok(Box::new(EmbeddedStore::open(&truth, monotonic())?))),
-            steering: vec![Box::new(steering)],
-            elastic: Some(elastic),
-        })?;
-        let events = EventRing::new(u64::from(std::process::id()) << 20 | clock.wall() & 0xF_FFFF);
-        let served = OrchestratorApi::new(&running, events.clone(), clock)
-            .with_tenants(Tenants::new(&tenants));
-        let server = Server::start(ServerConfig::loopback(0), Arc::new(served), |_| {})?;
-        let watched: Vec<_> = names.iter().cloned().zip(metrics).collect();
-        let prometheus =
-            monitoring::write(&folder, CLUSTER, &watched, server.local()).map_err(|error| {
-                UpError::Folder {
-                    path: folder.clone(),
-                    error,
-                }
-            })?;
+            find_interval: VIEW_INTERVAL,
+        };
+        let (running, events) = orchestrate::start(
+            &plan.file,
+            config,
+            orchestrator,
+            (address, "orchestrator-1", &keys),
+            vec![Box::new(steering)],
+            Some(elastic),
+        )?;
+        let shown = show(plan, &running, (&events, clock), folder);
+        let (server, prometheus) = match shown {
+            Ok(shown) => shown,
+            Err(error) => {
+                running.end();
+                // The first error says more than a second one.
+                let _ = stop_all(Role::Host, &*launcher, plan.drain());
+                return Err(error);
+            }
+        };
+        let socket = |host: &asterism_config::Config| {
+            (host.host.name.clone(), control_path(&plan.file, host))
+        };
         Ok(Cluster {
-            folder,
-            is_temporary,
+            sockets: plan.hosts.iter().map(socket).collect(),
+            drain: plan.drain(),
+            ground,
             clock,
-            file,
             network,
             running,
             events,
+            api: plan.url(server.local()),
             server,
             prometheus,
-            hosts,
-            ended: 0,
+            launcher,
+            counts: BTreeMap::new(),
             arrivals,
             view: ClusterView::default(),
             viewed: Time::ZERO,
-            _running: mark,
+            wave: arguments.wave,
+            is_introduced: false,
+            trips: RoundTrips::default(),
         })
     }
 
-    /// The time since the start.
-    pub(super) fn now(&self) -> Time {
-        self.clock.now()
+    fn traffic(&self) -> TrafficSnapshot {
+        self.network.snapshot().traffic
     }
 
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+    /// From the start until the first translated packet.
+    fn first_translated(&self) -> Option<Duration> {
+        let at_us = self.traffic().server.first_translated_us;
+        (at_us > 0).then(|| Duration::from_micros(at_us))
     }
 
+    /// Lets flows begin, or none, in waves.
+    fn make_waves(&self) {
+        if let Some(seconds) = self.wave {
+            let wave = self.clock.now().since(Time::ZERO).as_secs() / u64::from(seconds);
+            self.network.traffic().begin_flows(wave.is_multiple_of(2));
+        }
+    }
+
+    /// Whether all threads run.
+    fn check(&self) -> Result<(), UpError> {
+        if !self.network.is_running() {
+            return Err(UpError::Failed("the network's thread"));
+        }
+        if !self.running.is_whole() {
+            return Err(UpError::Failed("a thread of the orchestrator"));
+        }
+        Ok(())
+    }
+
+    /// Begins no more flows, and waits until those under way have ended, for some time at most.
+    fn end_flows(&mut self) {
+        self.network.traffic().begin_flows(false);
+        let until = self.clock.now() + LAST_FLOWS;
+        while self.traffic().under_way() > 0 && self.clock.now() < until {
+            // Hosts that die now are not started again.
+            let _ = self.running.logged(super::LOOK);
+        }
+    }
+
+    fn traffic_report(&self) -> TrafficReport {
+        let first = self.first_translated();
+        let ended: u64 = self.counts.values().map(|[_, ended]| ended).sum();
+        TrafficReport::new(
+            &self.network.snapshot(),
+            first.map(|first| first.as_secs_f64()),
+            (self.launcher.counts().started, ended),
+            self.arrivals.slowest(),
+        )
+    }
+}
+
+/// Starts the HTTP API, and writes the configuration of a Prometheus that watches.
+fn show(
+    plan: &Plan,
+    running: &Running,
+    (events, clock): (&EventRing, MonotonicClock),
+    folder: &Path,
+) -> Result<(Server, PathBuf), UpError> {
+    let config = &plan.config;
+    let api = plan.api().map_or_else(
+        || ServerConfig::loopback(0),
+        |api| server_config(&plan.file, api),
+    );
+    let server = orchestrate::serve(api, config, running, (events, clock), |_| {})?;
+    let with_metrics = plan.hosts.iter().filter_map(|host| {
+        let address = host.host.metrics?;
+        Some((host.host.name.clone(), address))
+    });
+    let watched: Vec<_> = with_metrics.collect();
+    let written = monitoring::write(folder, &config.cluster.name, &watched, server.local());
+    let prometheus = written.map_err(|error| UpError::Folder {
+        path: folder.to_owned(),
+        error,
+    })?;
+    Ok((server, prometheus))
+}
+
+impl Form for Cluster {
     /// Waits a moment for news, and returns what is worth a line.
-    pub(super) fn turn(&mut self, wait: Duration) -> Vec<String> {
-        let now = self.now();
+    fn turn(&mut self, wait: Duration) -> Result<Vec<String>, UpError> {
+        self.check()?;
+        self.make_waves();
+        let now = self.clock.now();
         if now.since(self.viewed) >= VIEW_INTERVAL {
             self.viewed = now;
             // Without an answer the last view stays.
@@ -255,160 +259,93 @@ impl Cluster {
         let mut next = self.running.logged(wait);
         while let Some(logged) = next {
             self.events.note(self.clock.wall() * 1_000, &logged);
-            self.ended += u64::from(logged.kind == "host-ended");
+            if let Some(host) = &logged.host {
+                let counted = self.counts.entry(host.clone()).or_default();
+                counted[0] += u64::from(logged.kind == "host-started");
+                counted[1] += u64::from(logged.kind == "host-ended");
+            }
             self.arrivals.note(self.clock.now(), &logged);
             lines.push(logged.text);
             next = self.running.logged(Duration::ZERO);
         }
         self.arrivals.look(self.clock.now());
-        lines
+        Ok(lines)
     }
 
-    /// Lets flows begin, or none, in waves of so many seconds.
-    pub(super) fn wave(&self, now: Time, seconds: Option<u32>) {
-        if let Some(seconds) = seconds {
-            let wave = now.since(Time::ZERO).as_secs() / u64::from(seconds);
-            self.network.traffic().begin_flows(wave.is_multiple_of(2));
+    /// What can be tried, once packets flow.
+    fn introduction(&mut self) -> Option<String> {
+        let first = self.first_translated().filter(|_| !self.is_introduced)?;
+        self.is_introduced = true;
+        let mut text = format!(
+            "\nPackets are translated after {}. In another terminal:\n",
+            show_duration(Duration::from_millis(first.as_millis() as u64))
+        );
+        let processes = running(&*self.launcher).unwrap_or_default().into_iter();
+        let mut processes = processes.filter_map(|host| Some((host.name, host.process?.pid)));
+        if let Some((name, pid)) = processes.next() {
+            text += &format!(
+                "  kill -9 {pid}      # host {name}: it is steered around, left out, started again\n"
+            );
         }
-    }
-
-    /// Whether all threads run.
-    pub(super) fn check(&self) -> Result<(), UpError> {
-        if !self.network.is_running() {
-            return Err(UpError::Failed("the network's thread"));
+        if let Some((name, socket)) = self.sockets.first() {
+            let socket = socket.display();
+            text += &format!("  asterism status --socket {socket}      # host {name}\n");
         }
-        if !self.running.is_whole() {
-            return Err(UpError::Failed("a thread of the orchestrator"));
-        }
-        Ok(())
+        text += &format!(
+            "  asterism hosts --api {}      # the cluster, as its orchestrator sees it\n",
+            self.api
+        );
+        text += &format!(
+            "  prometheus --config.file {}      # its metrics and alerts\n",
+            self.prometheus.display()
+        );
+        Some(text + "Ctrl-C ends everything.\n\n")
     }
 
-    pub(super) fn view(&self) -> ClusterView {
-        self.view.clone()
-    }
-
-    pub(super) fn traffic(&self) -> TrafficSnapshot {
-        self.network.snapshot().traffic
-    }
-
-    /// From the start until the first translated packet.
-    pub(super) fn first_translated(&self) -> Option<Duration> {
-        let at_us = self.traffic().server.first_translated_us;
-        (at_us > 0).then(|| Duration::from_micros(at_us))
-    }
-
-    /// The address of the HTTP API.
-    pub(super) fn api(&self) -> String {
-        format!("http://{}", self.server.local())
-    }
-
-    /// The configuration by which Prometheus watches the cluster.
-    pub(super) fn prometheus(&self) -> &Path {
-        &self.prometheus
-    }
-
-    pub(super) fn processes(&self) -> Vec<(String, u32)> {
-        self.hosts.processes()
-    }
-
-    /// The control sockets of the hosts.
-    pub(super) fn sockets(&self) -> Vec<(String, PathBuf)> {
-        let names = self.file.hosts.iter();
-        names
-            .map(|name| (name.clone(), self.file.control_socket(name)))
-            .collect()
-    }
-
-    /// Begins no more flows, and waits until those under way have ended, so long at most.
-    pub(super) fn end_flows(&mut self, within: Duration) {
-        self.network.traffic().begin_flows(false);
-        let until = self.now() + within;
-        while self.traffic().under_way() > 0 && self.now() < until {
-            // Hosts that die now are not started again.
-            let _ = self.running.logged(super::LOOK);
-        }
-    }
-
-    pub(super) fn report(&self) -> UpReport {
-        let first = self.first_translated();
-        UpReport::new(
-            &self.network.snapshot(),
-            first.map(|first| first.as_secs_f64()),
-            (self.hosts.started(), self.ended),
-            self.arrivals.slowest(),
+    /// The cluster in one line, with the round trips since the line before.
+    fn state(&mut self) -> String {
+        let traffic = self.traffic();
+        let recent = traffic.round_trips.since(&self.trips);
+        self.trips = traffic.round_trips.clone();
+        let hosts = &self.view.hosts;
+        let takers = hosts.iter().filter(|host| host.takes).count();
+        let rate: u64 = hosts.iter().map(|host| host.packets_per_s).sum();
+        format!(
+            "{takers} of {} hosts take packets, {rate} packets/s; flows: {} under way, {} done, {} failed, {} broken; requests lost: {}; 99 % of round trips: {} us",
+            hosts.len(),
+            traffic.under_way(),
+            traffic.ended(),
+            traffic.failed(),
+            traffic.broken(),
+            traffic.client.lost,
+            recent.permille(990).unwrap_or_default(),
         )
     }
 
-    /// Ends hosts, orchestrator and network, and removes a temporary folder.
-    pub(super) fn end(self) -> Result<(), UpError> {
-        // The orchestrator goes first: it would leave out one host after the other, and the next start would bring them back one by one.
-        self.server.stop();
-        self.running.end();
-        let ended = self.hosts.end();
-        drop(self.network);
-        if self.is_temporary && ended.is_ok() {
-            // What cannot be removed is in the system's folder of temporary files.
-            let _ = std::fs::remove_dir_all(&self.folder);
+    /// Ends flows, orchestrator, hosts and network.
+    fn end(mut self: Box<Self>, in_order: bool) -> Result<UpReport, UpError> {
+        if in_order {
+            self.end_flows();
         }
-        ended?;
-        Ok(())
+        let checked = self.check();
+        let traffic = self.traffic_report();
+        let Cluster {
+            ground,
+            network,
+            running,
+            server,
+            launcher,
+            drain,
+            counts,
+            ..
+        } = *self;
+        server.stop();
+        running.end();
+        let ended = stop_all(Role::Host, &*launcher, drain);
+        drop(network);
+        ground.leave(ended.is_ok());
+        checked?;
+        let processes = ProcessReport::of(&counts, &ended?);
+        Ok(UpReport::new(processes, Some(traffic)))
     }
-}
-
-/// The folder, made if it is not there, as an absolute path.
-fn folder(arguments: &Arguments) -> Result<(PathBuf, bool), UpError> {
-    let path = match &arguments.folder {
-        Some(folder) => folder.clone(),
-        None => std::env::temp_dir().join(format!("{TEMPORARY}{}", std::process::id())),
-    };
-    make(&path)?;
-    let path = path
-        .canonicalize()
-        .map_err(|error| UpError::Folder { path, error })?;
-    Ok((path, arguments.folder.is_none()))
-}
-
-fn make(path: &Path) -> Result<(), UpError> {
-    use std::os::unix::fs::DirBuilderExt;
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path);
-    made.map_err(|error| {
-        let path = path.to_owned();
-        UpError::Folder { path, error }
-    })
-}
-
-/// Whether the folder is new, or its cluster has as many hosts: the record in its store and the saved states are of these.
-fn check_hosts(folder: &Path, wanted: usize) -> Result<(), UpError> {
-    let configuration = ClusterFile::path_in(folder);
-    if !configuration.exists() {
-        return Ok(());
-    }
-    let Ok(config) = load(&configuration) else {
-        return Err(UpError::Foreign(configuration));
-    };
-    let had = config.cluster.members.len();
-    match had == wanted {
-        true => Ok(()),
-        false => Err(UpError::OtherHosts {
-            folder: folder.to_owned(),
-            had,
-            wanted,
-        }),
-    }
-}
-
-/// The number of the cluster's name and the tenants, from the configuration as the hosts read it.
-fn read(
-    configuration: &Path,
-) -> Result<(asterism_placement::ClusterId, Vec<asterism_config::Tenant>), UpError> {
-    let config = load(configuration)?;
-    Ok((config.cluster.id(), config.tenants))
-}
-
-fn load(configuration: &Path) -> Result<Config, UpError> {
-    let (config, report) = files::load(configuration, Purpose::Host, None, Functions::default())?;
-    config.ok_or_else(|| UpError::Configuration(format!("{:?}", report.diagnostics)))
 }

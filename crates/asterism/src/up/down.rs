@@ -1,29 +1,36 @@
 //! `asterism down`: ends a cluster of `asterism up`, or what a command that was killed left of one.
 //!
-//! `asterism up` holds a lock on a file in its folder for as long as it runs, and writes its process into it. So a number in a file
-//! that is not locked is nobody's, and no other process is sent a signal.
+//! `asterism up` holds a lock on a file in its folder for as long as it runs, and writes its process and the configuration into it. So
+//! a number in a file that is not locked is nobody's, and no other process is sent a signal.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asterism_config::{Purpose, files};
 use asterism_io::clock::MonotonicClock;
-use asterism_orchestrator::launch::LaunchError;
+use asterism_orchestrator::launch::{LaunchError, Role};
 use asterism_output::{End, Output, Schema};
 use asterism_placement::Time;
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::cluster::{CLUSTER, TEMPORARY, UpError};
-use super::hosts::Hosts;
+use super::error::UpError;
+use super::launched::{ROLES, folder_of, launcher, stop_all};
+use super::plan::TEMPORARY;
+use crate::orchestrate::launchers;
 
 /// The file with the lock.
 const FILE: &str = "up.process";
 /// How long the command may take to end: flows end, hosts save their state.
 const END_MAX: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a process that a killed command left may take to end in order.
+const DRAIN_MAX: Duration = Duration::from_secs(20);
+/// Bytes of the file that are read.
+const FILE_BYTES_MAX: u64 = 8_192;
 
 /// The schema of [`DownReport`].
 pub const DOWN: Schema = Schema {
@@ -46,14 +53,15 @@ pub struct DownReport {
     pub folder: PathBuf,
     /// The process of the command that was asked to end; `None`: it had ended.
     pub command: Option<u32>,
-    /// Hosts that ran without it, and were stopped.
-    pub hosts_stopped: usize,
+    /// Processes that ran without it, and were stopped.
+    pub processes_stopped: usize,
 }
 
 /// The lock of a command that runs.
 #[derive(Debug)]
 pub(super) struct RunningMark {
-    _file: File,
+    path: PathBuf,
+    file: File,
 }
 
 impl RunningMark {
@@ -78,7 +86,16 @@ impl RunningMark {
         }
         file.set_len(0).map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;
-        Ok(RunningMark { _file: file })
+        Ok(RunningMark { path, file })
+    }
+
+    /// Notes which configuration is run.
+    pub(super) fn name(&mut self, configuration: &Path) -> Result<(), UpError> {
+        let written = writeln!(self.file, "{}", configuration.display());
+        written.map_err(|error| UpError::Folder {
+            path: self.path.clone(),
+            error,
+        })
     }
 }
 
@@ -101,7 +118,7 @@ enum DownError {
 
 /// `asterism down`.
 pub fn command(arguments: &DownArguments, output: &mut Output<'_>) -> End {
-    match run(arguments) {
+    match run(arguments, output) {
         Ok(report) => {
             if output.json() {
                 output.document(DOWN, &report);
@@ -115,15 +132,17 @@ pub fn command(arguments: &DownArguments, output: &mut Output<'_>) -> End {
 }
 
 fn text(report: &DownReport) -> String {
-    let hosts = report.hosts_stopped;
+    let stopped = report.processes_stopped;
     let folder = report.folder.display();
     match report.command {
-        Some(process) => format!("process {process} and its hosts have ended ({folder})\n"),
-        None => format!("{hosts} hosts that ran without `asterism up` have ended ({folder})\n"),
+        Some(process) => format!("process {process} and its cluster have ended ({folder})\n"),
+        None => {
+            format!("{stopped} processes that ran without `asterism up` have ended ({folder})\n")
+        }
     }
 }
 
-fn run(arguments: &DownArguments) -> Result<DownReport, DownError> {
+fn run(arguments: &DownArguments, output: &mut Output<'_>) -> Result<DownReport, DownError> {
     let temporary = std::env::temp_dir();
     let (folder, is_temporary) = match &arguments.folder {
         Some(folder) => (folder.clone(), false),
@@ -138,11 +157,7 @@ fn run(arguments: &DownArguments) -> Result<DownReport, DownError> {
         return Err(DownError::Nothing(folder));
     }
     let command = end_command(&folder)?;
-    // The program is not needed to stop what runs.
-    let hosts = match folder.join("launch").exists() {
-        true => Hosts::new(CLUSTER, &folder, PathBuf::from("asterism"))?.end()?,
-        false => 0,
-    };
+    let stopped = stop_left(&folder, output)?;
     if is_temporary {
         // What cannot be removed is in the system's folder of temporary files; the command has removed it in general.
         let _ = std::fs::remove_dir_all(&folder);
@@ -150,8 +165,72 @@ fn run(arguments: &DownArguments) -> Result<DownReport, DownError> {
     Ok(DownReport {
         folder,
         command,
-        hosts_stopped: hosts,
+        processes_stopped: stopped,
     })
+}
+
+/// Ends the processes that a killed command left, in the order of its own end; how many there were.
+fn stop_left(folder: &Path, output: &mut Output<'_>) -> Result<usize, DownError> {
+    let mut stopped = 0;
+    for role in ROLES {
+        for cluster in names_in(&folder_of(folder, role))? {
+            // The program is not needed to stop what runs.
+            let own = launcher(role, &cluster, folder, PathBuf::from("asterism"))?;
+            stopped += stop_all(role, &*own, DRAIN_MAX)?.len();
+        }
+        if role == Role::Host
+            && let Some(configuration) = configuration(folder)?
+        {
+            stopped += stop_launched(&configuration, output)?;
+        }
+    }
+    Ok(stopped)
+}
+
+/// The names of what is in a folder; none if it is not there.
+fn names_in(path: &Path) -> Result<Vec<String>, DownError> {
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            let path = path.to_owned();
+            return Err(DownError::File { path, error });
+        }
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    Ok(names.filter_map(|name| name.into_string().ok()).collect())
+}
+
+/// The configuration that a command noted; `None`: it ended before, or has removed the folder.
+fn configuration(folder: &Path) -> Result<Option<PathBuf>, DownError> {
+    let path = folder.join(FILE);
+    match File::open(&path).and_then(text_of) {
+        Ok(text) => Ok(text.lines().nth(1).map(PathBuf::from)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(DownError::File { path, error }),
+    }
+}
+
+fn text_of(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Ends the hosts that the orchestrator of this configuration launched.
+fn stop_launched(file: &Path, output: &mut Output<'_>) -> Result<usize, DownError> {
+    let read = files::load(file, Purpose::Host, None, output.functions());
+    let Ok((Some(config), _)) = read else {
+        output.say(&format!(
+            "{} cannot be read: hosts that its orchestrator launched may run\n",
+            file.display()
+        ));
+        return Ok(0);
+    };
+    match launchers::of(file, &config)? {
+        None => Ok(0),
+        Some(launcher) => Ok(stop_all(Role::Host, &*launcher, DRAIN_MAX)?.len()),
+    }
 }
 
 /// The one folder that `asterism up` made among the temporary files.
@@ -182,7 +261,7 @@ fn end_command(folder: &Path) -> Result<Option<u32>, DownError> {
         path: path.clone(),
         error,
     };
-    let mut file = File::open(&path).map_err(failed)?;
+    let file = File::open(&path).map_err(failed)?;
     let is_free = |file: &File| match file.try_lock_shared() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -191,14 +270,10 @@ fn end_command(folder: &Path) -> Result<Option<u32>, DownError> {
     if is_free(&file)? {
         return Ok(None);
     }
-    let mut text = String::new();
-    file.rewind().map_err(failed)?;
-    (&mut file)
-        .take(32)
-        .read_to_string(&mut text)
-        .map_err(failed)?;
+    let text = File::open(&path).and_then(text_of).map_err(failed)?;
     let no_number = || failed(io::Error::other("it names no process"));
-    let pid: u32 = text.trim().parse().map_err(|_| no_number())?;
+    let pid = text.lines().next().and_then(|pid| pid.parse().ok());
+    let pid: u32 = pid.ok_or_else(no_number)?;
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let process = process.ok_or_else(no_number)?;
     kill_process(process, Signal::TERM).map_err(|error| DownError::Signal {

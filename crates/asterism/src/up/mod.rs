@@ -1,44 +1,54 @@
-//! `asterism up`: a whole cluster on one machine, without root.
+//! `asterism up`: a whole cluster on one machine.
 //!
-//! Hosts are processes, which the orchestrator starts, and again when they end (`hosts.rs`). Orchestrator, director, clients and servers
-//! are threads of this process (`cluster.rs` joins them); packets go through shared memory. `report.rs` is what the command says in
-//! the end, `monitoring.rs` writes the configuration of a Prometheus that watches it, `arrivals.rs` measures how long added hosts take, and
-//! `down.rs` is the command that ends a cluster from outside.
+//! The configuration is given, or written (`written.rs`): a NAT over the local network, without root. `plan.rs` reads it for every
+//! role. If its ports lead to the local network, the cluster runs between clients and servers of this process (`cluster.rs`, and
+//! `local.rs` for what the file must have); otherwise all its roles are processes (`processes.rs`, and `needs.rs` for what the machine
+//! must have). `launched.rs` has the launchers of both, `report.rs` what the command says in the end, `monitoring.rs` the configuration
+//! of a Prometheus that watches, `arrivals.rs` how long added hosts take, and `down.rs` the command that ends a cluster from outside.
 
 mod arrivals;
 mod cluster;
 mod down;
-mod hosts;
+mod error;
+mod launched;
+mod local;
 mod monitoring;
+mod needs;
+mod plan;
+mod processes;
 mod report;
+mod written;
 
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asterism_config::value::show_duration;
 use asterism_host::run::signals;
-use asterism_local_network::traffic::RoundTrips;
-use asterism_orchestrator::run::ClusterView;
+use asterism_io::clock::MonotonicClock;
 use asterism_output::{End, Output};
 use asterism_placement::Time;
 use clap::Args;
 
-use cluster::{Cluster, UpError};
+use cluster::Cluster;
 pub use down::{DOWN, DownArguments, DownReport, command as down};
-pub use report::{UP, UpReport};
+use error::UpError;
+use local::Local;
+use plan::{Ground, Plan};
+use processes::Processes;
+pub use report::{ProcessReport, TrafficReport, UP, UpReport};
 
 /// How often anything is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often the state of the cluster is shown.
 const SHOW_INTERVAL: Duration = Duration::from_secs(2);
-/// How long flows that are under way may take to end.
-const LAST_FLOWS: Duration = Duration::from_secs(10);
 
 /// The arguments of `asterism up`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
+    /// The configuration of the cluster, all of which is run here; without it one is written, of NAT hosts with clients and servers
+    #[arg(value_name = "CONFIG", conflicts_with_all = ["hosts", "scale_above", "rebalance"])]
+    pub config: Option<PathBuf>,
     /// Hosts, named a, b, c ...: a number, or MIN..MAX to have them added and removed by load
     #[arg(long, value_name = "HOSTS", default_value = "3")]
     pub hosts: HostRange,
@@ -51,21 +61,36 @@ pub struct Arguments {
     /// Move buckets of the director away from hosts that have more than a tenth above their share
     #[arg(long)]
     pub rebalance: bool,
-    /// Buckets in which the director moves flows, a power of two
-    #[arg(long, default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(256..=65_536))]
-    pub buckets: u32,
+    /// Buckets in which the director moves flows, a power of two; 16384 without it
+    #[arg(long, value_parser = clap::value_parser!(u32).range(256..=65_536))]
+    pub buckets: Option<u32>,
     /// Packets a second that each link to a host carries at most, as a slow host would; 256 more wait
     #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub link_rate: Option<u32>,
-    /// Where configuration, key, records and logs are kept; without it a temporary folder, which is removed in the end
+    /// Where configuration, key, records and logs are kept; without it the folder of CONFIG, or a temporary one, which is removed in the
+    /// end
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
     /// End after so many seconds, instead of at Ctrl-C
     #[arg(long = "for", value_name = "SECONDS")]
     pub seconds: Option<u32>,
-    /// UDP flows that begin each second; TCP connections are a fifth of that
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=2_000))]
-    pub flows: u32,
+    /// UDP flows that begin each second, 50 without it; TCP connections are a fifth of that
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    pub flows: Option<u32>,
+}
+
+impl Arguments {
+    /// An option that is of the local network alone, if there is one.
+    fn local_option(&self) -> Option<&'static str> {
+        let options = [
+            (self.flows.is_some(), "--flows"),
+            (self.wave.is_some(), "--wave"),
+            (self.link_rate.is_some(), "--link-rate"),
+            (self.buckets.is_some(), "--buckets"),
+        ];
+        let mut given = options.into_iter().filter(|(is_given, _)| *is_given);
+        given.next().map(|(_, option)| option)
+    }
 }
 
 /// Hosts of a cluster on one machine at most.
@@ -99,13 +124,16 @@ impl FromStr for HostRange {
     }
 }
 
-impl std::fmt::Display for HostRange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.min == self.max {
-            true => write!(f, "{}", self.max),
-            false => write!(f, "{} to {}", self.min, self.max),
-        }
-    }
+/// A cluster that runs: over the local network, or all by processes.
+trait Form {
+    /// Waits a moment for news, and returns what is worth a line.
+    fn turn(&mut self, wait: Duration) -> Result<Vec<String>, UpError>;
+    /// What can be tried, once.
+    fn introduction(&mut self) -> Option<String>;
+    /// The cluster in one line.
+    fn state(&mut self) -> String;
+    /// Ends everything, after a failure or `in_order`.
+    fn end(self: Box<Self>, in_order: bool) -> Result<UpReport, UpError>;
 }
 
 /// `asterism up`.
@@ -122,65 +150,95 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
                 false => End::DoesNotHold,
             })
         }
-        Err(error) => output.fail(End::File, &error),
+        Err(UpError::Refused(report)) => {
+            output.report(&report);
+            End::Configuration
+        }
+        Err(error) => output.fail(error.end(), &error),
     }
 }
 
 fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<UpReport, UpError> {
+    let clock = MonotonicClock::new();
     let (stop, _hang_up) = signals().map_err(UpError::Signals)?;
-    let mut cluster = Cluster::start(arguments)?;
-    output.say(&format!(
-        "{} NAT hosts, a director, an orchestrator, clients and servers, in {}.\n",
-        arguments.hosts,
-        cluster.folder().display()
-    ));
-    let lived = live(&mut cluster, arguments, &stop, output);
+    let (plan, local, mut ground) = match &arguments.config {
+        Some(file) => {
+            let plan = Plan::load(file, output)?;
+            // What is refused leaves no folder.
+            let local = check(&plan, arguments)?;
+            (plan, local, Ground::take(arguments)?)
+        }
+        None => {
+            let ground = Ground::take(arguments)?;
+            let file = written::write(&ground.folder, arguments)?;
+            let plan = Plan::load(&file, output)?;
+            let local = check(&plan, arguments)?;
+            (plan, local, ground)
+        }
+    };
+    let (name, hosts) = (&plan.config.cluster.name, plan.hosts.len());
+    ground.mark.name(&plan.file)?;
+    let (file, function) = (plan.file.display(), plan.config.function.name);
+    let mut form: Box<dyn Form> = match local {
+        Some(local) => {
+            let cluster = Cluster::start(&plan, local, arguments, ground, clock)?;
+            output.say(&format!(
+                "{file}: up to {hosts} hosts ({function}), a director, an orchestrator, clients and servers.\n"
+            ));
+            Box::new(cluster)
+        }
+        None => {
+            let processes = Processes::start(&plan, ground, clock)?;
+            output.say(&format!("{file}: the cluster {name} ({function}).\n"));
+            Box::new(processes)
+        }
+    };
+    let lived = live(&mut *form, arguments, (&stop, clock), output);
     output.say("ending: flows that are under way end, hosts save their state\n");
-    let report = lived.and_then(|()| {
-        cluster.end_flows(LAST_FLOWS);
-        cluster.check()?;
-        Ok(cluster.report())
-    });
-    let ended = cluster.end();
-    let report = report?;
-    ended?;
-    Ok(report)
+    let report = form.end(lived.is_ok());
+    lived?;
+    report
+}
+
+/// Whether all that a plan needs is there; what the local network is to be, if the cluster runs over it.
+fn check(plan: &Plan, arguments: &Arguments) -> Result<Option<Local>, UpError> {
+    if plan.is_local() {
+        return Local::of(plan).map(Some);
+    }
+    if let Some(option) = arguments.local_option() {
+        let file = plan.file.clone();
+        return Err(UpError::OnlyLocal { option, file });
+    }
+    needs::check(plan)?;
+    Ok(None)
 }
 
 /// Runs the cluster until it is to end.
 fn live(
-    cluster: &mut Cluster,
+    form: &mut dyn Form,
     arguments: &Arguments,
-    stop: &AtomicBool,
+    (stop, clock): (&AtomicBool, MonotonicClock),
     output: &mut Output<'_>,
 ) -> Result<(), UpError> {
     let until = arguments
         .seconds
         .map(|seconds| Time::ZERO + Duration::from_secs(seconds.into()));
     let (mut shown, mut is_introduced) = (Time::ZERO, false);
-    let mut trips = RoundTrips::default();
     loop {
-        let now = cluster.now();
+        let now = clock.now();
         if stop.load(Ordering::Acquire) || until.is_some_and(|until| now >= until) {
             return Ok(());
         }
-        cluster.check()?;
-        cluster.wave(now, arguments.wave);
-        for line in cluster.turn(LOOK) {
+        for line in form.turn(LOOK)? {
             output.say(&format!("{:>7}  {line}\n", at(now)));
         }
-        if !is_introduced && cluster.first_translated().is_some() {
+        if let Some(introduction) = form.introduction() {
             is_introduced = true;
-            output.say(&introduction(cluster));
+            output.say(&introduction);
         }
         if is_introduced && now.since(shown) >= SHOW_INTERVAL {
             shown = now;
-            let view = cluster.view();
-            let all = cluster.traffic().round_trips;
-            let recent = all.since(&trips);
-            trips = all;
-            let state = state(cluster, &view, &recent);
-            output.say(&format!("{:>7}  {state}\n", at(now)));
+            output.say(&format!("{:>7}  {}\n", at(now), form.state()));
         }
         output.flush();
     }
@@ -190,50 +248,12 @@ fn at(now: Time) -> String {
     format!("{:.1} s", now.since(Time::ZERO).as_secs_f64())
 }
 
-/// What can be tried, once packets flow.
-fn introduction(cluster: &Cluster) -> String {
-    let first = cluster.first_translated().unwrap_or_default();
-    let mut text = format!(
-        "\nPackets are translated after {}. In another terminal:\n",
-        show_duration(Duration::from_millis(first.as_millis() as u64),)
-    );
-    if let Some((name, pid)) = cluster.processes().into_iter().next() {
-        text += &format!(
-            "  kill -9 {pid}      # host {name}: it is steered around, left out, started again\n"
-        );
-    }
-    if let Some((name, socket)) = cluster.sockets().into_iter().next() {
-        text += &format!(
-            "  asterism status --socket {}      # host {name}\n",
-            socket.display()
-        );
-    }
-    text += &format!(
-        "  asterism hosts --api {}      # the cluster, as its orchestrator sees it\n",
-        cluster.api()
-    );
-    text += &format!(
-        "  prometheus --config.file {}      # its metrics and alerts\n",
-        cluster.prometheus().display()
-    );
-    text + "Ctrl-C ends everything.\n\n"
-}
-
-/// The cluster in one line, with the round trips since the line before.
-fn state(cluster: &Cluster, view: &ClusterView, recent: &RoundTrips) -> String {
-    let takers = view.hosts.iter().filter(|host| host.takes).count();
-    let rate: u64 = view.hosts.iter().map(|host| host.packets_per_s).sum();
-    let traffic = cluster.traffic();
-    format!(
-        "{takers} of {} hosts take packets, {rate} packets/s; flows: {} under way, {} done, {} failed, {} broken; requests lost: {}; 99 % of round trips: {} us",
-        view.hosts.len(),
-        traffic.under_way(),
-        traffic.ended(),
-        traffic.failed(),
-        traffic.broken(),
-        traffic.client.lost,
-        recent.permille(990).unwrap_or_default(),
-    )
+/// This program, of which all processes are.
+fn program() -> Result<PathBuf, UpError> {
+    std::env::current_exe().map_err(|error| UpError::Folder {
+        path: PathBuf::from("/proc/self/exe"),
+        error,
+    })
 }
 
 #[cfg(test)]

@@ -1,8 +1,12 @@
 //! What `asterism up` says in the end.
 
+use std::collections::BTreeMap;
+
 use asterism_local_network::NetworkSnapshot;
 use asterism_output::{Schema, Table};
 use serde::Serialize;
+
+use super::launched::{Ended, word};
 
 /// The schema of [`UpReport`].
 pub const UP: Schema = Schema {
@@ -13,8 +17,107 @@ pub const UP: Schema = Schema {
 /// What a cluster on one machine did.
 #[derive(Clone, Debug, Serialize)]
 pub struct UpReport {
-    /// Whether packets were translated, and no flow failed, no translation changed and no byte was wrong.
+    /// Whether every process ended in order; over the local network also whether packets were translated, no flow failed, no
+    /// translation changed, and no byte was wrong.
     pub holds: bool,
+    /// The processes that this command started, or its orchestrator did.
+    pub processes: Vec<ProcessReport>,
+    /// What clients and servers saw, over the local network.
+    #[serde(flatten)]
+    pub traffic: Option<TrafficReport>,
+}
+
+/// A process of the cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessReport {
+    /// `host`, `orchestrator` or `director`.
+    pub role: &'static str,
+    /// Its name.
+    pub name: String,
+    /// How often it was started; 0: it ran already, or the orchestrator of the configuration started it.
+    pub starts: u64,
+    /// How often it ended by itself, or was killed.
+    pub ends_by_itself: u64,
+    /// How it ended when all were ended; `None`: it did not run then.
+    pub end: Option<String>,
+    /// Whether it ended as it should.
+    pub in_order: bool,
+}
+
+impl ProcessReport {
+    /// The hosts that an orchestrator launched, of which these ran until the end. One that did not was not wanted any more.
+    pub(super) fn of(counts: &BTreeMap<String, [u64; 2]>, ended: &[Ended]) -> Vec<ProcessReport> {
+        let mut reports: BTreeMap<&str, ProcessReport> = BTreeMap::new();
+        for end in ended {
+            let (role, name) = (word(end.role), end.name.clone());
+            let report = ProcessReport {
+                role,
+                name,
+                starts: 0,
+                ends_by_itself: 0,
+                end: Some(end.exit.to_string()),
+                in_order: end.in_order,
+            };
+            reports.insert(&end.name, report);
+        }
+        for (name, [starts, ends]) in counts.iter().filter(|(_, counted)| **counted != [0, 0]) {
+            let report = reports.entry(name).or_insert_with(|| ProcessReport {
+                role: "host",
+                name: name.clone(),
+                starts: 0,
+                ends_by_itself: 0,
+                end: None,
+                in_order: true,
+            });
+            (report.starts, report.ends_by_itself) = (*starts, *ends);
+        }
+        reports.into_values().collect()
+    }
+}
+
+impl UpReport {
+    pub(super) fn new(processes: Vec<ProcessReport>, traffic: Option<TrafficReport>) -> UpReport {
+        UpReport {
+            holds: processes.iter().all(|process| process.in_order)
+                && traffic.as_ref().is_none_or(TrafficReport::holds),
+            processes,
+            traffic,
+        }
+    }
+
+    /// The report for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut table = Table::new(&["process", "starts", "ended by itself", "end"]);
+        for process in &self.processes {
+            let end = process.end.as_deref().unwrap_or("did not run");
+            let end = match process.in_order {
+                true => end.to_owned(),
+                false => format!("{end}: NOT in order"),
+            };
+            table.row(&[
+                format!("{} {}", process.role, process.name),
+                process.starts.to_string(),
+                process.ends_by_itself.to_string(),
+                end,
+            ]);
+        }
+        let mut text = format!("{}\n", table.text());
+        if let Some(traffic) = &self.traffic {
+            text += &format!("{}\n", traffic.table().text());
+        }
+        text += match (self.holds, &self.traffic) {
+            (true, Some(_)) => "Every flow kept its translation and got its bytes.\n",
+            (true, None) => "Every process ended in order.\n",
+            (false, _) => "NOT as it should be.\n",
+        };
+        text
+    }
+}
+
+/// What clients and servers of the local network saw.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrafficReport {
     /// Seconds from the command's start until the first translated packet; `None` if there was none.
     pub first_translated_s: Option<f64>,
     /// Hosts that were started, in all.
@@ -47,20 +150,18 @@ pub struct UpReport {
     pub round_trip_us: [u64; 2],
 }
 
-impl UpReport {
+impl TrafficReport {
     pub(super) fn new(
         network: &NetworkSnapshot,
         first_translated_s: Option<f64>,
         (hosts_started, hosts_ended): (u64, u64),
         added_host_first_packet_s: Option<f64>,
-    ) -> UpReport {
+    ) -> TrafficReport {
         let traffic = &network.traffic;
         let (client, server) = (&traffic.client, &traffic.server);
         let dropped = network.hosts.iter().flat_map(|(_, links)| links.dropped);
         let trips = &traffic.round_trips;
-        UpReport {
-            holds: first_translated_s.is_some()
-                && traffic.failed() + traffic.broken() + traffic.wrong() == 0,
+        TrafficReport {
             first_translated_s,
             hosts_started,
             hosts_ended,
@@ -80,9 +181,13 @@ impl UpReport {
         }
     }
 
-    /// The report for people.
-    #[must_use]
-    pub fn text(&self) -> String {
+    /// Whether packets were translated, no flow failed, no translation changed, and no byte was wrong.
+    fn holds(&self) -> bool {
+        self.first_translated_s.is_some()
+            && self.flows_failed + self.flows_broken + self.packets_wrong == 0
+    }
+
+    fn table(&self) -> Table {
         let first = self.first_translated_s.map_or_else(
             || "none was".to_owned(),
             |seconds| format!("after {seconds:.2} s"),
@@ -118,10 +223,6 @@ impl UpReport {
             let value = format!("first packet {seconds:.2} s after the decision at most");
             table.row(&["hosts added".to_owned(), value]);
         }
-        let verdict = match self.holds {
-            true => "Every flow kept its translation and got its bytes.\n",
-            false => "NOT as it should be.\n",
-        };
-        format!("{}\n{verdict}", table.text())
+        table
     }
 }

@@ -24,5 +24,6 @@ mod scaffold;
 mod scenarios;
 mod tenants;
 mod up;
+mod up_config;
 mod validator;
 mod wireshark;

@@ -74,7 +74,7 @@ impl Up {
         }
     }
 
-    /// The processes of the hosts that were started first, in the hosts' order.
+    /// The processes that were started last, in the order of their names.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let started = self.said.iter().filter_map(|line| {
             let (host, pid) = line.trim_start().split_once(" is started as process ")?;
@@ -84,6 +84,12 @@ impl Up {
         by_host.into_values().collect()
     }
 
+    /// Ends it at once; what it started goes on.
+    pub(crate) fn kill_alone(mut self) {
+        signal(self.process.id(), KILL);
+        self.process.wait().unwrap();
+    }
+
     /// Ends it, whatever it has to say.
     pub(crate) fn kill(mut self) {
         signal(self.process.id(), TERMINATE);
@@ -91,13 +97,13 @@ impl Up {
     }
 
     /// Ends it, and returns its report.
-    fn end(self) -> serde_json::Value {
+    pub(crate) fn end(self) -> serde_json::Value {
         signal(self.process.id(), TERMINATE);
         self.report()
     }
 
     /// The report of one that ends.
-    fn report(mut self) -> serde_json::Value {
+    pub(crate) fn report(mut self) -> serde_json::Value {
         let mut text = String::new();
         let mut stdout = self.process.stdout.take().unwrap();
         stdout.read_to_string(&mut text).unwrap();
@@ -128,7 +134,7 @@ pub(crate) fn ask(api: &str, command: &[&str]) -> serde_json::Value {
 }
 
 /// What `asterism down` ends in a folder.
-fn down(folder: &str) -> serde_json::Value {
+pub(crate) fn down(folder: &str) -> serde_json::Value {
     let output = Command::new(ASTERISM)
         .args(["--format", "json", "down", "--folder", folder])
         .output()
@@ -301,12 +307,11 @@ fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
     let mut killed = Up::start(&["--folder", path, "--hosts", "2..3"]);
     killed.wait_for("Packets are translated after");
     killed.wait_for("2 of 3 hosts take packets");
-    signal(killed.process.id(), KILL);
-    killed.process.wait().unwrap();
+    killed.kill_alone();
     let ended = down(path);
     assert_eq!(
-        (&ended["command"], &ended["hosts_stopped"]),
+        (&ended["command"], &ended["processes_stopped"]),
         (&serde_json::Value::Null, &2.into())
     );
-    assert_eq!(down(path)["hosts_stopped"], 0);
+    assert_eq!(down(path)["processes_stopped"], 0);
 }
