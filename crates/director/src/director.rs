@@ -309,20 +309,23 @@ impl Director {
                 None => others |= 1 << place,
             }
         }
-        self.count_burst(&hash);
+        self.count_burst(&hash, others);
         others
     }
 
     /// Counts one packet of the burst, another one each turn, for all of them: over many bursts each bucket gets its share, at the cost
-    /// of one packet a burst.
+    /// of one packet a burst. Packets that take the long path are counted there, each for itself.
     #[inline(always)]
-    fn count_burst(&mut self, hash: &FlowHash) {
+    fn count_burst(&mut self, hash: &FlowHash, others: u32) {
         let frames = self.burst.as_mut_slice();
         let packets = frames.len();
         let place = self.tally.turns as usize % packets.max(1);
         let Some(frame) = frames.get_mut(place) else {
             return;
         };
+        if others >> place & 1 == 1 {
+            return;
+        }
         let bytes = self.pool.bytes_mut(frame);
         let packet = Packet::parse_plain(bytes);
         let plain = packet.as_ref().and_then(|packet| packet.plain4());

@@ -139,6 +139,10 @@ impl Director {
             },
             Err(reason) => return Fate::Drop(reason),
         };
+        let bucket = self.table.space().bucket(hash);
+        if let Some(count) = self.counts.get_mut(bucket as usize) {
+            *count = count.saturating_add(1);
+        }
         if !self.exceptions.is_empty()
             && let Some(place) = self.exceptions.find(&flow::key_of(&packet), now)
         {
@@ -149,7 +153,6 @@ impl Director {
                 Place::Suspended(queue) => return Fate::Hold(queue),
             }
         }
-        let bucket = self.table.space().bucket(hash);
         match self.table.bucket(bucket) {
             Bucket::Target(slot) => Fate::Send(slot),
             Bucket::Nobody => Fate::Drop(DirectorDrop::NoTarget),

@@ -148,6 +148,37 @@ fn a_bucket_and_a_flow_move_alone() {
     assert!(moved.clone().count() <= 5 && moved.clone().all(|(_, new)| *new == Some(1)));
 }
 
+/// Short frames and IPv6 take the long path, where each counts for itself; of a burst of others one counts for all.
+#[test]
+fn packets_of_buckets_are_counted_on_both_paths() {
+    let mut world = World::with_three();
+    let take = |world: &mut World| {
+        let zeros = vec![0; BUCKETS as usize].into();
+        match world.command(Command::TakeCounts(zeros)).unwrap() {
+            Done::Counts(counts) => counts,
+            done => panic!("no counts: {done:?}"),
+        }
+    };
+    take(&mut world);
+    let (short, long) = (udp(1), frame(&flow(2, Protocol::UDP), &[0; 64]));
+    for _ in 0..100 {
+        world.feed(&short);
+    }
+    world.turn();
+    let counts = take(&mut world);
+    let bucket = counts.iter().position(|count| *count > 0).unwrap();
+    assert_eq!((counts[bucket], counts.iter().sum::<u32>()), (100, 100));
+    // One in four is short.
+    for number in 0..4_000 {
+        world.feed(if number % 4 == 0 { &short } else { &long });
+    }
+    world.turn();
+    let counts = take(&mut world);
+    assert_eq!(counts[bucket], 1_000);
+    let others: u32 = counts.iter().sum::<u32>() - 1_000;
+    assert!((2_500..=3_500).contains(&others), "{others} of 3,000");
+}
+
 #[test]
 fn an_exception_to_a_host_that_is_out_is_ignored() {
     let mut world = World::with_three();
