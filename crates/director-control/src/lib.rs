@@ -1,7 +1,8 @@
 //! Commands of orchestrators to directors on other machines, without I/O.
 //!
 //! An orchestrator's [`Commander`] and a director's [`Receiver`] exchange datagrams that are sealed under the cluster's key. A command
-//! carries a whole desired state or asks for the status, so sending it again is always right. The answer carries the status.
+//! carries a whole desired state, a part of the whole set of moved buckets, or a question, so sending it again is always right. The
+//! answer carries the status, or counts or moves that leave no room for it.
 //!
 //! ```text
 //!  commander                                        receiver
@@ -19,20 +20,28 @@
 //! is above all before of its sender. The last command of a sender that comes again gets the same answer again. An answer
 //! counts if it names the sender's start and the number of the command that waits.
 //!
-//! Read `message.rs` (the bytes), then `commander.rs` and `receiver.rs`.
+//! **Moves** of buckets and flows count in one desired state alone, whose number they carry: the moves of an orchestrator that was
+//! replaced are refused, as its desired states are.
+//!
+//! Read `message.rs` (the bytes), `moves.rs` and `counts.rs` (what takes several datagrams), then `commander.rs` and `receiver.rs`.
 #![forbid(unsafe_code)]
 
 mod commander;
+mod counts;
+mod fields;
 mod message;
+mod moves;
 mod receiver;
 #[cfg(test)]
 mod tests;
 
 pub use commander::{Commander, Handled};
+pub use counts::{BUCKETS_MAX, CountsPart};
 pub use message::{
-    Answer, DesiredTarget, HostNumber, Outcome, REASON_BYTES_MAX, RefusedCommand, Request, Status,
-    TARGETS_MAX, TargetStatus,
+    Answer, DesiredTarget, Flow, HostNumber, Outcome, REASON_BYTES_MAX, RefusedCommand,
+    RefusedDatagrams, Request, Status, Suspended, TARGETS_MAX, TargetStatus, VERSION,
 };
+pub use moves::{MovedRange, Moves, MovesPart, MovesParts, PART_RANGES_MAX, PARTS_MAX, PartError};
 pub use receiver::{CommandId, Received, Receiver, SENDERS_MAX};
 
 use asterism_secure_channel::EnvelopeEnd;

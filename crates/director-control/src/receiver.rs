@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use asterism_secure_channel::{ClusterId, Envelope, KeyRing};
 
-use crate::message::{Answer, Command, Reply, Request};
+use crate::message::{Answer, Command, RefusedDatagrams, Reply, Request};
 use crate::{COMMANDER, RECEIVER};
 
 /// Starts of orchestrators that are known at most. With another one the challenge changes, and all are unknown again.
@@ -16,6 +16,7 @@ pub struct Receiver {
     envelope: Envelope,
     challenge: u128,
     senders: BTreeMap<[u8; 16], Sender>,
+    refused: RefusedDatagrams,
 }
 
 /// What is known of one start of an orchestrator.
@@ -41,7 +42,7 @@ pub enum Received {
     Request(CommandId, Request),
     /// Nothing is to be done but to send this back: the challenge to an orchestrator that does not know it, or the last answer once more.
     Reply(Vec<u8>),
-    /// Not sealed under a key of this cluster, no command of this version, or one that came before. Nothing is to be done.
+    /// Not sealed under a key of this cluster, no command of this version, or one that came before. Nothing is to be done; it is counted.
     Refused,
 }
 
@@ -54,6 +55,7 @@ impl Receiver {
             // Zeros mean that a commander knows none.
             challenge: u128::from_le_bytes(challenge).max(1),
             senders: BTreeMap::new(),
+            refused: RefusedDatagrams::default(),
         }
     }
 
@@ -62,9 +64,16 @@ impl Receiver {
         self.envelope.set_keys(keys);
     }
 
+    /// Datagrams that were refused.
+    #[must_use]
+    pub fn refused(&self) -> RefusedDatagrams {
+        self.refused
+    }
+
     /// Takes a datagram.
     pub fn handle(&mut self, datagram: &mut [u8]) -> Received {
         let Some(opened) = self.envelope.open(datagram) else {
+            self.refused.not_sealed += 1;
             return Received::Refused;
         };
         let from = CommandId {
@@ -72,6 +81,7 @@ impl Receiver {
             sequence: opened.sequence,
         };
         let Some(command) = Command::decode(opened.message) else {
+            self.refused.malformed += 1;
             return Received::Refused;
         };
         let is_known = self.senders.contains_key(&from.salt);
@@ -92,7 +102,10 @@ impl Receiver {
                 Received::Request(from, command.request)
             }
             Some(answer) if from.sequence == sender.last => Received::Reply(answer.clone()),
-            _ => Received::Refused,
+            _ => {
+                self.refused.repeated += 1;
+                Received::Refused
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::SteeringError;
-use super::director::SteeredFlow;
+use super::director::{SteeredFlow, Suspended};
 
 /// The packets of one bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +27,11 @@ pub trait Buckets {
     /// The counts could not be read: they go on.
     fn take_counts(&mut self) -> Result<Vec<BucketCount>, SteeringError>;
 
-    /// Gives one bucket to another target, now and in later desired states.
+    /// Gives buckets to another target that takes packets, now and in all later desired states in which it takes or drains.
     ///
     /// # Errors
-    /// [`SteeringError`]; do it again.
-    fn move_bucket(&mut self, bucket: u32, to: &str) -> Result<(), SteeringError>;
+    /// [`SteeringError`]; do it again. Of a call that was refused nothing has changed.
+    fn move_buckets(&mut self, buckets: &[u32], to: &str) -> Result<(), SteeringError>;
 
     /// Sends both directions of a flow to a target until it idles for so long.
     ///
@@ -43,4 +43,18 @@ pub trait Buckets {
         to: &str,
         idle: Duration,
     ) -> Result<(), SteeringError>;
+
+    /// Lets the packets of a bucket or a flow wait, within the director's bounds: no target gets one from the moment at which this
+    /// returns, until it is resumed (Split/Merge §3.2).
+    ///
+    /// # Errors
+    /// [`SteeringError`]; do it again, or resume it.
+    fn suspend(&mut self, what: &Suspended) -> Result<(), SteeringError>;
+
+    /// Lets them go on, in order and before newer ones: a bucket to `to`, to which it is moved, or to the target that it has; a flow
+    /// to `to`.
+    ///
+    /// # Errors
+    /// [`SteeringError`], also when the suspension ended by age.
+    fn resume(&mut self, what: &Suspended, to: Option<&str>) -> Result<(), SteeringError>;
 }

@@ -17,6 +17,7 @@ pub mod director;
 pub mod ecmp;
 mod error;
 pub mod laws;
+pub mod mutant;
 pub mod openvswitch;
 mod slots;
 
@@ -63,6 +64,11 @@ pub trait Steering: Send {
     /// What this driver has done since it was made.
     fn counts(&self) -> Counts;
 
+    /// The directors on other machines, as each answered last. Does not wait.
+    fn directors(&self) -> Vec<DirectorReport> {
+        Vec::new()
+    }
+
     /// The parts of the flow space that can be moved one by one; `None` where the driver has none.
     fn buckets(&mut self) -> Option<&mut dyn Buckets> {
         None
@@ -78,6 +84,31 @@ pub struct Notice {
     pub is_warning: bool,
     /// The sentence.
     pub text: String,
+}
+
+/// A director on another machine, as it answered last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectorReport {
+    /// The name of the machine.
+    pub name: String,
+    /// Whether it answers. If not, all else is from before.
+    pub answers: bool,
+    /// Whether it has the shared addresses.
+    pub is_active: bool,
+    /// Whether it receives the heartbeats of the other director.
+    pub hears_other: bool,
+    /// The desired state that it has in force.
+    pub generation: Option<u64>,
+    /// How much of the flow space goes to no host, in thousandths.
+    pub elsewhere_permille: u16,
+    /// Packets handed to hosts since its start.
+    pub forwarded: u64,
+    /// Frames dropped since its start.
+    pub dropped: u64,
+    /// Commands that it refused to read since its start, by the reason.
+    pub refused: Vec<(&'static str, u64)>,
+    /// The hosts that it knows.
+    pub targets: Vec<ObservedTarget>,
 }
 
 /// What a driver can do.

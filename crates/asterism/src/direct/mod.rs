@@ -5,6 +5,8 @@
 
 mod parts;
 
+pub(crate) use parts::space;
+
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;

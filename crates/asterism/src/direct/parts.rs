@@ -46,6 +46,13 @@ pub(super) struct Made {
     pub(super) space: BucketSpace,
 }
 
+/// How a director divides the flow space, as its orchestrators must know; `None` if the buckets are no power of two that may be.
+pub(crate) fn space(cluster: &Cluster, configured: &Configured) -> Option<BucketSpace> {
+    // Clusters on one segment spread differently, without a setting.
+    let seed = configured.seed ^ u64::from(cluster.id().0) << 32;
+    BucketSpace::new(configured.buckets, seed)
+}
+
 /// Opens the ports of the machine at this place, and makes its director.
 pub(super) fn make(
     cluster: &Cluster,
@@ -63,9 +70,7 @@ pub(super) fn make(
         ports.push(open(plug)?);
         arms.push(arm_config(arm, MacAddress(mac), plug.address));
     }
-    // Clusters on one segment spread differently, without a setting.
-    let seed = configured.seed ^ u64::from(cluster.id().0) << 32;
-    let space = BucketSpace::new(configured.buckets, seed)
+    let space = space(cluster, configured)
         .ok_or_else(|| PartsError::Buckets(name(), configured.buckets))?;
     let mut config = DirectorConfig::new(arms, space);
     config.fragments = match configured.fragments {

@@ -98,7 +98,9 @@ fn refused(error: ScaleError) -> OrderError {
 fn not_moved(error: MoveError) -> OrderError {
     let why = error.to_string();
     match error {
-        MoveError::NoBuckets | MoveError::NoBucket { .. } => OrderError::Refused { why },
+        MoveError::NoBuckets | MoveError::NoBucket { .. } | MoveError::Refused(_) => {
+            OrderError::Refused { why }
+        }
         MoveError::Steering(_) | MoveError::Busy | MoveError::Late | MoveError::Ended => {
             OrderError::Unavailable {
                 why,

@@ -31,6 +31,8 @@ pub(crate) enum DriverError {
     OpenVSwitch(String, OvsConfigError),
     #[error("[orchestrator.director.{0}]: there is no socket for commands: {1}")]
     Director(String, std::io::Error),
+    #[error("[orchestrator.director.{0}]: {1} buckets are no power of two from 256 to 65,536")]
+    Buckets(String, u32),
     #[error("the operating system gives no randomness: {0}")]
     NoRandomness(#[from] getrandom::Error),
 }
@@ -73,6 +75,8 @@ impl Drivers {
                 other_keys,
                 directors: machines(director)?,
                 targets: director.targets(cluster),
+                space: crate::direct::space(cluster, director)
+                    .ok_or_else(|| DriverError::Buckets(director.name.clone(), director.buckets))?,
                 answer_time_max: ANSWER_TIME_SANE,
             };
             let driver = RemoteDirectorSteering::new(config)

@@ -42,7 +42,10 @@ pub enum MoveError {
         /// The last bucket.
         last: u32,
     },
-    /// Buckets before the one that failed are moved.
+    /// Nothing was moved by the driver that refused.
+    #[error("{0}")]
+    Refused(String),
+    /// As the sentence says; of several directors, those before the one that failed have moved them.
     #[error("{0}")]
     Steering(String),
     /// Nothing was moved.
@@ -58,7 +61,11 @@ pub enum MoveError {
 
 impl From<SteeringError> for MoveError {
     fn from(error: SteeringError) -> MoveError {
-        MoveError::Steering(error.to_string())
+        let is_refused = error.is_refusal() || matches!(error, SteeringError::Refused { .. });
+        match is_refused {
+            true => MoveError::Refused(error.to_string()),
+            false => MoveError::Steering(error.to_string()),
+        }
     }
 }
 
@@ -73,7 +80,7 @@ impl Moving {
         Moving { commands }
     }
 
-    /// Gives buckets to another target, now and in later desired states, for as long as this orchestrator runs.
+    /// Gives buckets to another target that takes packets, now and in all later desired states in which it takes or drains.
     ///
     /// # Errors
     /// [`MoveError`]; do it again.
@@ -166,9 +173,7 @@ fn move_buckets(
                 last: driver.count().saturating_sub(1),
             });
         }
-        for bucket in buckets {
-            driver.move_bucket(*bucket, to)?;
-        }
+        driver.move_buckets(buckets, to)?;
         moved = true;
     }
     moved.then_some(()).ok_or(MoveError::NoBuckets)

@@ -4,13 +4,14 @@
 //! on alone. The driver makes each table, and a director takes it between two bursts; a call returns when every director has
 //! answered. Beyond [`Steering`] the driver moves single buckets, pins single flows, and suspends and resumes both.
 //!
-//! A moved bucket stays with its target in later desired states while that target takes or drains. The driver remembers moves,
-//! as it does the generation, for its own incarnation only.
+//! A moved bucket is its target's in all later desired states in which that target takes or drains; in others it goes where the weights
+//! say, so that a host that was suspected for a moment has its moved buckets afterwards. The driver remembers moves, as it does
+//! the generation, for its own incarnation only.
 //!
-//! `error.rs` has the errors of the methods beyond the trait.
+//! `moves.rs` has moved buckets and their counts, `error.rs` the errors of the methods beyond the trait.
 
-mod counts;
 mod error;
+mod moves;
 pub mod remote;
 
 use std::collections::BTreeMap;
@@ -183,17 +184,6 @@ impl DirectorSteering {
         Ok(())
     }
 
-    /// Gives one bucket to another target, now and in later desired states. Waits for the directors.
-    ///
-    /// # Errors
-    /// [`DirectorError`]; do it again.
-    pub fn move_bucket(&mut self, bucket: u32, to: &str) -> Result<(), DirectorError> {
-        let slot = self.slot_of(to)?;
-        self.command_all(|| Command::MoveBucket { bucket, to: slot })?;
-        self.note_move(bucket, slot);
-        Ok(())
-    }
-
     /// Sends both directions of a flow to a target until it idles for so long. Waits for the directors.
     ///
     /// # Errors
@@ -243,7 +233,8 @@ impl DirectorSteering {
             to,
         })?;
         if let (Suspended::Bucket(bucket), Some(to)) = (what, to) {
-            self.note_move(*bucket, to);
+            self.moved.insert(*bucket, to);
+            self.table.move_bucket(*bucket, to);
         }
         Ok(())
     }
@@ -259,11 +250,6 @@ impl DirectorSteering {
     #[must_use]
     pub fn statistics(&self, director: usize) -> Option<DirectorStatistics> {
         self.directors.get(director)?.statistics()
-    }
-
-    fn note_move(&mut self, bucket: u32, to: Slot) {
-        self.moved.insert(bucket, to);
-        self.table.move_bucket(bucket, to);
     }
 
     fn slot_of(&self, name: &str) -> Result<Slot, DirectorError> {
@@ -307,7 +293,7 @@ impl DirectorSteering {
     }
 
     /// The packets of each bucket in a director since this was asked last.
-    fn take_loads(&mut self, director: usize) -> Result<Box<[u32]>, DirectorError> {
+    pub(super) fn take_loads(&mut self, director: usize) -> Result<Box<[u32]>, DirectorError> {
         let zeros = vec![0; self.space.buckets() as usize].into();
         match self.answer_of(director, Command::TakeCounts(zeros))? {
             Done::Counts(counts) => Ok(counts),
@@ -431,9 +417,6 @@ impl Steering for DirectorSteering {
             .inspect_err(|_| self.counts.failed += 1)?;
         let moved = self.permille(u64::from(table.differences(&self.table)));
         self.table = table;
-        let table = &self.table;
-        self.moved
-            .retain(|bucket, to| table.target(*bucket) == Some(*to) || table.drains(*bucket));
         self.is_applied = true;
         self.counts.applied += 1;
         self.counts.changed += u64::from(changed);

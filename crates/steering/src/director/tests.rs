@@ -11,6 +11,7 @@ use asterism_director::{
 use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::FramePool;
 use asterism_io::port::{MemoryPort, Port};
+use asterism_packet::{Flow4, Packet, Protocol, build};
 
 use super::*;
 use crate::{Target, laws};
@@ -32,16 +33,21 @@ impl Drop for Running {
     }
 }
 
-fn space() -> BucketSpace {
+pub(super) fn space() -> BucketSpace {
     BucketSpace::new(1_024, 5).unwrap()
 }
 
 fn director() -> (Director, Control) {
-    let mac = MacAddress([2, 0, 0, 0, 0, 1]);
+    director_on(Box::new(MemoryPort::sink("network")))
+}
+
+const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+
+fn director_on(port: Box<dyn Port>) -> (Director, Control) {
     let shared = Ipv4Addr::new(192, 0, 2, 1).into();
-    let mut config = DirectorConfig::new(vec![ArmConfig::one_armed(mac, vec![shared])], space());
+    let mut config = DirectorConfig::new(vec![ArmConfig::one_armed(MAC, vec![shared])], space());
     config.suspended.packets_max = 64;
-    let ports: Vec<Box<dyn Port>> = vec![Box::new(MemoryPort::sink("network"))];
+    let ports = vec![port];
     let pool = FramePool::new(128).unwrap();
     Director::new(config, ports, pool, MonotonicClock::new().now()).unwrap()
 }
@@ -54,14 +60,42 @@ fn host(number: u8) -> Host {
 }
 
 pub(super) fn driver(directors: usize) -> (DirectorSteering, Running) {
+    driver_of((0..directors).map(|_| director()).collect())
+}
+
+/// A driver of one director to which packets of so many flows come without end.
+pub(super) fn driver_under_load(flows: u16) -> (DirectorSteering, Running) {
+    let frames: Vec<Vec<u8>> = (0..flows).map(frame).collect();
+    let frames = frames.iter().map(Vec::as_slice);
+    let port = MemoryPort::cycling("network", frames, u64::MAX);
+    driver_of(vec![director_on(Box::new(port))])
+}
+
+/// A datagram of a flow to the director.
+fn frame(flow: u16) -> Vec<u8> {
+    let flow = Flow4 {
+        source: Ipv4Addr::new(10, 0, 0, 1),
+        destination: Ipv4Addr::new(192, 0, 2, 1),
+        source_port: 10_000 + flow,
+        destination_port: 80,
+        protocol: Protocol::UDP.0,
+    };
+    let mut out = vec![0; 200];
+    let length = build::flow4(&flow, &[0; 32], &mut out).unwrap();
+    out.truncate(length);
+    let mut packet = Packet::parse(&mut out).unwrap();
+    packet.set_ethernet(MacAddress([2, 0xc1, 0, 0, 0, 1]), MAC);
+    out
+}
+
+fn driver_of(directors: Vec<(Director, Control)>) -> (DirectorSteering, Running) {
     let stop = Arc::new(AtomicBool::new(false));
     let mut running = Running {
         stop: Arc::clone(&stop),
         threads: Vec::new(),
     };
     let mut controls = Vec::new();
-    for _ in 0..directors {
-        let (mut director, control) = director();
+    for (mut director, control) in directors {
         controls.push(control);
         let stop = Arc::clone(&stop);
         running.threads.push(std::thread::spawn(move || {
@@ -120,28 +154,47 @@ fn only_flows_of_who_leaves_move() {
 }
 
 #[test]
-fn a_moved_bucket_stays_moved_while_its_target_is_there() {
+fn a_moved_bucket_is_its_targets_whenever_that_is_there() {
     let (mut driver, _running) = driver(2);
-    assert!(matches!(
-        driver.move_bucket(1_024, "a"),
-        Err(DirectorError::Refused { director: 0, .. })
-    ));
+    let early = driver.move_buckets(&[1], "a");
+    assert!(matches!(early, Err(SteeringError::Refused { .. })));
     driver.apply(&all(1)).unwrap();
+    let beyond = driver.move_buckets(&[3, 1_024], "a").unwrap_err();
+    assert!(beyond.to_string().contains("there are 1024"), "{beyond}");
+    assert_eq!(driver.moves().count(), 0);
     let a = driver.slot_of("a").unwrap();
-    let bucket = (0..1_024).find(|bucket| driver.table.target(*bucket) != Some(a));
-    let bucket = bucket.unwrap();
-    let home = driver.table.target(bucket);
-    driver.move_bucket(bucket, "a").unwrap();
+    let others = (0..1_024).filter(|bucket| driver.table.target(*bucket) != Some(a));
+    let buckets: Vec<u32> = others.take(100).collect();
+    let before = driver.table.clone();
+    let tables = driver.statistics(0).unwrap().tables;
+    driver.move_buckets(&buckets, "a").unwrap();
     assert!(driver.observe().unwrap().as_applied);
+    assert_eq!(driver.statistics(0).unwrap().tables, tables + 1, "one step");
+    assert_eq!(before.differences(&driver.table), 100);
     assert_eq!(driver.apply(&all(2)).unwrap().changed, 0);
-    assert_eq!(driver.table.target(bucket), Some(a));
-    let without = [("b", Standing::Takes), ("c", Standing::Takes)];
-    driver.apply(&desired(3, &without)).unwrap();
-    driver.apply(&all(4)).unwrap();
-    assert_eq!(driver.table.target(bucket), home, "the move ended with it");
+    assert!(
+        driver
+            .moves()
+            .eq(buckets.iter().map(|bucket| (*bucket, "a")))
+    );
+    // While it drains it keeps them.
+    let drains = [
+        ("a", Standing::Drains),
+        ("b", Standing::Takes),
+        ("c", Standing::Takes),
+    ];
+    driver.apply(&desired(3, &drains)).unwrap();
+    assert_eq!(driver.moves().count(), 100);
+    let late = driver.move_buckets(&[1], "a").unwrap_err();
+    assert!(late.to_string().contains("takes no packets"), "{late}");
+    let without = [("b", Standing::Takes), ("c", Standing::Drains)];
+    driver.apply(&desired(4, &without)).unwrap();
+    assert_eq!(driver.table.buckets_of(a), 0);
+    driver.apply(&all(5)).unwrap();
+    assert_eq!(before.differences(&driver.table), 100, "it has returned");
     assert!(matches!(
-        driver.move_bucket(1, "nobody"),
-        Err(DirectorError::UnknownTarget(_))
+        driver.move_buckets(&[1], "nobody"),
+        Err(SteeringError::UnknownTarget(_))
     ));
 }
 

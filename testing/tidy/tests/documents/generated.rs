@@ -511,6 +511,9 @@ const PARTS: &[Part] = &[
     ("docs/src/simulator.md", "mutants of metering", || {
         mutants("crates/elasticity/src/usage/mutant.rs")
     }),
+    ("docs/src/simulator.md", "mutants of the steering", || {
+        mutants("crates/steering/src/mutant.rs")
+    }),
     (
         "docs/src/simulator.md",
         "mutants of the truth store",

@@ -111,6 +111,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "steering",
         &[
+            "mutant",
             "secure-channel",
             "placement",
             "director",
@@ -255,6 +256,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "functions",
             "orchestrator",
             "director",
+            "director-control",
             "oracle",
             "sim",
             "lab",

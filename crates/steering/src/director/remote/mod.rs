@@ -6,10 +6,13 @@
 //!
 //! **A director that does not answer.** A state is in force once all directors have it. One that does not answer is left out if the
 //! other one answers and receives no heartbeats of it either; until then it may forward by an older state, and the call fails.
-//! One that was started again has no state: the driver hands it the last one at once, without being asked to.
+//! One that was started again has no state: the driver hands it the last one at once, and the moved buckets, without being asked to.
 //!
-//! `served.rs` is the director's side.
+//! **An orchestrator that begins to lead** takes over the moves that the directors have.
+//!
+//! `buckets.rs` has moved buckets, flows and counts; `served.rs` is the director's side.
 
+mod buckets;
 mod served;
 
 use std::fmt;
@@ -18,16 +21,19 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use asterism_director::table::{BucketSpace, Table};
 use asterism_director_control::{
     Answer, Commander, DesiredTarget, Handled, HostNumber, Outcome, RefusedCommand, Request, Status,
 };
 use asterism_secure_channel::{ClusterId, DATAGRAM_BYTES_MAX, KeyRing};
 
+use self::buckets::Moved;
 pub use self::served::ServedDirector;
 use crate::clock;
+use crate::mutant::{self, Mutant};
 use crate::{
-    Abilities, Applied, Counts, Desired, Generation, InForce, Notice, Observed, ObservedTarget,
-    Standing, Steering, SteeringError,
+    Abilities, Applied, Buckets, Counts, Desired, DirectorReport, Generation, InForce, Notice,
+    Observed, ObservedTarget, Standing, Steering, SteeringError,
 };
 
 /// How long directors may sanely take to answer.
@@ -38,6 +44,8 @@ const SEND_AGAIN_AFTER: Duration = Duration::from_millis(50);
 const QUERY_INTERVAL: Duration = Duration::from_millis(100);
 /// A director is silent when it has not answered for so long: calls no longer wait for it.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
+/// How long handing over moved buckets may take beside an answer.
+const MOVES_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the driver sleeps before it looks for answers again.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 /// Datagrams that are read at once at most.
@@ -55,8 +63,10 @@ pub struct RemoteDirectorConfig {
     pub other_keys: Receiver<KeyRing>,
     /// One director or two: the name of each, where it takes commands, and random bytes of this start.
     pub directors: Vec<(String, SocketAddr, [u8; 16])>,
-    /// The names of the hosts, which the directors know by the same ones.
+    /// The names of the hosts, which the directors know by the same ones and in the same order.
     pub targets: Vec<String>,
+    /// How the directors divide the flow space.
+    pub space: BucketSpace,
     /// How long directors may take to answer; sane: [`ANSWER_TIME_SANE`].
     pub answer_time_max: Duration,
 }
@@ -75,6 +85,10 @@ struct Remote {
     /// Whether it answers, as reported last; `None` before the first report.
     reported: Option<bool>,
     was_active: bool,
+    /// The part of the moved buckets that was handed to it last, if its answer is awaited between two calls.
+    handed: Option<usize>,
+    /// Whether its packets were counted last time: else the next counts are of an unknown time.
+    was_counted: bool,
 }
 
 impl Remote {
@@ -87,6 +101,7 @@ impl Remote {
     }
 
     fn ask(&mut self, request: Request) {
+        self.handed = None;
         self.commander.request(request);
         self.send();
     }
@@ -105,7 +120,9 @@ impl Remote {
                 Handled::Answer(answer) => {
                     self.heard = clock::now();
                     self.has_answered = true;
-                    self.status.clone_from(&answer.status);
+                    if let Some(status) = &answer.status {
+                        self.status.clone_from(status);
+                    }
                     return Some(answer);
                 }
                 Handled::SendAgain => self.send(),
@@ -124,9 +141,16 @@ impl Remote {
 pub struct RemoteDirectorSteering {
     directors: Vec<Remote>,
     targets: Vec<String>,
+    space: BucketSpace,
     other_keys: Receiver<KeyRing>,
     answer_time_max: Duration,
     applied: Applied,
+    /// The moved buckets that the directors are to have; `None`: those that they have, which are not known yet.
+    moved: Option<Moved>,
+    /// The table of a desired state and of moved buckets with this digest.
+    table: Option<(Generation, u64, Table)>,
+    /// The number under which packets of buckets were counted last.
+    taking: u64,
     /// Hosts that the directors do not reach, as reported last.
     down: Vec<bool>,
     notices: Vec<Notice>,
@@ -149,6 +173,9 @@ impl RemoteDirectorSteering {
     /// # Errors
     /// There is no socket.
     pub fn new(config: RemoteDirectorConfig) -> std::io::Result<RemoteDirectorSteering> {
+        // Takings of two orchestrators, or of two starts, have different numbers.
+        let salt = config.directors.first().map_or([0; 16], |(.., salt)| *salt);
+        let taking = u64::from_le_bytes(*salt.first_chunk().unwrap_or(&[0; 8]));
         let directors = config.directors.into_iter().take(DIRECTORS_MAX);
         let directors: std::io::Result<Vec<Remote>> = directors
             .map(|(name, address, salt)| {
@@ -170,6 +197,8 @@ impl RemoteDirectorSteering {
                     has_answered: false,
                     reported: None,
                     was_active: false,
+                    handed: None,
+                    was_counted: false,
                 })
             })
             .collect();
@@ -177,9 +206,13 @@ impl RemoteDirectorSteering {
             directors: directors?,
             down: vec![false; config.targets.len()],
             targets: config.targets,
+            space: config.space,
             other_keys: config.other_keys,
             answer_time_max: config.answer_time_max,
             applied: Applied::default(),
+            moved: None,
+            table: None,
+            taking,
             notices: Vec::new(),
             counts: Counts::default(),
         })
@@ -191,6 +224,26 @@ impl RemoteDirectorSteering {
                 director.commander.set_keys(keys.clone());
             }
         }
+    }
+
+    /// Whether a director has had a later desired state than this driver began: another orchestrator has led meanwhile.
+    fn is_overtaken(&self) -> bool {
+        let begun = self.applied.begun().map(|begun| begun.generation().0);
+        let mut known = self.directors.iter().map(|one| one.status.generation);
+        begun.is_some() && known.any(|known| known > begun)
+    }
+
+    /// Has all directors take a desired state, and the moved buckets.
+    fn bring_about(
+        &mut self,
+        desired: &Desired,
+        request: &Request,
+    ) -> Result<(u32, u16), SteeringError> {
+        let answers = self.exchange(request);
+        let (changed, moved) = self.judge(&answers, "a table")?;
+        let changed = changed.max(self.settle_moves(desired, &answers)?);
+        self.compare_tables(&answers)?;
+        Ok((changed, moved))
     }
 
     /// The request of a desired state. An error if it names a target that the directors do not know.
@@ -218,39 +271,22 @@ impl RemoteDirectorSteering {
     /// Sends a request to all directors, and waits for the answers of those that are not silent.
     fn exchange(&mut self, request: &Request) -> Vec<Option<Answer>> {
         self.take_keys();
-        let started = clock::now();
-        for director in &mut self.directors {
-            // What came before is the answer to something else.
-            let _ = director.receive();
-            director.ask(request.clone());
-        }
-        let mut answers: Vec<Option<Answer>> = vec![None; self.directors.len()];
-        loop {
-            for (director, answer) in self.directors.iter_mut().zip(&mut answers) {
-                if answer.is_none() {
-                    *answer = director.receive();
-                }
-            }
-            let mut both = self.directors.iter().zip(&answers);
-            let waits = both.any(|(director, answer)| answer.is_none() && !director.is_silent());
-            let has_some = answers.iter().any(Option::is_some);
-            if (has_some && !waits) || started.elapsed() > self.answer_time_max {
-                return answers;
-            }
-            for (director, answer) in self.directors.iter_mut().zip(&answers) {
-                let is_due = |sent: Instant| sent.elapsed() > SEND_AGAIN_AFTER;
-                if answer.is_none() && director.sent.is_none_or(is_due) {
-                    director.send();
-                }
-            }
-            clock::pause(LOOK_AGAIN);
-        }
+        exchange(&mut self.directors, request, self.answer_time_max)
+    }
+
+    /// Sends a request to one director, and waits for its answer.
+    fn exchange_with(&mut self, director: usize, request: &Request) -> Option<Answer> {
+        self.take_keys();
+        let one = self.directors.get_mut(director..=director)?;
+        exchange(one, request, self.answer_time_max).pop()?
     }
 
     /// An error if a director did not answer that may be there all the same.
     fn check_present(&self, answers: &[Option<Answer>]) -> Result<(), String> {
         let answered: Vec<&Answer> = answers.iter().flatten().collect();
-        let is_heard = answered.iter().any(|answer| answer.status.hears_other);
+        let heard = self.directors.iter().zip(answers);
+        let mut heard = heard.filter(|(_, answer)| answer.is_some());
+        let is_heard = heard.any(|(director, _)| director.status.hears_other);
         let mut absent = self.directors.iter().zip(answers);
         let absent = absent.find(|(_, answer)| answer.is_none());
         match absent {
@@ -268,8 +304,10 @@ impl RemoteDirectorSteering {
                     changed,
                     moved_permille,
                 }) => most = (most.0.max(*changed), most.1.max(*moved_permille)),
-                Some(Outcome::Refused(refused)) => return Err(self.refusal(director, refused)),
-                None => {}
+                Some(Outcome::Refused(refused)) => {
+                    return Err(self.refusal(director, what, refused));
+                }
+                Some(Outcome::Counts(_) | Outcome::Moved(_)) | None => {}
             }
         }
         self.check_present(answers)
@@ -277,7 +315,15 @@ impl RemoteDirectorSteering {
                 what: format!("{what} at the director {name}"),
                 waited: self.answer_time_max,
             })?;
-        let mut tables = answers.iter().flatten().map(|answer| answer.status.table);
+        Ok(most)
+    }
+
+    /// An error if the directors that answered have different tables.
+    fn compare_tables(&self, answers: &[Option<Answer>]) -> Result<(), SteeringError> {
+        let both = self.directors.iter().zip(answers);
+        let mut tables = both
+            .filter(|(_, answer)| answer.is_some())
+            .map(|(director, _)| director.status.table);
         let first = tables.next();
         if tables.any(|table| Some(table) != first) {
             return Err(SteeringError::Refused {
@@ -286,10 +332,11 @@ impl RemoteDirectorSteering {
                     .to_owned(),
             });
         }
-        Ok(most)
+        Ok(())
     }
 
-    fn refusal(&self, director: &Remote, refused: &RefusedCommand) -> SteeringError {
+    fn refusal(&self, director: &Remote, what: &str, refused: &RefusedCommand) -> SteeringError {
+        let at_director = || format!("{what} at the director {}", director.name);
         let offered = self.applied.begun().map(Desired::generation);
         let offered = offered.unwrap_or_default();
         match refused {
@@ -303,10 +350,47 @@ impl RemoteDirectorSteering {
                 let name = self.targets.iter().find(is_it).cloned();
                 SteeringError::UnknownTarget(name.unwrap_or_default())
             }
+            RefusedCommand::LacksState { .. } => SteeringError::Lost {
+                what: at_director(),
+                said: "it was started again".to_owned(),
+            },
+            RefusedCommand::OutOfOrder => SteeringError::Lost {
+                what: at_director(),
+                said: "it has forgotten the parts before".to_owned(),
+            },
+            RefusedCommand::NoBucket { buckets } => SteeringError::Refused {
+                what: at_director(),
+                said: format!("it has {buckets} buckets: give all the same configuration"),
+            },
             RefusedCommand::Failed(said) => SteeringError::Refused {
-                what: format!("a table at the director {}", director.name),
+                what: at_director(),
                 said: said.clone(),
             },
+        }
+    }
+
+    fn report(&self, director: &Remote) -> DirectorReport {
+        let status = &director.status;
+        let target = |name: &String| {
+            let number = HostNumber::of(name);
+            let found = status.targets.iter().find(|one| one.host == number)?;
+            Some(ObservedTarget {
+                name: name.clone(),
+                share_permille: found.share_permille,
+                link_down: !found.is_reachable,
+            })
+        };
+        DirectorReport {
+            name: director.name.clone(),
+            answers: director.has_answered && !director.is_silent(),
+            is_active: status.is_active,
+            hears_other: status.hears_other,
+            generation: status.generation,
+            elsewhere_permille: status.elsewhere_permille,
+            forwarded: status.forwarded,
+            dropped: status.dropped,
+            refused: status.refused.by_reason().to_vec(),
+            targets: self.targets.iter().filter_map(target).collect(),
         }
     }
 
@@ -373,13 +457,48 @@ impl RemoteDirectorSteering {
     }
 }
 
+/// Sends a request to directors, and waits for the answers of those that are not silent.
+fn exchange(
+    directors: &mut [Remote],
+    request: &Request,
+    time_max: Duration,
+) -> Vec<Option<Answer>> {
+    let started = clock::now();
+    for director in &mut *directors {
+        // What came before is the answer to something else.
+        let _ = director.receive();
+        director.ask(request.clone());
+    }
+    let mut answers: Vec<Option<Answer>> = vec![None; directors.len()];
+    loop {
+        for (director, answer) in directors.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                *answer = director.receive();
+            }
+        }
+        let mut both = directors.iter().zip(&answers);
+        let waits = both.any(|(director, answer)| answer.is_none() && !director.is_silent());
+        let has_some = answers.iter().any(Option::is_some);
+        if (has_some && !waits) || started.elapsed() > time_max {
+            return answers;
+        }
+        for (director, answer) in directors.iter_mut().zip(&answers) {
+            let is_due = |sent: Instant| sent.elapsed() > SEND_AGAIN_AFTER;
+            if answer.is_none() && director.sent.is_none_or(is_due) {
+                director.send();
+            }
+        }
+        clock::pause(LOOK_AGAIN);
+    }
+}
+
 impl Steering for RemoteDirectorSteering {
     /// As of directors in this process: a draining target keeps its TCP connections.
     fn abilities(&self) -> Abilities {
         Abilities {
             keeps_flows: true,
             moves_least: true,
-            waits_max: self.answer_time_max,
+            waits_max: self.answer_time_max + MOVES_TIME_MAX,
         }
     }
 
@@ -390,10 +509,12 @@ impl Steering for RemoteDirectorSteering {
         checked.inspect_err(|_| refused(&mut self.counts))?;
         let request = self.request_of(desired);
         let request = request.inspect_err(|_| refused(&mut self.counts))?;
+        if self.is_overtaken() && !mutant::active(Mutant::OldMovesAgain) {
+            self.moved = None;
+        }
         let was_applied = self.applied.begin(desired);
-        let answers = self.exchange(&request);
-        let judged = self.judge(&answers, "a table");
-        let (changed, moved) = judged.inspect_err(|_| self.counts.failed += 1)?;
+        let brought_about = self.bring_about(desired, &request);
+        let (changed, moved) = brought_about.inspect_err(|_| self.counts.failed += 1)?;
         self.applied.finish();
         self.counts.applied += 1;
         self.counts.changed += u64::from(changed);
@@ -409,7 +530,9 @@ impl Steering for RemoteDirectorSteering {
     fn observe(&mut self) -> Result<Observed, SteeringError> {
         let answers = self.exchange(&Request::Query);
         self.notice();
-        let present: Vec<&Status> = answers.iter().flatten().map(|one| &one.status).collect();
+        let both = self.directors.iter().zip(&answers);
+        let present = both.filter(|(_, answer)| answer.is_some());
+        let present: Vec<&Status> = present.map(|(director, _)| &director.status).collect();
         if present.is_empty() {
             let names: Vec<&str> = self.directors.iter().map(|one| &one.name[..]).collect();
             return Err(SteeringError::Unreachable {
@@ -420,7 +543,10 @@ impl Steering for RemoteDirectorSteering {
         let begun = self.applied.begun().map(Desired::generation);
         let generation = begun.filter(|_| self.applied.is_finished());
         let as_applied = generation.is_some_and(|applied| {
-            let has_it = |status: &&Status| status.generation == Some(applied.0);
+            let moves = self.moved.as_ref().map(|moved| moved.digest);
+            let has_it = |status: &&Status| {
+                status.generation == Some(applied.0) && Some(status.moves) == moves
+            };
             present.iter().all(has_it)
         });
         let share = |name: &String| {
@@ -460,16 +586,28 @@ impl Steering for RemoteDirectorSteering {
             Some((begun.generation().0, request))
         });
         for director in &mut self.directors {
-            let has_answered = director.receive().is_some();
-            let lacks = |generation: u64| director.status.generation < Some(generation);
-            let missing = in_force
-                .as_ref()
-                .filter(|(generation, _)| has_answered && lacks(*generation));
+            let answer = director.receive();
+            let handed = director.handed;
+            let missing = in_force.as_ref().zip(answer.as_ref());
+            let missing = missing.and_then(|((generation, request), answer)| {
+                match director.status.generation {
+                    Some(known) if known == *generation => {
+                        let moved = self.moved.as_ref()?;
+                        moved.missing(&director.status, *generation, handed, answer)
+                    }
+                    known => (known < Some(*generation)).then(|| (request.clone(), None)),
+                }
+            });
             let is_due = |sent: Instant| sent.elapsed() > QUERY_INTERVAL;
-            if let Some((_, request)) = missing {
-                director.ask(request.clone());
+            if let Some((request, part)) = missing {
+                director.ask(request);
+                director.handed = part;
             } else if director.sent.is_none_or(is_due) {
-                director.ask(Request::Query);
+                match handed.filter(|_| answer.is_none()) {
+                    // A part that was lost, or its answer.
+                    Some(_) => director.send(),
+                    None => director.ask(Request::Query),
+                }
             }
         }
         self.notice();
@@ -485,6 +623,14 @@ impl Steering for RemoteDirectorSteering {
 
     fn counts(&self) -> Counts {
         self.counts
+    }
+
+    fn directors(&self) -> Vec<DirectorReport> {
+        self.directors.iter().map(|one| self.report(one)).collect()
+    }
+
+    fn buckets(&mut self) -> Option<&mut dyn Buckets> {
+        Some(self)
     }
 }
 

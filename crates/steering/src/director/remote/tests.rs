@@ -8,9 +8,12 @@ use std::thread::JoinHandle;
 use asterism_director_control::Receiver as CommandReceiver;
 use asterism_secure_channel::ClusterKey;
 
-use super::super::tests::{NAMES, driver};
+use super::super::DirectorSteering;
+use super::super::tests::{NAMES, Running, driver, space};
 use super::*;
 use crate::{Target, laws};
+
+mod moves;
 
 const CLUSTER: ClusterId = ClusterId(3);
 
@@ -39,6 +42,14 @@ impl Drop for Served {
 
 /// Starts a director at this address, or at a free one. `start` is the number of its start.
 fn serve(address: SocketAddr, start: u8) -> Served {
+    serve_made(address, start, || driver(1))
+}
+
+fn serve_made(
+    address: SocketAddr,
+    start: u8,
+    make: impl FnOnce() -> (DirectorSteering, Running) + Send + 'static,
+) -> Served {
     let socket = UdpSocket::bind(address).unwrap();
     let patience = Some(Duration::from_millis(5));
     socket.set_read_timeout(patience).unwrap();
@@ -47,11 +58,8 @@ fn serve(address: SocketAddr, start: u8) -> Served {
     let (ends, mute) = (Arc::clone(&stop), Arc::clone(&is_mute));
     let (keys, other_keys) = channel();
     let thread = std::thread::spawn(move || {
-        let (steering, _running) = driver(1);
-        let receiver = CommandReceiver::new(CLUSTER, ring(1), [start; 16], [start; 16]);
-        let names = NAMES.map(str::to_owned).to_vec();
-        let takeover_after = Duration::from_millis(350);
-        let mut served = ServedDirector::new(steering, names, receiver, takeover_after);
+        let (steering, _running) = make();
+        let mut served = served(steering, start);
         let mut bytes = [0; DATAGRAM_BYTES_MAX + 1];
         while !ends.load(Ordering::Relaxed) {
             if let Ok(keys) = other_keys.try_recv() {
@@ -78,6 +86,12 @@ fn serve(address: SocketAddr, start: u8) -> Served {
     }
 }
 
+fn served(steering: DirectorSteering, start: u8) -> ServedDirector {
+    let receiver = CommandReceiver::new(CLUSTER, ring(1), [start; 16], [start; 16]);
+    let names = NAMES.map(str::to_owned).to_vec();
+    ServedDirector::new(steering, names, receiver, Duration::from_millis(350))
+}
+
 fn anywhere() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
@@ -99,6 +113,7 @@ fn steering(directors: &[&Served], start: u8) -> (RemoteDirectorSteering, Sender
         other_keys,
         directors: directors.iter().enumerate().map(director).collect(),
         targets: NAMES.map(str::to_owned).to_vec(),
+        space: space(),
         answer_time_max: PATIENCE,
     };
     (RemoteDirectorSteering::new(config).unwrap(), keys)
@@ -183,9 +198,9 @@ fn the_state_is_in_force_without_a_director_that_nobody_hears() {
     let took = (3..8).map(|generation| driver.apply(&all(generation)).unwrap().took);
     assert!(took.min().unwrap() < SILENT_AFTER / 2);
     // Where the other director hears it, it may forward by the older state.
-    let mut answers = driver.exchange(&Request::Query);
+    let answers = driver.exchange(&Request::Query);
     assert!(driver.check_present(&answers).is_ok());
-    answers[0].as_mut().unwrap().status.hears_other = true;
+    driver.directors[0].status.hears_other = true;
     assert_eq!(driver.check_present(&answers), Err("director-1".to_owned()));
     // When it is back, it gets what it has missed.
     two.is_mute.store(false, Ordering::Relaxed);
