@@ -61,4 +61,28 @@ pub struct Steering {
     pub in_force: u64,
     /// Why the last attempt failed; absent if it did not.
     pub last_error: Option<String>,
+    /// The directors on other machines, as each answered last.
+    #[serde(default)]
+    pub directors: Vec<Director>,
+}
+
+/// A director on another machine, as it answered last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Director {
+    /// The name of its machine.
+    pub name: String,
+    /// Whether it answers. If not, all else is from before.
+    pub answers: bool,
+    /// Whether it has the shared addresses.
+    pub is_active: bool,
+    /// Whether it receives the heartbeats of the other director.
+    pub hears_other: bool,
+    /// The number of the desired state that it has in force; absent if it has none.
+    pub generation: Option<u64>,
+    /// How much of the flow space goes to no host, in thousandths.
+    pub no_target_permille: u16,
+    /// Packets handed to hosts since its start.
+    pub forwarded: u64,
+    /// Frames dropped since its start.
+    pub dropped: u64,
 }

@@ -14,7 +14,7 @@ mod problem;
 mod state;
 mod usage;
 
-pub use cluster::{ClusterSnapshot, ClusterSummary, Leadership, Steering};
+pub use cluster::{ClusterSnapshot, ClusterSummary, Director, Leadership, Steering};
 pub use event::{Event, EventPage, Events};
 pub use flow::{FLOWS_FOUND_MAX, FlowFound, FlowQuery, Flows, Protocol};
 pub use health::{Health, HealthItem, Severity};

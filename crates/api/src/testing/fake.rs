@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::clock::Shared;
 use crate::cluster_api::{Caller, ClusterApi, OrderError};
 use crate::data::{
-    ClusterSnapshot, ClusterSummary, Event, EventPage, FlowFound, FlowQuery, HealthItem, Host,
-    Leadership, Loads, Order, OrderAccepted, Plan, PlannedAction, Severity, Stage, StateEntries,
-    StateEntry, StateHolder, StateObject, StateObjects, StateQuery, Steering, TenantUsage,
-    Unanswered,
+    ClusterSnapshot, ClusterSummary, Director, Event, EventPage, FlowFound, FlowQuery, HealthItem,
+    Host, Leadership, Loads, Order, OrderAccepted, Plan, PlannedAction, Severity, Stage,
+    StateEntries, StateEntry, StateHolder, StateObject, StateObjects, StateQuery, Steering,
+    TenantUsage, Unanswered,
 };
 
 /// A text that stands in everything that no tenant may see.
@@ -115,6 +115,10 @@ impl FakeCluster {
                 }),
                 is_store_reachable: true,
                 steering: Some(Steering {
+                    directors: vec![Director {
+                        name: OPERATORS_ALONE.to_owned(),
+                        ..Director::default()
+                    }],
                     generation: 9,
                     in_force: 9,
                     last_error: Some(OPERATORS_ALONE.to_owned()),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_api::data::{
-    ClusterSnapshot, ClusterSummary, EventPage, FlowFound, FlowQuery, HealthItem, Host, Leadership,
-    Loads, Order, OrderAccepted, Plan, Stage, StateEntries, StateObjects, StateQuery, Steering,
+    ClusterSnapshot, ClusterSummary, Director, EventPage, FlowFound, FlowQuery, HealthItem, Host,
+    Leadership, Loads, Order, OrderAccepted, Plan, Stage, StateEntries, StateObjects, StateQuery,
+    Steering,
 };
 use asterism_api::server::{ServerConfig, TlsFiles};
 use asterism_api::{Caller, ClusterApi, OrderError};
@@ -17,6 +18,7 @@ use asterism_orchestrator::controller;
 use asterism_orchestrator::run::{
     Asking, AskingError, ClusterView, HostView, Moving, Running, Scaling,
 };
+use asterism_orchestrator::steering::DirectorReport;
 
 use super::events::EventRing;
 use super::tenants::Tenants;
@@ -248,9 +250,23 @@ fn summary(view: &ClusterView, at_ms: u64) -> ClusterSummary {
             generation: steering.generation,
             in_force: steering.in_force,
             last_error: steering.error.clone(),
+            directors: view.directors.iter().map(director).collect(),
         }),
         hosts: view.hosts.len() as u32,
         hosts_taking: view.hosts.iter().filter(|host| host.takes).count() as u32,
+    }
+}
+
+fn director(report: &DirectorReport) -> Director {
+    Director {
+        name: report.name.clone(),
+        answers: report.answers,
+        is_active: report.is_active,
+        hears_other: report.hears_other,
+        generation: report.generation,
+        no_target_permille: report.elsewhere_permille,
+        forwarded: report.forwarded,
+        dropped: report.dropped,
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use asterism_api::data::{HealthItem, Severity};
 use asterism_orchestrator::controller::Stage;
 use asterism_orchestrator::run::{ClusterView, HostView, SteeringView};
+use asterism_orchestrator::steering::DirectorReport;
 use asterism_output::page::{Kind, Labels, Metric, Page, Value, counter, gauge};
 
 use super::health;
@@ -61,6 +62,40 @@ const STEERING: [Metric<SteeringView>; 5] = [
         "asterism_orchestrator_steering_seconds",
         "How long the slowest driver took for the last desired state.",
         |steering| Value::Seconds(steering.took_us),
+    ),
+];
+
+/// Of a director that has answered; one that does not any more has its last figures.
+const DIRECTOR: [Metric<DirectorReport>; 6] = [
+    gauge(
+        "asterism_director_active",
+        "Whether the director has the shared addresses.",
+        |director| director.is_active.into(),
+    ),
+    gauge(
+        "asterism_director_hears_other",
+        "Whether the director receives the heartbeats of the other one of its pair.",
+        |director| director.hears_other.into(),
+    ),
+    gauge(
+        "asterism_director_generation",
+        "The number of the desired state that the director has in force; 0: none.",
+        |director| director.generation.unwrap_or(0).into(),
+    ),
+    gauge(
+        "asterism_director_no_target_ratio",
+        "How much of the flow space goes to no host.",
+        |director| Value::Thousandths(director.elsewhere_permille.into()),
+    ),
+    counter(
+        "asterism_director_forwarded_total",
+        "Packets that the director handed to hosts.",
+        |director| director.forwarded.into(),
+    ),
+    counter(
+        "asterism_director_dropped_total",
+        "Frames that the director dropped.",
+        |director| director.dropped.into(),
     ),
 ];
 
@@ -166,6 +201,7 @@ pub fn text(view: &ClusterView, events: &BTreeMap<&'static str, u64>) -> String 
             visit(&[], steering);
         }
     });
+    directors(&mut page, &view.directors);
     hosts(&mut page, view);
     health(&mut page, &health::items(view));
     let name = "asterism_orchestrator_events_total";
@@ -176,6 +212,51 @@ pub fn text(view: &ClusterView, events: &BTreeMap<&'static str, u64>) -> String 
     }
     traffic(&mut page, view);
     page.into_text()
+}
+
+/// Each orchestrator asks the directors itself, also while it follows.
+fn directors(page: &mut Page, directors: &[DirectorReport]) {
+    let name = "asterism_director_answers";
+    let help = "Whether the director answers this orchestrator.";
+    page.family(name, Kind::Gauge, help);
+    for one in directors {
+        page.sample(name, &[("director", &one.name)], one.answers);
+    }
+    // One that never answered has no figures.
+    let known = || directors.iter().filter(|one| !one.targets.is_empty());
+    page.table_of(&DIRECTOR, |visit| {
+        for one in known() {
+            visit(&[("director", &one.name)], one);
+        }
+    });
+    let name = "asterism_director_host_share_ratio";
+    let help = "How much of the flow space goes to the host at the director.";
+    page.family(name, Kind::Gauge, help);
+    let targets = || known().flat_map(|one| one.targets.iter().map(move |target| (one, target)));
+    for (one, target) in targets() {
+        let labels = [("director", &*one.name), ("host", &*target.name)];
+        let share = Value::Thousandths(target.share_permille.into());
+        page.sample(name, &labels, share);
+    }
+    let name = "asterism_director_host_reachable";
+    let help = "Whether the director knows the host's Ethernet address.";
+    page.family(name, Kind::Gauge, help);
+    for (one, target) in targets() {
+        let labels = [("director", &*one.name), ("host", &*target.name)];
+        page.sample(name, &labels, !target.link_down);
+    }
+    let name = "asterism_director_datagrams_refused_total";
+    let help = "Commands that the director did not take, by the reason.";
+    page.family(name, Kind::Counter, help);
+    for one in known() {
+        for (reason, count) in &one.refused {
+            page.sample(
+                name,
+                &[("director", &*one.name), ("reason", reason)],
+                *count,
+            );
+        }
+    }
 }
 
 fn hosts(page: &mut Page, view: &ClusterView) {
@@ -291,6 +372,7 @@ fn traffic(page: &mut Page, view: &ClusterView) {
 #[cfg(test)]
 mod tests {
     use asterism_orchestrator::run::StoreView;
+    use asterism_orchestrator::steering::ObservedTarget;
 
     use super::*;
 
@@ -346,6 +428,53 @@ mod tests {
         // Nothing is made up about a host that was never heard, nor about a steering that was never commanded.
         assert!(!text.contains("asterism_host_silent_seconds{host=\"c\"}"));
         assert!(!text.contains("asterism_orchestrator_steering_seconds 0"));
+    }
+
+    #[test]
+    fn directors_are_shown_as_they_answered_last() {
+        let target = |name: &str, share_permille, link_down| ObservedTarget {
+            name: name.to_owned(),
+            share_permille,
+            link_down,
+        };
+        let one = DirectorReport {
+            name: "one".to_owned(),
+            answers: true,
+            is_active: true,
+            generation: Some(7),
+            elsewhere_permille: 250,
+            forwarded: 1_000,
+            dropped: 3,
+            refused: vec![("malformed", 2)],
+            targets: vec![target("a", 750, false), target("b", 0, true)],
+            ..DirectorReport::default()
+        };
+        let two = DirectorReport {
+            name: "two".to_owned(),
+            ..DirectorReport::default()
+        };
+        let view = ClusterView {
+            directors: vec![one, two],
+            ..view()
+        };
+        let text = text(&view, &BTreeMap::new());
+        for line in [
+            "asterism_director_answers{director=\"one\"} 1",
+            "asterism_director_answers{director=\"two\"} 0",
+            "asterism_director_active{director=\"one\"} 1",
+            "asterism_director_hears_other{director=\"one\"} 0",
+            "asterism_director_generation{director=\"one\"} 7",
+            "asterism_director_no_target_ratio{director=\"one\"} 0.250",
+            "asterism_director_forwarded_total{director=\"one\"} 1000",
+            "asterism_director_dropped_total{director=\"one\"} 3",
+            "asterism_director_host_share_ratio{director=\"one\",host=\"a\"} 0.750",
+            "asterism_director_host_reachable{director=\"one\",host=\"b\"} 0",
+            "asterism_director_datagrams_refused_total{director=\"one\",reason=\"malformed\"} 2",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+        // Nothing is made up about one that never answered.
+        assert!(!text.contains("asterism_director_active{director=\"two\"}"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::view::{ClusterView, HostView, Logged, Request, SteeringView, StoreVie
 use super::{newest, offer};
 use crate::clock;
 use crate::controller::{self, Command, Controller, Input, Order, TICK};
-use crate::steering::Desired;
+use crate::steering::{Desired, DirectorReport};
 use crate::usage::UsageKeeper;
 
 /// Datagrams that are taken at a time.
@@ -66,6 +66,7 @@ pub(super) struct Decide {
     latest: BTreeMap<String, Latest>,
     store_view: StoreView,
     steering_view: Option<SteeringView>,
+    directors: Vec<DirectorReport>,
     /// The desired state that the steering was commanded last.
     steered: Option<Desired>,
     pub(super) term: Option<u64>,
@@ -107,6 +108,7 @@ impl Decide {
             latest: BTreeMap::new(),
             store_view: StoreView::default(),
             steering_view: None,
+            directors: Vec::new(),
             steered: None,
             term: None,
             usage: UsageKeeper::default(),
@@ -238,6 +240,9 @@ impl Decide {
                 });
             }
             self.store_view = view;
+        }
+        if let Some(directors) = self.steering.directors.try_iter().last() {
+            self.directors = directors;
         }
         if let Ok(first) = self.steering.views.try_recv() {
             let mut view = newest(&self.steering.views, first);
@@ -441,6 +446,7 @@ impl Decide {
             epoch: record.map_or(0, controller::Record::epoch_number),
             store: self.store_view.clone(),
             steering: self.steering_view.clone(),
+            directors: self.directors.clone(),
             hosts: names
                 .as_ref()
                 .unwrap_or(&self.places)

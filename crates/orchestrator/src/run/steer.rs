@@ -9,7 +9,7 @@ use super::moves::{self, BucketRequest};
 use super::view::{Logged, SteeringView};
 use crate::clock;
 use crate::controller::Input;
-use crate::steering::{Desired, Steering, SteeringError};
+use crate::steering::{Desired, DirectorReport, Steering, SteeringError};
 
 /// How often the drivers are asked about their links.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(500);
@@ -35,6 +35,8 @@ pub(super) struct SteeringHandle {
     pub(super) commands: SyncSender<SteeringCommand>,
     /// What became of each, newest last.
     pub(super) views: Receiver<SteeringView>,
+    /// The directors on other machines, as they were last.
+    pub(super) directors: Receiver<Vec<DirectorReport>>,
 }
 
 pub(super) fn start(
@@ -44,18 +46,25 @@ pub(super) fn start(
 ) -> std::io::Result<(JoinHandle<()>, SteeringHandle)> {
     let (commands, received) = sync_channel(DESIRED_MAX);
     let (view_sender, views) = sync_channel(DESIRED_MAX);
+    let (report_sender, directors) = sync_channel(1);
     let thread = Builder::new().name("steering".to_owned()).spawn(move || {
         let thread = SteeringThread {
             drivers,
             inputs,
             log,
             views: view_sender,
+            directors: report_sender,
             links: BTreeMap::new(),
             observed: clock::now(),
         };
         thread.run(&received);
     })?;
-    Ok((thread, SteeringHandle { commands, views }))
+    let handle = SteeringHandle {
+        commands,
+        views,
+        directors,
+    };
+    Ok((thread, handle))
 }
 
 struct SteeringThread {
@@ -63,6 +72,7 @@ struct SteeringThread {
     inputs: SyncSender<Input>,
     log: SyncSender<Logged>,
     views: SyncSender<SteeringView>,
+    directors: SyncSender<Vec<DirectorReport>>,
     /// Whether the link to each target was seen down.
     links: BTreeMap<String, bool>,
     /// When the drivers were asked about their links last.
@@ -161,6 +171,9 @@ impl SteeringThread {
                 *down.entry(target.name).or_default() |= target.link_down;
             }
         }
+        let directors = self.drivers.iter().flat_map(|driver| driver.directors());
+        // One that was not taken yet is followed by another.
+        let _ = self.directors.try_send(directors.collect());
         for (host, is_down) in down {
             if self.links.insert(host.clone(), is_down).unwrap_or(false) != is_down {
                 let _ = self.inputs.send(Input::Link { host, is_down });

@@ -10,6 +10,7 @@ use asterism_secure_channel::KeyRing;
 
 use super::asked::{self, Awaited, Question};
 use crate::controller::{ForgetError, Order};
+use crate::steering::DirectorReport;
 use crate::usage::UsageView;
 
 /// Lines for the log that wait at most; more are left out.
@@ -32,6 +33,8 @@ pub struct ClusterView {
     pub store: StoreView,
     /// The steering; `None` before the first command to it.
     pub steering: Option<SteeringView>,
+    /// The directors on other machines.
+    pub directors: Vec<DirectorReport>,
     /// The hosts: the places of the cluster in their order, or those that have registered.
     pub hosts: Vec<HostView>,
     /// Heartbeats and refused datagrams.
