@@ -1,17 +1,21 @@
 //! `steering.conformance`: the laws of steering (`asterism_orchestrator::steering::laws`), each on a driver of its own, and the
-//! drivers on what they steer in the field: routes of a kernel, an Open vSwitch, directors that turn.
+//! drivers on what they steer in the field: routes of a kernel, an Open vSwitch, directors that turn, in this process and by
+//! datagrams on loopback.
 //!
 //! The value is the share of the driver that keeps the fewest laws. A law that was not reached counts as broken.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use asterism_director::table::BucketSpace;
 use asterism_director::{
     ArmConfig, Control, Director, DirectorConfig, Host, HostLink, MacAddress, run,
 };
+use asterism_director_control::Receiver;
 use asterism_io::clock::MonotonicClock;
 use asterism_io::frame::FramePool;
 use asterism_io::port::{MemoryPort, Port};
@@ -19,10 +23,14 @@ use asterism_lab::LabError;
 use asterism_lab::openvswitch::PROGRAMS;
 use asterism_lab::steering::{RouterLab, SwitchLab, TARGETS};
 use asterism_orchestrator::steering::director::DirectorSteering;
+use asterism_orchestrator::steering::director::remote::{
+    ANSWER_TIME_SANE, RemoteDirectorConfig, RemoteDirectorSteering, ServedDirector,
+};
 use asterism_orchestrator::steering::ecmp::{SLOTS_SANE, Spread};
 use asterism_orchestrator::steering::laws::{self, Report};
 use asterism_orchestrator::steering::openvswitch::{OvsSteering, Selection, Version};
 use asterism_orchestrator::steering::{Steering, SteeringError};
+use asterism_secure_channel::{ClusterId, ClusterKey, DATAGRAM_BYTES_MAX, KeyRing};
 
 use super::lab::{absent, needs};
 use super::{Context, Measure};
@@ -35,6 +43,8 @@ pub(super) const MEASURES: &[Measure] = &[Measure {
 
 /// Buckets and seed of the directors' flow space.
 const SPACE: (u32, u64) = (1_024, 5);
+/// A director alone hears no other one.
+const TAKEOVER_AFTER: Duration = Duration::from_millis(350);
 /// Frames that a director has room for: none arrives.
 const FRAMES: usize = 128;
 
@@ -63,6 +73,9 @@ fn conformance(context: &Context) -> Result<Outcome, Failure> {
     }
     for (name, directors) in [("director", 1), ("director-pair", 2)] {
         reports.push((name, self::directors(directors)?));
+    }
+    for (name, directors) in [("director-remote", 1), ("director-remote-pair", 2)] {
+        reports.push((name, remote_directors(directors)?));
     }
     let mut outcome = Outcome::new(0.0, 1).variant("laws", laws::laws().count() as f64);
     let mut worst = 1.0_f64;
@@ -130,28 +143,115 @@ impl Drop for Turning {
     }
 }
 
-fn directors(count: usize) -> Result<Report, Failure> {
+fn space() -> Result<BucketSpace, Failure> {
     let (buckets, seed) = SPACE;
-    let space = BucketSpace::new(buckets, seed)
-        .ok_or_else(|| Failure::Unsound("the flow space of the director is none".to_owned()))?;
+    BucketSpace::new(buckets, seed)
+        .ok_or_else(|| Failure::Unsound("the flow space of the director is none".to_owned()))
+}
+
+fn directors(count: usize) -> Result<Report, Failure> {
+    let space = space()?;
     // Kept while the law runs; the next law gets other directors, and these end.
     let mut turning = None;
     let report = laws::check(&TARGETS, &mut || {
         turning = None;
-        let (controls, threads) = turn(space, count)?;
+        let (driver, threads) = driver(space, count)?;
         turning = Some(threads);
-        let mut driver = DirectorSteering::new(space, controls);
-        for (number, name) in (1..).zip(TARGETS) {
-            let link = HostLink {
-                mac: Some(MacAddress([2, 0, 0, 0, 1, number])),
-                address: None,
-            };
-            driver.set_host(name, Host::on_first_arm(link))?;
-        }
         Ok(Box::new(driver))
     });
     drop(turning);
     Ok(report)
+}
+
+/// A driver of directors in this process.
+fn driver(space: BucketSpace, count: usize) -> Result<(DirectorSteering, Turning), SteeringError> {
+    let (controls, threads) = turn(space, count)?;
+    let mut driver = DirectorSteering::new(space, controls);
+    for (number, name) in (1..).zip(TARGETS) {
+        let link = HostLink {
+            mac: Some(MacAddress([2, 0, 0, 0, 1, number])),
+            address: None,
+        };
+        driver.set_host(name, Host::on_first_arm(link))?;
+    }
+    Ok((driver, threads))
+}
+
+const CLUSTER: ClusterId = ClusterId(3);
+
+fn keys() -> KeyRing {
+    ClusterKey::from_random(1, [1; 32]).into()
+}
+
+/// Directors that take commands by datagrams, each on a thread of its own.
+fn remote_directors(count: usize) -> Result<Report, Failure> {
+    let space = space()?;
+    let mut serving: Option<Turning> = None;
+    let mut starts = 0_u8;
+    let report = laws::check(&TARGETS, &mut || {
+        serving = None;
+        let mut threads = Turning {
+            stop: Arc::new(AtomicBool::new(false)),
+            threads: Vec::new(),
+        };
+        let mut directors = Vec::new();
+        for place in 0..count {
+            starts += 1;
+            let (address, thread) = serve(space, starts, Arc::clone(&threads.stop))?;
+            threads.threads.push(thread);
+            directors.push((format!("director-{place}"), address, [starts; 16]));
+        }
+        serving = Some(threads);
+        let (_, other_keys) = channel();
+        let driver = RemoteDirectorSteering::new(RemoteDirectorConfig {
+            cluster: CLUSTER,
+            keys: keys(),
+            other_keys,
+            directors,
+            targets: TARGETS.map(str::to_owned).to_vec(),
+            space,
+            answer_time_max: ANSWER_TIME_SANE,
+        });
+        Ok(Box::new(driver.map_err(no_socket)?))
+    });
+    drop(serving);
+    Ok(report)
+}
+
+fn no_socket(error: std::io::Error) -> SteeringError {
+    SteeringError::Unreachable {
+        what: "a director".to_owned(),
+        said: error.to_string(),
+    }
+}
+
+fn serve(
+    space: BucketSpace,
+    start: u8,
+    stop: Arc<AtomicBool>,
+) -> Result<(SocketAddr, JoinHandle<()>), SteeringError> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(no_socket)?;
+    let look = Some(Duration::from_millis(5));
+    socket.set_read_timeout(look).map_err(no_socket)?;
+    let address = socket.local_addr().map_err(no_socket)?;
+    let (driver, turning) = driver(space, 1)?;
+    let thread = std::thread::spawn(move || {
+        let receiver = Receiver::new(CLUSTER, keys(), [start; 16], [start; 16]);
+        let names = TARGETS.map(str::to_owned).to_vec();
+        let mut served = ServedDirector::new(driver, names, receiver, TAKEOVER_AFTER);
+        let mut bytes = [0; DATAGRAM_BYTES_MAX + 1];
+        while !stop.load(Ordering::Relaxed) {
+            let Ok((length, from)) = socket.recv_from(&mut bytes) else {
+                continue;
+            };
+            if let Some(answer) = served.handle(&mut bytes[..length]) {
+                // As lost as any other datagram.
+                let _ = socket.send_to(&answer, from);
+            }
+        }
+        drop(turning);
+    });
+    Ok((address, thread))
 }
 
 fn turn(space: BucketSpace, count: usize) -> Result<(Vec<Control>, Turning), SteeringError> {

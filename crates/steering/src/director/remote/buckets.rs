@@ -1,7 +1,7 @@
 //! Moved buckets, moved and suspended flows, and the packets of buckets.
 //!
-//! The driver has the set of moved buckets that both directors are to have. A director that lacks it is handed the whole set: at a move, with
-//! a desired state, and after it was started again.
+//! The driver has the set of moved buckets that both directors are to have. A director that lacks it is handed the whole set: at a
+//! move, with a desired state, and after it was started again.
 
 use std::time::{Duration, Instant};
 
