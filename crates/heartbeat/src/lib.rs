@@ -30,7 +30,7 @@
 //!
 //! # Who leads
 //!
-//! A leading orchestrator says its term in each answer. A host tells all orchestrators of the last term that it was told, and how long
+//! A leading orchestrator says its term in each answer. A host says to all orchestrators which term it heard of last, and how long
 //! ago: so another orchestrator learns that no host hears the leader. A term counts only if it is no lower than the last one, unless
 //! nothing was heard of that for ten seconds: a leader that was replaced does not know it yet.
 //!

@@ -474,7 +474,7 @@ fn the_usage_of_all_tenants_arrives_in_turn() {
 }
 
 #[test]
-fn the_last_leader_is_told_with_its_silence() {
+fn the_last_leader_is_named_with_its_silence() {
     let mut pair = Pair::new();
     pair.run(200, |_| false);
     assert_eq!(pair.leaders.last(), Some(&None));
@@ -597,7 +597,7 @@ fn every_planted_bug_is_found() {
     use crate::mutant::{Mutant, select};
     type Scenario = (&'static str, fn());
     const SCENARIOS: [Scenario; 20] = [
-        ("leader", the_last_leader_is_told_with_its_silence),
+        ("leader", the_last_leader_is_named_with_its_silence),
         ("usage", the_usage_of_all_tenants_arrives_in_turn),
         ("bounded", processes_of_one_name_are_bounded),
         ("stop", heartbeats_stop_when_nobody_says_that_they_are_true),

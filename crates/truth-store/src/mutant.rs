@@ -65,7 +65,7 @@ asterism_mutant::planted! {
     RangeCutOff,
     /// A campaign that somebody else won is led by both (a put without a compare).
     BidUnguarded,
-    /// Whoever leads is deposed, whatever the token (evidence against a leader that was acted on late took the next one down).
+    /// The one that leads is deposed, whatever the token (evidence against a leader that was acted on late took the next one down).
     DeposesAnyLeader,
 }
 

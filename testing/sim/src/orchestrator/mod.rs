@@ -7,12 +7,13 @@
 //! whose term has ended, no host that is well left out; and, once faults have ended, a cluster of all living hosts that all get
 //! packets, in which nothing changes any more.
 //!
-//! Read first: `plan.rs` (a seed's decisions), `world.rs` (a run), then `store.rs`, `hosts.rs`, `network.rs` and `claims.rs` (what must hold).
+//! Read first: `plan.rs` (a seed's decisions), `world.rs` (a run), then `store.rs`, `orchestrators.rs`, `hosts.rs`, `network.rs` and `claims.rs` (what must hold).
 
 mod claims;
 mod hosts;
 mod network;
 mod operator;
+mod orchestrators;
 mod plan;
 mod store;
 mod world;

@@ -34,7 +34,7 @@ impl Store {
         Some(self.term)
     }
 
-    /// Ends the leadership of this term, if it lasts: of whom.
+    /// Ends the leadership of this term, if it lasts: whose it was.
     pub(super) fn depose(&mut self, now: Time, term: u64) -> Option<(usize, u32)> {
         let leader = self.leader(now).filter(|_| self.term == term)?;
         self.leader = None;

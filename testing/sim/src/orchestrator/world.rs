@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use asterism_epochs::EpochFile;
-use asterism_heartbeat::{HostLink, OrchestratorLink};
-use asterism_orchestrator::controller::{
-    Command, Controller, Event, Input, Process, Record, Stage, TICK,
-};
+use asterism_heartbeat::HostLink;
+use asterism_orchestrator::controller::{Input, Process, Record, Stage, TICK};
 use asterism_orchestrator::steering::Desired;
 use asterism_placement::Time;
 
-use super::claims::{Claims, WELL_FOR};
+use super::claims::Claims;
 use super::hosts::{Proc, Taken};
 use super::network;
+use super::orchestrators::{Orchestrator, orchestrator};
 use super::plan::{FAULTS_END, FaultKind, OrchestratorPlan};
 use super::store::{Store, TERM};
 use crate::report::{Failure, Report};
@@ -24,8 +23,6 @@ use crate::trace::Trace;
 const HEALED: Duration = Duration::from_secs(25);
 /// So long nothing may change then.
 const QUIET: Duration = Duration::from_secs(5);
-/// How often an orchestrator asks to lead.
-const CAMPAIGN: Duration = Duration::from_millis(300);
 /// How much earlier than the store a leader takes its term to end.
 const TERM_MARGIN: Duration = Duration::from_millis(200);
 /// How long a service waits before it starts a process again.
@@ -49,20 +46,6 @@ pub(super) enum Message {
     Start(usize, bool),
 }
 
-#[derive(Debug)]
-pub(super) struct Orchestrator {
-    pub(super) controller: Controller,
-    pub(super) link: OrchestratorLink,
-    /// Which start of it this is.
-    pub(super) boot: u32,
-    /// The term in which it led last.
-    term: Option<u64>,
-    /// When it last stood still, or did not receive most hosts, or began.
-    unwell_at: Time,
-    asked: Time,
-    until: Time,
-}
-
 pub(super) struct World<'a> {
     pub(super) plan: &'a OrchestratorPlan,
     pub(super) names: Vec<String>,
@@ -79,7 +62,7 @@ pub(super) struct World<'a> {
     steered_at: Time,
     under_way: BTreeMap<(Time, u64), Message>,
     sent: u64,
-    claims: Claims,
+    pub(super) claims: Claims,
     /// Incarnations that were named for each host while it ended at once.
     flapped: BTreeMap<String, u64>,
     faults: BTreeMap<&'static str, u64>,
@@ -537,7 +520,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn stands_still(&self, process: &Proc) -> bool {
+    pub(super) fn stands_still(&self, process: &Proc) -> bool {
         !process.is_alive || self.is_on(FaultKind::Pause(process.place))
     }
 
@@ -606,109 +589,5 @@ impl<'a> World<'a> {
                 self.beat(at);
             }
         }
-    }
-
-    fn orchestrator_goes_on(&mut self, number: usize, trace: &mut Trace) -> Result<(), Failure> {
-        let now = self.now;
-        let is_paused = self.is_on(FaultKind::PauseOrchestrator(number));
-        if is_paused || self.is_on(FaultKind::DeafOrchestrator(number)) {
-            self.orchestrators[number].unwell_at = now;
-        }
-        if is_paused {
-            return Ok(());
-        }
-        let delay = self.draws.micros(500, 15_000);
-        let boot = self.orchestrators[number].boot;
-        if now.since(self.orchestrators[number].asked) >= CAMPAIGN {
-            self.orchestrators[number].asked = now;
-            self.send(delay, Message::Campaign(number, boot, now));
-        }
-        self.orchestrators[number].controller.handle_timeout(now);
-        while let Some(event) = self.orchestrators[number].controller.poll_event() {
-            trace.line(|| format!("{now} {number}: {event}"));
-            if let Event::NoNextEpoch { why } = event {
-                return Err(Failure::new("there is a next epoch", why));
-            }
-        }
-        while let Some(command) = self.orchestrators[number].controller.poll_command() {
-            self.claims.judged += 1;
-            let is_harmless = matches!(
-                command,
-                Command::Read | Command::Refuse { .. } | Command::Depose { .. }
-            );
-            if now >= self.orchestrators[number].until && !is_harmless {
-                return Err(Failure::new(
-                    "a term ends",
-                    format!("{number} at {now}: {command:?}"),
-                ));
-            }
-            let message = match command {
-                Command::Read => Message::Read(number, boot),
-                Command::Store {
-                    record,
-                    replaces,
-                    term,
-                } => Message::Write(number, boot, record, replaces, term),
-                Command::Refuse { .. } => continue,
-                Command::Depose { term } => Message::Depose(number, boot, term),
-                Command::Steer(desired) => Message::Steer(number, boot, desired),
-                Command::Hand {
-                    host,
-                    process,
-                    epoch,
-                } => {
-                    // One that was not heard is handed it once it is.
-                    let _ = self.orchestrators[number].link.offer(
-                        now,
-                        &host,
-                        process,
-                        epoch.epoch,
-                        &epoch.text(),
-                    );
-                    continue;
-                }
-            };
-            let delay = self.draws.micros(500, 12_000);
-            self.send(delay, message);
-        }
-        let orchestrator = &mut self.orchestrators[number];
-        let leads = orchestrator.controller.leads(now);
-        orchestrator
-            .link
-            .set_leads(orchestrator.term.filter(|_| leads));
-        self.transmit(number);
-        Ok(())
-    }
-
-    /// A leader was deposed: was it well, and did hosts hear it?
-    fn check_deposed(&mut self, (number, boot): (usize, u32)) -> Result<(), Failure> {
-        let now = self.now;
-        let leader = &self.orchestrators[number];
-        let is_well = leader.boot == boot && now.since(leader.unwell_at) >= WELL_FOR;
-        let hears_it = |process: &&Proc| {
-            let is_reached = !self.stands_still(process) && !process.is_given_up;
-            is_reached
-                && matches!(process.stage, Stage::Serving(_))
-                && now.since(process.unwell_at) >= WELL_FOR
-        };
-        let hearing = self.processes.iter().filter(hears_it).count();
-        self.claims.deposed(number, is_well, hearing)
-    }
-}
-
-fn orchestrator(
-    names: &[String],
-    plan: &OrchestratorPlan,
-    (boot, now): (u32, Time),
-    draws: &mut Draws,
-) -> Orchestrator {
-    Orchestrator {
-        link: network::orchestrator_link(names, draws),
-        controller: Controller::new(names.to_vec(), plan.times).expect("times that can be meant"),
-        boot,
-        term: None,
-        unwell_at: now,
-        asked: Time::ZERO,
-        until: Time::ZERO,
     }
 }
