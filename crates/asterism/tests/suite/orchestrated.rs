@@ -14,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FLOWS: usize = 24;
 /// Packets may be lost so long after a kill. The measure `lab.failover` has the bound that counts; tests run beside other work.
 const FAILOVER_MAX: Duration = Duration::from_secs(3);
+/// An answer that overtakes the news of its flow waits this long: beside other tests, hosts may stand still for a while.
+const ABSENT_WAIT: &str = "wait 500ms";
 /// SIGSTOP and SIGCONT.
 const STOP: i32 = 19;
 const CONTINUE: i32 = 18;
@@ -32,7 +34,7 @@ fn hosts_come_and_go_by_the_orchestrator_alone() {
     }
     let asterism = Path::new(env!("CARGO_BIN_EXE_asterism"));
     let config = NatLabConfig::new(3, MS * 2).orchestrators(1);
-    let options = HostOptions::default().absent("wait 20ms");
+    let options = HostOptions::default().absent(ABSENT_WAIT);
     let mut cluster = OrchestratedLab::start(asterism, &config, options).unwrap();
     let probe = |cluster: &OrchestratedLab| cluster.probe(FLOWS, MS * 2).unwrap();
 

@@ -256,7 +256,6 @@ fn a_role_that_refuses_its_configuration_ends_all() {
     let (code, all) = refused(&[file.to_str().unwrap()]);
     assert_eq!(code, Some(3), "{all}");
     for said in [
-        "host a is started as process",
         "orchestrator-1 refuses its configuration, and everything was ended:",
         "[orchestrator.routes.up]: 203.0.113.0/24 is there twice",
     ] {
