@@ -210,6 +210,24 @@ impl BlockAllocator {
         }
     }
 
+    /// No item is in use any more.
+    pub fn forget(&mut self) {
+        for range in 0..self.ranges.len() as u32 {
+            for block in 0..self.range_blocks {
+                let items = self.block_items(block);
+                let known = &mut self.blocks[(range * self.range_blocks + block) as usize];
+                let beyond = u64::MAX.checked_shl(items).unwrap_or(0);
+                let freed = (known.used & !beyond).count_ones();
+                known.used = beyond;
+                if known.standing.is_granted_from() {
+                    self.ranges[range as usize].free += freed;
+                    self.in_use -= freed;
+                }
+            }
+            self.assert_sound(range);
+        }
+    }
+
     /// Takes a free item of a range that may be granted, the one at `wish` if it is one.
     #[inline]
     pub fn take(&mut self, range: u32, wish: u32, begin: Begin) -> Option<u32> {
@@ -279,6 +297,21 @@ impl BlockAllocator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_forgotten_can_be_granted_again() {
+        let mut ranges = every_other();
+        let free = ranges.free();
+        let taken: Vec<_> =
+            core::iter::from_fn(|| ranges.take(1, 70, Begin::WhereLastEnded)).collect();
+        assert!(ranges.hold(0, 199) && !ranges.has_free(1));
+        ranges.forget();
+        assert_eq!((ranges.free(), ranges.in_use()), (free, 0));
+        let again: Vec<_> =
+            core::iter::from_fn(|| ranges.take(1, 70, Begin::WhereLastEnded)).collect();
+        assert_eq!(taken.len(), again.len());
+        assert!(again.iter().all(|place| *place < 200));
+    }
 
     /// Two ranges of 200 items, of which this instance has every other block.
     fn every_other() -> BlockAllocator {

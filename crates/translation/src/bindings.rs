@@ -21,6 +21,10 @@ use crate::translator::Translator;
 pub(crate) const ADDRESSES_TRIED_MAX: u32 = 4;
 /// Ports that are asked for so that one of the same parity is found (RFC 4787 REQ-4).
 const PARITY_TRIES_MAX: u32 = 3;
+/// Ports that a store is asked for one packet, at most.
+const CONFIRMED_MAX: u64 = 8;
+/// The first of the packet's random numbers by which they are chosen.
+const CONFIRMED_DRAW: u64 = 1 << 41;
 
 /// Sessions of the same ends that are looked at for one that has not ended.
 const NEXT_TRIED_MAX: usize = 3;
@@ -211,7 +215,7 @@ impl Translator {
                     0 => 0,
                     _ => ask.random(u64::from(try_number)) as u32 % items / 2 * 2,
                 };
-                let Some(grant) = ports.grant(range, (wish + step) % items)? else {
+                let Some(grant) = free_port(ask, range, (wish + step) % items)? else {
                     break;
                 };
                 let keeps_parity = (grant.item().port ^ wished) & 1 == 0;
@@ -317,6 +321,32 @@ impl Translator {
             && !self.router.answers_for(address)
             && !self.router.is_interface(address)
     }
+}
+
+/// A port of a range that no session has, the wished one if it is one. Where sessions live in a store, that is asked.
+fn free_port<S: Translates>(
+    ask: &Ask<'_, S>,
+    range: u32,
+    wish: u32,
+) -> Result<Option<Grant<Endpoint>>, Late> {
+    let Translations {
+        sessions, ports, ..
+    } = ask.translations();
+    let mut granted = ports.grant(range, wish)?;
+    if !sessions.lives_in_store() || mutant::active(Mutant::GrantUnconfirmed) {
+        return Ok(granted);
+    }
+    for number in 0..CONFIRMED_MAX {
+        let Some(grant) = granted else {
+            break;
+        };
+        if sessions.any_of(BY_OUTSIDE, &grant.item())?.is_none() {
+            return Ok(Some(grant));
+        }
+        let elsewhere = ask.random(CONFIRMED_DRAW + number) as u32 % ports.space().items().max(1);
+        granted = ports.pass_over(grant, elsewhere)?;
+    }
+    Ok(None)
 }
 
 /// An endpoint at the address that its own stands for.

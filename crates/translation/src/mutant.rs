@@ -13,4 +13,6 @@ asterism_mutant::planted! {
     /// NAT: an instance counts only a subscriber's ports that it granted itself (a subscriber reached by all hosts has the quota
     /// of each).
     QuotaPerInstance,
+    /// NAT: a granted port is not looked for in the store (two instances give one port to two flows, and answers go astray).
+    GrantUnconfirmed,
 }

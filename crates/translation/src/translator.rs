@@ -91,32 +91,18 @@ impl Translator {
         let config = &self.config;
         let idle = config.session_idle();
         let mut sessions = builder.table("sessions", config.sessions_max, &idle);
+        if !config.counts_ports() {
+            sessions.goes_unfollowed_in_store();
+        }
         let space = OutsidePorts::new(config);
-        let accounting = PortAccounting::new(config, space.clone(), builder.context().clone());
-        let accounting = Rc::new(accounting);
-        let ports = builder.pool("ports", space.with_census(accounting.clone()));
+        let ports = if sessions.lives_in_store() {
+            builder.pool("ports", space)
+        } else {
+            counted_ports(builder, config, space, &mut sessions)
+        };
         ports.held_for(&idle);
-        let returns = ports.returns();
-        // A port returns with the last session that anybody had through it, perhaps after a rest.
-        let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
-        let forgets = accounting.clone();
-        sessions.on_forget(outside_lane, move |session: &Session, last| {
-            if last {
-                forgets.left(session, &returns);
-            }
-        });
-        let (lines, counted) = (ports.returns(), accounting.clone());
-        sessions.on_prefetch(move |session: &Session| {
-            let outside = session.outside();
-            lines.prefetch(&outside);
-            counted.prefetch(&outside);
-        });
-        // A port that a session has already, of another host or of this one's earlier incarnation, is granted to nobody.
-        let holds = ports.returns();
-        sessions.on_adopt_used(move |session: &Session, used| {
-            holds.hold(&session.outside());
-            accounting.adopted(session, used);
-        });
+        // The store shows which ports are in use, by the sessions that have them.
+        ports.confirmed_by(&sessions);
         let most = config
             .port_control
             .unwrap_or(PortControl::DEFAULT)
@@ -203,4 +189,37 @@ impl Translator {
         }
         objects::hash::bytes(&bytes, 0x4E41_5434_3400_0001)
     }
+}
+
+/// The outside ports, which each instance counts by the sessions of all.
+fn counted_ports(
+    builder: &Builder,
+    config: &NatConfig,
+    space: OutsidePorts,
+    sessions: &mut Table<Session, Progress>,
+) -> Pool<OutsidePorts> {
+    let accounting = PortAccounting::new(config, space.clone(), builder.context().clone());
+    let accounting = Rc::new(accounting);
+    let ports = builder.pool("ports", space.with_census(accounting.clone()));
+    // A port returns with the last session that anybody had through it, perhaps after a rest.
+    let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
+    let (returns, forgets) = (ports.returns(), accounting.clone());
+    sessions.on_forget(outside_lane, move |session: &Session, last| {
+        if last {
+            forgets.left(session, &returns);
+        }
+    });
+    let (lines, counted) = (ports.returns(), accounting.clone());
+    sessions.on_prefetch(move |session: &Session| {
+        let outside = session.outside();
+        lines.prefetch(&outside);
+        counted.prefetch(&outside);
+    });
+    // A port that a session has already, of another host or of this one's earlier incarnation, is granted to nobody.
+    let holds = ports.returns();
+    sessions.on_adopt_used(move |session: &Session, used| {
+        holds.hold(&session.outside());
+        accounting.adopted(session, used);
+    });
+    ports
 }

@@ -4,7 +4,9 @@
     reason = "real stores are waited for by the clock of the machine"
 )]
 
+mod addresses;
 mod over_wires;
 mod real_stores;
 mod tills;
 mod wires;
+mod world;

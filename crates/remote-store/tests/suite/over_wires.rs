@@ -1,24 +1,18 @@
 //! Several instances use one store over wires that break: each packet takes effect once.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 
 use asterism_embedded_store::{Keyspace, Session};
-use asterism_engine::{Instance, InstanceParts};
 use asterism_function::PortNumber;
-use asterism_io::frame::FramePool;
 use asterism_placement::Time;
-use asterism_remote_store::{ClientConfig, ClientTally};
+use asterism_remote_store::ClientConfig;
 use asterism_resp::{CommandWriter, Value};
 
 use crate::tills::{IN_STORE, Tills, judge, packet, settings};
-use crate::wires::{Faults, Shared, Wires};
-use asterism_lab::outside;
+use crate::wires::Faults;
+use crate::world::{SEED, Setup, World};
 
-pub(crate) const SEED: u64 = 0x5EED;
 /// So that packets are often in each other's way.
 const TILLS: Tills = Tills(4);
 const FLOWS: u32 = 12;
@@ -33,62 +27,19 @@ pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
     }
 }
 
-thread_local! {
-    /// What the instance that is made next shares with the test: an instance's end of a store is made where the instance is.
-    static SHARED: RefCell<Option<(Shared, Tallies)>> = const { RefCell::new(None) };
+fn world(instances: usize, commit_pipes: usize, faults: Faults) -> World<Tills> {
+    let setup = Setup {
+        function: Arc::new(TILLS),
+        settings,
+        client: config,
+        commit_pipes,
+        faults,
+        ports: 1,
+    };
+    World::new(setup, instances)
 }
 
-type Tallies = (Rc<RefCell<ClientTally>>, Rc<RefCell<u64>>);
-
-struct World {
-    store: Shared,
-    instances: Vec<Instance<Tills>>,
-    left: Vec<Receiver<Vec<u8>>>,
-    tallies: Vec<Tallies>,
-    now_us: u64,
-}
-
-impl World {
-    fn new(instances: usize, commit_pipes: usize, faults: Faults) -> Self {
-        let store: Shared = Rc::new(RefCell::new(Keyspace::new(1 << 30)));
-        let mut world = Self {
-            store: store.clone(),
-            instances: Vec::new(),
-            left: Vec::new(),
-            tallies: Vec::new(),
-            now_us: 0,
-        };
-        for number in 0..instances {
-            let tallies = Tallies::default();
-            SHARED.set(Some((store.clone(), tallies.clone())));
-            let config = config(number, commit_pipes);
-            let make = move || {
-                let (store, tallies) = SHARED.take().expect("the test put it there");
-                let wires = Wires::new(&TILLS, &config, (store, faults), tallies);
-                Box::new(wires) as Box<dyn asterism_engine::Store>
-            };
-            let parts = InstanceParts::alone(SEED).with_store(make);
-            let (to, left) = channel();
-            let port = outside::port(move |bytes: &[u8]| {
-                to.send(bytes.to_vec()).expect("the test listens");
-            });
-            let pool = FramePool::new(2_048).expect("memory for frames");
-            let instance = parts.start(Arc::new(TILLS), settings, pool, vec![port]);
-            world.instances.push(instance);
-            world.left.push(left);
-            world.tallies.push(tallies);
-        }
-        world
-    }
-
-    fn turn(&mut self) {
-        self.now_us += 25;
-        let now = Time::from_micros(self.now_us);
-        for instance in &mut self.instances {
-            instance.turn(now);
-        }
-    }
-
+impl World<Tills> {
     /// Packets of all flows, each to any instance; what left of them.
     fn run(&mut self, packets: u32, between_us: u64) -> Vec<Vec<u8>> {
         for number in 0..packets {
@@ -101,27 +52,10 @@ impl World {
             let bytes = packet(flow, number);
             assert!(self.instances[to].inject(now, PortNumber(0), &bytes));
         }
-        let until_us = self.now_us + 5_000_000;
-        let parked = |world: &World| -> usize {
-            let instances = world.instances.iter();
-            instances.map(|instance| instance.tally().parked).sum()
-        };
-        while parked(self) > 0 {
-            assert!(self.now_us < until_us, "{} are parked", parked(self));
-            self.turn();
-        }
-        self.turn();
-        for instance in &self.instances {
-            eprintln!("{:?}", instance.tally());
-        }
-        for of in &self.tallies {
-            eprintln!("{:?}", of.0);
-        }
-        self.left.iter().flat_map(|left| left.try_iter()).collect()
+        self.end();
+        self.left_by(0)
     }
-}
 
-impl World {
     /// Pairs under the keys of one side of the tokens, and whether each is shadowed.
     fn pairs(&self, side: u8, keys: u32) -> BTreeMap<[u8; 8], bool> {
         let mut pairs = BTreeMap::new();
@@ -153,7 +87,7 @@ fn several_instances_share_a_store_and_each_packet_takes_effect_once() {
             broken_of: 0,
             delay_us: 200,
         };
-        let mut world = World::new(instances, commit_pipes, faults);
+        let mut world = world(instances, commit_pipes, faults);
         let left = world.run(600, 100);
         let dropped = judge(TILLS, &left, 600, 0);
         assert!((50..200).contains(&dropped), "{dropped} without room");
@@ -162,7 +96,7 @@ fn several_instances_share_a_store_and_each_packet_takes_effect_once() {
         assert!(pairs.values().any(|is_shadowed| *is_shadowed));
         let of_store = world.store.borrow().len();
         assert!(of_store > 600, "{of_store} keys");
-        let crossed: u64 = world.tallies.iter().map(|of| of.0.borrow().crossed).sum();
+        let crossed: u64 = world.tallies().iter().map(|of| of.crossed).sum();
         assert_eq!(crossed > 0, instances > 1, "{crossed} batches were crossed");
     }
 }
@@ -175,11 +109,11 @@ fn connections_break_and_each_packet_takes_effect_once() {
             broken_of: 300,
             delay_us,
         };
-        let mut world = World::new(3, 2, faults);
+        let mut world = world(3, 2, faults);
         let left = world.run(500, 200);
         let dropped = judge(TILLS, &left, 500, 0);
         assert!((40..200).contains(&dropped), "{dropped} without room");
-        broken += world.tallies.iter().map(|of| *of.1.borrow()).sum::<u64>();
+        broken += world.broken();
     }
     assert!(broken > 500, "{broken} broken connections show little");
 }
@@ -191,7 +125,7 @@ fn the_last_room_is_given_once() {
             broken_of: 0,
             delay_us,
         };
-        let mut world = World::new(5, 1, faults);
+        let mut world = world(5, 1, faults);
         // A packet of each account, one more than there is room for, at once.
         for number in 0..5 {
             let bytes = packet(number, number.into());
@@ -209,7 +143,7 @@ fn packets_of_a_full_store_are_dropped_and_nothing_of_them_is_kept() {
         broken_of: 0,
         delay_us: 200,
     };
-    let mut world = World::new(1, 1, faults);
+    let mut world = world(1, 1, faults);
     // It takes writes until it holds more than it may.
     let mut full = Keyspace::new(0);
     let mut command = Vec::new();
@@ -220,7 +154,7 @@ fn packets_of_a_full_store_are_dropped_and_nothing_of_them_is_kept() {
     let left = world.run(50, 100);
     assert!(left.is_empty(), "{} left", left.len());
     assert_eq!(world.store.borrow().len(), 1);
-    let tally = *world.tallies[0].0.borrow();
+    let tally = world.tallies()[0];
     assert!(tally.refused > 32, "{tally:?}");
     assert!(tally.decided >= 50, "{tally:?}");
 }

@@ -14,8 +14,9 @@ use asterism_lab::redis::Redis;
 use asterism_placement::Time;
 use asterism_remote_store::{RemoteConfig, RemoteStore};
 
-use crate::over_wires::{SEED, config};
+use crate::over_wires::config;
 use crate::tills::{Tills, judge, packet, settings};
+use crate::world::SEED;
 use asterism_lab::outside;
 
 /// Packets are now and then in each other's way.

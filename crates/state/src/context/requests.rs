@@ -277,6 +277,11 @@ impl Context {
         let in_store = &self.requests.in_store;
         in_store.set(in_store.get() | 1 << object);
     }
+    /// An object that is to live in a store has nothing there: another one says what is to be known of it.
+    pub(crate) fn keeps_nothing_in_store(&self, object: u8) {
+        let in_store = &self.requests.in_store;
+        in_store.set(in_store.get() & !(1 << object));
+    }
     /// The objects that are to live in a store, a bit for each by its number.
     pub fn in_store(&self) -> u64 {
         self.requests.in_store.get()
@@ -426,6 +431,17 @@ impl Context {
                 each(slot.query(request), answer.unwrap_or_default());
             }
         }
+    }
+
+    /// A grant is the packet's no longer, if it is the last one that it was granted; else it returns when the packet ends. Whether it was.
+    pub(crate) fn drop_grant(&self, ticket: u8) -> bool {
+        let mut call = self.call.borrow_mut();
+        let is_last = ticket + 1 == call.grants_held;
+        if is_last {
+            call.grants_held = ticket;
+            call.grants_reported &= !(1 << ticket);
+        }
+        is_last
     }
 
     /// Records a write of the call under way, to be committed: its object, flags of the object's own, and what `write` writes.

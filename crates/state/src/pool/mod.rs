@@ -9,6 +9,8 @@
 //! decides when these may grant from them. So every instance tracks the use of every item, not only of its own: a bit each.
 //! The only message about a pool is the epoch that an instance has in force, once an epoch assigns any blocks.
 
+mod confirmed;
+
 use core::cell::{Cell, RefCell};
 use core::fmt::Debug;
 use std::rc::Rc;
@@ -23,13 +25,14 @@ use crate::counts::{ObjectCount, ObjectCounts};
 use crate::leases::{Note, Notes};
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Absence, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
+    Absence, Audit, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
     Snapshot, Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 pub use asterism_memory::blocks::BLOCK_ITEMS;
+use confirmed::Confirmed;
 
 /// What a pool's items are: `ranges` × `items` of them, numbered range by range.
 pub trait Space: Debug + 'static {
@@ -84,6 +87,7 @@ struct Shared<S> {
     refused: Cell<u64>,
     /// It was said how long entries live that have its items.
     declared: Cell<bool>,
+    confirmed: Confirmed,
 }
 
 /// What a pool knows of the epoch's assignment.
@@ -150,6 +154,7 @@ impl<S: Space> Pool<S> {
             outstanding: RefCell::new(Vec::with_capacity(OUTSTANDING_EXPECTED)),
             refused: Cell::new(0),
             declared: Cell::new(false),
+            confirmed: Confirmed::default(),
         };
         shared.deal();
         Self {
@@ -160,6 +165,15 @@ impl<S: Space> Pool<S> {
     /// Reserves an item of a range: the one at `wish` if it is leased here and free, else another.
     /// `None` when this instance's leases of the range are used up. Never late.
     pub fn grant(&self, range: u32, wish: u32) -> Result<Option<Grant<S::Item>>, Late> {
+        self.granted(range, |shared| shared.take(range, wish))
+    }
+
+    /// The item of the range that the packet was granted already, or the one that `take` takes.
+    fn granted(
+        &self,
+        range: u32,
+        take: impl FnOnce(&Shared<S>) -> Option<u32>,
+    ) -> Result<Option<Grant<S::Item>>, Late> {
         let shared = &*self.shared;
         if shared.context.is_prefetching() {
             return Err(Late::new());
@@ -169,7 +183,7 @@ impl<S: Space> Pool<S> {
             shared.object,
             // What it was granted and may grant no more returns when the packet ends.
             |number| number / items == range && shared.is_granted_from(range, number % items),
-            || shared.take(range, wish).map(|place| range * items + place),
+            || take(shared).map(|place| range * items + place),
         );
         if granted.is_none() {
             shared.refused.set(shared.refused.get() + 1);
@@ -401,6 +415,18 @@ impl<S: Space> Shared<S> {
     }
 
     fn take(&self, range: u32, wish: u32) -> Option<u32> {
+        self.take_by(range, |ranges, begin| match self.confirmed.is_asked_for() {
+            true => self.take_wished(ranges, (range, wish), begin),
+            false => ranges.take(range, wish, begin),
+        })
+    }
+
+    /// Takes an item of a range by `take`, if anything may be granted now.
+    fn take_by(
+        &self,
+        range: u32,
+        take: impl FnOnce(&mut BlockAllocator, Begin) -> Option<u32>,
+    ) -> Option<u32> {
         let logged = self.settings.is_replicated();
         if logged && !(self.context.may_lease() && self.knows_its_own()) {
             taken(Branch::GrantWithoutLease);
@@ -411,7 +437,7 @@ impl<S: Space> Shared<S> {
         } else {
             Begin::WhereLastEnded
         };
-        let place = self.ranges.borrow_mut().take(range, wish, begin)?;
+        let place = take(&mut self.ranges.borrow_mut(), begin)?;
         let number = range * self.space.items() + place;
         self.outstanding.borrow_mut().push(number);
         Some(place)
@@ -620,12 +646,6 @@ impl<S: Space> Inspect for Pool<S> {
     }
     fn entries(&self) -> usize {
         self.shared.ranges.borrow().in_use() as usize
-    }
-}
-
-impl<S: Space> Fetch for Pool<S> {
-    fn stays_because(&self) -> Option<&'static str> {
-        Some("instances grant its items from blocks of their own")
     }
 }
 

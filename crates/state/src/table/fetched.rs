@@ -19,6 +19,19 @@ pub(super) const RECORDED_TOUCH: u8 = 2;
 pub(super) const RECORDED_REMOVAL: u8 = 3;
 
 impl<R: Row, V: Value> Table<R, V> {
+    /// Whether its entries are in a store, which instances ask.
+    #[inline]
+    pub fn lives_in_store(&self) -> bool {
+        self.settings.is_remote
+    }
+
+    /// The function does without what follows the arrival and the end of entries ([`Table::on_adopt`], [`Table::on_forget`],
+    /// [`Table::on_turn`]) where they are in a store: there nothing is called. Unless it says so, a table that others follow cannot live
+    /// in a store.
+    pub fn goes_unfollowed_in_store(&mut self) {
+        self.goes_unfollowed = true;
+    }
+
     /// Whether a write is recorded, to be committed, and not made.
     #[inline]
     pub(super) fn records_writes(&self) -> bool {
@@ -130,7 +143,8 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
     fn stays_because(&self) -> Option<&'static str> {
         let is_followed =
             self.on_forget.is_some() || self.on_adopt.is_some() || self.on_turn.is_some();
-        is_followed.then_some("other objects follow the end and the arrival of its entries")
+        (is_followed && !self.goes_unfollowed)
+            .then_some("other objects follow the end and the arrival of its entries")
     }
 
     fn extract(&self, query: &Query<'_>, out: &mut Vec<u8>) {

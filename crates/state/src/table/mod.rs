@@ -134,6 +134,8 @@ pub struct Table<R: Row, V: Value> {
     on_adopt: Option<OnAdopt<R>>,
     on_prefetch: Option<OnPrefetch<R>>,
     on_turn: Option<OnTurn<R>>,
+    /// Those three are not needed where the entries are in a store.
+    goes_unfollowed: bool,
     /// What others' repairs remove here, while it is looked for.
     purges: Vec<purge::Purge>,
     /// What came to live or ended last; see `totals.rs`.
@@ -234,6 +236,7 @@ impl<R: Row, V: Value> Table<R, V> {
             on_adopt: None,
             on_prefetch: None,
             on_turn: None,
+            goes_unfollowed: false,
             purges: Vec::new(),
             turned: None,
             tally: TableTally::default(),

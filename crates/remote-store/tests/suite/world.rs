@@ -1,0 +1,154 @@
+//! Instances of a function that share a store in virtual time, over wires that break.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use asterism_embedded_store::Keyspace;
+use asterism_engine::{Instance, InstanceParts};
+use asterism_function::NetworkFunction;
+use asterism_io::frame::FramePool;
+use asterism_lab::outside;
+use asterism_placement::Time;
+use asterism_remote_store::{ClientConfig, ClientTally};
+use asterism_state::ObjectSettings;
+
+use crate::wires::{Faults, Shared, Wires};
+
+pub(crate) const SEED: u64 = 0x5EED;
+/// Microseconds of a turn.
+const TURN_US: u64 = 25;
+/// All that is parked has ended within so long.
+const ENDING_US: u64 = 5_000_000;
+
+thread_local! {
+    /// What the instance that is made next shares with the test: an instance's end of a store is made where the instance is.
+    static SHARED: RefCell<Option<(Shared, Tallies)>> = const { RefCell::new(None) };
+}
+
+type Tallies = (Rc<RefCell<ClientTally>>, Rc<RefCell<u64>>);
+
+/// What instances are made of.
+pub(crate) struct Setup<F> {
+    pub(crate) function: Arc<F>,
+    pub(crate) settings: fn(&str) -> ObjectSettings,
+    /// Of the client of this number.
+    pub(crate) client: fn(usize, usize) -> ClientConfig,
+    pub(crate) commit_pipes: usize,
+    pub(crate) faults: Faults,
+    /// Ports of the function.
+    pub(crate) ports: usize,
+}
+
+pub(crate) struct World<F: NetworkFunction> {
+    setup: Setup<F>,
+    pub(crate) store: Shared,
+    pub(crate) instances: Vec<Instance<F>>,
+    /// What leaves each instance by each port.
+    left: Vec<Vec<Receiver<Vec<u8>>>>,
+    tallies: Vec<Tallies>,
+    clients: usize,
+    pub(crate) now_us: u64,
+}
+
+impl<F: NetworkFunction + Send + Sync> World<F> {
+    pub(crate) fn new(setup: Setup<F>, instances: usize) -> Self {
+        let mut world = Self {
+            setup,
+            store: Rc::new(RefCell::new(Keyspace::new(1 << 30))),
+            instances: Vec::new(),
+            left: Vec::new(),
+            tallies: Vec::new(),
+            clients: 0,
+            now_us: 0,
+        };
+        for _ in 0..instances {
+            let (instance, left) = world.begin();
+            world.instances.push(instance);
+            world.left.push(left);
+        }
+        world
+    }
+
+    fn begin(&mut self) -> (Instance<F>, Vec<Receiver<Vec<u8>>>) {
+        let tallies = Tallies::default();
+        SHARED.set(Some((self.store.clone(), tallies.clone())));
+        let config = (self.setup.client)(self.clients, self.setup.commit_pipes);
+        self.clients += 1;
+        let (function, faults) = (self.setup.function.clone(), self.setup.faults);
+        let make = move || {
+            let (store, tallies) = SHARED.take().expect("the test put it there");
+            let wires = Wires::new(&*function, &config, (store, faults), tallies);
+            Box::new(wires) as Box<dyn asterism_engine::Store>
+        };
+        let parts = InstanceParts::alone(SEED).with_store(make);
+        let port = |_| {
+            let (to, left) = channel();
+            // Nobody hears what leaves an instance that has died.
+            let port = outside::port(move |bytes: &[u8]| drop(to.send(bytes.to_vec())));
+            (port, left)
+        };
+        let (ports, left) = (0..self.setup.ports).map(port).unzip();
+        let pool = FramePool::new(2_048).expect("memory for frames");
+        let instance = parts.start(
+            self.setup.function.clone(),
+            self.setup.settings,
+            pool,
+            ports,
+        );
+        self.tallies.push(tallies);
+        (instance, left)
+    }
+
+    /// An instance dies with all that it has under way, and another one begins in its place.
+    pub(crate) fn replace(&mut self, number: usize) {
+        let (instance, left) = self.begin();
+        self.instances[number] = instance;
+        self.left[number] = left;
+    }
+
+    pub(crate) fn turn(&mut self) {
+        self.now_us += TURN_US;
+        let now = Time::from_micros(self.now_us);
+        for instance in &mut self.instances {
+            instance.turn(now);
+        }
+    }
+
+    /// Until no packet is parked.
+    pub(crate) fn end(&mut self) {
+        let until_us = self.now_us + ENDING_US;
+        let parked = |world: &Self| -> usize {
+            let instances = world.instances.iter();
+            instances.map(|instance| instance.tally().parked).sum()
+        };
+        while parked(self) > 0 {
+            assert!(self.now_us < until_us, "{} are parked", parked(self));
+            self.turn();
+        }
+        self.turn();
+        for instance in &self.instances {
+            eprintln!("{:?}", instance.tally());
+        }
+        for of in &self.tallies {
+            eprintln!("{:?}", of.0);
+        }
+    }
+
+    /// What has left by a port since the last time.
+    pub(crate) fn left_by(&self, port: usize) -> Vec<Vec<u8>> {
+        let left = self.left.iter();
+        left.flat_map(|left| left[port].try_iter()).collect()
+    }
+
+    /// What the clients counted, the dead ones included.
+    pub(crate) fn tallies(&self) -> Vec<ClientTally> {
+        self.tallies.iter().map(|of| *of.0.borrow()).collect()
+    }
+
+    /// Connections that broke.
+    pub(crate) fn broken(&self) -> u64 {
+        self.tallies.iter().map(|of| *of.1.borrow()).sum()
+    }
+}
