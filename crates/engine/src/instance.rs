@@ -533,13 +533,14 @@ impl<F: NetworkFunction> Instance<F> {
     /// Does as the function said.
     #[inline(never)]
     fn conclude(&mut self, result: Result<Verdict, Late>, slot: &mut Frame, port: PortNumber) {
-        let version = self.context.dependency();
+        let mut version = self.context.dependency();
         if self.context.needs_attention()
             && let Ok(verdict) = result
         {
-            if self.context.is_staged() {
-                return self.commit_in_store(verdict, slot, port);
+            if self.context.is_staged() && self.commit_in_store(verdict, slot, port) {
+                return;
             }
+            version = self.context.dependency();
             self.settle();
         }
         match result {

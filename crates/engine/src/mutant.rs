@@ -49,6 +49,8 @@ asterism_mutant::planted! {
     HeaderNotRestored,
     /// An answer for one instance goes to the first one of the host (a completion on another core's queue).
     AnswerToFirstInstance,
+    /// What several reads answered is taken for what was so at one moment (half of a transfer is seen).
+    ReadsTakenForOne,
     /// A transaction whose decision is late is to be committed again under another name (a retry that charges twice).
     RetriedUnderNewName,
     /// A decision is taken for that on the transaction that the packet waits for now (a late refusal of an earlier call, after which what

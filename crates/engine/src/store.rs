@@ -75,6 +75,9 @@ pub trait Store {
     fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time);
     /// Has a transaction committed. It may have been before, under the same name: then it takes effect once.
     fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time);
+    /// A call made this one read and wrote nothing in the store: it took effect as of the moment of its answer, and there is nothing to
+    /// commit.
+    fn read_alone(&mut self, _transaction: &Transaction) {}
     /// Nobody waits for the decision on a transaction any more.
     fn forget(&mut self, _attempt: Attempt) {}
     /// All of a turn was asked for: what can be sent is to be.

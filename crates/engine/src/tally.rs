@@ -48,6 +48,8 @@ pub struct Tally {
     pub store_reads: u64,
     /// Packets whose reads and writes a store committed.
     pub store_commits: u64,
+    /// Packets that made one read of a store and wrote nothing there: the store did not decide on them.
+    pub store_reads_alone: u64,
     /// How often a store refused to commit those of a packet, which was called again.
     pub store_refusals: u64,
     /// Requests to a store that found no room in the ring to the state channel; they are made again.
@@ -99,6 +101,7 @@ impl Default for Tally {
             released_unconfirmed: 0,
             store_reads: 0,
             store_commits: 0,
+            store_reads_alone: 0,
             store_refusals: 0,
             store_without_room: 0,
             groups_applied: 0,

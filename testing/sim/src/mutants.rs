@@ -171,7 +171,7 @@ const IN_THE_ENGINE: (placement::Mutant, [state::Mutant; 2], [engine::Mutant; 6]
 );
 
 /// Planted bugs of stores: seeds of [stores](crate::stores) find them, whose hosts alone have any.
-const OF_STORES: ([state::Mutant; 6], [engine::Mutant; 4]) = (
+const OF_STORES: ([state::Mutant; 6], [engine::Mutant; 5]) = (
     [
         state::Mutant::AnswerOfAnother,
         state::Mutant::ReadsUnchecked,
@@ -185,12 +185,17 @@ const OF_STORES: ([state::Mutant; 6], [engine::Mutant; 4]) = (
         engine::Mutant::HeaderNotRestored,
         engine::Mutant::RetriedUnderNewName,
         engine::Mutant::DecisionOfAnother,
+        engine::Mutant::ReadsTakenForOne,
     ],
 );
 
 /// A planted bug of homes on the state channel's thread, which these hosts have none of: the tests of the engine find it
 /// (`crates/engine/tests/suite/homes.rs`).
 const OF_CHANNEL_HOMES: engine::Mutant = engine::Mutant::AnswerToFirstInstance;
+
+/// A planted bug of translators whose sessions are in a store: the tests of the remote store find it
+/// (`crates/remote-store/tests/suite/addresses.rs`).
+const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconfirmed;
 
 /// Planted bugs of leases: only [inheritances](crate::inheritance) have any, so only seeds that have one are run.
 const OF_INHERITANCES: [state::Mutant; 12] = [
@@ -235,7 +240,7 @@ pub const IN_THE_ORCHESTRATOR: [orchestrator::Mutant; 4] = [
 
 impl Planted {
     /// All that there are, but for those that tests of one crate find: [`IN_THE_SECURE_CHANNEL`], [`IN_THE_CORE`], [`IN_THE_STATE`],
-    /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`], [`OF_CHANNEL_HOMES`] and [`IN_THE_ORCHESTRATOR`].
+    /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`], [`OF_CHANNEL_HOMES`], [`OF_REMOTE_SESSIONS`] and [`IN_THE_ORCHESTRATOR`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
@@ -253,6 +258,7 @@ impl Planted {
         let engine = engine.map(Planted::Engine);
         let tracking = tracking::Mutant::ALL.into_iter().map(Planted::Tracking);
         let translation = translation::Mutant::ALL.into_iter();
+        let translation = translation.filter(|planted| *planted != OF_REMOTE_SESSIONS);
         let translation = translation.map(Planted::Translation);
         let balancing = balancing::Mutant::ALL.into_iter().map(Planted::Balancing);
         let detection = detection::Mutant::ALL.into_iter().map(Planted::Detection);

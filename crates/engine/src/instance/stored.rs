@@ -228,15 +228,21 @@ impl<F: NetworkFunction> Instance<F> {
         }
     }
 
-    /// Has the store commit what the call read and wrote that just ended; the packet is parked with all that the call did.
+    /// Has the store commit what the call read and wrote that just ended; the packet is parked with all that the call did. False if the
+    /// store has nothing to decide: the call has taken effect.
     #[cold]
     #[inline(never)]
-    pub(super) fn commit_in_store(&mut self, verdict: Verdict, slot: &Frame, port: PortNumber) {
+    pub(super) fn commit_in_store(
+        &mut self,
+        verdict: Verdict,
+        slot: &Frame,
+        port: PortNumber,
+    ) -> bool {
         let Some(stored) = &mut self.stored else {
-            return;
+            return true;
         };
         let Some(calling) = stored.calling.take() else {
-            return;
+            return true;
         };
         self.state.for_each_object(|object| object.end_recording());
         let requests = self.context.requests();
@@ -248,6 +254,12 @@ impl<F: NetworkFunction> Instance<F> {
         } = &mut **stored;
         if let Some(outcome) = outcomes.get_mut(usize::from(requests)) {
             self.context.seal(&mut outcome.transaction);
+            if is_read_alone(&self.state, &outcome.transaction, here) {
+                store.read_alone(&outcome.transaction);
+                self.pool.release(calling.original);
+                self.end_read_alone(requests);
+                return false;
+            }
             let writes = outcome.transaction.writes();
             let noted = self.state.note_undecided(&self.context, writes, here, true);
             debug_assert!(noted.is_ok(), "what was recorded is a write");
@@ -289,6 +301,25 @@ impl<F: NetworkFunction> Instance<F> {
                 until_us: calling.until_us,
             },
         });
+        true
+    }
+
+    /// What the call wrote here takes effect.
+    fn end_read_alone(&mut self, requests: u16) {
+        let Some(stored) = &mut self.stored else {
+            return;
+        };
+        let here = here(stored.objects);
+        let Some(outcome) = stored.outcome(requests) else {
+            return;
+        };
+        self.state.withdraw();
+        self.context.end_staged();
+        let writes = outcome.transaction.writes();
+        let made = self.state.commit(&self.context, writes, here);
+        debug_assert!(made.is_ok(), "what was recorded is a write");
+        decided(&**self.function, &mut self.state, requests, true);
+        self.tally.store_reads_alone += 1;
     }
 
     /// The store has decided of a packet.
@@ -377,6 +408,17 @@ impl<F: NetworkFunction> Instance<F> {
 /// Whether an object is not one of these, which are in the store.
 fn here(in_store: u64) -> impl Fn(u8) -> bool + Copy {
     move |object| in_store & 1 << object == 0
+}
+
+/// Whether a call read what one moment was enough for, and writes nothing of what is in the store. What several reads answered may never
+/// have been so at one time: that only the store can say.
+fn is_read_alone(state: &impl State, transaction: &Transaction, here: impl Fn(u8) -> bool) -> bool {
+    let mut writes_there = false;
+    let written = state.each_write(transaction.writes(), |object, _, _| {
+        writes_there |= !here(object);
+    });
+    let is_one = transaction.reads().nth(1).is_none() || mutant::active(Mutant::ReadsTakenForOne);
+    is_one && !writes_there && written.is_ok()
 }
 
 /// A transaction waits for its decision no longer.

@@ -42,6 +42,11 @@ impl RecordedCalls {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         calls.pop_if(|call| call.is_staged)
     }
+    /// The packet's number of the last call.
+    pub fn last_serial(&self) -> Option<u64> {
+        let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.last().map(|call| call.pinned.serial)
+    }
     fn push(&self, call: RecordedCall) {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         calls.push(call);

@@ -410,6 +410,10 @@ impl Context {
         let staged = if requests != 0 { STAGED } else { 0 };
         self.asking.set(self.asking.get() & !STAGED | staged);
     }
+    /// The call under way has ended, and what it recorded is to be made.
+    pub fn end_staged(&self) {
+        self.begin_staged(0);
+    }
     /// Whether writes of the call under way are recorded and not made: it reads what lives in stores, and is to be sealed and committed.
     #[inline]
     pub fn is_staged(&self) -> bool {

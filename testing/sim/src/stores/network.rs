@@ -51,6 +51,8 @@ pub(super) struct Network {
     sent: u64,
     /// The call and the transaction of each name.
     pub(super) called: BTreeMap<Name, (RecordedCall, Transaction)>,
+    /// What calls read that took effect by that alone: by the host, and the packet's number there.
+    read_alone: BTreeMap<(Incarnation, u64), Transaction>,
 }
 
 /// Shared by the hosts' ends.
@@ -67,6 +69,7 @@ impl Shared {
             to_hosts: BTreeMap::new(),
             sent: 0,
             called: BTreeMap::new(),
+            read_alone: BTreeMap::new(),
         })))
     }
 
@@ -173,6 +176,15 @@ impl Network {
         total
     }
 
+    /// What a call read that took effect by that alone.
+    pub(super) fn take_read_alone(
+        &mut self,
+        host: Incarnation,
+        serial: u64,
+    ) -> Option<Transaction> {
+        self.read_alone.remove(&(host, serial))
+    }
+
     /// Notes the call whose transaction has this name: the call that just ended, or that of another name for the same transaction.
     fn note_call(&mut self, name: Name, calls: &RecordedCalls, transaction: &Transaction) {
         if self.called.contains_key(&name) {
@@ -224,6 +236,15 @@ impl Store for HostEnd {
             transaction: transaction.clone(),
         };
         network.request(self.host, &request, now);
+    }
+
+    fn read_alone(&mut self, transaction: &Transaction) {
+        let serial = self.calls.last_serial();
+        let serial = serial.expect("a call that ended read it");
+        let mut network = self.shared.network();
+        network
+            .read_alone
+            .insert((self.host, serial), transaction.clone());
     }
 
     fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {

@@ -10,13 +10,24 @@ use asterism_engine::Instance;
 use asterism_function::testkit::{Outcome, Recorded, RecordedCall, SEED, SequentialBox};
 use asterism_function::{FlowKey, NetworkFunction, Packet, Tick, Verdict};
 use asterism_placement::Time;
-use asterism_state::{Transaction, hash};
+use asterism_state::{Query, State, Transaction, hash, stable_hash};
 
 use super::network::Incarnation;
 use crate::report::Failure;
 
 /// A packet, by the host that it came to and its number there.
 type PacketName = (Incarnation, u64);
+
+/// What a box was given.
+#[derive(Clone)]
+enum Step {
+    Packet(RecordedCall),
+    /// The writes of another host's packet.
+    Adopted(Transaction),
+}
+
+/// What a box was given, in order, each by its clock.
+type Steps = Vec<((u64, Tick), Step)>;
 
 /// What came of a host's packets in its box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +42,9 @@ pub(super) struct Oracle<F: NetworkFunction> {
     /// Objects that live in the store, by number.
     is_common: Vec<bool>,
     boxes: BTreeMap<Incarnation, SequentialBox<F>>,
+    steps: BTreeMap<Incarnation, Steps>,
+    /// The time of the last step.
+    now: (u64, Tick),
     /// What was committed, in order.
     history: Vec<Transaction>,
     taken: BTreeSet<PacketName>,
@@ -52,6 +66,8 @@ impl<F: NetworkFunction> Oracle<F> {
             make: Box::new(make),
             is_common,
             boxes: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            now: (0, 0),
             history: Vec::new(),
             taken: BTreeSet::new(),
             last: BTreeMap::new(),
@@ -69,11 +85,12 @@ impl<F: NetworkFunction> Oracle<F> {
 
     /// A host begins: its own objects are empty, and those of the store are as they are.
     pub(super) fn begins(&mut self, host: Incarnation) {
-        let mut new = SequentialBox::new((self.make)(), SEED);
-        for transaction in &self.history {
-            new.adopt(transaction, common(&self.is_common));
-        }
-        self.boxes.insert(host, new);
+        let history = self.history.iter().cloned();
+        let steps: Steps = history
+            .map(|transaction| (self.now, Step::Adopted(transaction)))
+            .collect();
+        self.boxes.insert(host, self.replayed(&steps));
+        self.steps.insert(host, steps);
     }
 
     /// A host dies.
@@ -93,6 +110,7 @@ impl<F: NetworkFunction> Oracle<F> {
         if self.dead.contains(&host) {
             self.count("commits of hosts that had died", 1);
         }
+        self.now = (now.as_micros(), tick);
         for each in self.boxes.values_mut() {
             each.set_now(now.as_micros(), tick);
         }
@@ -101,6 +119,8 @@ impl<F: NetworkFunction> Oracle<F> {
         for (other, each) in &mut self.boxes {
             if *other != host {
                 each.adopt(transaction, &is_common);
+                let steps = self.steps.entry(*other).or_default();
+                steps.push((self.now, Step::Adopted(transaction.clone())));
             }
         }
         self.history.push(transaction.clone());
@@ -113,6 +133,76 @@ impl<F: NetworkFunction> Oracle<F> {
     pub(super) fn done(&mut self, host: Incarnation, call: &RecordedCall) -> Result<(), Failure> {
         self.count("packets without the store", 1);
         self.takes_effect(host, call)
+    }
+
+    /// A call took effect that made one read of the store, and wrote nothing there: as of a moment since it came at which that was so.
+    pub(super) fn read_alone(
+        &mut self,
+        host: Incarnation,
+        call: &RecordedCall,
+        read: &Transaction,
+    ) -> Result<(), Failure> {
+        self.count("packets that made one read", 1);
+        let all: Vec<(Query<'_>, u64)> = read.reads().collect();
+        let is_so = |alone: &SequentialBox<F>| {
+            all.iter().all(|(query, answered)| {
+                let mut answer = Vec::new();
+                alone.state().extract(query, &mut answer);
+                stable_hash(&answer) == *answered
+            })
+        };
+        if is_so(&self.boxes[&host]) {
+            return self.takes_effect(host, call);
+        }
+        self.count("packets that made one read of what has changed since", 1);
+        let steps = self.steps.remove(&host).unwrap_or_default();
+        let mut alone = SequentialBox::new((self.make)(), SEED);
+        let mut place = None;
+        for (number, step) in steps.iter().enumerate() {
+            if is_so(&alone) {
+                place = Some(number);
+            }
+            self.step(&mut alone, step);
+        }
+        // It came after what was before.
+        let since = steps
+            .iter()
+            .take_while(|((at_us, _), _)| *at_us < call.pinned.arrived_us)
+            .count();
+        let Some(place) = place.filter(|place| *place >= since) else {
+            return Err(Failure::new(
+                "what a packet read was so at a time since it came",
+                format!("{:?} of host {host}", call.pinned),
+            ));
+        };
+        let (before, after) = steps.split_at(place);
+        self.boxes.insert(host, self.replayed(before));
+        self.steps.insert(host, before.to_vec());
+        self.takes_effect(host, call)?;
+        let mut alone = self.boxes.remove(&host).expect("each host has a box");
+        for step in after {
+            self.step(&mut alone, step);
+        }
+        self.boxes.insert(host, alone);
+        self.steps.entry(host).or_default().extend_from_slice(after);
+        Ok(())
+    }
+
+    /// A box that was given all this.
+    fn replayed(&self, steps: &[((u64, Tick), Step)]) -> SequentialBox<F> {
+        let mut alone = SequentialBox::new((self.make)(), SEED);
+        for step in steps {
+            self.step(&mut alone, step);
+        }
+        alone
+    }
+
+    fn step(&self, alone: &mut SequentialBox<F>, ((at_us, tick), step): &((u64, Tick), Step)) {
+        alone.set_now(*at_us, *tick);
+        match step {
+            Step::Packet(call) => _ = alone.packet(call.port, &call.packet, call.pinned),
+            Step::Adopted(transaction) => alone.adopt(transaction, common(&self.is_common)),
+        }
     }
 
     fn takes_effect(&mut self, host: Incarnation, call: &RecordedCall) -> Result<(), Failure> {
@@ -137,6 +227,8 @@ impl<F: NetworkFunction> Oracle<F> {
         let alone = self.boxes.get_mut(&host);
         let alone = alone.expect("each host has a box");
         let outcome = alone.packet(call.port, &call.packet, call.pinned);
+        let steps = self.steps.entry(host).or_default();
+        steps.push((self.now, Step::Packet(call.clone())));
         self.expect(name, outcome);
         Ok(())
     }

@@ -340,8 +340,17 @@ impl<'a, W: World> Run<'a, W> {
     fn drain(&mut self, place: usize) -> Result<(), Failure> {
         let host = &self.hosts[place];
         let calls = host.calls.take();
-        for call in calls.iter().filter(|call| !call.is_staged) {
-            self.oracle.done(host.incarnation, call)?;
+        for call in &calls {
+            let serial = call.pinned.serial;
+            let read = self
+                .shared
+                .network()
+                .take_read_alone(host.incarnation, serial);
+            match read {
+                Some(read) => self.oracle.read_alone(host.incarnation, call, &read)?,
+                None if !call.is_staged => self.oracle.done(host.incarnation, call)?,
+                None => {}
+            }
         }
         for left in host.outside.take() {
             let bytes = hash::bytes(&left.1, left.0.into());

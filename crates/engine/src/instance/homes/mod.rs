@@ -46,6 +46,13 @@ impl HomeEnd {
         }
     }
 
+    /// As [`Store::read_alone`].
+    pub(super) fn read_alone(&mut self, transaction: &Transaction) {
+        if let Self::Store(store) = self {
+            store.read_alone(transaction);
+        }
+    }
+
     /// As [`Store::set_tick`].
     pub(super) fn set_tick(&mut self, tick: Tick) {
         if let Self::Store(store) = self {
