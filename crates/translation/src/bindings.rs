@@ -111,7 +111,12 @@ impl Translator {
         let known = if is_first {
             None
         } else {
-            sessions.by_left(&Ends::between(inside, remote))?
+            let found = sessions.by_left(&Ends::between(inside, remote));
+            if found.is_err() && flags.contains(TcpFlags::SYN) {
+                // The first segment of a connection mostly has no session yet.
+                self.ask_ahead(ask, inside)?;
+            }
+            found?
         };
         if let Some(at) = known {
             if !at.value.ended() {
@@ -133,6 +138,7 @@ impl Translator {
             let opened = opens(Outside::Bound(at.row.outside()))?;
             return Ok(opened.unwrap_or(SessionLookup::To(at)));
         }
+        self.ask_ahead(ask, inside)?;
         if inside.protocol == Protocol::TCP && !flags.contains(TcpFlags::SYN) {
             // Its connection was opened before; another instance's word of it may be on the way. A session opened now
             // would have another outside port, and break it.
@@ -146,6 +152,27 @@ impl Translator {
         }
         let outside = self.bind(ask, inside, inside.port)?;
         opens(outside)?.ok_or(Stop::Refused(Reason::TableFull))
+    }
+
+    /// Where sessions live in a store, asks for what a new one needs, in one round trip: the binding of its inside endpoint, room, and
+    /// whether another session has the wished port.
+    fn ask_ahead<S: Translates>(&self, ask: &Ask<'_, S>, inside: Endpoint) -> Result<(), Late> {
+        let Translations {
+            sessions, ports, ..
+        } = ask.translations();
+        if !sessions.lives_in_store() {
+            return Ok(());
+        }
+        let (pool, paired) = self.paired(ask, inside);
+        let space = ports.space();
+        let wished = pool.get(paired as usize % pool.len().max(1)).map(|address| {
+            let range = space.range(*address, inside.protocol);
+            space.item(range, space.wish(range, inside.port))
+        });
+        let of_port = wished.map_or(Ok(None), |port| sessions.any_of(BY_OUTSIDE, &port));
+        let bound = self.bound(ask, inside);
+        ask.all((bound, sessions.room_ahead(), of_port))?;
+        Ok(())
     }
 
     /// The next connection between the ends of one that ended, by another outside port: an instance that did not yet know

@@ -32,6 +32,17 @@ impl<R: Row, V: Value> Table<R, V> {
         self.goes_unfollowed = true;
     }
 
+    /// Asks a store, ahead of [`Table::vacancy`], how many entries may be added; late until it has answered.
+    ///
+    /// # Errors
+    /// Late until then.
+    pub fn room_ahead(&self) -> Result<(), Late> {
+        match self.settings.is_remote {
+            true => self.room_answered(),
+            false => Ok(()),
+        }
+    }
+
     /// Whether a write is recorded, to be committed, and not made.
     #[inline]
     pub(super) fn records_writes(&self) -> bool {
