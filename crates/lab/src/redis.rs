@@ -41,6 +41,12 @@ impl Redis {
         Some(redis)
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Where it answers.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

@@ -62,6 +62,7 @@ mod placement_hostile;
 mod placement_instructions;
 mod ports;
 mod relay;
+mod remote;
 mod replication;
 mod replication_coalescing;
 mod replication_hosts;
@@ -131,6 +132,7 @@ const MEASURES: &[&[Measure]] = &[
     sim_orchestrator::MEASURES,
     placement_instructions::MEASURES,
     ports::MEASURES,
+    remote::MEASURES,
     replication::MEASURES,
     replication_coalescing::MEASURES,
     replication_inserts::MEASURES,

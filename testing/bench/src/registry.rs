@@ -10,6 +10,7 @@ mod held;
 mod middleboxes;
 mod orchestrator;
 mod paper;
+mod remote;
 mod tree;
 
 use std::fmt;
@@ -50,6 +51,8 @@ pub enum Group {
     Middleboxes,
     /// Membership, elasticity and steering.
     Orchestrator,
+    /// Objects in a store.
+    Remote,
     /// What the papers and other programs show that no table asks for; not of the project's tables.
     Beside,
 }
@@ -88,6 +91,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         held::ROWS,
         middleboxes::ROWS,
         orchestrator::ROWS,
+        remote::ROWS,
         paper::ROWS,
         tree::ROWS,
     ]
@@ -152,6 +156,7 @@ impl fmt::Display for Group {
             Self::Constellation => "constellation, whole",
             Self::Middleboxes => "middleboxes",
             Self::Orchestrator => "orchestrator",
+            Self::Remote => "remote state",
             Self::Beside => "beside the papers",
         })
     }
@@ -246,7 +251,8 @@ mod tests {
         functions.lines functions.cost functions.chain firewall.agreement balancer.disruption
         idps.scans monitor.error limiter.exact limiter.approximate digests.squid chain.order
         lab.up lab.failover lab.false-alarm lab.scale lab.launch lab.hotspot lab.headless steering.conformance
-        director.cost sim.orchestrator api.intruder";
+        director.cost sim.orchestrator api.intruder
+        remote.batching remote.ceiling remote.latency";
 
     #[test]
     fn every_promised_measure_has_one_row() {

@@ -260,6 +260,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "oracle",
             "sim",
             "lab",
+            "remote-store",
             "tidy",
             "api",
         ],

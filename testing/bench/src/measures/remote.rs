@@ -1,0 +1,331 @@
+//! `remote.*`: a NAT whose sessions are in the real Redis, on this machine's loopback.
+//!
+//! The packet loop polls on one core, the store has the other one. A packet of a known flow costs one read of the store; that of a new
+//! flow three reads in turn and a commit. Nothing is cached: each packet asks.
+//!
+//! - `remote.batching`: known flows, with as many packets waiting at a time as may, over one at a time.
+//! - `remote.ceiling`: keys that the store answers in a second of its own core's time, over those that the store's own benchmark tool
+//!   has it answer, which asks for values of the same length by as many connections, pipelined.
+//! - `remote.latency`: packets of known flows become due at half the rate that the NAT takes at most. What a packet takes, less what one
+//!   `GET` takes that a client of this program asks for by itself, in the same run.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use asterism_engine::{Instance, InstanceParts, Store};
+use asterism_function::PortNumber;
+use asterism_functions::nat::Nat;
+use asterism_io::frame::FramePool;
+use asterism_lab::outside;
+use asterism_lab::redis::Redis;
+use asterism_placement::Time;
+use asterism_remote_store::{ClientConfig, RemoteConfig, RemoteStore};
+use asterism_state::ObjectSettings;
+
+use super::nat_bench::nat;
+use super::{Context, Measure};
+use crate::contract::{Failure, Outcome};
+use crate::cores::stay_on_core;
+use crate::timing::{Spread, process_cpu_ns, wall_ns};
+use crate::traffic::flows::Endpoint;
+use crate::traffic::frames::frame_between;
+use crate::traffic::{Protocol, SmallFrame};
+
+pub(super) const MEASURES: &[Measure] = &[
+    Measure {
+        name: "remote.batching",
+        make: batching,
+    },
+    Measure {
+        name: "remote.ceiling",
+        make: ceiling,
+    },
+    Measure {
+        name: "remote.latency",
+        make: latency,
+    },
+];
+
+const INSIDE: PortNumber = PortNumber(0);
+/// Known flows.
+const FLOWS: usize = 10_000;
+/// Packets that wait for the store at a time, at most.
+const TOGETHER: u64 = 448;
+/// Packets that are handed over between two turns.
+const BURST: u64 = 32;
+/// Packets of a round, and of one in which each is alone.
+const ROUND: u64 = 60_000;
+const ROUND_SINGLE: u64 = 5_000;
+/// Each flow's remote address begins here: packets that leave are known by it.
+const REMOTE: u32 = 0xC633_0000;
+/// Where a packet's destination stands.
+const DESTINATION: usize = 30;
+/// Answers to single reads that the round trip is the median of.
+const ROUND_TRIPS: usize = 20_000;
+/// Commands that the store's benchmark tool sends at once.
+const PIPELINED: &str = "64";
+/// Nothing takes longer.
+const PATIENCE_NS: u64 = 20_000_000_000;
+
+/// A NAT, and its store.
+struct RemoteNat {
+    redis: Redis,
+    instance: Instance<Nat>,
+    left: Receiver<(usize, u64)>,
+    frames: Vec<SmallFrame>,
+    begun_ns: u64,
+    next: usize,
+}
+
+fn settings(name: &str) -> ObjectSettings {
+    match name {
+        "sessions" | "ports" | "mappings" => ObjectSettings::REMOTE,
+        _ => ObjectSettings::LOCAL,
+    }
+}
+
+impl RemoteNat {
+    /// With all flows open.
+    fn start() -> Result<Self, Failure> {
+        // The store may use any core, and this program leaves it the other one.
+        let redis = Redis::start()
+            .ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
+        stay_on_core(0);
+        let function = Arc::new(nat(FLOWS as u32, 1));
+        let config = RemoteConfig {
+            address: redis.address(),
+            client: ClientConfig {
+                function: "nat".to_owned(),
+                client: "bench".to_owned(),
+                seed: 1,
+                // Sessions and mappings.
+                objects: 0b101,
+                commit_pipes: 2,
+            },
+        };
+        let of_store = function.clone();
+        let make = move || Box::new(RemoteStore::new(&*of_store, &config)) as Box<dyn Store>;
+        let (to, left) = channel();
+        let sees = move |bytes: &[u8]| {
+            let address = bytes[DESTINATION..].first_chunk().copied();
+            let flow = u32::from_be_bytes(address.unwrap_or_default()).wrapping_sub(REMOTE);
+            // Nobody listens in the end.
+            let _ = to.send((flow as usize, wall_ns()));
+        };
+        let ports = vec![outside::port(|_| {}), outside::port(sees)];
+        let pool = FramePool::new(4_096).map_err(|error| Failure::Absent(error.to_string()))?;
+        let parts = InstanceParts::alone(1).with_store(make);
+        let instance = parts.start(function, settings, pool, ports);
+        let frame = |flow: usize| {
+            let inside = Endpoint {
+                address: 0x0A00_0000 + 1 + (flow / 50_000) as u32,
+                port: 2_000 + (flow % 50_000) as u16,
+            };
+            let remote = Endpoint {
+                address: REMOTE + flow as u32,
+                port: 53,
+            };
+            frame_between(Protocol::Udp, inside, remote)
+        };
+        let mut nat = Self {
+            redis,
+            instance,
+            left,
+            frames: (0..FLOWS).map(frame).collect(),
+            begun_ns: wall_ns(),
+            next: 0,
+        };
+        nat.drive(FLOWS as u64, TOGETHER)?;
+        Ok(nat)
+    }
+
+    fn now(&self) -> Time {
+        Time::from_micros(1 + (wall_ns() - self.begun_ns) / 1_000)
+    }
+
+    fn send(&mut self) -> bool {
+        let now = self.now();
+        let taken = self.instance.inject(now, INSIDE, &self.frames[self.next]);
+        if taken {
+            self.next = (self.next + 1) % FLOWS;
+        }
+        taken
+    }
+
+    /// Packets of flows in turn, of which so many wait at a time at most; how long it took, in ns.
+    fn drive(&mut self, packets: u64, together: u64) -> Result<u64, Failure> {
+        let begun = wall_ns();
+        let (mut sent, mut back) = (0, 0);
+        while back < packets {
+            let room = together.saturating_sub(sent - back).min(packets - sent);
+            for _ in 0..room.min(BURST) {
+                sent += u64::from(self.send());
+            }
+            let now = self.now();
+            self.instance.turn(now);
+            back += self.left.try_iter().count() as u64;
+            if wall_ns() - begun > PATIENCE_NS {
+                let drops: Vec<_> = self.instance.tally().drops().collect();
+                return Err(Failure::Unsound(format!(
+                    "{back} of {sent} packets came back: {drops:?}"
+                )));
+            }
+        }
+        Ok(wall_ns() - begun)
+    }
+
+    /// Packets a second at most.
+    fn rate(&mut self, context: &Context) -> Result<Vec<f64>, Failure> {
+        let rounds = if context.full { 21 } else { 7 };
+        self.drive(ROUND, TOGETHER)?;
+        (0..rounds)
+            .map(|_| Ok(ROUND as f64 * 1e9 / self.drive(ROUND, TOGETHER)? as f64))
+            .collect()
+    }
+
+    fn store_cpu_ns(&self) -> Result<u64, Failure> {
+        process_cpu_ns(self.redis.process())
+            .ok_or_else(|| Failure::Unsound("redis-server ended by itself".into()))
+    }
+}
+
+fn batching(context: &Context) -> Result<Outcome, Failure> {
+    let mut nat = RemoteNat::start()?;
+    let together = nat.rate(context)?;
+    nat.drive(ROUND_SINGLE, 1)?;
+    let rounds = if context.full { 9 } else { 5 };
+    let single: Result<Vec<f64>, Failure> = (0..rounds)
+        .map(|_| Ok(ROUND_SINGLE as f64 * 1e9 / nat.drive(ROUND_SINGLE, 1)? as f64))
+        .collect();
+    let (together, single) = (Spread::of(&together), Spread::of(&single?));
+    let tally = nat.instance.tally();
+    Ok(Outcome::new(together.median / single.median, rounds as u32)
+        .variant("batched-packets-per-second", together.median)
+        .variant("single-packets-per-second", single.median)
+        .variant("reads-of-packets", tally.store_reads as f64)
+        .variant("packets-of-one-read", tally.store_reads_alone as f64))
+}
+
+fn ceiling(context: &Context) -> Result<Outcome, Failure> {
+    let mut nat = RemoteNat::start()?;
+    nat.drive(ROUND, TOGETHER)?;
+    let rounds = if context.full { 11 } else { 5 };
+    let port = nat.redis.address().port().to_string();
+    let (mut ours, mut theirs, mut wall) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (reads, cpu) = (nat.instance.tally().store_reads, nat.store_cpu_ns()?);
+        let took = nat.drive(ROUND, TOGETHER)?;
+        let reads = (nat.instance.tally().store_reads - reads) as f64;
+        let used = nat.store_cpu_ns()?.saturating_sub(cpu);
+        ours.push(reads * 1e9 / used.max(1) as f64);
+        wall.push(reads * 1e9 / took as f64);
+        let cpu = nat.store_cpu_ns()?;
+        let asked = Command::new("redis-benchmark")
+            .args(["-h", "127.0.0.1", "-p", &port, "-t", "get", "-q"])
+            .args(["-n", "400000", "-c", "1", "-P", PIPELINED, "-r", "10000"])
+            // As long as a session under one of its keys.
+            .args(["-d", "48"])
+            .output()
+            .map_err(|error| Failure::Absent(format!("redis-benchmark: {error}")))?;
+        if !asked.status.success() {
+            return Err(Failure::Unsound("redis-benchmark failed".into()));
+        }
+        let used = nat.store_cpu_ns()?.saturating_sub(cpu);
+        theirs.push(400_000.0 * 1e9 / used.max(1) as f64);
+    }
+    let (ours, theirs) = (Spread::of(&ours), Spread::of(&theirs));
+    Ok(Outcome::new(ours.median / theirs.median, rounds)
+        .variant("ours-per-second-of-the-store", ours.median)
+        .variant("theirs-per-second-of-the-store", theirs.median)
+        .variant("ours-per-second", Spread::of(&wall).median))
+}
+
+/// What a read takes that is alone, in µs.
+fn round_trip_us(redis: &Redis) -> Result<f64, Failure> {
+    let absent = |error: std::io::Error| Failure::Absent(error.to_string());
+    let mut stream = TcpStream::connect(redis.address()).map_err(absent)?;
+    stream.set_nodelay(true).map_err(absent)?;
+    stream.set_nonblocking(true).map_err(absent)?;
+    let command = b"*2\r\n$3\r\nGET\r\n$4\r\nnone\r\n";
+    let mut took = Vec::with_capacity(ROUND_TRIPS);
+    let mut answer = [0; 64];
+    for _ in 0..ROUND_TRIPS {
+        let begun = wall_ns();
+        stream.write_all(command).map_err(absent)?;
+        loop {
+            match stream.read(&mut answer) {
+                Ok(0) => return Err(Failure::Unsound("redis-server hung up".into())),
+                Ok(_) => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(absent(error)),
+            }
+        }
+        took.push((wall_ns() - begun) as f64 / 1e3);
+    }
+    Ok(Spread::of(&took).median)
+}
+
+fn latency(context: &Context) -> Result<Outcome, Failure> {
+    let mut nat = RemoteNat::start()?;
+    let rate = Spread::of(&nat.rate(context)?).median;
+    let apart_ns = 2.0 * 1e9 / rate;
+    let rounds = if context.full { 11 } else { 5 };
+    let (mut middle, mut high, mut trips) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let trip = round_trip_us(&nat.redis)?;
+        let mut took = nat.paced(apart_ns)?;
+        took.sort_unstable();
+        let at = |share: f64| took[(took.len() as f64 * share) as usize] as f64 / 1e3;
+        middle.push(at(0.5) - trip);
+        high.push(at(0.95) - trip);
+        trips.push(trip);
+    }
+    let spread = |of: &[f64]| Spread::of(of).median;
+    Ok(Outcome::new(spread(&middle), rounds)
+        .variant("at-95", spread(&high))
+        .variant("round-trip-us", spread(&trips))
+        .variant("packets-per-second", rate / 2.0))
+}
+
+impl RemoteNat {
+    /// Packets of flows in turn, so far apart; how long each took from when it was due, in ns.
+    fn paced(&mut self, apart_ns: f64) -> Result<Vec<u64>, Failure> {
+        let packets = (1e9 / apart_ns) as usize;
+        let begun = wall_ns();
+        // No flow has two packets under way: the one of its turn before has left long ago.
+        let mut due = vec![0; FLOWS];
+        let mut took = Vec::with_capacity(packets);
+        let mut sent = 0;
+        while took.len() < packets {
+            let now_ns = wall_ns();
+            for _ in 0..BURST {
+                let due_ns = begun + (sent as f64 * apart_ns) as u64;
+                if sent == packets || due_ns > now_ns {
+                    break;
+                }
+                let flow = self.next;
+                if !self.send() {
+                    break;
+                }
+                due[flow] = due_ns;
+                sent += 1;
+            }
+            let now = self.now();
+            self.instance.turn(now);
+            for (flow, at_ns) in self.left.try_iter() {
+                let due_ns = due.get(flow).copied().unwrap_or(at_ns);
+                took.push(at_ns.saturating_sub(due_ns));
+            }
+            if now_ns - begun > PATIENCE_NS {
+                return Err(Failure::Unsound(format!(
+                    "{} of {sent} packets came back",
+                    took.len()
+                )));
+            }
+        }
+        Ok(took)
+    }
+}

@@ -1,0 +1,32 @@
+//! "Remote state": objects in a store of the network.
+
+use super::Bar::{AtLeast, AtMost};
+use super::Group::Remote;
+use super::{Row, published, row};
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        Remote,
+        "remote.batching",
+        "ratio",
+        AtLeast(8.0),
+        "packets a second of a NAT whose sessions are in Redis, known flows, one instance: with 448 packets that wait at a time, over one",
+    )
+    .anchors(&[published("StatelessNF", "12", "the StatelessNF paper, section 4.4.3")]),
+    row(
+        Remote,
+        "remote.ceiling",
+        "ratio",
+        AtLeast(0.9),
+        "keys that Redis answers in a second of its core's time to that NAT, over those of its own benchmark tool, values of the same length, pipelined by 64",
+    ),
+    row(
+        Remote,
+        "remote.latency",
+        "µs",
+        AtMost(20.0),
+        "added at the median to a packet of a known flow, beyond one round trip of a single read, load 0.5; `at-95`: the same at 95 %",
+    )
+    .also(&[("at-95", AtMost(60.0))])
+    .anchors(&[published("StatelessNF", "100 µs at the median, 300 µs at 95 %", "the StatelessNF paper, figure 4.6")]),
+];
