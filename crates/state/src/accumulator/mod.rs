@@ -8,7 +8,7 @@
 //! place), and by places that keys share (`sketch.rs`, `grid.rs`) `count_min.rs` and `counting_bloom.rs`. `bloom.rs` needs no
 //! totals: bits only grow. Objects that forget have a cell for each bucket of time (`timed.rs`, of the ring in `window.rs`):
 //! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` accounts for
-//! spending that way; `level.rs` is the level of a bucket, `rates.rs` its fill rate. `top_k.rs` shares the places of a
+//! spending that way; levels and rates are `asterism-token-buckets`'. `top_k.rs` shares the places of a
 //! summary (`summary.rs`), and `ranking.rs` merges those of all instances. `announced.rs` has the digests that hosts compare,
 //! `rolling.rs` those of objects that forget.
 
@@ -19,8 +19,6 @@ mod counter;
 mod counters;
 mod counting_bloom;
 mod keyed;
-mod level;
-mod rates;
 mod rolling;
 mod sketch;
 mod timed;
@@ -40,12 +38,12 @@ use crate::stamp_wire::{read_stamp, skip_stamp, write_stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 pub use asterism_sketches::{Heavy, HeavyKeys, HeavyPlace};
+pub use asterism_token_buckets::{Rates, TokenRate, TokenRates};
 pub use bloom::{Bloom, BloomAct};
 pub use count_min::{CountMin, CountMinAct};
 pub use counter::{Counter, CounterAct};
 pub use counters::{Counters, CountersAct, Tally};
 pub use counting_bloom::{CountingBloom, CountingBloomAct};
-pub use rates::{Rates, TokenRate, TokenRates};
 pub use token_bucket::{Spending, TokenBucket, TokenBucketAct, TokenTally, Tokens};
 pub use top_k::{TopK, TopKAct};
 pub use vector::{Later, Vector, VectorAct};

@@ -5,10 +5,9 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
+use asterism_token_buckets::{Bounds, BoundsOf, Levels, Rates, TokenRate};
 
 use super::keyed::Keyed;
-use super::level::Levels;
-use super::rates::{Bounds, BoundsOf, Rates, TokenRate};
 use super::timed::{ADVANCE, TimedWriterCounters};
 use super::window::{Ring, Window, read_bucket};
 use super::windowed_counters::{digest, hash_key, write_key};
@@ -107,6 +106,11 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         settings: ObjectSettings,
         (rates, spending): (R, Spending),
     ) -> Self {
+        let rates = if mutant::active(Mutant::OneRateForAll) {
+            rates.common()
+        } else {
+            rates
+        };
         let instances = if settings.is_replicated() {
             context.identity().share().1
         } else {

@@ -14,6 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("embedded-store", &["resp"]),
     ("wire", &["packet", "memory"]),
     ("sketches", &["memory", "wire"]),
+    ("token-buckets", &["memory", "wire"]),
     (
         "state",
         &[
@@ -22,6 +23,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "memory",
             "wire",
             "sketches",
+            "token-buckets",
             "state-macro",
         ],
     ),

@@ -6,8 +6,7 @@ use core::fmt::Debug;
 use asterism_memory::region::Region;
 use asterism_memory::zeroed;
 
-use crate::map::Key;
-use crate::mutant::{self, Mutant};
+use asterism_wire::Key;
 
 /// A token bucket's rate: over any time `t` it gives `burst_tokens` + `tokens_per_second` × `t` at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +62,11 @@ pub trait Rates<K: Key>: Debug {
     /// What hosts must have alike.
     #[doc(hidden)]
     fn made(&self) -> Vec<u64>;
+    /// The same without rates of single keys.
+    #[doc(hidden)]
+    fn common(&self) -> Self
+    where
+        Self: Sized;
 }
 
 impl<K: Key> Rates<K> for TokenRate {
@@ -75,6 +79,9 @@ impl<K: Key> Rates<K> for TokenRate {
     }
     fn made(&self) -> Vec<u64> {
         vec![self.tokens_per_second, self.burst_tokens]
+    }
+    fn common(&self) -> Self {
+        *self
     }
 }
 
@@ -103,13 +110,16 @@ impl<K: Key> Rates<K> for TokenRates<K> {
         }
         made
     }
+    fn common(&self) -> Self {
+        Self::new(self.rest, [])
+    }
 }
 
 /// Most tokens that a bucket holds.
 const BURST_TOKENS_MAX: u64 = 1 << 32;
 /// Parts of a token that are counted: what a rate of 1 a second refills in a microsecond.
 const PARTS: u64 = 1_000_000;
-/// What reaches this instance within this time of being spent elsewhere is paid back in full; see [`super::level::Levels::owe`].
+/// What reaches this instance within this time of being spent elsewhere is paid back in full; see [`crate::Levels::owe`].
 const DELAY_SECONDS_MAX: u64 = 1;
 
 zeroed! {
@@ -128,7 +138,7 @@ zeroed! {
 
 impl Bounds {
     /// Of one bucket that `instances` spend from, of which this one has everything, or one of so many equal `shares`.
-    pub(super) fn new(rate: TokenRate, (instances, shares): (u32, u32)) -> Self {
+    pub fn new(rate: TokenRate, (instances, shares): (u32, u32)) -> Self {
         let TokenRate {
             tokens_per_second,
             burst_tokens,
@@ -156,13 +166,13 @@ impl Bounds {
 
     /// What is missing after a while in a bucket in which `debt` was.
     #[inline(always)]
-    pub(super) fn refilled(&self, debt: u64, us: u64) -> u64 {
+    pub fn refilled(&self, debt: u64, us: u64) -> u64 {
         debt.saturating_sub(self.rate.saturating_mul(us))
     }
 
     /// What is missing in a new bucket: nothing, or, where it began empty at some time, what was not refilled since.
     #[inline(always)]
-    pub(super) fn debt_of_new(&self, empty_at_us: Option<u64>, now_us: u64) -> u64 {
+    pub fn debt_of_new(&self, empty_at_us: Option<u64>, now_us: u64) -> u64 {
         empty_at_us.map_or(0, |empty_at_us| {
             self.refilled(self.burst, now_us.saturating_sub(empty_at_us))
         })
@@ -170,30 +180,30 @@ impl Bounds {
 
     /// Whether a bucket in which `debt` is missing has as many tokens, besides those that are promised.
     #[inline(always)]
-    pub(super) fn has(&self, debt: u64, promised: u64, tokens: u64) -> bool {
+    pub fn has(&self, debt: u64, promised: u64, tokens: u64) -> bool {
         self.spent(debt, promised.saturating_add(tokens)) <= self.burst
     }
 
     /// What is missing in a bucket in which `debt` was, without so many tokens more.
     #[inline(always)]
-    pub(super) fn spent(&self, debt: u64, tokens: u64) -> u64 {
+    pub fn spent(&self, debt: u64, tokens: u64) -> u64 {
         debt.saturating_add(tokens.saturating_mul(self.token))
     }
 
     /// Of what is missing, how many tokens more than can be owed, and what is left to be missing.
-    pub(super) fn written_off(&self, debt: u64) -> (u64, u64) {
+    pub fn written_off(&self, debt: u64) -> (u64, u64) {
         let over = debt.saturating_sub(self.debt_max);
         (over.div_ceil(self.token), debt - over)
     }
 
     /// Whether a bucket in which `debt` is missing is more than half empty.
     #[inline(always)]
-    pub(super) fn is_short(&self, debt: u64) -> bool {
+    pub fn is_short(&self, debt: u64) -> bool {
         debt > self.burst / 2
     }
 
     /// Whole tokens of a bucket in which `debt` is missing.
-    pub(super) fn tokens(&self, debt: u64) -> u64 {
+    pub fn tokens(&self, debt: u64) -> u64 {
         self.burst.saturating_sub(debt) / self.token
     }
 }
@@ -243,10 +253,7 @@ impl<K: Key> BoundsOf<K> for BoundsByKey<K> {
     }
     fn of_key(&self, key: &K) -> &Bounds {
         let own = self.own.binary_search_by_key(key, |&(key, _)| key);
-        match own {
-            Ok(at) if !mutant::active(Mutant::OneRateForAll) => &self.own[at].1,
-            _ => &self.rest,
-        }
+        own.map_or(&self.rest, |at| &self.own[at].1)
     }
     fn begin(&mut self, number: u32, key: &K) {
         self.of[number as usize] = *self.of_key(key);

@@ -3,7 +3,7 @@
 use asterism_memory::region::Region;
 use asterism_memory::zeroed;
 
-use super::rates::Bounds;
+use crate::rates::Bounds;
 
 zeroed! {
     /// A bucket, by what is missing in it.
@@ -25,14 +25,16 @@ const UNSAID: u64 = SHORT - 1;
 
 /// The levels of buckets, by number.
 #[derive(Debug)]
-pub(super) struct Levels {
+pub struct Levels {
     levels: Region<Level>,
 }
 
 impl Levels {
-    pub(super) const BYTES: usize = size_of::<Level>();
+    /// Bytes of one.
+    pub const BYTES: usize = size_of::<Level>();
 
-    pub(super) fn new(room: u32) -> Self {
+    /// Levels of so many numbers, none of which has begun.
+    pub fn new(room: u32) -> Self {
         Self {
             levels: Region::new(room as usize),
         }
@@ -40,12 +42,13 @@ impl Levels {
 
     /// What is missing in a bucket at a time. Time that goes back stands still.
     #[inline(always)]
-    pub(super) fn debt(&self, number: u32, bounds: &Bounds, now_us: u64) -> u64 {
+    pub fn debt(&self, number: u32, bounds: &Bounds, now_us: u64) -> u64 {
         let Level { debt, at_us, .. } = self.levels[number as usize];
         bounds.refilled(debt, now_us.saturating_sub(at_us))
     }
 
-    pub(super) fn begin(&mut self, number: u32, debt: u64, now_us: u64) {
+    /// A bucket begins in which so much is missing.
+    pub fn begin(&mut self, number: u32, debt: u64, now_us: u64) {
         self.levels[number as usize] = Level {
             debt,
             at_us: now_us,
@@ -55,12 +58,7 @@ impl Levels {
 
     /// Takes tokens that the bucket has. What is missing in it then.
     #[inline(always)]
-    pub(super) fn spend(
-        &mut self,
-        number: u32,
-        bounds: &Bounds,
-        (tokens, now_us): (u64, u64),
-    ) -> u64 {
+    pub fn spend(&mut self, number: u32, bounds: &Bounds, (tokens, now_us): (u64, u64)) -> u64 {
         let debt = bounds.spent(self.debt(number, bounds, now_us), tokens);
         let level = &mut self.levels[number as usize];
         level.debt = debt;
@@ -71,7 +69,7 @@ impl Levels {
     /// Keeps in mind that tokens were spent here, beside the level, which the packet has at hand. Whether the number belongs into
     /// the list of those now.
     #[inline(always)]
-    pub(super) fn note(&mut self, number: u32, tokens: u64) -> bool {
+    pub fn note(&mut self, number: u32, tokens: u64) -> bool {
         let level = &mut self.levels[number as usize];
         let before = level.unsaid;
         let unsaid = (before & UNSAID).saturating_add(tokens).min(UNSAID);
@@ -81,7 +79,7 @@ impl Levels {
 
     /// What is kept in mind must be said soon. Whether the number belongs into the list of those now.
     #[inline(always)]
-    pub(super) fn hurry(&mut self, number: u32) -> bool {
+    pub fn hurry(&mut self, number: u32) -> bool {
         let level = &mut self.levels[number as usize];
         let belongs = level.unsaid & SHORT == 0 && level.unsaid & UNSAID > 0;
         if belongs {
@@ -91,17 +89,17 @@ impl Levels {
     }
 
     /// Whether a number is in one of these lists.
-    pub(super) fn is_noted(&self, number: u32) -> bool {
+    pub fn is_noted(&self, number: u32) -> bool {
         self.levels[number as usize].unsaid != 0
     }
 
     /// What was kept in mind of a number that leaves the list of those that hurry.
-    pub(super) fn take_short(&mut self, number: u32) -> u64 {
+    pub fn take_short(&mut self, number: u32) -> u64 {
         self.take(number, SHORT)
     }
 
     /// And of one that leaves the list of all of which something was.
-    pub(super) fn take_noted(&mut self, number: u32) -> u64 {
+    pub fn take_noted(&mut self, number: u32) -> u64 {
         self.take(number, NOTED)
     }
 
@@ -117,7 +115,7 @@ impl Levels {
     ///
     /// What was spent no longer than a second before it is heard of is never written_off. After a longer partition, in which both
     /// sides spent all they had, a bucket would otherwise stay empty for as long as that lasted.
-    pub(super) fn owe(
+    pub fn owe(
         &mut self,
         number: u32,
         bounds: &Bounds,
@@ -129,16 +127,17 @@ impl Levels {
         (debt, written_off)
     }
 
+    /// Asks for the cache line of a level.
     #[inline(always)]
-    pub(super) fn prefetch(&self, number: u32) {
+    pub fn prefetch(&self, number: u32) {
         self.levels.prefetch(number as usize);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::rates::TokenRate;
     use super::*;
+    use crate::rates::TokenRate;
 
     fn bounds(instances: u32, shares: u32) -> Bounds {
         let rate = TokenRate {
