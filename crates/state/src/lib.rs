@@ -13,7 +13,6 @@ extern crate self as asterism_state;
 
 mod accumulator;
 mod answer;
-pub mod audit;
 mod block_assignment;
 pub mod branch;
 mod builder;
@@ -34,14 +33,14 @@ mod register;
 mod reservations;
 mod shape;
 mod shown;
-mod stamp;
 mod stamp_wire;
 mod state;
 mod table;
 mod tick;
 mod trace;
 
-// The encoding: files of this crate import it as `crate::wire`.
+// The encoding: files of this crate import it as `crate::wire`. Stamps and leaves likewise.
+use asterism_stamps::stamp;
 use asterism_wire as wire;
 
 pub use accumulator::{
@@ -54,6 +53,7 @@ pub use accumulator::{
 pub use answer::{Late, Nearby, Wait};
 pub use asterism_memory::prefetch_hints::{BURST_MAX, PrefetchHints};
 pub use asterism_memory::{hash, region as memory};
+pub use asterism_stamps::audit;
 pub use asterism_state_macro::{
     KeyBelow as Key, ValueBelow as Value, WireBelow as Wire, state_below as state,
 };

@@ -96,20 +96,6 @@ impl<N: Key> Wire for Sighting<N> {
     }
 }
 
-impl Wire for OriginName {
-    const LAYOUT: u64 = layout::manual("OriginName", 0);
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u16(self.member);
-        out.u64(self.incarnation);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            member: input.u16()?,
-            incarnation: input.u64()?,
-        })
-    }
-}
-
 impl<N: Key> Row for Sighting<N> {
     const UNIQUE: usize = 1;
     const LANES: usize = 4;

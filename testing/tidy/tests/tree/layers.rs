@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &["packet", "memory"]),
     ("sketches", &["memory", "wire"]),
     ("token-buckets", &["memory", "wire"]),
+    ("stamps", &["wire"]),
     (
         "state",
         &[
@@ -24,6 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
             "sketches",
             "token-buckets",
+            "stamps",
             "state-macro",
         ],
     ),

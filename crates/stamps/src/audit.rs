@@ -30,12 +30,12 @@ impl LeafSet {
     pub const ALL: LeafSet = LeafSet([u64::MAX; LEAVES / 64]);
 
     /// As 256 bits.
-    pub(crate) fn words(&self) -> [u64; LEAVES / 64] {
+    pub fn words(&self) -> [u64; LEAVES / 64] {
         self.0
     }
 
     /// The leaves of 256 bits.
-    pub(crate) fn of_words(words: [u64; LEAVES / 64]) -> LeafSet {
+    pub fn of_words(words: [u64; LEAVES / 64]) -> LeafSet {
         LeafSet(words)
     }
 
@@ -58,50 +58,50 @@ impl FromIterator<u8> for LeafSet {
 
 /// An object's leaves.
 #[derive(Debug, Clone)]
-pub(crate) struct Leaves(Box<[Leaf; LEAVES]>);
+pub struct Leaves(Box<[Leaf; LEAVES]>);
 
 impl Leaves {
     /// Of an object that is shared; others have none.
-    pub(crate) fn new(audited: bool) -> Option<Leaves> {
+    pub fn new(audited: bool) -> Option<Leaves> {
         audited.then(|| Leaves(Box::new([Leaf::default(); LEAVES])))
     }
 
     /// The leaf of what has this hash.
     #[inline]
-    pub(crate) fn of(hash: u64) -> usize {
+    pub fn of(hash: u64) -> usize {
         // The low bits choose places in tables.
         (hash >> 56) as usize
     }
 
     /// Something with this digest is there from now on.
     #[inline]
-    pub(crate) fn add(&mut self, leaf: usize, digest: u64) {
+    pub fn add(&mut self, leaf: usize, digest: u64) {
         let kept = &mut self.0[leaf].digest;
         *kept = kept.wrapping_add(digest);
     }
 
     /// Something with this digest is not there any more.
     #[inline]
-    pub(crate) fn subtract(&mut self, leaf: usize, digest: u64) {
+    pub fn subtract(&mut self, leaf: usize, digest: u64) {
         self.add(leaf, digest.wrapping_neg());
     }
 
     /// Something in it is not as it was.
     #[inline]
-    pub(crate) fn note_change(&mut self, leaf: usize) {
+    pub fn note_change(&mut self, leaf: usize) {
         let changes = &mut self.0[leaf].changes;
         *changes = changes.wrapping_add(1);
     }
 
     /// Something with one digest takes the place of something with another. Zero is nothing.
     #[inline]
-    pub(crate) fn replace(&mut self, leaf: usize, before: u64, after: u64) {
+    pub fn replace(&mut self, leaf: usize, before: u64, after: u64) {
         self.add(leaf, after.wrapping_sub(before));
         self.note_change(leaf);
     }
 
     /// Copies leaves from `first` on.
-    pub(crate) fn read(leaves: Option<&Leaves>, first: usize, out: &mut [Leaf]) -> bool {
+    pub fn read(leaves: Option<&Leaves>, first: usize, out: &mut [Leaf]) -> bool {
         let all = leaves.and_then(|leaves| leaves.0.get(first..first + out.len()));
         all.is_some_and(|read| {
             out.copy_from_slice(read);

@@ -5,6 +5,8 @@
 
 use core::cmp::Ordering;
 
+use asterism_wire::{BadBytes, Reader, Wire, Writer};
+
 /// The name of a stream of operations: one start of one host. The same everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OriginName {
@@ -12,6 +14,20 @@ pub struct OriginName {
     pub member: u16,
     /// Which start of that host. A restarted host is another origin.
     pub incarnation: u64,
+}
+
+impl Wire for OriginName {
+    const LAYOUT: u64 = asterism_wire::layout::manual("OriginName", 0);
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u16(self.member);
+        out.u64(self.incarnation);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            member: input.u16()?,
+            incarnation: input.u64()?,
+        })
+    }
 }
 
 /// A local short name of an [`OriginName`]: its place in [`Origins`]. Never sent.
@@ -97,12 +113,12 @@ impl Origins {
     }
 
     /// The slots in use, in the order of their names.
-    pub(crate) fn by_name(&self) -> &[u16] {
+    pub fn by_name(&self) -> &[u16] {
         &self.sorted
     }
 
     /// Takes slots back, to be given out to other origins.
-    pub(crate) fn free(&mut self, slots: impl Iterator<Item = Origin>) {
+    pub fn free(&mut self, slots: impl Iterator<Item = Origin>) {
         let mut freed = NamedOrigins::default();
         for Origin(slot) in slots {
             freed.mark(slot);
@@ -112,7 +128,7 @@ impl Origins {
     }
 
     /// Notes that an origin which was closed is forgotten.
-    pub(crate) fn remember_forgotten(&mut self, name: OriginName) {
+    pub fn remember_forgotten(&mut self, name: OriginName) {
         let known = self
             .forgotten
             .binary_search_by_key(&name.member, |known| known.0);
@@ -129,13 +145,13 @@ impl Origins {
     }
 
     /// Whether an origin that has no slot was forgotten, or came before one that was.
-    pub(crate) fn was_forgotten(&self, name: OriginName) -> bool {
+    pub fn was_forgotten(&self, name: OriginName) -> bool {
         self.forgotten()
             .any(|last| last.member == name.member && last.incarnation >= name.incarnation)
     }
 
     /// Of each member of which any was forgotten, the last one.
-    pub(crate) fn forgotten(&self) -> impl Iterator<Item = OriginName> + '_ {
+    pub fn forgotten(&self) -> impl Iterator<Item = OriginName> + '_ {
         let known = self.forgotten.iter();
         known.map(|&(member, incarnation)| OriginName {
             member,
@@ -160,7 +176,7 @@ pub struct NamedOrigins {
 impl NamedOrigins {
     /// Adds a slot.
     #[inline]
-    pub(crate) fn mark(&mut self, slot: u16) {
+    pub fn mark(&mut self, slot: u16) {
         if self.words.is_empty() {
             self.words = vec![0; (ORIGINS_MAX + 1) / u64::BITS as usize];
         }
@@ -168,13 +184,13 @@ impl NamedOrigins {
     }
 
     /// Whether a slot is among them.
-    pub(crate) fn contains(&self, slot: u16) -> bool {
+    pub fn contains(&self, slot: u16) -> bool {
         let word = self.words.get(usize::from(slot) / 64);
         word.is_some_and(|word| word >> (slot % 64) & 1 != 0)
     }
 
     /// Takes all out.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.words.fill(0);
     }
 }
@@ -189,7 +205,7 @@ pub struct Stamp {
 }
 
 /// Of sequences by origin, this one is at least that.
-pub(crate) fn raise(sequences: &mut Vec<u64>, origin: Origin, sequence: u64) {
+pub fn raise(sequences: &mut Vec<u64>, origin: Origin, sequence: u64) {
     let place = usize::from(origin.0);
     if sequences.len() <= place {
         sequences.resize(place + 1, 0);
@@ -198,7 +214,7 @@ pub(crate) fn raise(sequences: &mut Vec<u64>, origin: Origin, sequence: u64) {
 }
 
 /// Whether a stamp is within sequences by origin.
-pub(crate) fn reaches(sequences: &[u64], stamp: Stamp) -> bool {
+pub fn reaches(sequences: &[u64], stamp: Stamp) -> bool {
     let until = sequences.get(usize::from(stamp.origin.0));
     until.is_some_and(|&until| until >= stamp.sequence)
 }
