@@ -13,4 +13,4 @@ mod summary;
 
 pub use grid::Grid;
 pub use ranking::{Heavy, HeavyKeys, HeavyPlace};
-pub use summary::{Counted, Summary};
+pub use summary::{Counted, NO_PLACE, Summary};

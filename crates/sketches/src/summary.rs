@@ -10,6 +10,9 @@ use asterism_memory::zeroed;
 
 use asterism_wire::Key;
 
+/// In place of a place: there was none.
+pub const NO_PLACE: u32 = u32::MAX;
+
 /// What a summary says of a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Counted<K> {
@@ -143,14 +146,17 @@ impl<K: Key> Summary<K> {
         self.index.bytes_in_use() + self.used as usize * (size_of::<Place<K>>() + size_of::<u32>())
     }
 
-    /// Adds for a key, of which `error` may be others'. Tells the place that changed if it was not marked as such, and marks it.
-    /// Counts stop at 2⁶⁴ - 1.
+    /// Adds for a key, of which `error` may be others'. Tells the place that changed if it was not marked as such, and marks it; and
+    /// [`NO_PLACE`] if the summary has no places at all. Counts stop at 2⁶⁴ - 1.
     #[inline]
     pub fn add(&mut self, key: &K, weight: u64, error: u64) -> Option<u32> {
         let hash = key.hash(self.seed);
         let place = match self.find(key, hash) {
             Some(place) => place,
-            None => self.take(*key, hash)?,
+            None => match self.take(*key, hash) {
+                Some(place) => place,
+                None => return Some(NO_PLACE),
+            },
         };
         self.total = self.total.saturating_add(weight);
         let held = &mut self.places[place as usize];
@@ -319,6 +325,6 @@ mod tests {
         assert_eq!(summary.add(&2, 5, 0), Some(0));
         assert_eq!(summary.get(0).map(|held| held.count), Some(u64::MAX));
         let mut none = Summary::<u32>::new(5, 0);
-        assert_eq!(none.add(&1, 1, 0), None);
+        assert_eq!(none.add(&1, 1, 0), Some(NO_PLACE));
     }
 }

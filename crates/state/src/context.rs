@@ -34,7 +34,7 @@ pub use requests::{
 };
 pub use unconfirmed::UNCONFIRMED_MAX;
 pub(crate) use write_set::WriteSet;
-pub use write_set::{WRITES_PER_PACKET, WriteSetTooLong};
+pub use write_set::{ADDITIONS_PER_CALL, WRITES_PER_PACKET, WriteSetTooLong};
 
 /// Bytes of operations that one group may hold, so that a group always fits a datagram; and so what one packet writes at most.
 pub const GROUP_BYTES_MAX: usize = 1_100;

@@ -29,6 +29,7 @@ mod map;
 pub mod mutant;
 mod object;
 mod pool;
+mod recording;
 mod register;
 mod reservations;
 mod shape;
@@ -61,10 +62,10 @@ pub use asterism_wire::{Flow4Key, flow_digest};
 pub use block_assignment::{BlockAssignment, PARTITIONS, PlaceAssignment};
 pub use builder::Builder;
 pub use context::{
-    ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context, GRANTS_PER_PACKET_MAX,
-    GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX,
-    Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick, Ticket, Transaction, UNCONFIRMED_MAX,
-    WRITES_PER_PACKET, WriteSetTooLong, stable_hash,
+    ADDITIONS_PER_CALL, ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context,
+    GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, MISSES_PER_PACKET_MAX,
+    OPERATION_BYTES_MAX, Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick, Ticket, Transaction,
+    UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong, stable_hash,
 };
 pub use counts::{ObjectCount, ObjectCounts};
 pub use forgetting::{FORGETS_FROM, forget_incarnations};

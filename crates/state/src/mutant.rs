@@ -155,8 +155,13 @@ asterism_mutant::planted! {
     AnswerOfAnother,
     /// A store commits what was decided by answers that are outdated (a lost update: two packets take the same last place).
     ReadsUnchecked,
-    /// What a refused call added to a counter stays (a packet that is called again counts twice).
+    /// What a refused call added to a counter or sketch stays (a packet that is called again counts twice).
     RefusedCallCounted,
+    /// What a call adds to a window counts at the store's decision, not at the packet's arrival (a store that is slow moves counts into another
+    /// window: what came in two of them counts in one).
+    AddedWhenCommitted,
+    /// Tokens that undecided calls were given are given to others too (a limit that lets through a multiple of its rate while its store is slow).
+    PromisedTokensGiven,
     /// A grant that a refused call spent stays spent (a port that nobody uses and nobody gets).
     RefusedGrantSpent,
     /// What a host held before an object was shared is not written for the others (a new peer of a table that knows only what came

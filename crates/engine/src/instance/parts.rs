@@ -109,7 +109,7 @@ pub fn shape_of<F: NetworkFunction>(
     shape
 }
 
-/// Refuses objects that are to live in a store and cannot, or beside which none can.
+/// Refuses objects that are to live in a store and cannot.
 fn refuse_misplaced<S: State>(state: &S, in_store: u64, has_store: bool) {
     let first = state.objects().get(in_store.trailing_zeros() as usize);
     let Some(first) = first else {
@@ -124,10 +124,6 @@ fn refuse_misplaced<S: State>(state: &S, in_store: u64, has_store: bool) {
         if let Some(why) = object.stays_because().filter(|_| is_there) {
             panic!("`{name}` cannot live in a store, since {why}");
         }
-        assert!(
-            object.can_record(),
-            "`{first}` cannot live in a store beside `{name}`, to which a packet that the store refuses would have added already"
-        );
     }
 }
 

@@ -12,7 +12,8 @@ use asterism_function::testkit::{
     HostileStore, Recorded, RecordedCall, RecordedCalls, SEED, START_TICK, SequentialBox,
 };
 use asterism_function::{
-    Ask, Builder, Counter, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict,
+    Ask, Bloom, Builder, CountMin, Counter, Counters, Flow4, Graph, Late, Map, NetworkFunction,
+    PortNumber, Reason, Spending, TokenBucket, TokenRate, Value, Verdict, Window, WindowedCounters,
     Wire, build, state,
 };
 use asterism_io::frame::FramePool;
@@ -41,7 +42,19 @@ pub(crate) struct Accounts {
     accounts: Map<u32, Number>,
     seen: Map<u32, ()>,
     packets: Counter,
+    by_account: Counters<u32>,
+    recent: WindowedCounters<u32>,
+    sizes: CountMin<u32>,
+    numbers: Bloom<u32>,
+    flows: Graph<u32>,
+    budget: TokenBucket<u32>,
 }
+
+/// As many tokens as the packets take.
+const BUDGET: TokenRate = TokenRate {
+    tokens_per_second: 1,
+    burst_tokens: 1 << 20,
+};
 
 impl NetworkFunction for Tills {
     type State = Accounts;
@@ -50,6 +63,19 @@ impl NetworkFunction for Tills {
             accounts: builder.table("accounts", ACCOUNTS, &[0]),
             seen: builder.table("seen", 4_096, &[0]),
             packets: builder.counter("packets"),
+            by_account: builder.counters("by_account", ACCOUNTS + 1),
+            recent: builder.windowed_counters(
+                "recent",
+                ACCOUNTS + 1,
+                Window {
+                    buckets: 6,
+                    bucket_seconds: 10,
+                },
+            ),
+            sizes: builder.count_min("sizes", 0.01, 0.01),
+            numbers: builder.bloom("numbers", 4_096, 0.01),
+            flows: builder.graph("flows", 64, 60),
+            budget: builder.token_bucket("budget", 8, BUDGET, Spending::Approximate),
         }
     }
     fn packet(&self, ask: Ask<'_, Accounts>) -> Result<Verdict, Late> {
@@ -61,8 +87,22 @@ impl NetworkFunction for Tills {
         let known = (ask.seen.entry(number), ask.accounts.entry(account));
         let (seen, known) = ask.all(known)?;
         let count = known.value().map_or(0, |count| count.0) + 1;
+        let (by_account, recent) = (ask.by_account.find(&account)?, ask.recent.find(&account)?);
+        let flow = ask.flows.link(&account, &flow.source_port.into())?;
+        let tokens = ask.budget.tokens(&account, 2)?;
+        let (Some(by_account), Some(recent), Some(flow), Some(tokens)) =
+            (by_account, recent, flow, tokens)
+        else {
+            return Ok(Verdict::Drop(Reason::RateLimited));
+        };
         let mut act = ask.act()?;
         act.packets.add(1);
+        act.by_account.add(&by_account, 1);
+        act.recent.add(&recent, 1);
+        act.sizes.add(&account, u64::from(number));
+        act.numbers.add(&number);
+        act.flows.add(flow, 1);
+        act.budget.spend(tokens);
         act.seen.put(seen, ());
         if !act.accounts.put(known, Number(count)) {
             return Ok(Verdict::Drop(Reason::TableFull));
@@ -142,7 +182,7 @@ fn link(calls: RecordedCalls) -> Box<dyn Store> {
 }
 
 pub(crate) fn lives_there(name: &str) -> bool {
-    name != "packets"
+    ["accounts", "seen"].contains(&name)
 }
 
 pub(crate) fn settings(name: &str) -> ObjectSettings {
@@ -253,6 +293,10 @@ fn packets_do_what_one_box_does_in_the_order_of_their_commits() {
         })
     };
     assert_eq!(alone.difference(home), None);
+    // Levels of buckets and weights of edges are in no digest.
+    alone.set_now(now_us, START_TICK + (now_us / 1_000_000) as u32);
+    let here = |object| (!store.has(object)).then_some(instance.state());
+    assert_eq!(alone.difference_in_content(here), None);
     assert_eq!(instance.frames_in_use(), 0, "no frame is lost");
 }
 

@@ -53,8 +53,6 @@ pub struct HostileStore<F: NetworkFunction, A = ()> {
     decided: HashMap<A, bool>,
     seed: u64,
     draws: u64,
-    /// It refuses what it could commit; not where an object adds at once what a refused call would add again.
-    refuses: bool,
     refused: u32,
     refusals: u64,
 }
@@ -76,12 +74,8 @@ impl<F: NetworkFunction, A: Copy + Eq + Hash> HostileStore<F, A> {
             object.is_some_and(|object| object.stays_because().is_none())
         };
         let names = state.objects();
-        let has = objects
-            .clone()
-            .map(|object| lives_there(names[usize::from(object)]) && can(object));
+        let has = objects.map(|object| lives_there(names[usize::from(object)]) && can(object));
         let has = has.collect();
-        let mut records = objects.filter_map(|object| state.object(object));
-        let refuses = records.all(|object| object.can_record());
         Self {
             state,
             context,
@@ -90,7 +84,6 @@ impl<F: NetworkFunction, A: Copy + Eq + Hash> HostileStore<F, A> {
             decided: HashMap::new(),
             seed: SEED,
             draws: 0,
-            refuses,
             refused: 0,
             refusals: 0,
         }
@@ -191,7 +184,7 @@ impl<F: NetworkFunction, A: Copy + Eq + Hash> HostileStore<F, A> {
 
     /// Commits what a call read and wrote, or refuses it.
     pub fn commit(&mut self, transaction: &Transaction) -> bool {
-        let is_whim = self.refuses && self.refused < REFUSED_MAX && self.draw(REFUSED_OF) == 0;
+        let is_whim = self.refused < REFUSED_MAX && self.draw(REFUSED_OF) == 0;
         if is_whim || !self.state.still_holds(transaction) {
             self.refused += 1;
             self.refusals += 1;

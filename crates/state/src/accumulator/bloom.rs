@@ -18,6 +18,7 @@ use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
+use crate::recording::{ADDS, Recordable};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -29,7 +30,7 @@ pub struct Bloom<K: Key> {
     object: u8,
     settings: ObjectSettings,
     grid: Grid,
-    words: Region<u64>,
+    words: Recordable<u64>,
     /// Words whose bits this instance has set and not reported yet: a bit for each, and their numbers.
     is_changed: Region<u64>,
     changed: Vec<u32>,
@@ -51,7 +52,7 @@ impl<K: Key> Bloom<K> {
             context,
             object,
             grid,
-            words: Region::new(words as usize),
+            words: Recordable::new(words as usize),
             is_changed: Region::new(words.div_ceil(u64::BITS) as usize),
             changed: Vec::with_capacity(words as usize),
             announced: Announced::new(&settings, words),
@@ -112,13 +113,34 @@ impl<K: Key> Bloom<K> {
         announced.map_or(bits, |announced| announced.own[word as usize])
     }
 
-    /// Bits that this instance sets.
-    fn set(&mut self, word: u32, bits: u64) {
-        if self.words[word as usize] & bits == bits {
-            return;
+    /// Bits that this instance sets. False while a call is recorded, of which no word is found.
+    fn set(&mut self, word: u32, bits: u64) -> bool {
+        let Some(known) = self.words.get_mut(word as usize) else {
+            return false;
+        };
+        if *known & bits != bits {
+            *known |= bits;
+            self.mark(word);
         }
-        self.join(word, bits);
-        self.mark(word);
+        true
+    }
+
+    /// Sets all bits of a key.
+    #[inline(always)]
+    fn add_under(&mut self, hash: u64) {
+        for place in self.grid.places(hash) {
+            let (word, bit) = split(place);
+            if !self.set(word, bit) {
+                return self.record(hash);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&self, hash: u64) {
+        self.context
+            .record_addition(self.object, ADDS, |out| out.u64(hash));
     }
 
     /// The word is to be reported.
@@ -162,10 +184,7 @@ impl<K: Key> BloomAct<'_, K> {
     /// Adds a key.
     #[inline(always)]
     pub fn add(&mut self, key: &K) {
-        for place in self.0.grid.places(key.hash(self.0.context.seed())) {
-            let (word, bit) = split(place);
-            self.0.set(word, bit);
-        }
+        self.0.add_under(key.hash(self.0.context.seed()));
     }
 }
 
@@ -300,8 +319,16 @@ impl<K: Key> Inspect for Bloom<K> {
 impl<K: Key> Fetch for Bloom<K> {}
 
 impl<K: Key> Operations for Bloom<K> {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        self.words.begin_recording();
+    }
+    fn end_recording(&mut self) {
+        self.words.end_recording();
+    }
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let hash = input.u64()?;
+        self.add_under(hash);
+        Ok(())
     }
 }
 

@@ -129,8 +129,14 @@ impl<K: Key> Inspect for CountMin<K> {
 impl<K: Key> Fetch for CountMin<K> {}
 
 impl<K: Key> Operations for CountMin<K> {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        self.sketch.begin_recording();
+    }
+    fn end_recording(&mut self) {
+        self.sketch.end_recording();
+    }
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.sketch.commit(input)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
+use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -298,7 +299,8 @@ impl Operations for Counter {
         };
         let added = self.own.wrapping_sub(before);
         if added != 0 {
-            self.context.record(self.object, 0, |out| out.varint(added));
+            self.context
+                .record_addition(self.object, ADDS, |out| out.varint(added));
         }
         if !mutant::active(Mutant::RefusedCallCounted) {
             self.own = before;

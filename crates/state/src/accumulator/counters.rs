@@ -18,6 +18,7 @@ use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
+use crate::recording::{ADDS, BEGINS, note_room};
 use crate::reservations::Reservations;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
@@ -40,6 +41,8 @@ pub struct Counters<K: Key> {
     /// Keys that this instance added, and how many it may: applying others' keys never runs out.
     own: u32,
     own_max: u32,
+    /// Keys that undecided transactions begin: they have their room already.
+    undecided: u32,
     reserved: Reservations,
     refused_full: u64,
 }
@@ -77,6 +80,7 @@ impl<K: Key> Counters<K> {
             used: 0,
             own: 0,
             own_max: if leases { share } else { capacity },
+            undecided: 0,
             reserved: Reservations::default(),
             refused_full: 0,
         }
@@ -93,7 +97,7 @@ impl<K: Key> Counters<K> {
                 total: self.writer_counters.sum(number),
             }));
         }
-        Ok(self.room().then_some(Tally {
+        Ok(self.room()?.then_some(Tally {
             number: None,
             key: *key,
             total: 0,
@@ -158,12 +162,38 @@ impl<K: Key> Counters<K> {
     }
 
     #[cold]
-    fn room(&self) -> bool {
+    fn room(&self) -> Result<bool, Late> {
+        let undecided = self.undecided;
         let limits = [
-            (self.own, self.own_max),
-            (self.used, self.settings.capacity),
+            (self.own + undecided, self.own_max),
+            (self.used + undecided, self.settings.capacity),
         ];
-        self.reserved.take(&self.context, limits)
+        if self.reserved.take(&self.context, limits) {
+            return Ok(true);
+        }
+        // A refusal may give room again.
+        self.context.decided_room(self.object)?;
+        Ok(false)
+    }
+
+    /// Adds for a key that is not known to have a number; of a call that is recorded, the addition is recorded instead.
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, key: K, was_known: bool, amount: u64) {
+        if !self.writer_counters.is_recording() {
+            return self.add_for(key, amount);
+        }
+        let kind = if was_known { ADDS } else { BEGINS };
+        self.context.record_addition(self.object, kind, |out| {
+            key.encode(out);
+            out.varint(amount);
+        });
+    }
+
+    fn add_for(&mut self, key: K, amount: u64) {
+        if let Some(number) = self.start(key, true) {
+            self.writer_counters.add(number, amount);
+        }
     }
 
     #[cold]
@@ -215,10 +245,11 @@ impl<K: Key> CountersAct<'_, K> {
     /// Adds to the key's counter; starts it if it is new.
     #[inline(always)]
     pub fn add(&mut self, tally: &Tally<K>, amount: u64) {
-        let Some(number) = tally.number.or_else(|| self.0.start(tally.key, true)) else {
-            return;
-        };
-        self.0.writer_counters.add(number, amount);
+        let Self(counters) = self;
+        let Tally { number, key, .. } = *tally;
+        if !number.is_some_and(|number| counters.writer_counters.add(number, amount)) {
+            counters.begin(key, number.is_some(), amount);
+        }
     }
 }
 
@@ -352,8 +383,28 @@ impl<K: Key> Inspect for Counters<K> {
 impl<K: Key> Fetch for Counters<K> {}
 
 impl<K: Key> Operations for Counters<K> {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        self.writer_counters.begin_recording();
+    }
+    fn end_recording(&mut self) {
+        self.writer_counters.end_recording();
+    }
+    fn note_undecided(
+        &mut self,
+        kind: u8,
+        _: &mut Reader<'_>,
+        begins: bool,
+    ) -> Result<(), BadBytes> {
+        if kind == BEGINS {
+            self.undecided = note_room(self.undecided, begins);
+            self.context.note_undecided_entry(self.object, begins);
+        }
+        Ok(())
+    }
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let (key, amount) = (K::decode(input)?, input.varint()?);
+        self.add_for(key, amount);
+        Ok(())
     }
 }
 

@@ -131,8 +131,14 @@ impl<K: Key> Inspect for CountingBloom<K> {
 impl<K: Key> Fetch for CountingBloom<K> {}
 
 impl<K: Key> Operations for CountingBloom<K> {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        self.0.begin_recording();
+    }
+    fn end_recording(&mut self) {
+        self.0.end_recording();
+    }
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.0.commit(input)
     }
 }
 

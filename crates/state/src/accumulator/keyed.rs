@@ -4,12 +4,14 @@ use std::rc::Rc;
 
 use asterism_memory::index::Index;
 use asterism_memory::prefetch_hints::PrefetchHints;
-use asterism_memory::region::{Region, Slot};
+use asterism_memory::region::Slot;
 use asterism_memory::zeroed;
 
+use crate::answer::Late;
 use crate::context::Context;
 use crate::map::Key;
 use crate::object::ObjectSettings;
+use crate::recording::{Recordable, note_room};
 use crate::reservations::Reservations;
 
 /// Numbers of a shared object, in multiples of its capacity: another member may forget a key a little earlier than this one,
@@ -32,7 +34,7 @@ zeroed! {
 pub(super) struct Keyed<K: Key> {
     context: Rc<Context>,
     index: Index,
-    held: Region<Held<K>>,
+    held: Recordable<Held<K>>,
     used: u32,
     free: u32,
     count: u32,
@@ -40,6 +42,8 @@ pub(super) struct Keyed<K: Key> {
     /// Keys that this instance added, and how many it may.
     own: u32,
     own_max: u32,
+    /// Keys that undecided transactions begin: they have their room already.
+    undecided: u32,
     reserved: Reservations,
     sweep_next: u32,
     refused_full: u64,
@@ -61,13 +65,14 @@ impl<K: Key> Keyed<K> {
         let room = room.expect("there are fewer than 2^31 keys");
         Self {
             index: Index::new(room as usize),
-            held: Region::new(room as usize),
+            held: Recordable::new(room as usize),
             used: 0,
             free: 0,
             count: 0,
             capacity,
             own: 0,
             own_max,
+            undecided: 0,
             reserved: Reservations::default(),
             sweep_next: 0,
             refused_full: 0,
@@ -115,10 +120,30 @@ impl<K: Key> Keyed<K> {
         })
     }
 
-    /// The key of a number; `None` if it is free.
+    /// The key of a number; `None` if it is free, and while a call is recorded.
     #[inline(always)]
     pub(super) fn key(&self, number: u32) -> Option<&K> {
-        self.held[number as usize].key.get()
+        self.held.get(number as usize)?.key.get()
+    }
+
+    /// From here on numbers have no keys, and none is started: see `recording.rs`.
+    pub(super) fn begin_recording(&mut self) {
+        self.held.begin_recording();
+    }
+
+    pub(super) fn end_recording(&mut self) {
+        self.held.end_recording();
+    }
+
+    /// Whether a call is recorded.
+    pub(super) fn is_recording(&self) -> bool {
+        self.held.is_recording()
+    }
+
+    /// A transaction that begins a key waits for its decision from now on, or has it.
+    pub(super) fn note_undecided(&mut self, object: u8, begins: bool) {
+        self.undecided = note_room(self.undecided, begins);
+        self.context.note_undecided_entry(object, begins);
     }
 
     /// Calls `each` for the keys of up to `count` numbers from the `cursor`th on. Where to go on, `None` at the end.
@@ -165,11 +190,19 @@ impl<K: Key> Keyed<K> {
         })
     }
 
-    /// Whether the call may start a key: then it may until its packet ends.
+    /// Whether the call may start a key of the object: then it may until its packet ends. Late while decisions may give room again.
     #[cold]
-    pub(super) fn may_start(&self) -> bool {
-        let limits = [(self.own, self.own_max), (self.count, self.capacity)];
-        self.reserved.take(&self.context, limits)
+    pub(super) fn may_start(&self, object: u8) -> Result<bool, Late> {
+        let undecided = self.undecided;
+        let limits = [
+            (self.own + undecided, self.own_max),
+            (self.count + undecided, self.capacity),
+        ];
+        if self.reserved.take(&self.context, limits) {
+            return Ok(true);
+        }
+        self.context.decided_room(object)?;
+        Ok(false)
     }
 
     pub(super) fn settle(&self) {
@@ -252,12 +285,12 @@ mod tests {
         for round in 0..50u32 {
             context.begin(round.into());
             for key in 0..8 {
-                assert!(keys.may_start());
+                assert_eq!(keys.may_start(0), Ok(true));
                 let started = keys.start(round * 3 + key, true);
                 assert!(started.is_some_and(|(_, is_new)| is_new));
                 keys.settle();
             }
-            assert!(!keys.may_start(), "full");
+            assert_eq!(keys.may_start(0), Ok(false), "full");
             assert_eq!(keys.start(9_999, false), None);
             let first = round * 3;
             let again = keys.start(first, true);

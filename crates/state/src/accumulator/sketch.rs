@@ -12,6 +12,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
 use crate::object::{ObjectSettings, Part};
+use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -75,9 +76,39 @@ impl<K: Key> Sketch<K> {
 
     #[inline(always)]
     pub(super) fn add(&mut self, key: &K, amount: u64) {
-        for place in self.grid.places(key.hash(self.context.seed())) {
-            self.writer_counters.add(place, amount);
+        self.add_under(key.hash(self.context.seed()), amount);
+    }
+
+    #[inline(always)]
+    fn add_under(&mut self, hash: u64, amount: u64) {
+        for place in self.grid.places(hash) {
+            if !self.writer_counters.add(place, amount) {
+                return self.record(hash, amount);
+            }
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&self, hash: u64, amount: u64) {
+        self.context.record_addition(self.object, ADDS, |out| {
+            out.u64(hash);
+            out.varint(amount);
+        });
+    }
+
+    pub(super) fn begin_recording(&mut self) {
+        self.writer_counters.begin_recording();
+    }
+
+    pub(super) fn end_recording(&mut self) {
+        self.writer_counters.end_recording();
+    }
+
+    pub(super) fn commit(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let (hash, amount) = (input.u64()?, input.varint()?);
+        self.add_under(hash, amount);
+        Ok(())
     }
 
     /// All that was ever added: the sum over a row. For people, not packets.

@@ -15,6 +15,7 @@ use super::window::{Ring, read_bucket};
 use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, own_writing, write_cell};
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::mutant::{self, Mutant};
 use crate::object::{ObjectSettings, Part};
 use crate::stamp::{NamedOrigins, Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -56,6 +57,8 @@ pub(super) struct TimedWriterCounters {
     object: u8,
     logged: bool,
     pub(super) ring: Ring,
+    /// The ring while a call is recorded.
+    aside: Option<Ring>,
     writer_counters: Region<Cell>,
     changed: Vec<u32>,
     /// Of those that had changed when a flush began, the ones that it has not reported yet.
@@ -82,6 +85,7 @@ impl TimedWriterCounters {
             logged: settings.is_replicated(),
             announced: Rolling::new(settings, &ring, room),
             ring,
+            aside: None,
             writer_counters: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
             telling: Vec::with_capacity(room as usize),
@@ -165,6 +169,25 @@ impl TimedWriterCounters {
         if first {
             self.mark(at);
         }
+    }
+
+    /// From here on additions find no bucket: see `recording.rs`.
+    pub(super) fn begin_recording(&mut self) {
+        if self.aside.is_none() && !mutant::active(Mutant::RefusedCallCounted) {
+            self.aside = Some(self.ring);
+            self.ring = self.ring.without_buckets();
+        }
+    }
+
+    pub(super) fn end_recording(&mut self) {
+        if let Some(ring) = self.aside.take() {
+            self.ring = ring;
+        }
+    }
+
+    /// Whether a call is recorded.
+    pub(super) fn is_recording(&self) -> bool {
+        self.aside.is_some()
     }
 
     #[cold]

@@ -2,6 +2,7 @@
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
@@ -22,6 +23,7 @@ use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
+use crate::recording::{ADDS, BEGINS};
 use crate::shown::{Filled, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -65,6 +67,8 @@ pub struct TokenBucket<K: Key, R: Rates<K> = TokenRate> {
     /// Those of them, and others, whose bucket was more than half empty when something was spent, each once: others must know soon.
     short: Vec<u32>,
     promised: RefCell<Promised<K>>,
+    /// Tokens that undecided transactions spend, by the hash of their key.
+    undecided: HashMap<u64, u64>,
     /// Shares begin empty when the instance does: what its former incarnation spent of them is not known.
     begins_empty: bool,
     began_us: Cell<Option<u64>>,
@@ -85,7 +89,26 @@ pub struct Tokens<K> {
 #[derive(Debug)]
 struct Promised<K> {
     turn: u64,
+    /// What undecided transactions spend of the key that the call read last.
+    undecided: u64,
     of: [Option<(K, u64)>; GRANTS_PER_PACKET_MAX],
+}
+
+impl<K> Promised<K> {
+    /// What an earlier call was promised is void.
+    #[inline(always)]
+    fn renew(&mut self, turn: u64)
+    where
+        K: Copy,
+    {
+        if self.turn != turn {
+            *self = Self {
+                turn,
+                undecided: 0,
+                of: [None; GRANTS_PER_PACKET_MAX],
+            };
+        }
+    }
 }
 
 /// What happened to token buckets, for metrics.
@@ -144,8 +167,10 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
             spent,
             promised: RefCell::new(Promised {
                 turn: 0,
+                undecided: 0,
                 of: [None; GRANTS_PER_PACKET_MAX],
             }),
+            undecided: HashMap::new(),
             begins_empty: settings.is_replicated() && spending == Spending::Escrow,
             began_us: Cell::new(None),
             refused: Cell::new(0),
@@ -161,8 +186,8 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         let number = self.query(key)?;
         let bounds = self.bounds_of(number, key);
         let debt = self.debt(number, bounds);
-        let given =
-            (number.is_some() || self.keys.may_start()) && self.promise(key, (bounds, debt), count);
+        let given = (number.is_some() || self.keys.may_start(self.object)?)
+            && self.promise(key, (bounds, debt), count);
         if !given {
             self.refused.set(self.refused.get() + 1);
         }
@@ -173,11 +198,21 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         }))
     }
 
+    /// Tokens of a key that undecided transactions spend: they are no other packet's until these are refused.
+    fn undecided(&self, hash: u64) -> u64 {
+        if self.undecided.is_empty() || mutant::active(Mutant::PromisedTokensGiven) {
+            return 0;
+        }
+        self.undecided.get(&hash).copied().unwrap_or_default()
+    }
+
     /// Whole tokens that the key's bucket has for this instance, as far as it is known here.
     pub fn available(&self, key: &K) -> Result<u64, Late> {
         let number = self.query(key)?;
         let bounds = self.bounds_of(number, key);
-        Ok(bounds.tokens(self.debt(number, bounds)))
+        let debt = self.debt(number, bounds);
+        let undecided = self.undecided(self.keys.hash(key));
+        Ok(bounds.tokens(bounds.spent(debt, undecided)))
     }
 
     /// Keys that have a bucket: those of which something is missing, and those that are full and not forgotten yet.
@@ -210,7 +245,12 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
             self.keys.prefetch(self.object, hash);
             return Err(Late::new());
         }
-        late(&self.context, self.object, hash, self.late_us)
+        late(&self.context, self.object, hash, self.late_us)?;
+        // While there are any, all reads come here.
+        let mut promised = self.promised.borrow_mut();
+        promised.renew(self.context.turn());
+        promised.undecided = self.undecided(hash);
+        Ok(())
     }
 
     #[inline(always)]
@@ -241,21 +281,17 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         began_us
     }
 
-    /// Whether the bucket has the tokens besides those that this call was promised already: then these are, too.
+    /// Whether the bucket has the tokens besides those that this call was promised already, and undecided ones: then these are, too.
     #[inline]
     fn promise(&self, key: &K, (bounds, debt): (&Bounds, u64), count: u64) -> bool {
         let mut promised = self.promised.borrow_mut();
-        let turn = self.context.turn();
-        if promised.turn != turn {
-            *promised = Promised {
-                turn,
-                of: [None; GRANTS_PER_PACKET_MAX],
-            };
-        }
+        promised.renew(self.context.turn());
         let of_key = promised.of.iter().flatten();
         let before = of_key
             .filter(|(of, _)| of == key)
-            .fold(0u64, |sum, &(_, count)| sum.saturating_add(count));
+            .fold(promised.undecided, |sum, &(_, count)| {
+                sum.saturating_add(count)
+            });
         let given = bounds.has(debt, before, count);
         match promised.of.iter_mut().find(|of| of.is_none()) {
             Some(free) if given => {
@@ -313,6 +349,42 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         Some(number)
     }
 
+    /// Spends for a key that is not known to have a number; of a call that is recorded, the spending is recorded instead.
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, key: K, was_known: bool, count: u64) {
+        let arrived_us = self.context.arrived_us();
+        if !self.keys.is_recording() {
+            return self.take_for(key, (count, arrived_us));
+        }
+        let kind = if was_known { ADDS } else { BEGINS };
+        self.context.record_addition(self.object, kind, |out| {
+            key.encode(out);
+            out.varint(count);
+            out.varint(arrived_us);
+        });
+    }
+
+    fn take_for(&mut self, key: K, (count, arrived_us): (u64, u64)) {
+        if let Some(number) = self.start(key, true, arrived_us) {
+            self.take(number, (count, arrived_us));
+        }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, number: u32, (count, arrived_us): (u64, u64)) {
+        let bounds = self.bounds.of(number);
+        let debt = self.levels.spend(number, bounds, (count, arrived_us));
+        if self.spent.is_some() && count > 0 {
+            if self.levels.note(number, count) {
+                self.noted.push(number);
+            }
+            if bounds.is_short(debt) && self.levels.hurry(number) {
+                self.short.push(number);
+            }
+        }
+    }
+
     /// What another instance spent in a time bucket, in all.
     fn learn(
         &mut self,
@@ -364,21 +436,10 @@ impl<K: Key, R: Rates<K>> TokenBucketAct<'_, K, R> {
     #[inline(always)]
     pub fn spend(&mut self, tokens: Tokens<K>) {
         let Self(buckets) = self;
-        let arrived_us = buckets.context.arrived_us();
         let Tokens { number, key, count } = tokens;
-        let known = number.filter(|&number| buckets.keys.key(number) == Some(&key));
-        let Some(number) = known.or_else(|| buckets.start(key, true, arrived_us)) else {
-            return;
-        };
-        let bounds = buckets.bounds.of(number);
-        let debt = buckets.levels.spend(number, bounds, (count, arrived_us));
-        if buckets.spent.is_some() && count > 0 {
-            if buckets.levels.note(number, count) {
-                buckets.noted.push(number);
-            }
-            if bounds.is_short(debt) && buckets.levels.hurry(number) {
-                buckets.short.push(number);
-            }
+        match number.filter(|&number| buckets.keys.key(number) == Some(&key)) {
+            Some(number) => buckets.take(number, (count, buckets.context.arrived_us())),
+            None => buckets.begin(key, number.is_some(), count),
         }
     }
 }
@@ -556,8 +617,41 @@ impl<K: Key, R: Rates<K> + 'static> Inspect for TokenBucket<K, R> {
 impl<K: Key, R: Rates<K> + 'static> Fetch for TokenBucket<K, R> {}
 
 impl<K: Key, R: Rates<K> + 'static> Operations for TokenBucket<K, R> {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        self.keys.begin_recording();
+    }
+    fn end_recording(&mut self) {
+        self.keys.end_recording();
+    }
+    /// The tokens are no other packet's meanwhile.
+    fn note_undecided(
+        &mut self,
+        kind: u8,
+        input: &mut Reader<'_>,
+        begins: bool,
+    ) -> Result<(), BadBytes> {
+        let (key, count) = (K::decode(input)?, input.varint()?);
+        let hash = self.keys.hash(&key);
+        let tokens = self.undecided.entry(hash).or_default();
+        *tokens = match begins {
+            true => tokens.saturating_add(count),
+            false => tokens.saturating_sub(count),
+        };
+        if *tokens == 0 {
+            self.undecided.remove(&hash);
+        }
+        // No read waits for it, but all look at what is undecided.
+        self.context.note_undecided((self.object, 0, hash), begins);
+        if kind == BEGINS {
+            self.keys.note_undecided(self.object, begins);
+        }
+        Ok(())
+    }
+    /// As of the packet's arrival, however long the store took.
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let (key, count, arrived_us) = (K::decode(input)?, input.varint()?, input.varint()?);
+        self.take_for(key, (count, arrived_us));
+        Ok(())
     }
 }
 
@@ -577,6 +671,7 @@ impl<K: Key, R: Rates<K> + 'static> PerPacket for TokenBucket<K, R> {
     }
     fn settle(&self) {
         self.keys.settle();
-        self.promised.borrow_mut().of = [None; GRANTS_PER_PACKET_MAX];
+        let mut promised = self.promised.borrow_mut();
+        (promised.undecided, promised.of) = (0, [None; GRANTS_PER_PACKET_MAX]);
     }
 }

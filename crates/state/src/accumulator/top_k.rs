@@ -1,32 +1,32 @@
 //! The heaviest keys of all instances.
 
-use core::cell::Cell;
 use core::ops::Range;
 use std::rc::Rc;
 
 use asterism_memory::hash;
-use asterism_memory::index::Index;
 use asterism_memory::prefetch_hints::PrefetchHints;
-use asterism_memory::region::{Region, Slot};
-use asterism_memory::zeroed;
+use asterism_memory::region::Region;
 
 use super::announced::{self, Announced, writer};
+use super::other_summaries::{LastReport, Others};
 use super::writer_counters::{hash_place, read_place};
 use super::{
-    CELLS_MAX, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, is_of_later_incarnation,
-    late, read_cell, read_saved, read_writing, write_cell,
+    CELLS_MAX, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, late, read_cell,
+    read_saved, read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
+use crate::mutant::{self, Mutant};
 use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
+use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
-use asterism_sketches::{Counted, Heavy, HeavyKeys, HeavyPlace, Summary};
+use asterism_sketches::{Counted, Heavy, HeavyKeys, HeavyPlace, NO_PLACE, Summary};
 
 /// The keys for which most was added, over all instances, in memory that does not grow with keys: heavy hitters, as by bytes.
 ///
@@ -39,6 +39,9 @@ pub struct TopK<K: Key> {
     object: u8,
     settings: ObjectSettings,
     own: Summary<K>,
+    /// While a call is recorded, the own summary, in whose place is one without places; else that one, once there was a call.
+    aside: Option<Summary<K>>,
+    is_recording: bool,
     changed: Vec<u32>,
     others: Vec<Others<K>>,
     /// What the instance in this one's place announced in earlier incarnations of the host. Once this one has joined, its own summary goes
@@ -48,26 +51,6 @@ pub struct TopK<K: Key> {
     /// Places that this incarnation reported something of.
     reported: Region<bool>,
     announced: Option<Announced<LastReport<K>>>,
-}
-
-zeroed! {
-    /// A place of another instance's summary.
-    struct LastReport<K: Key> {
-        count: u64,
-        error: u64,
-        key: Slot<K>,
-        /// The incarnation that said so.
-        origin: u16,
-    }
-}
-
-/// What is known of another instance's summary.
-#[derive(Debug)]
-struct Others<K: Key> {
-    seat: WriterPlace,
-    places: Region<LastReport<K>>,
-    index: Index,
-    total: u64,
 }
 
 impl<K: Key> TopK<K> {
@@ -83,6 +66,8 @@ impl<K: Key> TopK<K> {
         );
         Self {
             own: Summary::new(context.seed(), places),
+            aside: None,
+            is_recording: false,
             changed: Vec::with_capacity(places as usize),
             others: Vec::with_capacity(64),
             before: None,
@@ -181,6 +166,30 @@ impl<K: Key> TopK<K> {
         {
             self.changed.push(place);
         }
+    }
+
+    #[inline]
+    fn add(&mut self, key: &K, weight: u64) {
+        match self.own.add(key, weight, 0) {
+            None => {}
+            Some(NO_PLACE) => self.record(key, weight),
+            changed => self.mark(changed),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&self, key: &K, weight: u64) {
+        self.context.record_addition(self.object, ADDS, |out| {
+            key.encode(out);
+            out.varint(weight);
+        });
+    }
+
+    fn swap_aside(&mut self) {
+        let seed = self.context.seed();
+        let aside = self.aside.get_or_insert_with(|| Summary::new(seed, 0));
+        core::mem::swap(&mut self.own, aside);
     }
 
     fn learn(&mut self, writing: Writing, place: u32, said: Counted<K>) -> Result<(), BadBytes> {
@@ -303,93 +312,6 @@ impl<K: Key> TopK<K> {
     }
 }
 
-impl<K: Key> LastReport<K> {
-    const NOTHING: Self = Self {
-        count: 0,
-        error: 0,
-        key: Slot::NONE,
-        origin: 0,
-    };
-
-    fn of(Counted { count, error, key }: Counted<K>, origin: Origin) -> Self {
-        Self {
-            count,
-            error,
-            key: Slot::of(key),
-            origin: origin.0,
-        }
-    }
-
-    fn get(&self) -> Option<Counted<K>> {
-        let key = *self.key.get()?;
-        let Self { count, error, .. } = *self;
-        Some(Counted { count, error, key })
-    }
-}
-
-impl<K: Key> Others<K> {
-    fn new(seat: WriterPlace, places: u32) -> Self {
-        let places = places as usize;
-        Self {
-            seat,
-            places: Region::made_late(places),
-            index: Index::new(places),
-            total: 0,
-        }
-    }
-
-    fn get(&self, place: u32) -> Option<Counted<K>> {
-        self.places[place as usize].get()
-    }
-
-    /// What a key has. While not all is reported, a key may be in its old place and its new one: the greater count is the newer.
-    #[inline]
-    fn find(&self, key: &K, hash: u64) -> Option<Counted<K>> {
-        let best = Cell::new(None);
-        self.index.find(hash, |place| -> Option<()> {
-            let held = self.get(place).filter(|held| held.key == *key);
-            best.set(best.get().max(held));
-            None
-        });
-        best.get()
-    }
-
-    /// A place's count only grows, so that of two copies the greater is the newer one; but for another incarnation's, where the later one's
-    /// is. Whether this one is.
-    fn learn(&mut self, context: &Context, place: u32, said: LastReport<K>) -> bool {
-        let before = self.places[place as usize];
-        let (known, Some(held)) = (before.get(), said.get()) else {
-            return false;
-        };
-        let is_newer = match known {
-            None => true,
-            Some(known) if before.origin == said.origin => held > known,
-            Some(_) => is_of_later_incarnation(context, Origin(said.origin), Origin(before.origin)),
-        };
-        if !is_newer {
-            return false;
-        }
-        self.total = self
-            .total
-            .wrapping_sub(before.count)
-            .wrapping_add(held.count);
-        let is_same = known.is_some_and(|known| known.key == held.key);
-        let seed = context.seed();
-        if let Some(known) = known.filter(|_| !is_same) {
-            self.index.remove(known.key.hash(seed), place);
-        }
-        self.places[place as usize] = said;
-        if !is_same {
-            let places = &self.places;
-            self.index.insert(held.key.hash(seed), place, |place| {
-                let key = places[place as usize].key.get();
-                key.map_or(0, |key| key.hash(seed))
-            });
-        }
-        true
-    }
-}
-
 /// The writes of a [`TopK`].
 #[derive(Debug)]
 pub struct TopKAct<'a, K: Key>(&'a mut TopK<K>);
@@ -399,8 +321,7 @@ impl<K: Key> TopKAct<'_, K> {
     #[inline]
     pub fn add(&mut self, key: &K, weight: u64) {
         if weight > 0 {
-            let changed = self.0.own.add(key, weight, 0);
-            self.0.mark(changed);
+            self.0.add(key, weight);
         }
     }
 }
@@ -629,8 +550,21 @@ impl<K: Key> Inspect for TopK<K> {
 impl<K: Key> Fetch for TopK<K> {}
 
 impl<K: Key> Operations for TopK<K> {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        if !self.is_recording && !mutant::active(Mutant::RefusedCallCounted) {
+            self.is_recording = true;
+            self.swap_aside();
+        }
+    }
+    fn end_recording(&mut self) {
+        if core::mem::take(&mut self.is_recording) {
+            self.swap_aside();
+        }
+    }
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let (key, weight) = (K::decode(input)?, input.varint()?);
+        self.add(&key, weight);
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-use super::writer_counters::{Totals, WriterCounters, hash_place, write_place};
+use super::writer_counters::{Totals, WriterCounters, hash_place, read_place, write_place};
 use super::{late, read_saved};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -12,6 +12,7 @@ use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
+use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
 
@@ -128,6 +129,18 @@ impl Vector {
         Ok(lowest.map(|(_, place)| place))
     }
 
+    /// An addition found no place.
+    #[cold]
+    #[inline(never)]
+    fn record(&self, place: u32, amount: i64) {
+        if self.writer_counters.records(place) {
+            self.context.record_addition(self.object, ADDS, |out| {
+                out.varint(place.into());
+                out.varint(amount as u64);
+            });
+        }
+    }
+
     #[cold]
     fn ahead(&self, place: u32) -> Result<(), Late> {
         if self.context.is_prefetching() {
@@ -146,8 +159,8 @@ impl VectorAct<'_> {
     /// Adds; wraps at 2⁶³. Nothing where there is no such place.
     #[inline(always)]
     pub fn add(&mut self, place: u32, amount: i64) {
-        if place < self.0.len() {
-            self.0.writer_counters.add(place, amount as u64);
+        if !self.0.writer_counters.add(place, amount as u64) {
+            self.0.record(place, amount);
         }
     }
 }
@@ -232,8 +245,17 @@ impl Inspect for Vector {
 impl Fetch for Vector {}
 
 impl Operations for Vector {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        self.writer_counters.begin_recording();
+    }
+    fn end_recording(&mut self) {
+        self.writer_counters.end_recording();
+    }
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let place = read_place(input, self.len())?;
+        let amount = input.varint()?;
+        self.writer_counters.add(place, amount);
+        Ok(())
     }
 }
 

@@ -49,7 +49,7 @@ impl WindowTally {
 }
 
 /// The buckets that are kept. Buckets are numbered from 1; 0 is none.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Ring {
     window: Window,
     /// Buckets that a member's clock may be ahead.
@@ -75,6 +75,15 @@ impl Ring {
             head: 0,
             written: 0,
             tally: WindowTally::default(),
+        }
+    }
+
+    /// The same of which no bucket is kept, now or later.
+    pub(super) fn without_buckets(&self) -> Self {
+        Self {
+            slots: 0,
+            head: u32::MAX,
+            ..*self
         }
     }
 

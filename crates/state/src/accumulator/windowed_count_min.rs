@@ -11,13 +11,14 @@ use super::writer_counters::{hash_place, read_place};
 use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::Context;
+use crate::context::{Context, Tick};
 use crate::counts::ObjectCounts;
 use crate::map::Key;
 use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
+use crate::recording::{ADDS, committed_at};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -98,6 +99,29 @@ impl<K: Key> WindowedCountMin<K> {
         late(&self.context, self.object, hash, self.late_us)
     }
 
+    #[inline(always)]
+    fn add_at(&mut self, hash: u64, tick: Tick, amount: u64) {
+        let Some(bucket) = self.writer_counters.ring.add_at(tick) else {
+            return self.record(hash, tick, amount);
+        };
+        for place in self.grid.places(hash) {
+            self.writer_counters.add(place, bucket, amount);
+        }
+    }
+
+    /// An addition of a recorded call, or one whose bucket was dropped.
+    #[cold]
+    #[inline(never)]
+    fn record(&self, hash: u64, tick: Tick, amount: u64) {
+        if self.writer_counters.is_recording() {
+            self.context.record_addition(self.object, ADDS, |out| {
+                out.u64(hash);
+                out.u32(tick);
+                out.varint(amount);
+            });
+        }
+    }
+
     fn mark(&self) -> u16 {
         self.grid.mark(self.context.seed())
     }
@@ -133,11 +157,7 @@ impl<K: Key> WindowedCountMinAct<'_, K> {
         }
         let Self(sketch) = self;
         let arrived = sketch.context.arrived_tick();
-        if let Some(bucket) = sketch.writer_counters.ring.add_at(arrived) {
-            for place in sketch.grid.places(key.hash(sketch.context.seed())) {
-                sketch.writer_counters.add(place, bucket, amount);
-            }
-        }
+        sketch.add_at(key.hash(sketch.context.seed()), arrived, amount);
     }
 }
 
@@ -261,8 +281,18 @@ impl<K: Key> Inspect for WindowedCountMin<K> {
 impl<K: Key> Fetch for WindowedCountMin<K> {}
 
 impl<K: Key> Operations for WindowedCountMin<K> {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        self.writer_counters.begin_recording();
+    }
+    fn end_recording(&mut self) {
+        self.writer_counters.end_recording();
+    }
+    /// In the bucket of the packet's arrival, however long the store took.
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let (hash, arrived, amount) = (input.u64()?, input.u32()?, input.varint()?);
+        let tick = committed_at(&self.context, arrived);
+        self.add_at(hash, tick, amount);
+        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
+use crate::recording::{ADDS, BEGINS, committed_at};
 use crate::shown::{Recent, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -57,7 +58,7 @@ impl<K: Key> WindowedCounters<K> {
     pub fn find(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
         let number = self.query(key)?;
         let total = number.map_or(0, |number| self.sum(number));
-        let found = number.is_some() || self.keys.may_start();
+        let found = number.is_some() || self.keys.may_start(self.object)?;
         Ok(found.then_some(Tally {
             number,
             key: *key,
@@ -155,6 +156,35 @@ impl<K: Key> WindowedCounters<K> {
         late(&self.context, self.object, hash, self.late_us)
     }
 
+    /// Adds for a key that is not known to have a number; of a call that is recorded, the addition is recorded instead.
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, key: K, was_known: bool, amount: u64) {
+        let arrived = self.context.arrived_tick();
+        if !self.keys.is_recording() {
+            return self.add_for(key, arrived, amount);
+        }
+        let kind = if was_known { ADDS } else { BEGINS };
+        self.context.record_addition(self.object, kind, |out| {
+            key.encode(out);
+            out.u32(arrived);
+            out.varint(amount);
+        });
+    }
+
+    fn add_for(&mut self, key: K, tick: Tick, amount: u64) {
+        if let Some((number, _)) = self.keys.start(key, true) {
+            self.add_at(number, tick, amount);
+        }
+    }
+
+    #[inline(always)]
+    fn add_at(&mut self, number: u32, tick: Tick, amount: u64) {
+        if let Some(bucket) = self.writer_counters.ring.add_at(tick) {
+            self.writer_counters.add(number, bucket, amount);
+        }
+    }
+
     fn learn(
         &mut self,
         key: K,
@@ -190,15 +220,10 @@ impl<K: Key> WindowedCountersAct<'_, K> {
             return;
         }
         let Self(counters) = self;
-        let arrived = counters.context.arrived_tick();
-        let known = tally
-            .number
-            .filter(|&number| counters.keys.key(number) == Some(&tally.key));
-        let Some(number) = known.or_else(|| Some(counters.keys.start(tally.key, true)?.0)) else {
-            return;
-        };
-        if let Some(bucket) = counters.writer_counters.ring.add_at(arrived) {
-            counters.writer_counters.add(number, bucket, amount);
+        let Tally { number, key, .. } = *tally;
+        match number.filter(|&number| counters.keys.key(number) == Some(&key)) {
+            Some(number) => counters.add_at(number, counters.context.arrived_tick(), amount),
+            None => counters.begin(key, number.is_some(), amount),
         }
     }
 }
@@ -341,8 +366,29 @@ impl<K: Key> Inspect for WindowedCounters<K> {
 impl<K: Key> Fetch for WindowedCounters<K> {}
 
 impl<K: Key> Operations for WindowedCounters<K> {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        self.keys.begin_recording();
+    }
+    fn end_recording(&mut self) {
+        self.keys.end_recording();
+    }
+    fn note_undecided(
+        &mut self,
+        kind: u8,
+        _: &mut Reader<'_>,
+        begins: bool,
+    ) -> Result<(), BadBytes> {
+        if kind == BEGINS {
+            self.keys.note_undecided(self.object, begins);
+        }
+        Ok(())
+    }
+    /// In the bucket of the packet's arrival, however long the store took.
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let (key, arrived, amount) = (K::decode(input)?, input.u32()?, input.varint()?);
+        let tick = committed_at(&self.context, arrived);
+        self.add_for(key, tick, amount);
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::mutant::{self, Mutant};
 use crate::object::{ObjectSettings, Part};
+use crate::recording::Recordable;
 use crate::stamp::{NamedOrigins, Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -89,7 +90,7 @@ pub(super) struct WriterCounters<T: Copy> {
     /// What changes is noted, since it is logged now or may be later.
     notes_changes: bool,
     totals: Totals,
-    writer_counters: Region<Cell<T>>,
+    writer_counters: Recordable<Cell<T>>,
     changed: Vec<u32>,
     /// Of those that had changed when a flush began, the ones that it has not reported yet: what changes while it goes on waits for
     /// the next one, however often that is.
@@ -120,7 +121,7 @@ impl<T: Copy> WriterCounters<T> {
             logged,
             notes_changes: settings.may_be_replicated(),
             totals,
-            writer_counters: Region::new(room as usize),
+            writer_counters: Recordable::new(room as usize),
             changed: Vec::with_capacity(room as usize),
             telling: Vec::with_capacity(room as usize),
             others: Vec::with_capacity(64),
@@ -157,16 +158,38 @@ impl<T: Copy> WriterCounters<T> {
 
     pub(super) const CELL_BYTES: usize = size_of::<Cell<T>>();
 
-    /// Adds, as this instance; wraps at 2⁶⁴.
+    /// Adds, as this instance; wraps at 2⁶⁴. False if there is no such place, and while a call is recorded.
     #[inline(always)]
-    pub(super) fn add(&mut self, place: u32, amount: u64) {
-        let cell = &mut self.writer_counters[place as usize];
+    pub(super) fn add(&mut self, place: u32, amount: u64) -> bool {
+        let Some(cell) = self.writer_counters.get_mut(place as usize) else {
+            return false;
+        };
         cell.own = cell.own.wrapping_add(amount);
         let first;
         (cell.changes, first) = cell.changes.overflowing_sub(1);
         if first {
             self.mark(place);
         }
+        true
+    }
+
+    /// From here on additions find no place: see `recording.rs`.
+    pub(super) fn begin_recording(&mut self) {
+        self.writer_counters.begin_recording();
+    }
+
+    pub(super) fn end_recording(&mut self) {
+        self.writer_counters.end_recording();
+    }
+
+    /// Whether a call is recorded, of which additions do not find this place that there is.
+    pub(super) fn records(&self, place: u32) -> bool {
+        self.writer_counters.is_recording() && (place as usize) < self.writer_counters.length()
+    }
+
+    /// Whether a call is recorded.
+    pub(super) fn is_recording(&self) -> bool {
+        self.writer_counters.is_recording()
     }
 
     #[cold]

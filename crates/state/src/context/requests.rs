@@ -451,11 +451,26 @@ impl Context {
     /// Records a write of the call under way, to be committed: its object, flags of the object's own, and what `write` writes.
     #[cold]
     pub(crate) fn record(&self, object: u8, flags: u8, write: impl FnOnce(&mut Writer<'_>)) {
+        self.count_write();
+        self.record_uncounted(object, flags, write);
+    }
+    /// Records what the call under way adds to an accumulator, which is no entry.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn record_addition(
+        &self,
+        object: u8,
+        flags: u8,
+        write: impl FnOnce(&mut Writer<'_>),
+    ) {
+        self.count_addition();
+        self.record_uncounted(object, flags, write);
+    }
+    fn record_uncounted(&self, object: u8, flags: u8, write: impl FnOnce(&mut Writer<'_>)) {
         debug_assert!(
             self.is_staged(),
             "what is in a store is read before it is written"
         );
-        self.count_write();
         let mut recorded = self.requests.recorded.borrow_mut();
         Writer::new(&mut recorded, &self.addresses).tag(object, flags);
         let at = recorded.len();

@@ -11,6 +11,10 @@ use super::{Context, GROUP_BYTES_MAX};
 /// Entries that a packet writes at most where its function says no other number: with the longest entries they are a group.
 pub const WRITES_PER_PACKET: u32 = 4;
 
+/// What one call may add to counters, sketches and other accumulators, each key or place once, where a store may refuse the call: it is
+/// recorded until the store has decided. Of [`OPERATION_BYTES_MAX`](super::OPERATION_BYTES_MAX) bytes at most each.
+pub const ADDITIONS_PER_CALL: u32 = 64;
+
 /// What a packet of a function may write.
 #[derive(Debug)]
 pub(crate) struct WriteSet {
@@ -101,6 +105,8 @@ pub(super) struct Writing {
     max: Cell<u32>,
     /// Entries; `None` between two calls.
     count: Cell<Option<u32>>,
+    /// Additions that were recorded.
+    additions: Cell<u32>,
 }
 
 impl Default for Writing {
@@ -108,6 +114,7 @@ impl Default for Writing {
         Self {
             max: Cell::new(WRITES_PER_PACKET),
             count: Cell::new(None),
+            additions: Cell::new(0),
         }
     }
 }
@@ -123,6 +130,7 @@ impl Context {
     pub fn begin_writes(&self) {
         if cfg!(debug_assertions) {
             self.writing.count.set(Some(0));
+            self.writing.additions.set(0);
         }
     }
     /// It ended.
@@ -144,6 +152,17 @@ impl Context {
                 "one packet wrote more than {max} entries: say how many it writes where the objects are built (`builder.writing(..)`)"
             );
             self.writing.count.set(Some(count + 1));
+        }
+    }
+    /// Another addition to an accumulator is recorded.
+    pub(super) fn count_addition(&self) {
+        if cfg!(debug_assertions) && self.writing.count.get().is_some() {
+            let count = self.writing.additions.get();
+            assert!(
+                count < ADDITIONS_PER_CALL,
+                "one packet adds to accumulators more than {ADDITIONS_PER_CALL} times: add up what is for the same key first"
+            );
+            self.writing.additions.set(count + 1);
         }
     }
     /// The group that a packet writes is full.

@@ -13,7 +13,6 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
-use asterism_memory::region::Region;
 
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -23,10 +22,13 @@ use crate::map::Key;
 use crate::object::{
     Audit, Fetch, Inspect, Operations, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
 };
+use crate::recording::{ADDS, BEGINS, Recordable};
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::table::{At, Row, Table, TableSettings, TableTally, Vacancy};
-use crate::wire::{BadBytes, Reader};
+use crate::table::{
+    At, RECORDED_TOUCH, RECORDED_WRITE, Row, Table, TableSettings, TableTally, Vacancy,
+};
+use crate::wire::{BadBytes, Reader, Wire};
 
 use nodes::{Nodes, Side};
 use sighting::{DESTINATION, EDGE, OWN, SOURCE, Sighting, Volume, Witness, edge_hash, own_hash};
@@ -45,7 +47,7 @@ pub struct Graph<N: Key> {
     nodes: Nodes<N>,
     edges: u32,
     /// Own sightings whose weight grew since it was reported: a bit for each record, and their numbers.
-    is_changed: Region<u64>,
+    is_changed: Recordable<u64>,
     changed: Vec<u32>,
 }
 
@@ -70,7 +72,7 @@ impl<N: Key> Graph<N> {
             witness: Witness::own(&context),
             nodes: Nodes::new(context.seed(), nodes),
             edges: 0,
-            is_changed: Region::new(room.div_ceil(u64::BITS) as usize),
+            is_changed: Recordable::new(room.div_ceil(u64::BITS) as usize),
             changed: Vec::with_capacity(room as usize),
             sightings,
             object,
@@ -245,14 +247,54 @@ impl<N: Key> Graph<N> {
         }
     }
 
-    /// The weight of an own sighting grew: to be reported.
+    /// Adds to the weight of an own sighting, which is to be reported. False while a call is recorded.
     #[inline(always)]
-    fn mark(&mut self, number: u32) {
+    fn raise(&mut self, number: u32, amount: u64) -> bool {
         let (word, bit) = ((number / u64::BITS) as usize, 1 << (number % u64::BITS));
-        if self.is_changed[word] & bit == 0 && self.sightings.is_logged() {
-            self.is_changed[word] |= bit;
-            self.changed.push(number);
+        let Some(is_changed) = self.is_changed.get_mut(word) else {
+            return false;
+        };
+        if amount > 0 {
+            self.sightings.raise(number, |volume| volume.raise(amount));
+            if *is_changed & bit == 0 && self.sightings.is_logged() {
+                *is_changed |= bit;
+                self.changed.push(number);
+            }
         }
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, sighting: Sighting<N>, vacancy: Vacancy, amount: u64) {
+        if self.is_changed.is_recording() {
+            return self.record(BEGINS, &sighting, amount);
+        }
+        // The call may have asked for the edge twice before it added anything.
+        if let Some(number) = self.sightings.live(&sighting) {
+            self.raise(number, amount);
+            return;
+        }
+        self.sightings
+            .insert(vacancy, sighting, Volume::reported(amount));
+        self.follow();
+    }
+
+    /// An addition to an own sighting.
+    #[cold]
+    #[inline(never)]
+    fn record_more(&self, number: u32, amount: u64) {
+        self.record(ADDS, self.sightings.row(number), amount);
+    }
+
+    /// An addition as the table records an entry.
+    #[cold]
+    #[inline(never)]
+    fn record(&self, kind: u8, sighting: &Sighting<N>, amount: u64) {
+        self.context.record_addition(self.object, kind, |out| {
+            sighting.encode(out);
+            Volume::reported(amount).encode(out);
+        });
     }
 }
 
@@ -272,34 +314,13 @@ impl<N: Key> GraphAct<'_, N> {
     pub fn add(&mut self, link: Link<N>, amount: u64) {
         match link.0 {
             Found::Seen(at) => {
-                self.raise(at.number, amount);
+                if !self.0.raise(at.number, amount) {
+                    return self.0.record_more(at.number, amount);
+                }
                 self.0.sightings.touch(&at);
             }
-            Found::New(sighting, vacancy) => self.begin(sighting, vacancy, amount),
+            Found::New(sighting, vacancy) => self.0.begin(sighting, vacancy, amount),
         }
-    }
-
-    #[inline(always)]
-    fn raise(&mut self, number: u32, amount: u64) {
-        if amount > 0 {
-            self.0
-                .sightings
-                .raise(number, |volume| volume.raise(amount));
-            self.0.mark(number);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn begin(&mut self, sighting: Sighting<N>, vacancy: Vacancy, amount: u64) {
-        // The call may have asked for the edge twice before it added anything.
-        if let Some(number) = self.0.sightings.live(&sighting) {
-            return self.raise(number, amount);
-        }
-        self.0
-            .sightings
-            .insert(vacancy, sighting, Volume::reported(amount));
-        self.0.follow();
     }
 }
 
@@ -427,8 +448,38 @@ impl<N: Key> Inspect for Graph<N> {
 impl<N: Key> Fetch for Graph<N> {}
 
 impl<N: Key> Operations for Graph<N> {
-    fn can_record(&self) -> bool {
-        false
+    fn begin_recording(&mut self) {
+        self.is_changed.begin_recording();
+    }
+    fn end_recording(&mut self) {
+        self.is_changed.end_recording();
+    }
+    fn note_undecided(
+        &mut self,
+        kind: u8,
+        input: &mut Reader<'_>,
+        begins: bool,
+    ) -> Result<(), BadBytes> {
+        match kind {
+            BEGINS => self.sightings.note_undecided(RECORDED_WRITE, input, begins),
+            _ => Ok(()),
+        }
+    }
+    /// An edge that ended meanwhile begins again.
+    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let whole = &mut input.clone();
+        let sighting = Sighting::<N>::decode(input)?;
+        let amount = Volume::decode(input)?.total();
+        let kind = match self.sightings.live(&sighting) {
+            Some(number) => {
+                self.raise(number, amount);
+                RECORDED_TOUCH
+            }
+            None => RECORDED_WRITE,
+        };
+        self.sightings.commit(kind, whole)?;
+        self.follow();
+        Ok(())
     }
 }
 

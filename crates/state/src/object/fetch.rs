@@ -52,12 +52,7 @@ pub trait Fetch {
 
 /// Writes that a call records, and that are made when its transaction is committed.
 pub trait Operations {
-    /// Whether what a call adds can be recorded. Else it is made at once, and made again if the call is: then no object of the function
-    /// may live where writes are refused.
-    fn can_record(&self) -> bool {
-        true
-    }
-    /// The call under way begins to write: what follows is recorded by [`Operations::end_recording`].
+    /// The call under way begins to write: what follows is recorded, at once or by [`Operations::end_recording`].
     fn begin_recording(&mut self) {}
     /// Records what the call wrote, if it did not while it wrote, and has it undone here.
     fn end_recording(&mut self) {}

@@ -13,9 +13,9 @@ use crate::object::{Fetch, FetchedEntry, Operations};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Kinds of recorded writes.
-pub(super) const RECORDED_WRITE: u8 = 0;
+pub(crate) const RECORDED_WRITE: u8 = 0;
 pub(super) const RECORDED_CHANGE: u8 = 1;
-pub(super) const RECORDED_TOUCH: u8 = 2;
+pub(crate) const RECORDED_TOUCH: u8 = 2;
 pub(super) const RECORDED_REMOVAL: u8 = 3;
 
 impl<R: Row, V: Value> Table<R, V> {

@@ -40,6 +40,7 @@ use crate::stamp::Stamp;
 use crate::wire::Writer;
 
 pub use entry_end::EntryAge;
+pub(crate) use fetched::{RECORDED_TOUCH, RECORDED_WRITE};
 use lanes::Hashes;
 pub use record::{At, Row, Value};
 use record::{CONFIRMED, DOMINATED, LIVE, Links, OWN_SHARE, Record};

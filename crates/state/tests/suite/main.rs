@@ -12,6 +12,7 @@ mod local;
 mod manual;
 mod objects;
 mod parts;
+mod recorded;
 mod saved;
 mod shapes;
 mod shared_later;

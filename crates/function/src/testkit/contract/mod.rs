@@ -12,7 +12,7 @@ use asterism_packet::{Layout, checksum};
 use asterism_state::{State, hash};
 
 use super::allocations::allocations;
-use super::{Outcome, Testkit, compare_late, hostile_everywhere};
+use super::{HostileStore, Outcome, Testkit, compare_late, hostile_everywhere};
 use crate::function::{NetworkFunction, PortNumber, Verdict};
 use crate::observable::{reasons_of, report_of};
 use crate::own::OwnEvent;
@@ -185,13 +185,20 @@ impl<F: NetworkFunction> Contract<F> {
         );
     }
 
-    /// A store: packets end as they do where all state is local, and leave the same state, wherever each object lives.
+    /// A store: packets end as they do where all state is local, and leave the same state, wherever each object lives. Of functions with
+    /// objects that can live there it refuses some packets, which are called again and add nothing twice.
     ///
     /// # Panics
     /// See [`Contract::names`].
     pub fn in_a_store(&self) {
         let steps = [(self.steps)(), self.damaged()].concat();
-        hostile_everywhere(self.make, &steps);
+        let refusals = hostile_everywhere(self.make, &steps);
+        let store = HostileStore::<F>::new(&(self.make)(), |_| true);
+        let mut objects = 0..objects_of(&(self.make)()).len() as u8;
+        assert!(
+            refusals > 0 || !objects.any(|object| store.has(object)),
+            "no packet was refused: the steps show nothing"
+        );
     }
 
     /// Silence: when no packet comes for a day, what was held for flows is given back. A host that is drained ends so.

@@ -4,9 +4,9 @@ use std::panic::catch_unwind;
 
 use asterism_state::mutant::{self, Mutant};
 
-/// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs` and `.../token_rates.rs`, and those that tests
+/// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs`, `.../token_rates.rs` and `.../recorded.rs`, and those that tests
 /// of the packet loop find.
-const ELSEWHERE: [Mutant; 37] = [
+const ELSEWHERE: [Mutant; 39] = [
     Mutant::HeldNotAnnounced,
     Mutant::LocalEndForgotten,
     Mutant::AnnouncedUnderOwnStamp,
@@ -15,6 +15,8 @@ const ELSEWHERE: [Mutant; 37] = [
     Mutant::AnswerOfAnother,
     Mutant::ReadsUnchecked,
     Mutant::RefusedCallCounted,
+    Mutant::AddedWhenCommitted,
+    Mutant::PromisedTokensGiven,
     Mutant::RefusedGrantSpent,
     Mutant::UndecidedWriteUnseen,
     Mutant::PromisedRoomGiven,
