@@ -11,8 +11,8 @@ use super::{Context, GROUP_BYTES_MAX};
 /// Entries that a packet writes at most where its function says no other number: with the longest entries they are a group.
 pub const WRITES_PER_PACKET: u32 = 4;
 
-/// What one call may add to counters, sketches and other accumulators, each key or place once, where a store may refuse the call: it is
-/// recorded until the store has decided. Of [`OPERATION_BYTES_MAX`](super::OPERATION_BYTES_MAX) bytes at most each.
+/// Additions to counters, sketches and other accumulators that one call may make where a store may refuse it: they are recorded until the
+/// store has decided, each in [`OPERATION_BYTES_MAX`](super::OPERATION_BYTES_MAX) bytes at most.
 pub const ADDITIONS_PER_CALL: u32 = 64;
 
 /// What a packet of a function may write.
