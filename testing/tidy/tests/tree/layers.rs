@@ -70,9 +70,12 @@ const LAYERS: &[(&str, &[&str])] = &[
             "detection",
         ],
     ),
+    // How values are written, whatever they are for.
+    ("notation", &["function"]),
     (
         "config",
         &[
+            "notation",
             "elasticity",
             "state",
             "placement",
