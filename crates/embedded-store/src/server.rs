@@ -4,13 +4,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asterism_resp::{Scanner, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::append_file::{AppendFile, AppendFileError, COMMAND_BYTES_MAX, Sync};
+use crate::append_file::{AppendFile, AppendFileError, Sync};
 use crate::keyspace::Keyspace;
 use crate::session::{After, REPLIES_BYTES_MAX, Session};
 
@@ -25,7 +26,7 @@ const READ_BYTES: usize = 1 << 16;
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// How a store is served.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerConfig {
     /// Where connections are taken.
     pub listen: SocketAddr,
@@ -33,8 +34,16 @@ pub struct ServerConfig {
     pub clients_max: usize,
     /// Bytes that keys and values may take.
     pub bytes_max: usize,
+    /// What clients say before anything else, with `AUTH` or `HELLO`; `None`: nothing.
+    pub password: Option<String>,
     /// Where changes are kept, and when they are on the disk there; `None`: what the store holds ends with it.
     pub append_file: Option<(PathBuf, Sync)>,
+}
+
+impl core::fmt::Debug for ServerConfig {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "ServerConfig({})", self.listen)
+    }
 }
 
 impl ServerConfig {
@@ -45,6 +54,7 @@ impl ServerConfig {
             listen,
             clients_max: 128,
             bytes_max: 1 << 30,
+            password: None,
             append_file: None,
         }
     }
@@ -108,6 +118,7 @@ pub struct Server {
     listener: TcpListener,
     clients: Vec<Client>,
     clients_max: usize,
+    password: Option<Arc<str>>,
     keyspace: Keyspace,
     append_file: Option<AppendFile>,
     changes: Vec<u8>,
@@ -148,6 +159,7 @@ impl Server {
             listener,
             clients: Vec::new(),
             clients_max: config.clients_max,
+            password: config.password.map(Arc::from),
             keyspace,
             append_file,
             changes: Vec::new(),
@@ -293,7 +305,7 @@ impl Server {
             }
             self.clients.push(Client {
                 stream,
-                session: Session::new(),
+                session: Session::with_password(self.password.clone()),
                 scanner: Scanner::new(),
                 received: Vec::new(),
                 replies: Vec::new(),
@@ -364,7 +376,7 @@ impl Client {
                     }
                     from += length;
                 }
-                Ok(None) if rest.len() <= COMMAND_BYTES_MAX => break,
+                Ok(None) if rest.len() <= self.session.command_bytes_max() => break,
                 Ok(None) => {
                     self.protocol_error("a command is too long");
                     from = self.received.len();

@@ -1,7 +1,10 @@
 //! One connection: what it has asked for beyond commands of keys, its transaction, and the keys that it watches.
 
+use std::sync::Arc;
+
 use asterism_resp::{ReplyWriter, Value};
 
+use crate::append_file::COMMAND_BYTES_MAX;
 use crate::command::{self, Command, Refused};
 use crate::keyspace::Keyspace;
 
@@ -13,6 +16,10 @@ pub(crate) const QUEUED_MAX: usize = 1 << 14;
 pub(crate) const KEPT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of replies behind which a connection is sent nothing more: it ends.
 pub(crate) const REPLIES_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a command at most before the password.
+const STRANGER_BYTES_MAX: usize = 1 << 14;
+/// The only user.
+const USER: &[u8] = b"default";
 /// Keys that one connection watches at most.
 pub(crate) const WATCHED_MAX: usize = 1 << 14;
 
@@ -41,6 +48,9 @@ enum What {
 /// A connection.
 #[derive(Default)]
 pub struct Session {
+    /// What is to be shown before anything else.
+    password: Option<Arc<str>>,
+    has_logged_in: bool,
     is_version_3: bool,
     /// The commands of a transaction that was begun.
     queued: Option<Vec<Queued>>,
@@ -66,6 +76,7 @@ enum Own {
     Watch,
     Unwatch,
     Hello,
+    Auth,
     Quit,
     Ping,
     Echo,
@@ -84,6 +95,7 @@ fn own(name: &[u8]) -> Option<Own> {
         b"watch" => Own::Watch,
         b"unwatch" => Own::Unwatch,
         b"hello" => Own::Hello,
+        b"auth" => Own::Auth,
         b"quit" => Own::Quit,
         b"ping" => Own::Ping,
         b"echo" => Own::Echo,
@@ -97,6 +109,10 @@ fn own(name: &[u8]) -> Option<Own> {
 }
 
 impl Own {
+    /// It may be asked before the password.
+    fn is_of_strangers(self) -> bool {
+        matches!(self, Own::Auth | Own::Hello | Own::Quit)
+    }
     /// It is done at once also within a transaction.
     fn is_of_transactions(self) -> bool {
         matches!(
@@ -111,6 +127,38 @@ impl Session {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same where this password is to be shown first, if it is one.
+    #[must_use]
+    pub fn with_password(password: Option<Arc<str>>) -> Self {
+        Self {
+            password,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a password is to be shown that was not yet.
+    fn is_stranger(&self) -> bool {
+        self.password.is_some() && !self.has_logged_in
+    }
+
+    /// Bytes of a command that is not whole yet, at most.
+    pub(crate) fn command_bytes_max(&self) -> usize {
+        match self.is_stranger() {
+            true => STRANGER_BYTES_MAX,
+            false => COMMAND_BYTES_MAX,
+        }
+    }
+
+    /// Takes a password. If it is another one, nothing changes.
+    fn log_in(&mut self, user: &[u8], password: &[u8]) -> Result<(), Refused> {
+        let expected = self.password.as_ref().ok_or(Refused::NoPassword)?;
+        if user != USER || !is_same(expected.as_bytes(), password) {
+            return Err(Refused::Password);
+        }
+        self.has_logged_in = true;
+        Ok(())
     }
 
     /// Does what a client sent: the reply goes to `out`, and what changed to the append file.
@@ -136,6 +184,10 @@ impl Session {
             return After::GoesOn;
         };
         let own = own(name);
+        if self.is_stranger() && !own.is_some_and(Own::is_of_strangers) {
+            reply.error("NOAUTH Authentication required.");
+            return After::GoesOn;
+        }
         if let Some(own) = own.filter(|own| self.queued.is_none() || own.is_of_transactions()) {
             return self.call_own(keyspace, own, &arguments, (out, append_file));
         }
@@ -227,6 +279,17 @@ impl Session {
                 reply.status("OK");
             }
             Own::Hello => self.hello(rest, out),
+            Own::Auth => {
+                let logged_in = match rest {
+                    [password] => self.log_in(USER, password),
+                    [user, password] => self.log_in(user, password),
+                    _ => Err(Refused::Arguments("auth")),
+                };
+                match logged_in {
+                    Ok(()) => reply.status("OK"),
+                    Err(refused) => reply.error(&refused.text()),
+                }
+            }
             Own::Quit => {
                 reply.status("OK");
                 return After::Ends;
@@ -273,12 +336,22 @@ impl Session {
 
     fn hello(&mut self, rest: &[&[u8]], out: &mut Vec<u8>) {
         let version = match rest.first() {
-            None => self.is_version_3,
-            Some(&b"2") => false,
-            Some(&b"3") => true,
-            Some(_) => {
-                let text = Refused::Protocol.text();
-                return ReplyWriter::new(out, self.is_version_3).error(&text);
+            None => Ok(self.is_version_3),
+            Some(&b"2") => Ok(false),
+            Some(&b"3") => Ok(true),
+            Some(_) => Err(Refused::Protocol),
+        };
+        let version = version.and_then(|version| match rest.get(1..).unwrap_or_default() {
+            [auth, user, password, ..] if auth.eq_ignore_ascii_case(b"auth") => {
+                self.log_in(user, password).map(|()| version)
+            }
+            _ if self.is_stranger() => Err(Refused::Stranger),
+            _ => Ok(version),
+        });
+        let version = match version {
+            Ok(version) => version,
+            Err(refused) => {
+                return ReplyWriter::new(out, self.is_version_3).error(&refused.text());
             }
         };
         self.is_version_3 = version;
@@ -379,4 +452,10 @@ impl Session {
             crate::append_file::write_together(append_file, &noted);
         }
     }
+}
+
+/// Whether two passwords are the same: in a time that does not tell how far they are.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let differing = one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
+    differing == 0 && one.len() == other.len()
 }

@@ -53,6 +53,12 @@ pub(crate) enum Refused {
     Database,
     /// Too few arguments, or too many.
     Arguments(&'static str),
+    /// The password is another one, or the user.
+    Password,
+    /// A password is shown, and none is needed.
+    NoPassword,
+    /// A password is needed.
+    Stranger,
     /// A version of the protocol that there is not.
     Protocol,
     /// The cursor of a scan is none.
@@ -81,6 +87,9 @@ impl Refused {
             Self::Arguments(name) => {
                 format!("ERR wrong number of arguments for '{name}' command")
             }
+            Self::Password => "WRONGPASS invalid username-password pair or user is disabled.".into(),
+            Self::NoPassword => "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?".into(),
+            Self::Stranger => "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".into(),
             Self::Protocol => "NOPROTO unsupported protocol version".into(),
             Self::Cursor => "ERR invalid cursor".into(),
             Self::Reply => "ERR the reply is too long: ask for fewer keys".into(),

@@ -218,3 +218,51 @@ fn a_scan_finds_once_what_is_there_all_the_while() {
     found.dedup();
     assert_eq!(found.len(), 200);
 }
+
+#[test]
+fn a_stranger_is_asked_for_the_password_first() {
+    let mut keyspace = Keyspace::new(PLENTY);
+    let mut session = Session::with_password(Some("sesame".into()));
+    let mut say = |session: &mut Session, words: &[&str]| {
+        let sent = command(&words.join(" "));
+        let (value, _) = Value::read(&sent).expect("it is whole").expect("it is one");
+        let mut out = Vec::new();
+        session.call(&mut keyspace, value, &mut out, None);
+        String::from_utf8(out).expect("text")
+    };
+    for words in [
+        &["GET", "a"][..],
+        &["SET", "a", "1"],
+        &["MULTI"],
+        &["PING"],
+        &["FLUSHALL"],
+        &["no such command"],
+        &["HELLO", "3"],
+    ] {
+        let said = say(&mut session, words);
+        assert!(said.starts_with("-NOAUTH"), "{words:?}: {said}");
+    }
+    for words in [
+        &["AUTH", "sesam"][..],
+        &["AUTH", "sesamee"],
+        &["AUTH", "eve", "sesame"],
+        &["HELLO", "3", "AUTH", "default", "x"],
+    ] {
+        let said = say(&mut session, words);
+        assert!(said.starts_with("-WRONGPASS"), "{words:?}: {said}");
+    }
+    assert!(say(&mut session, &["AUTH", "a", "b", "c"]).starts_with("-ERR wrong number"));
+    assert!(say(&mut session, &["GET", "a"]).starts_with("-NOAUTH"));
+    assert_eq!(say(&mut session, &["AUTH", "sesame"]), "+OK\r\n");
+    assert_eq!(say(&mut session, &["SET", "a", "1"]), "+OK\r\n");
+    // Another password changes nothing.
+    assert!(say(&mut session, &["AUTH", "x"]).starts_with("-WRONGPASS"));
+    assert_eq!(say(&mut session, &["GET", "a"]), "$1\r\n1\r\n");
+    let mut other = Session::with_password(Some("sesame".into()));
+    let hello = ["HELLO", "2", "AUTH", "default", "sesame"];
+    assert!(say(&mut other, &hello).starts_with("*10\r\n"));
+    assert_eq!(say(&mut other, &["GET", "a"]), "$1\r\n1\r\n");
+    let mut open = Session::new();
+    assert!(say(&mut open, &["AUTH", "x"]).starts_with("-ERR AUTH"));
+    assert!(say(&mut open, &["HELLO", "3", "AUTH", "default", "x"]).starts_with("-ERR AUTH"));
+}
