@@ -228,6 +228,13 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         let is_lost = connection != READS && self.commits[connection - 1].needs_connection();
         replied != Replied::Nonsense && !is_lost
     }
+    /// Whether a reply is to come by a connection.
+    pub fn awaits_reply(&self, connection: usize) -> bool {
+        match connection {
+            READS => self.reads.awaits_reply(),
+            pipe => self.commits[pipe - 1].awaits_reply(),
+        }
+    }
     /// What came next.
     pub fn next_event(&mut self) -> Option<ClientEvent<A>> {
         self.events.pop_front()

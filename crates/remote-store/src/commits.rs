@@ -164,6 +164,12 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         self.step == Step::Connection
     }
 
+    /// Whether a reply is to come.
+    pub(crate) fn awaits_reply(&self) -> bool {
+        use Step::{Executing, Leaving, Loading};
+        matches!(self.step, Loading { .. } | Executing { .. } | Leaving)
+    }
+
     pub(crate) fn has(&self, name: A) -> bool {
         self.transactions.iter().any(|(known, _)| *known == name)
     }

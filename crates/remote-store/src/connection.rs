@@ -2,13 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::time::Duration;
 
 use asterism_resp::{Scanner, Value};
 
-/// How long the other side may take to accept a connection.
-const CONNECT_MAX: Duration = Duration::from_secs(1);
+use crate::login::{Greeting, open};
+use crate::statistics::AwayReason;
+
 /// Pauses between two attempts: the first, and the longest.
 const PAUSE_FIRST_US: u64 = 10_000;
 const PAUSE_MAX_US: u64 = 1_000_000;
@@ -20,14 +21,17 @@ const REPLY_BYTES_MAX: usize = 64 << 20;
 enum Standing {
     /// The next attempt is due at this time.
     Away(u64),
-    Begun(Receiver<Option<TcpStream>>),
+    Begun(Receiver<Result<TcpStream, AwayReason>>),
     Open(TcpStream),
 }
 
 /// A connection.
 pub(crate) struct Connection {
     address: SocketAddr,
+    greeting: Arc<Greeting>,
     standing: Standing,
+    /// When a reply was last waited for that has not come, in microseconds.
+    asked_us: Option<u64>,
     pause_us: u64,
     /// Differs from one connection to another, so that they do not all come at once.
     salt: u64,
@@ -41,9 +45,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(address: SocketAddr, salt: u64) -> Self {
+    pub(crate) fn new(address: SocketAddr, greeting: Arc<Greeting>, salt: u64) -> Self {
         Self {
             address,
+            greeting,
+            asked_us: None,
             standing: Standing::Away(0),
             pause_us: PAUSE_FIRST_US,
             salt,
@@ -60,40 +66,45 @@ impl Connection {
         matches!(self.standing, Standing::Open(_))
     }
 
-    /// Goes on with an attempt to connect, and begins one that is due. True: there is a connection from now on.
-    pub(crate) fn connect(&mut self, now_us: u64) -> bool {
+    /// Goes on with an attempt to connect, and begins one that is due. `Some`: there is a connection from now on, or why there is none.
+    pub(crate) fn connect(&mut self, now_us: u64) -> Option<Result<(), AwayReason>> {
         match &self.standing {
             Standing::Away(at) if *at <= now_us => {
                 let (to, made) = channel();
-                let address = self.address;
+                let (address, greeting) = (self.address, self.greeting.clone());
                 let begun = std::thread::Builder::new()
                     .name("store-connect".into())
                     .spawn(move || {
                         // Nobody may wait for it any more.
-                        let _ = to.send(open(address));
+                        let _ = to.send(open(address, &greeting));
                     });
                 match begun {
                     Ok(_) => self.standing = Standing::Begun(made),
                     Err(_) => self.pause(now_us),
                 }
-                false
+                None
             }
             Standing::Begun(made) => match made.try_recv() {
-                Ok(Some(stream)) => {
+                Ok(Ok(stream)) => {
                     self.standing = Standing::Open(stream);
                     self.scanner = Scanner::new();
                     self.received.clear();
                     self.to_send.clear();
                     (self.taken, self.sent, self.is_answered) = (0, 0, false);
-                    true
+                    self.asked_us = None;
+                    Some(Ok(()))
                 }
-                Err(TryRecvError::Empty) => false,
-                Ok(None) | Err(TryRecvError::Disconnected) => {
+                Err(TryRecvError::Empty) => None,
+                Ok(Err(why)) => {
                     self.pause(now_us);
-                    false
+                    Some(Err(why))
+                }
+                Err(TryRecvError::Disconnected) => {
+                    self.pause(now_us);
+                    Some(Err(AwayReason::Unreachable))
                 }
             },
-            _ => false,
+            _ => None,
         }
     }
 
@@ -111,6 +122,26 @@ impl Connection {
         self.standing = Standing::Away(now_us + pause_us / 2 + jitter_us);
         self.pause_us = (pause_us * 2).min(PAUSE_MAX_US);
         self.is_answered = false;
+    }
+
+    /// Whether a reply is waited for from now on.
+    pub(crate) fn note_asked(&mut self, awaits: bool, now_us: u64) {
+        if self.asked_us.is_none() && awaits {
+            self.asked_us = Some(now_us);
+        }
+    }
+
+    /// A reply came, and others are waited for, or not: how long it took.
+    pub(crate) fn note_answered(&mut self, awaits: bool, now_us: u64) -> Option<u64> {
+        let asked_us = self.asked_us.take();
+        self.asked_us = awaits.then_some(now_us);
+        asked_us.map(|asked_us| now_us.saturating_sub(asked_us))
+    }
+
+    /// Whether a reply is waited for longer than this.
+    pub(crate) fn is_silent(&self, now_us: u64, timeout_us: u64) -> bool {
+        self.asked_us
+            .is_some_and(|asked_us| now_us.saturating_sub(asked_us) > timeout_us)
     }
 
     /// Gives the connection up.
@@ -184,11 +215,4 @@ impl Connection {
             _ => Err(()),
         }
     }
-}
-
-fn open(address: SocketAddr) -> Option<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, CONNECT_MAX).ok()?;
-    stream.set_nodelay(true).ok()?;
-    stream.set_nonblocking(true).ok()?;
-    Some(stream)
 }

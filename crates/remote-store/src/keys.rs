@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `{name}` object `:` lane `:` key | a string: the entries under that key of the lane, as [`Fetch::extract`](asterism_state::Fetch::extract) writes them |
 //! | `{name}` object `:ends` | a sorted set: each entry's row, with the second of the cluster's time at which it ends |
+//! | `{name}` `layout` | a number in hexadecimal digits: how entries are laid out, alike for all clients |
 //! | `{name}` `pipe:` client `:` pipe | a number: how many commits of that client and pipe were made |
 
 use asterism_state::Query;
@@ -42,6 +43,13 @@ impl Keys {
     pub(crate) fn of_ends(&self, object: u8) -> Vec<u8> {
         let mut key = self.of_object(object);
         key.extend(b"ends");
+        key
+    }
+
+    /// Where it says how entries are laid out.
+    pub(crate) fn of_layout(&self) -> Vec<u8> {
+        let mut key = self.tag.clone();
+        key.extend(b"layout");
         key
     }
 

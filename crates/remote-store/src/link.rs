@@ -1,15 +1,20 @@
 //! A store as an instance's [`Store`]: its client, and a connection for each of its pipes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::{Attempt, Store, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
+use asterism_resp::Value;
 use asterism_state::{Query, Tick, Ticket, Transaction, hash};
 
 use crate::client::{Client, ClientConfig, ClientEvent, ClientTally};
 use crate::connection::Connection;
+use crate::keys::Keys;
+use crate::login::{Greeting, Login};
+use crate::statistics::{AwayReason, StoreStatistics};
 
 /// How long an instance sleeps at most while it waits for replies: they wake nobody.
 const LOOK: Duration = Duration::from_micros(50);
@@ -21,14 +26,37 @@ const LOOK_AWAY: Duration = Duration::from_millis(1);
 pub struct RemoteConfig {
     /// The store.
     pub address: SocketAddr,
+    /// As whom.
+    pub login: Login,
+    /// How long a reply may take: then the connection counts as lost.
+    pub timeout: Duration,
+    /// A number for how the function's entries are laid out: a store that has entries of another layout under the same name is refused.
+    pub layout: u64,
     /// The client.
     pub client: ClientConfig,
+}
+
+impl RemoteConfig {
+    /// A client of the store at this address, without login and with a second for each reply.
+    #[must_use]
+    pub fn new(address: SocketAddr, client: ClientConfig) -> Self {
+        let (user, password) = (None, None);
+        Self {
+            address,
+            login: Login { user, password },
+            timeout: Duration::from_secs(1),
+            layout: 0,
+            client,
+        }
+    }
 }
 
 /// A store that speaks the protocol of Redis, as an instance uses it: nothing here waits.
 pub struct RemoteStore<F: NetworkFunction> {
     client: Client<F, Attempt>,
     connections: Vec<Connection>,
+    timeout_us: u64,
+    statistics: Arc<StoreStatistics>,
     event: Option<ClientEvent<Attempt>>,
     /// Whether this turn's replies were taken.
     has_read: bool,
@@ -42,14 +70,24 @@ impl<F: NetworkFunction> core::fmt::Debug for RemoteStore<F> {
 }
 
 impl<F: NetworkFunction> RemoteStore<F> {
-    /// For an instance of this function.
-    pub fn new(function: &F, config: &RemoteConfig) -> Self {
+    /// For an instance of this function; other threads see by `statistics` what becomes of it.
+    pub fn new(function: &F, config: &RemoteConfig, statistics: Arc<StoreStatistics>) -> Self {
         let client = Client::new(function, &config.client);
         let name = hash::bytes(config.client.client.as_bytes(), 0);
-        let connection = |number| Connection::new(config.address, hash::word(number, name));
+        let layout = format!("{:016x}", config.layout).into_bytes();
+        let greeting = Arc::new(Greeting {
+            login: config.login.clone(),
+            layout: (Keys::new(&config.client.function).of_layout(), layout),
+        });
+        let connection = |number| {
+            let salt = hash::word(number, name);
+            Connection::new(config.address, greeting.clone(), salt)
+        };
         Self {
             connections: (0..client.connections() as u64).map(connection).collect(),
             client,
+            timeout_us: config.timeout.as_micros() as u64,
+            statistics,
             event: None,
             has_read: false,
             now: Time::ZERO,
@@ -65,28 +103,59 @@ impl<F: NetworkFunction> RemoteStore<F> {
     fn receive(&mut self, now: Time) {
         let now_us = now.as_micros();
         for (number, connection) in self.connections.iter_mut().enumerate() {
-            if connection.connect(now_us) {
-                self.client.connected(number);
+            match connection.connect(now_us) {
+                Some(Ok(())) => {
+                    self.client.connected(number);
+                    self.statistics.note_made();
+                }
+                Some(Err(why)) => self.statistics.note_away(why),
+                None => {}
             }
             if !connection.is_open() {
                 continue;
             }
-            let mut is_well = connection.receive();
+            let mut lost = (!connection.receive()).then_some(AwayReason::Closed);
+            let mut has_reply = false;
             loop {
                 match connection.next_reply() {
-                    Ok(Some(value)) if self.client.reply(number, &value, now_us) => {}
+                    Ok(Some(value)) if self.client.reply(number, &value, now_us) => {
+                        has_reply = true;
+                    }
                     Ok(None) => break,
-                    Ok(Some(_)) | Err(()) => {
-                        is_well = false;
+                    Ok(Some(value)) => {
+                        let is_error = matches!(value, Value::Error(_));
+                        let why = [AwayReason::NoStore, AwayReason::Refused];
+                        lost = Some(why[usize::from(is_error)]);
+                        break;
+                    }
+                    Err(()) => {
+                        lost = Some(AwayReason::NoStore);
                         break;
                     }
                 }
             }
-            if !is_well {
+            if has_reply {
+                let awaits = self.client.awaits_reply(number);
+                if let Some(us) = connection.note_answered(awaits, now_us) {
+                    self.statistics.note_round_trip(us);
+                }
+            }
+            if lost.is_none() && connection.is_silent(now_us, self.timeout_us) {
+                lost = Some(AwayReason::Silent);
+            }
+            if let Some(why) = lost {
+                self.statistics.note_away(why);
                 self.client.lost(number);
                 connection.close(now_us);
             }
         }
+    }
+
+    /// Shows other threads what became of it in this turn.
+    fn publish(&self, now_us: u64) {
+        let is_connected = self.connections.iter().all(Connection::is_open);
+        self.statistics.note_connected(is_connected, now_us);
+        self.statistics.note_tally(self.client.tally());
     }
 }
 
@@ -124,10 +193,14 @@ impl<F: NetworkFunction> Store for RemoteStore<F> {
             }
             self.client.write(number, now_us, &mut connection.to_send);
             if !connection.send() {
+                self.statistics.note_away(AwayReason::Closed);
                 self.client.lost(number);
                 connection.close(now_us);
+                continue;
             }
+            connection.note_asked(self.client.awaits_reply(number), now_us);
         }
+        self.publish(now_us);
     }
 
     fn next_due(&self) -> Option<Time> {

@@ -68,6 +68,11 @@ impl Reads {
         !self.waiting.is_empty()
     }
 
+    /// Whether a reply is to come.
+    pub(crate) fn awaits_reply(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
     /// Writes the next commands; how many keys they name.
     pub(crate) fn write(&mut self, tick: u32, keys: &Keys, out: &mut Vec<u8>) -> u64 {
         let mut named = 0;

@@ -1,6 +1,6 @@
 //! The same over TCP: the embedded store's server, and the real Redis, which says `SKIPPED` where it is not installed. Stores go away too.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -12,7 +12,7 @@ use asterism_function::{PortNumber, Reason};
 use asterism_io::frame::FramePool;
 use asterism_lab::redis::Redis;
 use asterism_placement::Time;
-use asterism_remote_store::{RemoteConfig, RemoteStore};
+use asterism_remote_store::{AwayReason, Login, RemoteConfig, RemoteStore, StoreStatistics};
 
 use crate::over_wires::config;
 use crate::tills::{Tills, judge, packet, settings};
@@ -36,9 +36,13 @@ struct Embedded {
 
 impl Embedded {
     fn start(listen: SocketAddr) -> Self {
+        Self::start_with(ServerConfig::new(listen))
+    }
+
+    fn start_with(config: ServerConfig) -> Self {
         let begun = Instant::now();
         let now_ms = move || 1_000_000 + begun.elapsed().as_millis() as u64;
-        let server = Server::bind(ServerConfig::new(listen), now_ms);
+        let server = Server::bind(config, now_ms);
         let mut server = server.expect("a free port");
         let address = server.address().expect("its port");
         let stops = Arc::new(AtomicBool::new(false));
@@ -67,9 +71,16 @@ fn any_port() -> SocketAddr {
 
 /// An instance, and what leaves it.
 fn instance(number: u32, address: SocketAddr) -> (Instance<Tills>, Receiver<Vec<u8>>) {
-    let client = config(number as usize, 1);
-    let remote = RemoteConfig { address, client };
-    let make = move || Box::new(RemoteStore::new(&TILLS, &remote)) as Box<dyn Store>;
+    let remote = RemoteConfig::new(address, config(number as usize, 1));
+    instance_with(remote, Arc::default())
+}
+
+/// The same with this configuration, shown by these statistics.
+fn instance_with(
+    remote: RemoteConfig,
+    statistics: Arc<StoreStatistics>,
+) -> (Instance<Tills>, Receiver<Vec<u8>>) {
+    let make = move || Box::new(RemoteStore::new(&TILLS, &remote, statistics)) as Box<dyn Store>;
     let (to, left) = channel();
     let port = outside::port(move |bytes: &[u8]| to.send(bytes.to_vec()).expect("heard"));
     let pool = FramePool::new(2_048).expect("memory for frames");
@@ -145,4 +156,164 @@ fn a_store_that_comes_late_is_waited_for() {
         }
         std::thread::sleep(Duration::from_micros(50));
     }
+}
+
+/// Turns, at times since then, until the statistics say so.
+fn turn_until(
+    begun: Instant,
+    instance: &mut Instance<Tills>,
+    statistics: &StoreStatistics,
+    what: &str,
+    is_so: impl Fn(&asterism_remote_store::StoreSnapshot) -> bool,
+) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so(&statistics.snapshot()) {
+        assert!(
+            Instant::now() < until,
+            "{what}: {:?}",
+            statistics.snapshot()
+        );
+        instance.turn(Time::from_micros(1 + begun.elapsed().as_micros() as u64));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_store_is_away_for_a_reason_that_can_be_seen() {
+    let password = Some("sesame".to_owned());
+    let mut guarded = ServerConfig::new(any_port());
+    guarded.password.clone_from(&password);
+    let guarded = Embedded::start_with(guarded);
+    let open = Embedded::start(any_port());
+    let login = |user: Option<&str>, password: Option<&str>| Login {
+        user: user.map(str::to_owned),
+        password: password.map(str::to_owned),
+    };
+    // It takes connections and says nothing.
+    let silent = TcpListener::bind(any_port()).expect("a port is free");
+    let silent = silent.local_addr().map(|address| (address, silent));
+    let (silent, _listener) = silent.expect("it has an address");
+    // It speaks another protocol.
+    let other = TcpListener::bind(any_port()).expect("a port is free");
+    let other_address = other.local_addr().expect("it has an address");
+    std::thread::spawn(move || {
+        for mut stream in other.incoming().flatten() {
+            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let nobody = TcpListener::bind(any_port()).and_then(|one| one.local_addr());
+    let nobody = nobody.expect("it has an address");
+    for (address, login, layout, expected) in [
+        (
+            guarded.address,
+            login(None, None),
+            0,
+            Some(AwayReason::Login),
+        ),
+        (
+            guarded.address,
+            login(None, Some("x")),
+            0,
+            Some(AwayReason::Login),
+        ),
+        (
+            guarded.address,
+            login(Some("eve"), Some("sesame")),
+            0,
+            Some(AwayReason::Login),
+        ),
+        (guarded.address, login(None, Some("sesame")), 0, None),
+        (
+            guarded.address,
+            login(Some("default"), Some("sesame")),
+            0,
+            None,
+        ),
+        (
+            guarded.address,
+            login(None, Some("sesame")),
+            7,
+            Some(AwayReason::Layout),
+        ),
+        (
+            open.address,
+            login(None, Some("x")),
+            0,
+            Some(AwayReason::Login),
+        ),
+        (open.address, login(None, None), 0, None),
+        (silent, login(None, None), 0, Some(AwayReason::Silent)),
+        (
+            other_address,
+            login(None, None),
+            0,
+            Some(AwayReason::NoStore),
+        ),
+        (nobody, login(None, None), 0, Some(AwayReason::Unreachable)),
+    ] {
+        let statistics = Arc::<StoreStatistics>::default();
+        let remote = RemoteConfig {
+            login,
+            layout,
+            ..RemoteConfig::new(address, config(0, 1))
+        };
+        let what = format!("{remote:?}");
+        let (mut instance, _left) = instance_with(remote, statistics.clone());
+        turn_until(
+            Instant::now(),
+            &mut instance,
+            &statistics,
+            &what,
+            |seen| match expected {
+                Some(why) => !seen.is_connected && seen.why == why,
+                None => seen.is_connected && seen.connects >= 2,
+            },
+        );
+    }
+}
+
+#[test]
+fn a_store_that_falls_silent_is_given_up_in_time_and_comes_back() {
+    let begun = Instant::now();
+    let now = || Time::from_micros(1 + begun.elapsed().as_micros() as u64);
+    let embedded = Embedded::start(any_port());
+    let statistics = Arc::<StoreStatistics>::default();
+    let remote = RemoteConfig {
+        timeout: Duration::from_millis(100),
+        ..RemoteConfig::new(embedded.address, config(0, 1))
+    };
+    let address = embedded.address;
+    let (mut instance, left) = instance_with(remote, statistics.clone());
+    turn_until(begun, &mut instance, &statistics, "connected", |seen| {
+        seen.is_connected
+    });
+    let since_us = statistics.snapshot().since_us;
+    // Its port is taken by one that says nothing.
+    drop(embedded);
+    let silent = TcpListener::bind(address).expect("the port is free");
+    turn_until(begun, &mut instance, &statistics, "away", |seen| {
+        !seen.is_connected
+    });
+    assert!(statistics.snapshot().since_us >= since_us);
+    assert!(instance.inject(now(), PortNumber(0), &packet(0, 1)));
+    turn_until(begun, &mut instance, &statistics, "silent", |seen| {
+        seen.why == AwayReason::Silent
+    });
+    drop(silent);
+    let _back = Embedded::start(address);
+    turn_until(begun, &mut instance, &statistics, "back", |seen| {
+        seen.is_connected
+    });
+    let until = Instant::now() + Duration::from_secs(20);
+    while left.try_iter().count() == 0 {
+        assert!(Instant::now() < until, "nothing leaves");
+        instance.inject(now(), PortNumber(0), &packet(1, 2));
+        instance.turn(now());
+    }
+    let seen = statistics.snapshot();
+    assert!(
+        seen.tally.keys_read > 0 && seen.tally.decided > 0,
+        "{seen:?}"
+    );
+    assert!(seen.round_trip_us > 0, "{seen:?}");
 }

@@ -1,0 +1,187 @@
+//! What other threads see of an instance's store: whether it is there, and what was done by it. Written by the instance alone.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::client::ClientTally;
+
+/// Why a store is away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AwayReason {
+    /// No connection was tried yet.
+    #[default]
+    NotTried,
+    /// No connection can be made.
+    Unreachable,
+    /// The store, or the network, ended the connection.
+    Closed,
+    /// A reply did not come in time.
+    Silent,
+    /// The store wants another password, or one at all.
+    Login,
+    /// Its keys of this name were made by a function of another kind or version.
+    Layout,
+    /// It takes no writes now: it is a replica, loads its file, or is no member of its cluster that has these keys.
+    Refused,
+    /// What answers does not speak the protocol of Redis.
+    NoStore,
+}
+
+impl AwayReason {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::NotTried,
+        Self::Unreachable,
+        Self::Closed,
+        Self::Silent,
+        Self::Login,
+        Self::Layout,
+        Self::Refused,
+        Self::NoStore,
+    ];
+
+    /// As a word.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::NotTried => "not-tried",
+            Self::Unreachable => "unreachable",
+            Self::Closed => "closed",
+            Self::Silent => "silent",
+            Self::Login => "login",
+            Self::Layout => "layout",
+            Self::Refused => "refused",
+            Self::NoStore => "no-store",
+        }
+    }
+
+    /// What an operator can do.
+    #[must_use]
+    pub fn cure(self) -> &'static str {
+        match self {
+            Self::NotTried | Self::Unreachable | Self::Closed => {
+                "check that the store runs at the address of [store], and the network to it"
+            }
+            Self::Silent => {
+                "check the load of the store and the network to it; if its replies are only late, write a longer `timeout` in [store]"
+            }
+            Self::Login => {
+                "compare `user` and `password_file` of [store] with the users of the store, who need the commands that the page Stateless functions names"
+            }
+            Self::Layout => {
+                "give the cluster another `name` in [store], or remove the keys of this one from the store"
+            }
+            Self::Refused => {
+                "name the store that takes writes: a primary, which is no part of a cluster of several"
+            }
+            Self::NoStore => "compare the address of [store] with that of the store",
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct StoreStatistics {
+    is_connected: AtomicU8,
+    why: AtomicU8,
+    /// Since when, in microseconds of the instance's clock.
+    since_us: AtomicU64,
+    round_trip_us: AtomicU64,
+    connects: AtomicU64,
+    timeouts: AtomicU64,
+    keys_read: AtomicU64,
+    decided: AtomicU64,
+    crossed: AtomicU64,
+    refused: AtomicU64,
+    nonsense: AtomicU64,
+}
+
+/// The statistics at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSnapshot {
+    /// All connections of the instance are open.
+    pub is_connected: bool,
+    /// Since when that is so, or not, in microseconds of the instance's clock.
+    pub since_us: u64,
+    /// Why the last connection was lost or not made.
+    pub why: AwayReason,
+    /// How long a reply takes on average, in microseconds; 0: none came yet.
+    pub round_trip_us: u64,
+    /// Connections that were made.
+    pub connects: u64,
+    /// Connections that were given up, since a reply did not come in time.
+    pub timeouts: u64,
+    /// What the client counted.
+    pub tally: ClientTally,
+}
+
+impl StoreStatistics {
+    /// What they are now.
+    #[must_use]
+    pub fn snapshot(&self) -> StoreSnapshot {
+        let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let why = usize::from(self.why.load(Ordering::Relaxed));
+        StoreSnapshot {
+            is_connected: self.is_connected.load(Ordering::Acquire) != 0,
+            since_us: read(&self.since_us),
+            why: AwayReason::ALL.get(why).copied().unwrap_or_default(),
+            round_trip_us: read(&self.round_trip_us),
+            connects: read(&self.connects),
+            timeouts: read(&self.timeouts),
+            tally: ClientTally {
+                keys_read: read(&self.keys_read),
+                decided: read(&self.decided),
+                crossed: read(&self.crossed),
+                refused: read(&self.refused),
+                nonsense: read(&self.nonsense),
+            },
+        }
+    }
+
+    /// Whether all connections are open from this time on, if that is new.
+    pub(crate) fn note_connected(&self, is_connected: bool, now_us: u64) {
+        let before = self.is_connected.load(Ordering::Relaxed) != 0;
+        if before != is_connected {
+            self.since_us.store(now_us, Ordering::Relaxed);
+            self.is_connected
+                .store(is_connected.into(), Ordering::Release);
+        }
+    }
+
+    pub(crate) fn note_away(&self, why: AwayReason) {
+        self.why.store(why as u8, Ordering::Relaxed);
+        if why == AwayReason::Silent {
+            add(&self.timeouts);
+        }
+    }
+
+    pub(crate) fn note_made(&self) {
+        add(&self.connects);
+    }
+
+    /// A reply took so long: the average follows it by an eighth.
+    pub(crate) fn note_round_trip(&self, us: u64) {
+        let average = match self.round_trip_us.load(Ordering::Relaxed) {
+            0 => us,
+            before => (before * 7 + us) / 8,
+        };
+        self.round_trip_us.store(average.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_tally(&self, tally: ClientTally) {
+        for (place, value) in [
+            (&self.keys_read, tally.keys_read),
+            (&self.decided, tally.decided),
+            (&self.crossed, tally.crossed),
+            (&self.refused, tally.refused),
+            (&self.nonsense, tally.nonsense),
+        ] {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// There is one writer.
+fn add(count: &AtomicU64) {
+    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
