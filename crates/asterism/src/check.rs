@@ -231,6 +231,20 @@ pub fn words(file: &str, config: &Config) -> String {
             cost(object, config)
         ));
     }
+    if let Some(store) = &config.store {
+        text.push_str(&format!(
+            "\nStore\n  {}, keys begin with {{{}}}; {} connections of each packet loop commit and one reads; a reply may take {}{}\n",
+            store.address,
+            store.name,
+            store.connections,
+            show_duration(store.timeout),
+            match (&store.user, &store.password) {
+                (Some(user), _) => format!("; logs in as {user}"),
+                (None, Some(_)) => "; logs in with a password".to_owned(),
+                (None, None) => String::new(),
+            }
+        ));
+    }
     if cluster.members.len() > 1 {
         let channel = &cluster.channel;
         text.push_str(&format!(
@@ -257,6 +271,14 @@ fn cost(object: &ObjectChoice, config: &Config) -> String {
             "a memory access; updates reach the other instances asynchronously".to_owned()
         }
         Placement::Replicated => "a memory access; no other instance needs updates".to_owned(),
+        Placement::Remote => match &config.store {
+            Some(store) => format!(
+                "a round trip to the store {}, in which many packets share; packets leave when it has what they wrote",
+                store.address
+            ),
+            // A single instance keeps it.
+            None => "a memory access".to_owned(),
+        },
         Placement::Late(delay) => format!(
             "for tests: the packet waits {} for each read",
             show_duration(delay)

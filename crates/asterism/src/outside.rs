@@ -4,9 +4,9 @@
 pub use asterism_config::ObjectChoice;
 pub use asterism_config::diagnostic::{Diagnostic, Report};
 pub use asterism_config::functions::{
-    DROP, DescribedObject, FunctionError, FunctionSettings, LOCAL, ObjectKind, OutsideFunction,
-    REPLICATED, Together, WAIT, absent, capacity, check_whole_seconds, delay, described, placement,
-    seconds,
+    DROP, DescribedObject, FOLLOWED, FunctionError, FunctionSettings, KeptHere, LEASED, LOCAL,
+    ObjectKind, OutsideFunction, REPLICATED, SUMMED, Together, WAIT, absent, capacity,
+    check_whole_seconds, delay, described, kept_here, placement, seconds,
 };
 pub use asterism_config::kind::{Kind, Value, Word};
 pub use asterism_config::section::{

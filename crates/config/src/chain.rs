@@ -12,7 +12,8 @@ use super::diagnostic::{Diagnostic, Report};
 use super::functions::{ChainSettings, Described, Functions, STAGE, StageSettings};
 use super::objects::{ObjectChoice, Sharing};
 use super::section::Values;
-use super::{Function, Settings, overlay, read_settings, suggestion};
+use super::{Function, Settings, overlay, read_settings};
+use asterism_notation::suggestion;
 
 /// A stage as it is named in the chain.
 struct Named {

@@ -17,7 +17,7 @@ use super::places::{check_places, is_open};
 use super::purpose::Purpose;
 use super::release::{self, ACKED};
 use super::section::{List, Values};
-use super::suggestion;
+use asterism_notation::suggestion;
 use core::net::SocketAddr;
 
 /// Bytes of an IPv4 and a UDP header.

@@ -36,8 +36,8 @@ use core::time::Duration;
 use asterism_function::IpPrefix;
 
 use super::kind::{Absent, Kind, NamedValues, Value};
-use super::network::{Ports, Prefix};
 use super::section::{Field, Section, Setting, Values};
+use asterism_notation::network::{Ports, Prefix};
 
 /// A field as code names it: what it is called, and the type of its values.
 pub struct Key<T> {

@@ -16,7 +16,7 @@ pub(crate) use super::port::PORTS;
 use super::release::{self, HOLD};
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
 use super::tenants::TENANT;
-use super::value;
+use asterism_notation::value;
 
 const fn duration(least: Duration, most: Duration) -> Kind {
     Kind::Duration { least, most }
@@ -312,6 +312,49 @@ section! {
     };
 }
 
+section! {
+    /// The store of remote objects.
+    pub(crate) static STORE: StoreKeys = {
+        path: "store",
+        meaning: "The store that objects with placement = \"remote\" live in: any server of the Redis protocol, such as Redis 7 or `asterism store`. The same for all hosts.",
+        fields: {
+            address: SocketAddr = Setting {
+                kind: Kind::Socket,
+                default: Default::Required("\"10.0.0.5:6379\""),
+                meaning: "The store's address and port.",
+            },
+            user: String = Setting {
+                kind: Kind::Name,
+                default: Default::Unset("the store's default user"),
+                meaning: "The user as which instances log in, with `password_file`.",
+            },
+            password_file: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("no login"),
+                meaning: "The file with the password, on one line. Its mode must be 0600.",
+            },
+            connections: u64 = Setting {
+                kind: Kind::Count {
+                    least: 1,
+                    most: 16,
+                },
+                default: Default::Is("2"),
+                meaning: "Connections of each instance that commit, a batch of packets on each at a time; one more reads.",
+            },
+            name: String = Setting {
+                kind: Kind::Name,
+                default: Default::Unset("the cluster's name"),
+                meaning: "What begins the names of all keys, in braces. Clusters that share a store need different ones.",
+            },
+            timeout: Duration = Setting {
+                kind: duration(Duration::from_millis(10), Duration::from_secs(60)),
+                default: Default::Is("\"1s\""),
+                meaning: "How long a reply of the store may take before the connection counts as lost and is opened again.",
+            },
+        },
+    };
+}
+
 /// All tables, in the order of the reference.
 pub fn sections(functions: Functions) -> impl Iterator<Item = &'static Section> {
     let mut all = Vec::new();
@@ -319,6 +362,7 @@ pub fn sections(functions: Functions) -> impl Iterator<Item = &'static Section> 
         CLUSTER.section(),
         HOST.section(),
         PORTS.section(),
+        STORE.section(),
         ORCHESTRATOR.section(),
     ] {
         with_inner(section, &mut all);

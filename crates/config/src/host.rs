@@ -14,8 +14,8 @@ use super::functions::FLOWS_MAX;
 use super::kind::{Kind, Word};
 use super::places::is_open;
 use super::section::{ChosenWord, Default, List, Setting, Values, section};
-use super::suggestion;
-use super::value;
+use asterism_notation::suggestion;
+use asterism_notation::value;
 
 /// The most packet loops of a host.
 pub(super) const INSTANCES_MAX: u64 = 64;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use asterism_secure_channel::{ClusterKey, KeyRing, KeyRingError};
 
-use crate::text::without_mark;
+use asterism_notation::text::without_mark;
 
 /// Longer files hold no key.
 const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;

@@ -9,10 +9,10 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
-use super::network::{self, Ports, Prefix};
 use super::section::{Section, Values};
-use super::suggestion;
-use super::value::{self, Mistake};
+use asterism_notation::network::{self, Ports, Prefix};
+use asterism_notation::suggestion;
+use asterism_notation::value::{self, Mistake};
 
 /// What a field may hold.
 #[derive(Clone, Copy, Debug)]
@@ -474,7 +474,7 @@ fn read_choice(
     }
     if let Some(word) = refused.iter().find(|word| word.word == text) {
         return Err(Mistake::new(
-            format!("`{text}` is not supported yet"),
+            format!("`{text}` cannot be chosen here"),
             word.meaning,
         ));
     }

@@ -31,6 +31,7 @@ mod promises;
 mod purpose;
 mod release;
 pub mod section;
+mod store;
 mod tenants;
 pub mod wiring;
 
@@ -49,12 +50,13 @@ pub use orchestrator::{
 };
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 pub use purpose::Purpose;
+pub use store::Store;
 pub use tenants::{TENANTS_MAX, Tenant};
 
 use core::ops::Range;
 
 use asterism_elasticity::Rules;
-use asterism_state::ObjectSettings;
+use asterism_state::{Home, ObjectSettings};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -84,6 +86,8 @@ pub struct Config {
     pub policy: Option<Rules>,
     /// The tenants, in the order of the file.
     pub tenants: Vec<Tenant>,
+    /// The store that objects live in, if any does.
+    pub store: Option<Store>,
 }
 
 /// The network function, and where its state lives.
@@ -114,6 +118,15 @@ impl Function {
     pub fn object_settings(&self, name: &str) -> ObjectSettings {
         let choice = self.objects.iter().find(|choice| choice.name == name);
         choice.map_or(ObjectSettings::LOCAL, ObjectChoice::settings)
+    }
+    /// Which of the objects of these names live in a store: a bit for each, by its place.
+    #[must_use]
+    pub fn remote(&self, objects: &[&str]) -> u64 {
+        let bits = (0..).zip(objects);
+        bits.fold(0, |set, (place, name)| {
+            let is_remote = self.object_settings(name).home == Home::Remote;
+            set | u64::from(is_remote) << place
+        })
     }
     /// Which of the objects of these names are replicated: a bit for each, by its place.
     #[must_use]
@@ -378,6 +391,18 @@ fn read_document(
             combinations::check_waits(&function.objects, keep_alive, channel, report);
         }
     }
+    let store = store::read(
+        document,
+        (
+            cluster.as_ref().map(|cluster| &*cluster.name),
+            function.as_mut(),
+        ),
+        (purpose, sharing),
+        report,
+    );
+    if let (Some(Host { eve: Some(_), .. }), Some(function)) = (&host, &function) {
+        store::check_alerts(document, function, report);
+    }
     let orchestrator = orchestrator::read(document, cluster.as_ref(), report);
     let policy = policy::read(document, cluster.as_ref(), report);
     let tenants = tenants::read(document, cluster.as_ref(), report);
@@ -389,18 +414,20 @@ fn read_document(
         orchestrator: orchestrator?,
         policy: policy?,
         tenants: tenants?,
+        store: store?,
     })
 }
 
 /// Refuses tables, and fields, that the top of a file cannot have.
 fn check_tables(document: &DeTable<'_>, functions: Functions, report: &mut Report) {
-    const TABLES: [&str; 9] = [
+    const TABLES: [&str; 10] = [
         "chain",
         "cluster",
         "host",
         "port",
         "function",
         "stage",
+        "store",
         "orchestrator",
         "policy",
         "tenants",
@@ -505,6 +532,7 @@ fn unknown_table(
         "function",
         "stage",
         "on",
+        "store",
         "orchestrator",
         "tenants",
     ];

@@ -9,9 +9,10 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostic::{Diagnostic, Report};
 use super::functions::{CHOICE, DescribedObject, Description, ObjectKind};
 use super::kind::Absent;
+use super::promises;
 use super::release::{ACKED, AT_ONCE};
 use super::section::Values;
-use super::{promises, suggestion};
+use asterism_notation::suggestion;
 
 /// What was chosen for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct ObjectChoice {
     pub holds_output: bool,
     /// What holds while it is replicated, if it may be changed between local and replicated while the host runs.
     pub movable: Option<Replicated>,
+    /// It may be chosen to live in a store.
+    pub can_be_remote: bool,
 }
 
 /// What holds of an object while it is replicated.
@@ -48,6 +51,8 @@ pub enum Placement {
     Local,
     /// A replica in every instance.
     Replicated,
+    /// In the store of the table `store`.
+    Remote,
     /// As `Local`, with reads late by so much.
     Late(Duration),
 }
@@ -59,6 +64,7 @@ impl Placement {
         match self {
             Placement::Local => "local",
             Placement::Replicated => "replicated",
+            Placement::Remote => "remote",
             Placement::Late(_) => "late",
         }
     }
@@ -74,6 +80,7 @@ impl ObjectChoice {
             home: match self.placement {
                 Placement::Local | Placement::Late(_) => Home::Local,
                 Placement::Replicated => Home::Replicated,
+                Placement::Remote => Home::Remote,
             },
             late_us: match self.placement {
                 Placement::Late(delay) => microseconds(delay),
@@ -116,6 +123,7 @@ impl ObjectChoice {
             capacity,
             holds_output: _,
             movable,
+            can_be_remote: _,
         } = self;
         (*name, *kind, *capacity) == (wanted.name, wanted.kind, wanted.capacity)
             && (movable.is_none() || wanted.movable.is_none() || *movable == wanted.movable)
@@ -129,6 +137,9 @@ impl ObjectChoice {
             .any(|placement| matches!(placement, Placement::Late(_)))
         {
             return "the placement `late` is for tests; stop all hosts, then start them with it";
+        }
+        if [self.placement, wanted.placement].contains(&Placement::Remote) {
+            return "its entries would stay behind, in the store or in the instances; leave it as it is, or stop all hosts, then start them with it: known flows end";
         }
         match self.kind {
             ObjectKind::Pool => {
@@ -240,6 +251,7 @@ pub(super) fn read<S>(
                 holds_output: one.placement == Some(Placement::Replicated)
                     && holds_output(one, sharing),
                 movable: replicated(one, sharing),
+                can_be_remote: one.object.can_be_remote(),
                 capacity: if values.has(CHOICE.capacity) {
                     values.get(CHOICE.capacity)? as u32
                 } else {
@@ -328,6 +340,7 @@ fn read_placement(
             None
         }
         ("local", None) => Some(Placement::Local),
+        ("remote", None) => Some(Placement::Remote),
         (_, None) => Some(Placement::Replicated),
     }
 }
@@ -350,7 +363,16 @@ fn check_absent(
     ) else {
         return;
     };
-    if placement != Placement::Replicated {
+    if placement == Placement::Remote {
+        report.add(
+            Diagnostic::error(
+                format!("an absent entry of `{}` is in no transit", object.name),
+                place.value.clone(),
+            )
+            .label("the store says what there is")
+            .help("leave `absent` out, or choose placement = \"replicated\""),
+        );
+    } else if placement != Placement::Replicated {
         report.add(
             Diagnostic::error(
                 format!(
@@ -395,7 +417,13 @@ fn check_release(
         return;
     };
     let why = format!("no packet would wait for `{}`", object.name);
-    if placement != Placement::Replicated {
+    if placement == Placement::Remote {
+        report.add(
+            Diagnostic::error(why, place.value.clone())
+                .label("packets leave when the store has what they wrote, with the placement \"remote\" always")
+                .help("leave `release` out"),
+        );
+    } else if placement != Placement::Replicated {
         report.add(
             Diagnostic::error(why, place.value.clone())
                 .label(format!(

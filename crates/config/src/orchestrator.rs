@@ -19,10 +19,10 @@ use super::diagnostic::{Diagnostic, Report};
 use super::fields::CLUSTER;
 use super::kind::{Kind, NamedValues};
 use super::launch::{self, LAUNCH, Launch};
-use super::network::Prefix;
 use super::overlay;
 use super::section::{Default, List, Setting, Values, section};
-use super::suggestion;
+use asterism_notation::network::Prefix;
+use asterism_notation::suggestion;
 use director::{DIRECTOR, DIRECTORS_MAX};
 pub use director::{
     Director, DirectorArm, DirectorBy, DirectorFragments, DirectorMachine, DirectorPort,
@@ -536,7 +536,7 @@ fn times(values: &Values, heartbeat: Duration, report: &mut Report) -> Option<Or
         report.add(Diagnostic::error(title, span).help(help));
         is_right = false;
     };
-    let show = super::value::show_duration;
+    let show = asterism_notation::value::show_duration;
     if times.suspect_after < 2 * heartbeat {
         wrong(
             "one lost datagram would be a suspicion",

@@ -5,7 +5,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
-use super::suggestion;
+use asterism_notation::suggestion;
 
 /// Tables that may differ between hosts.
 const TABLES: [&str; 3] = ["host", "port", "function"];

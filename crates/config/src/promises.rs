@@ -3,7 +3,7 @@
 use super::diagnostic::{Diagnostic, Report};
 use super::functions::{CHOICE, Description, ObjectKind};
 use super::objects::{Chosen, Placement, Sharing};
-use super::suggestion;
+use asterism_notation::suggestion;
 
 /// Refuses combinations that cannot keep what the function promises.
 pub(super) fn check<S>(
@@ -27,8 +27,9 @@ pub(super) fn check<S>(
             report.add(apart_error(pair, together.otherwise));
         } else if sharing.members * sharing.instances > 1
             && let Some(one) = objects.iter().find(|one| {
-                one.placement
-                    .is_some_and(|placement| placement != Placement::Replicated)
+                one.placement.is_some_and(|placement| {
+                    !matches!(placement, Placement::Replicated | Placement::Remote)
+                })
             })
         {
             let names =
@@ -112,11 +113,11 @@ fn apart_error(pair: &[&Chosen<'_>], otherwise: &str) -> Diagnostic {
             word(other)
         ));
     }
-    let choose = if [first, second].iter().any(|one| word(one) == "replicated") {
-        "replicated"
-    } else {
-        "local"
-    };
+    let is_any = |placement: &str| [first, second].iter().any(|one| word(one) == placement);
+    let choose = ["remote", "replicated"]
+        .into_iter()
+        .find(|word| is_any(word));
+    let choose = choose.unwrap_or("local");
     diagnostic
         .help(format!("placed apart, {otherwise}"))
         .help(format!("choose placement = \"{choose}\" for both"))

@@ -7,8 +7,8 @@ use asterism_function::Protocol;
 
 use super::diagnostic::{Diagnostic, Report};
 use super::kind::{Kind, Word};
-use super::network::Ports;
 use super::section::{ChosenWord, Default, List, Setting, Values, section};
+use asterism_notation::network::Ports;
 use asterism_placement::membership::MEMBERS_MAX;
 
 /// Packets leave when other hosts have what they depend on.

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 pub use super::declared::{ChosenWord, Declared, FieldName, Held, Key, List, Shape, keys, section};
 use super::diagnostic::{Diagnostic, Report};
 use super::kind::{Kind, Value};
-use super::suggestion;
+use asterism_notation::suggestion;
 
 /// A table of the configuration.
 #[derive(Clone, Copy, Debug)]

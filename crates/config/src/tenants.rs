@@ -14,8 +14,8 @@ use super::diagnostic::{Diagnostic, Report};
 use super::kind::{Kind, NamedValues};
 use super::overlay;
 use super::section::{Default, List, Section, Setting, section};
-use super::suggestion;
-use super::value;
+use asterism_notation::suggestion;
+use asterism_notation::value;
 
 /// Tenants of a cluster at most: their usage, of all members, fits one value of the truth store.
 pub const TENANTS_MAX: usize = 64;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use asterism::Program;
 use asterism::outside::{
     Default, DescribedObject, Field, FunctionError, FunctionSettings, Kind, ObjectChoice,
-    ObjectKind, OutsideFunction, REPLICATED, Report, Section, Setting, Values, delay, described,
-    placement, section,
+    ObjectKind, OutsideFunction, REPLICATED, Report, SUMMED, Section, Setting, Values, delay,
+    described, kept_here, section,
 };
 use asterism_function::{
     Ask, Builder, Counters, Flow4, Late, MetricKind, NetworkFunction, Observable, OwnMetric,
@@ -119,7 +119,7 @@ section! {
 static PACKETS: Section = Section {
     path: "function.quota.state.packets",
     meaning: "Packets of each source.",
-    fields: &[placement(REPLICATED), delay()],
+    fields: &[kept_here(REPLICATED, SUMMED), delay()],
 };
 
 impl OutsideFunction for QuotaSettings {

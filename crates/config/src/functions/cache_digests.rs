@@ -10,15 +10,15 @@ use asterism_functions::cache_digests::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    Description, REPLICATED, Together, capacity, check_whole_seconds, count, delay, objects,
-    placement, seconds,
+    Description, REPLICATED, SUMMED, Together, capacity, check_whole_seconds, count, delay,
+    kept_here, objects, placement, seconds,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::FunctionSettings;
 use crate::kind::{Kind, NamedValues};
 use crate::objects::{self, ObjectChoice};
 use crate::section::{Default, Setting, Values, section};
-use crate::value::show_duration;
+use asterism_notation::value::show_duration;
 
 /// Objects of all caches that report together at most: some 90 MB in each instance.
 const REPORTED_OBJECTS_MAX: u64 = (1 << 21) / REPORTED_BITS_PER_ENTRY as u64;
@@ -64,9 +64,9 @@ objects! {
     masks: Table = "The bits of fetched digests, in blocks of 1,024.",
         [placement(REPLICATED), delay(), capacity("65_536")];
     stored: Counter = "The counting filters of reporting caches.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     counts: Counter = "Queries and reports of each cache.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
 }
 
 pub(super) const CACHE_DIGESTS: Description<CacheDigestsSettings> = Description {

@@ -12,7 +12,7 @@ use crate::direction::{Direction, FirstSpeaker, Side};
 use crate::kind::{Kind, Word};
 use crate::objects::{ObjectChoice, Sharing, change_to};
 use crate::section::{ChosenWord, Default, Setting, section};
-use crate::value::show_duration;
+use asterism_notation::value::show_duration;
 
 section! {
     /// What holds for a stage.

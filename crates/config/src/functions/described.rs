@@ -42,6 +42,19 @@ pub struct DescribedObject {
     pub section: &'static Section,
 }
 
+impl DescribedObject {
+    /// Whether it may be chosen to live in a store.
+    #[must_use]
+    pub fn can_be_remote(&self) -> bool {
+        let mut fields = self.section.fields.iter();
+        let placement = fields.find(|field| field.name == CHOICE.placement.name());
+        placement.is_some_and(|placement| {
+            let mut words = placement.kind.choices().iter();
+            words.any(|word| word.word == REMOTE_WORD.word)
+        })
+    }
+}
+
 /// What kind of object it is, as far as placements care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
@@ -91,40 +104,78 @@ keys! {
     }
 }
 
-/// Where an object lives: a field of its section. `default` is TOML: [`LOCAL`] or [`REPLICATED`].
+const LOCAL_WORD: Word = Word {
+    word: "local",
+    meaning: "Each instance has its own object, unseen by others. Costs a memory access.",
+};
+const REPLICATED_WORD: Word = Word {
+    word: "replicated",
+    meaning: "Every instance has a replica; replicas converge. Costs a memory access; updates travel behind the packets.",
+};
+const REMOTE_WORD: Word = Word {
+    word: "remote",
+    meaning: "The object is kept in the store of [store]; instances keep nothing of it. Costs a round trip, in which many packets share.",
+};
+const LATE_WORD: Word = Word {
+    word: "late",
+    meaning: "For tests: as `local`, but each read is late by `delay`, so that packets park.",
+};
+const OWNED_WORD: Word = Word {
+    word: "owned",
+    meaning: "choose \"replicated\" when several hosts need the object, \"local\" when each host's own will do; nothing has one owner yet",
+};
+const PARTITIONED_WORD: Word = Word {
+    word: "partitioned",
+    meaning: "choose \"local\" when all packets of a flow reach one instance, else \"replicated\"; nothing moves with its flows yet",
+};
+
+/// Why an object is kept by the instances and cannot be in a store; what to choose instead.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptHere(&'static [Word]);
+
+macro_rules! kept_here {
+    ($($(#[$meaning:meta])* $name:ident = $why:literal;)*) => {$(
+        $(#[$meaning])*
+        pub const $name: KeptHere = KeptHere(&[
+            OWNED_WORD,
+            Word {
+                word: "remote",
+                meaning: concat!("choose \"replicated\" when several hosts need the object, \"local\" when each host's own will do: it cannot live in a store, since ", $why),
+            },
+            PARTITIONED_WORD,
+        ]);
+    )*};
+}
+
+kept_here! {
+    /// Counters, sketches, filters and token buckets.
+    SUMMED = "what it answers is a sum over all that was added, not an entry";
+    /// Tables by whose entries other objects go.
+    FOLLOWED = "other objects follow the end and the arrival of its entries";
+    /// Pools.
+    LEASED = "instances grant its items from blocks of their own";
+}
+
+/// Where an object lives that can live anywhere: a field of its section. `default` is TOML: [`LOCAL`] or [`REPLICATED`].
 #[must_use]
 pub const fn placement(default: &'static str) -> Field {
+    const ALLOWED: &[Word] = &[LOCAL_WORD, REPLICATED_WORD, REMOTE_WORD, LATE_WORD];
+    placed(default, ALLOWED, &[OWNED_WORD, PARTITIONED_WORD])
+}
+
+/// The same of an object that cannot live in a store.
+#[must_use]
+pub const fn kept_here(default: &'static str, why: KeptHere) -> Field {
+    placed(default, &[LOCAL_WORD, REPLICATED_WORD, LATE_WORD], why.0)
+}
+
+const fn placed(
+    default: &'static str,
+    allowed: &'static [Word],
+    refused: &'static [Word],
+) -> Field {
     CHOICE.placement.field(Setting {
-        kind: Kind::Choice {
-            allowed: &[
-                Word {
-                    word: "local",
-                    meaning: "Each instance has its own object, unseen by others. Costs a memory access.",
-                },
-                Word {
-                    word: "replicated",
-                    meaning: "Every instance has a replica; replicas converge. Costs a memory access; updates travel behind the packets.",
-                },
-                Word {
-                    word: "late",
-                    meaning: "For tests: as `local`, but each read is late by `delay`, so that packets park.",
-                },
-            ],
-            refused: &[
-                Word {
-                    word: "owned",
-                    meaning: "choose \"replicated\" when several hosts need the object, \"local\" when each host's own will do",
-                },
-                Word {
-                    word: "remote",
-                    meaning: "choose \"replicated\" when several hosts need the object; nothing is kept in a data store yet",
-                },
-                Word {
-                    word: "partitioned",
-                    meaning: "choose \"local\" when all packets of a flow reach one instance, else \"replicated\"",
-                },
-            ],
-        },
+        kind: Kind::Choice { allowed, refused },
         default: Default::Is(default),
         meaning: "Where the object is kept.",
     })

@@ -4,6 +4,7 @@ use core::error::Error;
 use core::fmt::Display;
 use std::path::PathBuf;
 
+use asterism_engine::MisplacedError;
 use asterism_function::chain::ChainError;
 use asterism_functions::nat::ConfigFault;
 use asterism_functions::signature::SignatureFault;
@@ -37,6 +38,9 @@ pub enum FunctionError {
     /// The stages do not make a chain.
     #[error(transparent)]
     Chain(#[from] ChainError),
+    /// An object cannot live in the store.
+    #[error(transparent)]
+    Misplaced(#[from] MisplacedError),
     /// A function of another crate refuses its settings, for a reason of its own.
     #[error(transparent)]
     Outside(Box<dyn Error + Send + Sync>),

@@ -9,15 +9,15 @@ use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, r
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, LOCAL, REPLICATED, Together, absent, capacity, check_whole_seconds, delay,
-    flow_capacity, objects, placement, release, times,
+    DROP, Description, LOCAL, REPLICATED, SUMMED, Together, absent, capacity, check_whole_seconds,
+    delay, flow_capacity, kept_here, objects, placement, release, times,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, ReadFile, differing};
 use crate::kind::{Kind, Word};
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
 use crate::section::{ChosenWord, Default, Setting, Values, section};
-use crate::value::show_count;
+use asterism_notation::value::show_count;
 
 /// The settings of the firewall.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,25 +78,25 @@ objects! {
     flows: Table = "The state of each flow.",
         [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("65_536")];
     handshakes: Counter = "Connections begun and completed within the last minute by source; two entries for each.",
-        [placement(REPLICATED), delay(), capacity("16_384")];
+        [kept_here(REPLICATED, SUMMED), delay(), capacity("16_384")];
     destinations: Counter = "Connections begun and completed within the last minute by destination; two entries for each.",
-        [placement(REPLICATED), delay(), capacity("16_384")];
+        [kept_here(REPLICATED, SUMMED), delay(), capacity("16_384")];
     links: Counter = "Connections begun and completed within the last minute on each link.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     fragments: Table = "Fragmented datagrams whose first fragment passed.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
     blocked: Table = "Sources blocked by a rule, or manually.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     hits: Counter = "New flows by the number of the deciding rule; 0 is the default.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     events: Table = "Decisions of rules with `log`, and refusals by limits on half-open connections, once for each rule, source and minute.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     answers: Table = "Rejected flows answered in the current second, for each link.",
         [placement(LOCAL), delay(), absent(DROP), release()];
     blocks_without_room: Counter = "Packets whose source was not blocked because `blocked` was full.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     events_without_room: Counter = "Packets not recorded because `events` was full.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
 }
 
 pub(super) const FIREWALL: Description<FirewallSettings> = Description {

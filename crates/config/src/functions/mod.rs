@@ -23,15 +23,18 @@ mod span;
 
 use core::ops::Deref;
 
+use asterism_engine::check_placed;
+use asterism_state::ObjectSettings;
+
 pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
 pub use cache_digests::{CacheDigestsSettings, CacheSettings};
 pub(crate) use chain::STAGE;
 pub use chain::{ChainSettings, STAGE_CHANGEABLE, StageSettings};
 pub(crate) use described::CHOICE;
 pub use described::{
-    DROP, DescribedObject, Description, FLOWS_MAX, LOCAL, ObjectKind, REPLICATED, Together, WAIT,
-    absent, capacity, check_whole_seconds, count, delay, described, flow_capacity, placement,
-    release, seconds,
+    DROP, DescribedObject, Description, FLOWS_MAX, FOLLOWED, KeptHere, LEASED, LOCAL, ObjectKind,
+    REPLICATED, SUMMED, Together, WAIT, absent, capacity, check_whole_seconds, count, delay,
+    described, flow_capacity, kept_here, placement, release, seconds,
 };
 pub use error::FunctionError;
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
@@ -49,7 +52,7 @@ pub use signature::{Blocked, SignatureSettings, Wanted};
 pub use span::{Copied, SpanSettings};
 
 use super::diagnostic::Report;
-use super::objects::{ObjectChoice, Sharing};
+use super::objects::{ObjectChoice, Placement, Sharing};
 use super::section::Values;
 
 /// The one list of functions: a kind, its settings, and how they are described.
@@ -116,8 +119,8 @@ macro_rules! functions {
             /// Why the function refuses its settings.
             pub fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), FunctionError> {
                 match self {
-                    $(Settings::$kind(settings) => settings.function(objects).map(|_| ()),)*
-                    Settings::Chain(settings) => settings.function(objects).map(|_| ()),
+                    $(Settings::$kind(settings) => try_made(settings, objects),)*
+                    Settings::Chain(settings) => try_made(settings, objects),
                     Settings::Outside(settings) => settings.try_function(objects),
                 }
             }
@@ -241,6 +244,23 @@ impl PartialEq for Functions {
 
 impl Eq for Functions {}
 
+/// Makes the function, and sees whether its objects can live where they are to.
+fn try_made<S: FunctionSettings>(
+    settings: &S,
+    objects: &[ObjectChoice],
+) -> Result<(), FunctionError> {
+    let function = settings.function(objects)?;
+    let is_remote = |object: &ObjectChoice| object.placement == Placement::Remote;
+    if !objects.iter().any(is_remote) {
+        return Ok(());
+    }
+    let objects = objects.to_vec();
+    Ok(check_placed(&function, move |name| {
+        let choice = objects.iter().find(|choice| choice.name == name);
+        choice.map_or(ObjectSettings::LOCAL, ObjectChoice::settings)
+    })?)
+}
+
 /// Something to do with a function, whatever its kind.
 pub trait WithFunction {
     /// What comes of it.
@@ -282,13 +302,16 @@ impl Described {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::rc::Rc;
 
     use super::*;
     use crate::Config;
-    use asterism_function::{NetworkFunction, State};
+    use crate::kind::Kind;
+    use asterism_function::{Builder, NetworkFunction, State};
     use asterism_functions::balancer::BalancerConfig;
     use asterism_functions::nat::NatConfig;
     use asterism_functions::port_scan::PortScanConfig;
+    use asterism_state::{Context, Identity, Sequencer};
 
     fn read(text: &str) -> Config {
         let (config, report) = Config::read("test.toml", text);
@@ -310,28 +333,78 @@ mod tests {
         }
     }
 
+    /// A function of its defaults.
+    fn made(described: &Described) -> crate::Function {
+        let needed = match described.name {
+            "nat" => "outside = [\"203.0.113.1\"]",
+            "firewall" => "rules = \"rules\"",
+            "signature" => "signatures.example = { id = 7, bytes = \"GET /\" }",
+            "balancer" => BALANCED,
+            "cache-digests" => "caches.a = { address = \"10.0.0.1\" }",
+            "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
+            _ => "",
+        };
+        let mut function = read(&format!("[function.{}]\n{needed}", described.name)).function;
+        let mut report = Report::new("test.toml", "");
+        let rules = |_: &Path| Ok(("rules".to_owned(), "default drop".to_owned()));
+        function.settings.read_files(&rules, &mut report);
+        assert_eq!(report.errors(), 0, "{}", described.name);
+        function
+    }
+
     /// Every function is made of its defaults, and the objects that can be placed are those that it has.
     #[test]
     fn objects_are_the_functions_own() {
         for described in ALL {
-            let needed = match described.name {
-                "nat" => "outside = [\"203.0.113.1\"]",
-                "firewall" => "rules = \"rules\"",
-                "signature" => "signatures.example = { id = 7, bytes = \"GET /\" }",
-                "balancer" => BALANCED,
-                "cache-digests" => "caches.a = { address = \"10.0.0.1\" }",
-                "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
-                _ => "",
-            };
-            let mut function = read(&format!("[function.{}]\n{needed}", described.name)).function;
-            let mut report = Report::new("test.toml", "");
-            let rules = |_: &Path| Ok(("rules".to_owned(), "default drop".to_owned()));
-            function.settings.read_files(&rules, &mut report);
-            assert_eq!(report.errors(), 0, "{}", described.name);
+            let function = made(described);
             let objects: Vec<_> = described.objects.iter().map(|object| object.name).collect();
             let own = function.settings.with(Objects(&function.objects));
             assert_eq!(objects, own, "{}", described.name);
         }
+    }
+
+    /// Why each object cannot live in a store, as the object itself says.
+    struct Stays<'a>(&'a [ObjectChoice]);
+
+    impl WithFunction for Stays<'_> {
+        type Output = Vec<Option<&'static str>>;
+        fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
+            let function = settings.function(self.0).unwrap();
+            let context = Context::new(Identity::alone(), Sequencer::Own(0.into()), 0, Vec::new());
+            let builder = Builder::new(Rc::new(context), |_| ObjectSettings::LOCAL);
+            let state = builder.built(function.state(&builder));
+            let numbers = 0..self.0.len() as u8;
+            numbers
+                .map(|number| state.object(number).unwrap().stays_because())
+                .collect()
+        }
+        fn with_outside(self, _: &Outside) -> Self::Output {
+            Vec::new()
+        }
+    }
+
+    /// What the configuration offers, and the sentence with which it refuses, are the objects' own.
+    #[test]
+    fn objects_can_live_in_a_store_as_they_say_themselves() {
+        let mut remote = 0;
+        for described in ALL {
+            let function = made(described);
+            let stays = function.settings.with(Stays(&function.objects));
+            assert_eq!(stays.len(), described.objects.len(), "{}", described.name);
+            for (object, why) in described.objects.iter().zip(stays) {
+                let name = format!("{} of {}", object.name, described.name);
+                assert_eq!(object.can_be_remote(), why.is_none(), "{name}: {why:?}");
+                remote += usize::from(why.is_none());
+                let placement = &object.section.fields[0];
+                let Kind::Choice { refused, .. } = placement.kind else {
+                    panic!("{name}")
+                };
+                let refused = refused.iter().find(|word| word.word == "remote");
+                let ends_so = |why| refused.is_some_and(|word| word.meaning.ends_with(why));
+                assert!(why.is_none_or(ends_so), "{name}: {why:?}, {refused:?}");
+            }
+        }
+        assert!(remote > 10, "{remote}");
     }
 
     #[test]

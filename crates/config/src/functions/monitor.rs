@@ -10,15 +10,15 @@ use asterism_functions::monitor::{Monitor, MonitorConfig};
 use super::export::{export, export_protocol};
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    CHOICE, DROP, Description, REPLICATED, Together, absent, capacity, check_whole_seconds, count,
-    delay, objects, placement, release,
+    CHOICE, DROP, Description, REPLICATED, SUMMED, Together, absent, capacity, check_whole_seconds,
+    count, delay, kept_here, objects, placement, release,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
 use crate::kind::Kind;
 use crate::objects::{self, ObjectChoice};
 use crate::section::{ChosenWord, Default, Field, Setting, Values, section};
-use crate::value::show_duration;
+use asterism_notation::value::show_duration;
 
 /// The settings of the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,25 +55,25 @@ const PLACES: &str =
 objects! {
     "monitor":
     protocols: Counter = "Packets and bytes by protocol.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     links: Table = "Edges from sending to receiving hosts, each counted once for each instance that sees it.",
-        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
+        [kept_here(REPLICATED, SUMMED), delay(), absent(DROP), release(), capacity("65_536")];
     alarms: Table = "Hosts with too many edges.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
     flow_packets: Counter = "Packets of each flow, by intervals.",
-        [placement(REPLICATED), delay(), bounded(1 << 17, "65_536", FLOWS)];
+        [kept_here(REPLICATED, SUMMED), delay(), bounded(1 << 17, "65_536", FLOWS)];
     flow_bytes: Counter = "Bytes of each flow, by intervals.",
-        [placement(REPLICATED), delay(), bounded(1 << 17, "65_536", FLOWS)];
+        [kept_here(REPLICATED, SUMMED), delay(), bounded(1 << 17, "65_536", FLOWS)];
     sizes: Counter = "The sketch of flow sizes, by intervals.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     heavy_bytes: Counter = "The heaviest flows by bytes.",
-        [placement(REPLICATED), delay(), bounded(1 << 16, "512", PLACES)];
+        [kept_here(REPLICATED, SUMMED), delay(), bounded(1 << 16, "512", PLACES)];
     heavy_packets: Counter = "The heaviest flows by packets.",
-        [placement(REPLICATED), delay(), bounded(1 << 16, "512", PLACES)];
+        [kept_here(REPLICATED, SUMMED), delay(), bounded(1 << 16, "512", PLACES)];
     volumes: Counter = "Approximate bytes of any flow: a sketch.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     unrecorded: Counter = "How often an entry found no room.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
 }
 
 pub(super) const MONITOR: Description<MonitorSettings> = Description {

@@ -239,7 +239,7 @@ impl<S: OutsideFunction> AnySettings for S {
         FunctionSettings::check(self, objects, sharing, values, report);
     }
     fn try_function(&self, objects: &[ObjectChoice]) -> Result<(), FunctionError> {
-        self.function(objects).map(|_| ())
+        super::try_made(self, objects)
     }
     fn stage(&self, make: MakeStage<'_>) -> <MakeStage<'_> as WithFunction>::Output {
         make.with(self)

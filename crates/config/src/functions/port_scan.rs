@@ -9,15 +9,15 @@ use asterism_functions::port_scan::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
-    placement, release, seconds,
+    DROP, Description, REPLICATED, SUMMED, absent, capacity, check_whole_seconds, delay, kept_here,
+    objects, placement, release, seconds,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
 use crate::kind::{Kind, Word};
 use crate::objects::{self, ObjectChoice};
 use crate::section::{ChosenWord, Default, List, Setting, Values, section};
-use crate::value::{show_count, show_duration};
+use asterism_notation::value::{show_count, show_duration};
 
 /// The settings of the port-scan detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,17 +82,17 @@ objects! {
     alerts: Table = "Scans found.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     volume: Counter = "Bits by destination port.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     watched: Table = "Destination ports that are measured or blocked.",
         [placement(REPLICATED), delay(), absent(DROP), release()];
     syns: Counter = "Approximate recent SYNs of each service: a sketch.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     handshakes: Table = "Outcomes of handshakes with services that get many SYNs; up to three entries a service.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
     floods: Table = "SYN floods found, each for a minute; as many as `alerts` or `blocked`.",
         [placement(REPLICATED), delay(), absent(DROP), release()];
     unrecorded: Counter = "How often an entry found no room.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
 }
 
 pub(super) const PORT_SCAN: Description<PortScanSettings> = Description {

@@ -11,15 +11,15 @@ use asterism_functions::signature::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
-    placement, release,
+    DROP, Description, REPLICATED, SUMMED, absent, capacity, check_whole_seconds, delay, kept_here,
+    objects, placement, release,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
 use crate::kind::{Kind, NamedValues, Word};
 use crate::objects::{self, ObjectChoice};
 use crate::section::{ChosenWord, Default, List, Setting, Values, section};
-use crate::value::show_duration;
+use asterism_notation::value::show_duration;
 
 /// The settings of the signature function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,11 +73,11 @@ objects! {
     alerts: Table = "Signatures found: one for each stream and signature.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     short: Counter = "TCP segments that are not inspected, with fewer bytes than the shortest piece.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     fragments: Counter = "IP fragments, which are not inspected.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     unrecorded: Counter = "How often an entry found no room.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
 }
 
 pub(super) const SIGNATURE: Description<SignatureSettings> = Description {

@@ -14,8 +14,8 @@ use crate::diagnostic::{Diagnostic, Report};
 use crate::kind::{Kind, NamedValues};
 use crate::port::PortKind;
 use crate::section::{Default, List, Setting, section};
-use crate::suggestion;
-use crate::value::show_duration;
+use asterism_notation::suggestion;
+use asterism_notation::value::show_duration;
 
 /// Pairs of directors at most.
 pub(super) const DIRECTORS_MAX: usize = 2;

@@ -109,22 +109,73 @@ pub fn shape_of<F: NetworkFunction>(
     shape
 }
 
-/// Refuses objects that are to live in a store and cannot.
-fn refuse_misplaced<S: State>(state: &S, in_store: u64, has_store: bool) {
+/// Why objects cannot live in a store as they are to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MisplacedError {
+    /// There is no store for it.
+    NoStore(&'static str),
+    /// The object is kept by instances.
+    Stays {
+        /// Which one.
+        object: &'static str,
+        /// Why.
+        why: &'static str,
+    },
+}
+
+impl core::fmt::Display for MisplacedError {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NoStore(object) => {
+                write!(formatter, "`{object}` lives in a store, and there is none")
+            }
+            Self::Stays { object, why } => {
+                write!(formatter, "`{object}` cannot live in a store, since {why}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for MisplacedError {}
+
+/// Whether a function's objects can live where these settings say. Builds a state and drops it, as [`shape_of`] does.
+///
+/// # Errors
+/// The first object that cannot.
+pub fn check_placed<F: NetworkFunction>(
+    function: &F,
+    settings: impl Fn(&str) -> ObjectSettings + 'static,
+) -> Result<(), MisplacedError> {
+    let sequencer = Sequencer::Own(core::cell::Cell::new(0));
+    let context = Rc::new(Context::new(Identity::alone(), sequencer, 0, Vec::new()));
+    let builder = Builder::new(context.clone(), settings);
+    let state = builder.built(function.state(&builder));
+    check_placed_in(&state, context.in_store(), true)
+}
+
+/// Whether these objects can live in a store, and there is one.
+fn check_placed_in<S: State>(
+    state: &S,
+    in_store: u64,
+    has_store: bool,
+) -> Result<(), MisplacedError> {
     let first = state.objects().get(in_store.trailing_zeros() as usize);
-    let Some(first) = first else {
-        return;
+    let Some(first) = first.copied() else {
+        return Ok(());
     };
-    assert!(has_store, "`{first}` lives in a store, and there is none");
-    for (name, number) in state.objects().iter().zip(0..) {
-        let Some(object) = state.object(number) else {
+    if !has_store {
+        return Err(MisplacedError::NoStore(first));
+    }
+    for (&object, number) in state.objects().iter().zip(0..) {
+        let Some(at) = state.object(number) else {
             continue;
         };
         let is_there = in_store & 1 << number != 0;
-        if let Some(why) = object.stays_because().filter(|_| is_there) {
-            panic!("`{name}` cannot live in a store, since {why}");
+        if let Some(why) = at.stays_because().filter(|_| is_there) {
+            return Err(MisplacedError::Stays { object, why });
         }
     }
+    Ok(())
 }
 
 impl InstanceParts {
@@ -142,6 +193,11 @@ impl InstanceParts {
             hold: None,
             store: None,
         }
+    }
+
+    /// The seed by which the instance hashes keys.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Has objects that live in a store in the one that `make` makes, on the thread that will run the instance.
@@ -166,8 +222,7 @@ impl InstanceParts {
     /// Makes the instance, on the thread that will run it.
     ///
     /// # Panics
-    /// When objects live in a store, and one of them is one that cannot live there: see
-    /// [`Fetch::stays_because`](asterism_state::Fetch::stays_because).
+    /// When objects live in a store, and one of them cannot: see [`check_placed`].
     pub fn start<F: NetworkFunction>(
         self,
         function: Arc<F>,
@@ -189,7 +244,9 @@ impl InstanceParts {
         let builder = Builder::new(context.clone(), settings);
         let state = builder.built(function.state(&builder));
         let stages = stage_names(&*function).len();
-        refuse_misplaced(&state, context.in_store(), self.store.is_some());
+        if let Err(error) = check_placed_in(&state, context.in_store(), self.store.is_some()) {
+            panic!("{error}");
+        }
         let stored = self.store.map(|make| {
             context.expect_requests(PLACES as u16);
             let home = match make {

@@ -96,6 +96,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("launch", &[]),
     // Where lines go, whatever they say.
     ("lines", &[]),
+    // Where connections come, whatever they ask for.
+    ("serving", &["io"]),
     // Decisions by samples alone.
     ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
@@ -152,7 +154,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "engine",
             "functions",
             "config",
+            "remote-store",
             "lines",
+            "serving",
             "output",
             "epochs",
             "heartbeat",
@@ -200,6 +204,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "elasticity",
             "orchestrator",
             "local-network",
+            "embedded-store",
             "elasticity",
             "api",
             "lab",

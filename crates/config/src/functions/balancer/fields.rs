@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use super::{BalancerMode, BalancerSettings};
 use crate::functions::described::{
-    CHOICE, DROP, Description, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
-    delay, flow_capacity, objects, placement, release, times,
+    CHOICE, DROP, Description, FOLLOWED, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent,
+    capacity, delay, flow_capacity, kept_here, objects, placement, release, times,
 };
 use crate::functions::nat::fields::{NOT_PROTOCOLS, link};
 use crate::kind::{Kind, NamedValues, Word};
@@ -25,10 +25,16 @@ const FOLLOWS: Field = CHOICE.placement.field(Setting {
                 meaning: "For tests: the same, but each read is late by `delay`.",
             },
         ],
-        refused: &[Word {
-            word: "replicated",
-            meaning: "choose \"local\": it follows from `flows`, which is shared",
-        }],
+        refused: &[
+            Word {
+                word: "replicated",
+                meaning: "choose \"local\": it follows from `flows`, which is shared",
+            },
+            Word {
+                word: "remote",
+                meaning: "choose \"local\": it follows from `flows`, and what it answers is a sum over all that was added, not an entry",
+            },
+        ],
     },
     default: Default::Is(LOCAL),
     meaning: "Where the object is kept.",
@@ -37,7 +43,7 @@ const FOLLOWS: Field = CHOICE.placement.field(Setting {
 objects! {
     @router "balancer":
     flows: Table = "The backend of each flow.",
-        [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("262_144")];
+        [kept_here(REPLICATED, FOLLOWED), delay(), absent(DROP), release(), flow_capacity("262_144")];
     affinity: Table = "The backend that a client keeps, for services with `persistent`.",
         [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("65_536")];
     usage: Derived = "The flows of each backend, as each instance counts them in `flows`.",

@@ -4,7 +4,7 @@ use asterism_function::IpPrefix;
 
 use super::LimiterSettings;
 use crate::functions::described::{
-    CHOICE, Description, REPLICATED, count, delay, objects, placement,
+    CHOICE, Description, REPLICATED, SUMMED, count, delay, kept_here, objects,
 };
 use crate::kind::{Kind, NamedValues, Word};
 use crate::section::{ChosenWord, Default, Field, List, Section, Setting, Values, keys, section};
@@ -21,15 +21,15 @@ const fn keys() -> Field {
 objects! {
     "limiter":
     sources: TokenBucket = "A bucket for each source.",
-        [placement(REPLICATED), delay(), keys()];
+        [kept_here(REPLICATED, SUMMED), delay(), keys()];
     destinations: TokenBucket = "A bucket for each destination.",
-        [placement(REPLICATED), delay(), keys()];
+        [kept_here(REPLICATED, SUMMED), delay(), keys()];
     services: TokenBucket = "A bucket for each service.",
-        [placement(REPLICATED), delay(), keys()];
+        [kept_here(REPLICATED, SUMMED), delay(), keys()];
     tenants: TokenBucket = "A bucket for each tenant.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
     without_room: Counter = "Packets whose bucket found no room.",
-        [placement(REPLICATED), delay()];
+        [kept_here(REPLICATED, SUMMED), delay()];
 }
 
 pub(in crate::functions) const LIMITER: Description<LimiterSettings> = Description {

@@ -16,7 +16,7 @@ use crate::functions::settings::{FunctionSettings, differing};
 use crate::kind::NamedValues;
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
 use crate::section::{Key, Values};
-use crate::value::show_count;
+use asterism_notation::value::show_count;
 pub(super) use fields::LIMITER;
 use fields::{BURST, LIMIT, OBJECT, RATE, SETTINGS, TENANT};
 

@@ -19,8 +19,8 @@ use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{check_whole_seconds, count, seconds};
 use crate::functions::export::{export, export_protocol};
 use crate::kind::Kind;
-use crate::network::{Ports, Prefix};
 use crate::section::{ChosenWord, Default, List, Setting, Values, section};
+use asterism_notation::network::{Ports, Prefix};
 
 /// What a carrier sets.
 #[derive(Clone, Debug, PartialEq, Eq)]

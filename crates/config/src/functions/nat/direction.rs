@@ -10,8 +10,8 @@ use asterism_functions::nat::{Nat, NatExemption, NatState, Session};
 
 use super::{ExemptionSettings, NatSettings};
 use crate::direction::{Direction, Side};
-use crate::network::Prefix;
 use crate::wiring::{INSIDE, OUTSIDE};
+use asterism_notation::network::Prefix;
 
 /// Addresses tell the sides of a NAT apart.
 #[derive(Clone, Debug)]

@@ -11,8 +11,8 @@ use super::networks;
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{TCP, UDP};
 use crate::kind::{Kind, Word};
-use crate::network::{Ports, Prefix};
 use crate::section::{ChosenWord, Default, Setting, Values, section};
+use asterism_notation::network::{Ports, Prefix};
 
 /// A destination that is not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

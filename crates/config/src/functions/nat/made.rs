@@ -19,8 +19,8 @@ use crate::functions::error::FunctionError;
 use crate::functions::settings::FunctionSettings;
 use crate::objects::{ObjectChoice, Placement, Sharing, capacity};
 use crate::section::Values;
-use crate::value::show_count;
 use crate::wiring::{INSIDE, OUTSIDE};
+use asterism_notation::value::show_count;
 
 impl FunctionSettings for NatSettings {
     type Function = Nat;

@@ -13,9 +13,9 @@ use core::time::Duration;
 
 use crate::declared::choices;
 use crate::diagnostic::{Diagnostic, Report};
-use crate::network::{Ports, Prefix};
 use crate::section::{FieldName, Key, List, Values};
-use crate::value::{show_count, show_duration};
+use asterism_notation::network::{Ports, Prefix};
+use asterism_notation::value::{show_count, show_duration};
 pub use carrier::{CarrierSettings, LogSettings, PoolSettings};
 pub use direction::outside_of;
 pub use exempt::ExemptionSettings;

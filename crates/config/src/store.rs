@@ -1,0 +1,306 @@
+//! The store of objects with the placement `remote`: the table `[store]`, and what the placement needs of the rest of the file.
+
+use core::net::SocketAddr;
+use core::ops::Range;
+use core::time::Duration;
+use std::path::PathBuf;
+
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostic::{Diagnostic, Report};
+use super::fields::STORE;
+use super::objects::{ObjectChoice, Placement, Sharing};
+use super::{Function, Purpose, Settings, overlay};
+
+/// A store that speaks the protocol of Redis, files as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// The user as which instances log in; `None`: the store's default user.
+    pub user: Option<String>,
+    /// The file with the password; `None`: instances do not log in.
+    pub password: Option<PathBuf>,
+    /// Connections of each instance that commit; one more reads.
+    pub connections: usize,
+    /// What begins the names of all keys.
+    pub name: String,
+    /// How long a reply may take.
+    pub timeout: Duration,
+}
+
+/// Reads how the store is reached, and refuses objects that need one where there is none. The outer `None` if anything is wrong, the inner
+/// one if the file has no store.
+///
+/// Hosts of one process have no store: a single instance keeps such objects itself.
+pub(super) fn read(
+    document: &DeTable<'_>,
+    (cluster, function): (Option<&str>, Option<&mut Function>),
+    (purpose, sharing): (Purpose, Sharing),
+    report: &mut Report,
+) -> Option<Option<Store>> {
+    let before = report.errors();
+    let store = match overlay::get(document, "store") {
+        Some(_) => Some(read_table(document, cluster, report)?),
+        None => None,
+    };
+    // Whether it has such objects is not known of a function that cannot be read.
+    let function = function?;
+    let is_remote = |object: &ObjectChoice| object.placement == Placement::Remote;
+    let first = place_of(document, function, is_remote);
+    match (&store, &first) {
+        (None, Some((object, place))) => report.add(
+            Diagnostic::error(
+                format!("`{object}` lives in a store, and no store is named"),
+                place.clone(),
+            )
+            .help("add the table [store] with address = \"10.0.0.5:6379\": any server of the Redis protocol, such as `asterism store`")
+            .help("or choose placement = \"replicated\", which needs none"),
+        ),
+        (Some(_), None) => {
+            let key = overlay::get(document, "store").map_or(0..0, |(key, _)| key.span());
+            report.add(
+                Diagnostic::error("no object lives in the store", key).help(format!(
+                    "write placement = \"remote\" for those that are to, such as {}; or leave [store] out",
+                    example(function)
+                )),
+            );
+        }
+        _ => {}
+    }
+    if let (Some((object, _)), Some((late, place))) = (
+        &first,
+        place_of(document, function, |object| {
+            matches!(object.placement, Placement::Late(_))
+        }),
+    ) {
+        report.add(
+            Diagnostic::error(format!("`{late}` cannot be late beside `{object}`"), place)
+                .label("packets would wait twice for one call")
+                .help("leave \"late\" to configurations without a store: it is for tests"),
+        );
+    }
+    if let (Some((object, place)), Purpose::Scenario | Purpose::Replay) = (&first, purpose) {
+        match sharing.is_shared() {
+            true => report.add(
+                Diagnostic::error(
+                    format!("several instances cannot share `{object}` here"),
+                    place.clone(),
+                )
+                .label("hosts of one process have no store")
+                .help("choose placement = \"replicated\" for a scenario or a replay, or have one host with instances = 1"),
+            ),
+            false => keep_here(function),
+        }
+    }
+    (report.errors() == before).then_some(store)
+}
+
+fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report) -> Option<Store> {
+    let values = STORE.section().read_top("store", document, report)?;
+    let user = values.get(STORE.user);
+    let password = values.get(STORE.password_file).map(PathBuf::from);
+    if user.is_some() && password.is_none() {
+        report.add(
+            Diagnostic::error("a user logs in with a password", values.span_of(STORE.user))
+                .help("name password_file, the file with the password, or leave `user` out"),
+        );
+        return None;
+    }
+    let address = values.get(STORE.address)?;
+    if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() {
+        report.add(
+            Diagnostic::error(
+                format!("no store can be reached at {address}"),
+                values.span_of(STORE.address),
+            )
+            .help("write the store's own address and port, such as \"10.0.0.5:6379\""),
+        );
+        return None;
+    }
+    if password.is_some() && !address.ip().to_canonical().is_loopback() {
+        report.add(
+            Diagnostic::warning(
+                "the password crosses the network in the clear",
+                values.span_of(STORE.password_file),
+            )
+            .help("reach the store by a network that hosts alone use, or by a tunnel that ends on this machine"),
+        );
+    }
+    let name = values
+        .get(STORE.name)
+        .or_else(|| cluster.map(str::to_owned));
+    Some(Store {
+        address,
+        user,
+        password,
+        connections: usize::try_from(values.get(STORE.connections)?).ok()?,
+        name: name?,
+        timeout: values.get(STORE.timeout)?,
+    })
+}
+
+/// Objects of whose entries a host writes alerts.
+const ALERTED: [&str; 5] = ["alarms", "alerts", "blocked", "events", "floods"];
+
+/// Refuses alerts of entries that no instance holds.
+pub(super) fn check_alerts(document: &DeTable<'_>, function: &Function, report: &mut Report) {
+    let is_remote = |object: &ObjectChoice| {
+        let name = object.name.rsplit('.').next().unwrap_or_default();
+        object.placement == Placement::Remote && ALERTED.contains(&name)
+    };
+    if let Some((object, place)) = place_of(document, function, is_remote) {
+        report.add(
+            Diagnostic::error(format!("no alerts would be written of `{object}`"), place)
+                .label("a host writes those of entries that its instances hold")
+                .help("choose placement = \"replicated\" for it, or leave [host.eve] out"),
+        );
+    }
+}
+
+/// The first such object, and where its placement is written.
+fn place_of(
+    document: &DeTable<'_>,
+    function: &Function,
+    is_such: impl Fn(&ObjectChoice) -> bool,
+) -> Option<(&'static str, Range<usize>)> {
+    let object = function.objects.iter().find(|object| is_such(object))?;
+    let (function, name) = match object.name.split_once('.') {
+        Some(stage) => stage,
+        None => (function.name, object.name),
+    };
+    let mut table = document;
+    let mut place = 0..0;
+    for name in ["function", function, "state", name, "placement"] {
+        let Some((_, value)) = overlay::get(table, name) else {
+            break;
+        };
+        place = value.span();
+        if let DeValue::Table(inner) = value.get_ref() {
+            table = inner;
+        }
+    }
+    Some((object.name, place))
+}
+
+/// How an object of the function that can live in a store is written to.
+fn example(function: &Function) -> String {
+    let objects = function.objects.iter();
+    let can = objects.clone().find(|object| object.can_be_remote);
+    match (can, &function.settings) {
+        (None, _) => {
+            "blocked = { placement = \"remote\" } of a firewall; no object of this function can"
+                .to_owned()
+        }
+        (Some(object), Settings::Chain(_)) => {
+            let (stage, name) = object.name.split_once('.').unwrap_or(("", object.name));
+            format!("{name} = {{ placement = \"remote\" }} in [function.{stage}.state]")
+        }
+        (Some(object), _) => format!(
+            "{} = {{ placement = \"remote\" }} in [function.{}.state]",
+            object.name, function.name
+        ),
+    }
+}
+
+/// Has the only instance keep what a store would.
+fn keep_here(function: &mut Function) {
+    let keep = |objects: &mut [ObjectChoice]| {
+        let remote = objects
+            .iter_mut()
+            .filter(|object| object.placement == Placement::Remote);
+        remote.for_each(|object| object.placement = Placement::Local);
+    };
+    keep(&mut function.objects);
+    if let Settings::Chain(chain) = &mut function.settings {
+        chain
+            .stages
+            .iter_mut()
+            .for_each(|stage| keep(&mut stage.objects));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asterism_state::Home;
+
+    use super::*;
+    use crate::Config;
+    use crate::functions::Functions;
+
+    const CHAIN: &str = "chain = [\"watch\", \"nat\"]\n\
+        [cluster]\nname = \"edge\"\n\
+        [stage.watch]\nfunction = \"port-scan\"\n\
+        [store]\naddress = \"[2001:db8::7]:6379\"\n\
+        [function.nat]\noutside = [\"203.0.113.1\"]\n\
+        [function.nat.state]\nfragments = { placement = \"remote\" }\n\
+        [function.watch.state]\nhistories.placement = \"remote\"\n";
+
+    fn read(text: &str, purpose: Purpose) -> (Option<Config>, String) {
+        let functions = Functions::default();
+        let (config, report) = Config::read_as("test.toml", text, purpose, None, functions);
+        (config, report.render(false))
+    }
+
+    #[test]
+    fn stages_say_each_for_themselves_what_is_in_the_store() {
+        let (config, report) = read(CHAIN, Purpose::Host);
+        let config = config.unwrap_or_else(|| panic!("{report}"));
+        let store = config.store.expect("it has one");
+        assert_eq!(store.address.to_string(), "[2001:db8::7]:6379");
+        assert_eq!((store.name.as_str(), store.connections), ("edge", 2));
+        assert_eq!((store.user, store.password), (None, None));
+        assert_eq!(store.timeout, Duration::from_secs(1));
+        let objects = ["watch.histories", "watch.blocked", "nat.fragments"];
+        assert_eq!(config.function.remote(&objects), 0b101);
+        let Settings::Chain(chain) = &config.function.settings else {
+            panic!("no chain");
+        };
+        let of_stage = |stage: usize, name: &str| {
+            let mut objects = chain.stages[stage].objects.iter();
+            objects.find(|object| object.name == name).copied()
+        };
+        let histories = of_stage(0, "histories").expect("it has them");
+        assert_eq!(histories.settings().home, Home::Remote);
+        assert_eq!((histories.movable, histories.holds_output), (None, false));
+        let blocked = of_stage(0, "blocked").expect("it has them");
+        assert_ne!(blocked.settings().home, Home::Remote);
+        // It is neither taken there nor from there while a host runs.
+        for (one, other) in [(histories, blocked), (blocked, histories)] {
+            assert!(one.stays_because(&other).contains("stay behind"));
+        }
+    }
+
+    #[test]
+    fn one_process_has_no_store_and_one_instance_needs_none() {
+        for purpose in [Purpose::Scenario, Purpose::Replay] {
+            let (config, report) = read(CHAIN, purpose);
+            let config = config.unwrap_or_else(|| panic!("{report}"));
+            assert_eq!(
+                config
+                    .function
+                    .remote(&["watch.histories", "nat.fragments"]),
+                0
+            );
+            let several = CHAIN.replace("name =", "members = [\"a\", \"b\"]\nname =");
+            let (config, report) = read(&several, purpose);
+            assert!(config.is_none());
+            assert!(report.contains("several instances cannot share `watch.histories` here"));
+            assert!(report.contains("test.toml:14:"), "{report}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_the_clear_is_warned_of() {
+        let with = |address: &str| {
+            let password = format!("address = \"{address}\"\npassword_file = \"x\"");
+            let text = CHAIN.replace("address = \"[2001:db8::7]:6379\"", &password);
+            let (config, report) = read(&text, Purpose::Host);
+            assert!(config.is_some(), "{report}");
+            report
+        };
+        assert!(with("192.0.2.7:6379").contains("warning: the password crosses the network"));
+        assert_eq!(with("127.0.0.1:6379"), "");
+        assert_eq!(with("[::1]:6379"), "");
+    }
+}
