@@ -18,7 +18,7 @@ use crate::commands::{
     top, traffic, usage,
 };
 use crate::{
-    check, commands, decrypt, direct, epoch, keygen, keys, lab, orchestrate, scaffold, up,
+    check, commands, decrypt, direct, epoch, keygen, keys, lab, orchestrate, scaffold, store, up,
 };
 
 /// The program's name.
@@ -84,6 +84,11 @@ pub enum Command {
     /// Needs a table `director` in the configuration's table `orchestrator`, and the right to open the machine's interfaces in it. Of
     /// two directors either may die. SIGTERM and SIGINT stop it.
     Direct(direct::Arguments),
+    /// Run a store for objects with placement = "remote": a server of the Redis protocol that needs nothing else, no root
+    ///
+    /// It holds what instances of a cluster share, in memory, and in a file if one is named. Any program that speaks the Redis protocol
+    /// can read it. SIGTERM and SIGINT end it when what it acknowledged is in its file.
+    Store(store::Arguments),
     /// Show the hosts of a cluster, or give its orchestrator an order about one of them
     Hosts(cluster::HostsArguments),
     /// Order another number of hosts: the orchestrator starts or drains and stops them
@@ -229,6 +234,7 @@ pub(crate) fn run_with(
         Command::Run(arguments) => host::command(&arguments, &mut output),
         Command::Orchestrate(arguments) => orchestrate::command(&arguments, &mut output),
         Command::Direct(arguments) => direct::command(&arguments, &mut output),
+        Command::Store(arguments) => store::command(&arguments, &mut output),
         Command::Hosts(arguments) => cluster::hosts(&arguments, &mut output),
         Command::Scale(arguments) => scaling::scale(&arguments, &mut output),
         Command::Move(arguments) => scaling::move_to(&arguments, &mut output),

@@ -17,6 +17,7 @@ pub mod orchestrate;
 pub mod outside;
 pub mod program;
 pub mod scaffold;
+pub mod store;
 pub mod up;
 
 pub use program::Program;

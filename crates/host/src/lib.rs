@@ -7,7 +7,6 @@
 //!
 //! Read first: `run/mod.rs`.
 
-pub mod connections;
 pub mod control;
 pub mod eve;
 pub mod metrics;

@@ -19,6 +19,7 @@ mod reports;
 pub mod sites;
 mod stages;
 mod status;
+pub mod store;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -40,6 +41,7 @@ use asterism_lines::Counts;
 use caches::Caches;
 use exports::Exported;
 use ports::PortCounts;
+use store::StoreView;
 
 pub use asterism_epochs::MemberNames;
 pub use differing::differing;
@@ -87,6 +89,8 @@ pub struct View {
     pub blocking: Vec<(String, Asked)>,
     /// Each firewall, by its name.
     pub firewalls: Vec<(String, Asked)>,
+    /// The store of remote objects, if there is one.
+    pub store: StoreView,
     /// Counts by tenant, where there are tenants.
     pub metering: Option<Arc<Metering>>,
 }
@@ -158,6 +162,7 @@ impl View {
             }),
             blocking: Asked::blocking(&config.function),
             firewalls: Asked::firewalls(&config.function),
+            store: StoreView::default(),
             metering: None,
         }
     }

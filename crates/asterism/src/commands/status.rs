@@ -4,6 +4,7 @@ use asterism_host::run::event_log::date;
 use asterism_host::run::jobs::keys::listed;
 use asterism_host::view::health::ahead_text;
 use asterism_host::view::placements::PlacementDocument;
+use asterism_host::view::store::StoreDocument;
 use asterism_host::view::{
     ChannelDocument, InstanceDocument, ObjectDocument, PeerDocument, PortDocument, StageDocument,
     StatusDocument, TimeDocument,
@@ -29,6 +30,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     [
         host_text(status),
         needs_text(status),
+        store_text(status.store.as_ref()),
         outputs_text(status),
         instances.collect(),
         channel_text(&status.channel),
@@ -127,6 +129,31 @@ fn placement_text(placement: &PlacementDocument) -> String {
     }
     text.push('\n');
     text
+}
+
+/// The store of remote objects.
+fn store_text(store: Option<&StoreDocument>) -> String {
+    let Some(store) = store else {
+        return String::new();
+    };
+    let standing = match (&store.away, store.connected) {
+        (_, true) => "connected".to_owned(),
+        (Some(why), false) => format!("away ({why})"),
+        (None, false) => "away".to_owned(),
+    };
+    let round_trip = store
+        .round_trip_us
+        .map_or_else(String::new, |us| format!(", round trip {}", span(us)));
+    format!(
+        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} refused, {} timeouts\n",
+        store.address,
+        span(store.for_us),
+        store.keys_read,
+        store.decided,
+        store.crossed,
+        store.refused,
+        store.timeouts,
+    )
 }
 
 /// What the host writes beside its packets.

@@ -10,7 +10,7 @@ use asterism_epochs::Request as Handed;
 use super::place::Place;
 use super::request_handler::{Refused, RequestHandler};
 use super::{Answer, Ask, EPOCH_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
-use crate::connections::{Open, serve_all};
+use asterism_serving::connections::{Open, serve_all};
 
 /// Connections at a time. A new one takes the place of the oldest that waits for a request; if all are being answered it is closed.
 const CONNECTIONS_MAX: usize = 8;

@@ -13,6 +13,7 @@ mod own;
 mod peers;
 mod sites;
 mod stages;
+mod store;
 
 use asterism_engine::ObjectUse;
 use asterism_engine::transport::ChannelSnapshot;
@@ -204,6 +205,7 @@ fn text_with(view: &View, snapshot: &ChannelSnapshot) -> String {
     objects(&mut page, &instances);
     outputs::outputs(&mut page, view);
     caches::caches(&mut page, view);
+    store::store(&mut page, view);
     channel::channel(&mut page, names, snapshot);
     audit::audit(&mut page, names, snapshot);
     peers::peers(&mut page, names, snapshot);

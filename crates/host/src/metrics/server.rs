@@ -1,24 +1,16 @@
-//! A very small HTTP server: `GET /metrics`, and nothing else. Requests, times and connections are bounded: a client has a second
-//! to ask and a second to take the answer, however small its steps, and one that says nothing makes room for others.
+//! A very small HTTP server (`asterism_serving::http`): `GET /metrics`, and nothing else. A client has a second to ask and a second to
+//! take the answer.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_io::clock::MonotonicClock;
+use asterism_serving::http::{Answer, PLAIN, RequestLine, ServingMode, start_serving};
 use thiserror::Error;
 
 use super::exposition;
-use crate::connections::{Open, serve_all};
 use crate::view::View;
 
-/// Bytes of a request's head at most.
-const REQUEST_BYTES_MAX: usize = 8_192;
-/// Header fields of a request at most; one with more is refused. What scrapers and caches send has ten or fewer.
-const FIELDS_MAX: usize = 64;
-/// Connections at a time, of metrics and of digests each. A new one takes the place of the oldest that has not asked yet.
-pub(crate) const CONNECTIONS_MAX: usize = 32;
 /// How long a client may take to ask, and then to take the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -52,153 +44,6 @@ pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, Metrics
     Ok(address)
 }
 
-/// Starts a thread that accepts connections and gives each one a thread; all end with the process. A client that goes away is none
-/// of the host's troubles.
-///
-/// # Errors
-/// There is no thread.
-pub(crate) fn start_serving(
-    listener: TcpListener,
-    name: &'static str,
-    mode: ServingMode,
-    answer: impl Fn(Option<RequestLine<'_>>) -> Answer + Send + Sync + 'static,
-) -> std::io::Result<()> {
-    let thread = std::thread::Builder::new().name(name.into());
-    let body = move || {
-        let bounds = (name, CONNECTIONS_MAX);
-        let refuse = |_: &TcpStream| {};
-        serve_all(listener.incoming(), bounds, refuse, move |stream, open| {
-            let _ = serve(stream, open, mode, &answer);
-        });
-    };
-    thread.spawn(body).map(drop)
-}
-
-/// An answer: its status, the type of what it holds, and that.
-pub(crate) type Answer = (&'static str, &'static str, Vec<u8>);
-
-/// How answers go out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ServingMode {
-    /// How long a client may take to ask, and then to take the answer.
-    pub(crate) patience: Duration,
-    /// Bytes of what an answer holds that go with its head, and how long the rest waits then.
-    pub(crate) pause: Option<(usize, Duration)>,
-}
-
-/// What a request's head begins with (RFC 9112 section 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestLine<'a> {
-    pub(crate) method: &'a str,
-    /// The target without its query.
-    pub(crate) path: &'a str,
-}
-
-/// What came of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parsed<'a> {
-    /// The whole head.
-    Whole(RequestLine<'a>),
-    /// A part of it.
-    Partial,
-    /// It is none.
-    Malformed,
-}
-
-impl Parsed<'_> {
-    fn of(bytes: &[u8]) -> Parsed<'_> {
-        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
-        let mut request = httparse::Request::new(&mut fields);
-        match request.parse(bytes) {
-            Ok(httparse::Status::Partial) => Parsed::Partial,
-            Ok(httparse::Status::Complete(_)) => {
-                let target = request.path.unwrap_or_default();
-                Parsed::Whole(RequestLine {
-                    method: request.method.unwrap_or_default(),
-                    path: target.split('?').next().unwrap_or_default(),
-                })
-            }
-            Err(_) => Parsed::Malformed,
-        }
-    }
-}
-
-/// Answers one request of a connection: `answer` is given its first line, or nothing if there is no whole request.
-///
-/// # Errors
-/// The client went away, or was too slow.
-fn serve(
-    mut stream: &TcpStream,
-    open: &Open,
-    mode: ServingMode,
-    answer: &dyn Fn(Option<RequestLine<'_>>) -> Answer,
-) -> std::io::Result<()> {
-    let clock = MonotonicClock::new();
-    let mut request = Vec::new();
-    let mut buffer = [0; 1_024];
-    while Parsed::of(&request) == Parsed::Partial && request.len() <= REQUEST_BYTES_MAX {
-        stream.set_read_timeout(Some(left_of(mode.patience, &clock)?))?;
-        let length = match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(length) => length,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        request.extend_from_slice(&buffer[..length]);
-    }
-    open.answers();
-    let request = match Parsed::of(&request) {
-        Parsed::Whole(request) => Some(request),
-        Parsed::Partial | Parsed::Malformed => None,
-    };
-    let is_head = request.is_some_and(|request| request.method == "HEAD");
-    let (status, kind, body) = answer(request);
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    let first = mode
-        .pause
-        .map_or(body.len(), |(first, _)| first.min(body.len()));
-    let mut answer = head.into_bytes();
-    if !is_head {
-        answer.extend_from_slice(&body[..first]);
-    }
-    write(stream, &answer, mode.patience)?;
-    if let (Some((_, pause)), false) = (mode.pause, is_head || first == body.len()) {
-        stream.set_nodelay(true)?;
-        std::thread::park_timeout(pause);
-        write(stream, &body[first..], mode.patience)?;
-    }
-    Ok(())
-}
-
-/// Writes all of it, in this time.
-fn write(mut stream: &TcpStream, mut rest: &[u8], patience: Duration) -> std::io::Result<()> {
-    let clock = MonotonicClock::new();
-    while !rest.is_empty() {
-        stream.set_write_timeout(Some(left_of(patience, &clock)?))?;
-        match stream.write(rest) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => rest = &rest[written..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// What is left of a time since the clock began; an error if nothing is.
-fn left_of(time: Duration, clock: &MonotonicClock) -> std::io::Result<Duration> {
-    let spent = Duration::from_micros(clock.now().as_micros());
-    time.checked_sub(spent)
-        .filter(|left| !left.is_zero())
-        .ok_or_else(|| ErrorKind::TimedOut.into())
-}
-
-/// What plain words are sent as.
-pub(crate) const PLAIN: &str = "text/plain; charset=utf-8";
-
 fn answer(request: Option<RequestLine<'_>>, text: &dyn Fn() -> String) -> Answer {
     let said = |status, words: &str| (status, PLAIN, words.into());
     let Some(RequestLine { method, path }) = request else {
@@ -214,30 +59,24 @@ fn answer(request: Option<RequestLine<'_>>, text: &dyn Fn() -> String) -> Answer
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
     use super::*;
-    use crate::connections::Connections;
 
     fn asked(request: &[u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let client = std::thread::spawn({
-            let request = request.to_vec();
-            move || {
-                let mut stream = TcpStream::connect(address).unwrap();
-                let _ = stream.write_all(&request);
-                let _ = stream.shutdown(std::net::Shutdown::Write);
-                let mut answer = Vec::new();
-                let _ = stream.read_to_end(&mut answer);
-                String::from_utf8_lossy(&answer).into_owned()
-            }
-        });
-        let stream = Arc::new(listener.accept().unwrap().0);
-        let open = Connections::new(1).admit(&stream).unwrap();
-        let _ = serve(&stream, &open, MANNER, &|request| {
+        start_serving(listener, "test", MANNER, |request| {
             answer(request, &|| "asterism_up 1\n".to_owned())
-        });
-        drop(stream);
-        client.join().unwrap()
+        })
+        .unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let _ = stream.write_all(request);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     #[test]
@@ -256,80 +95,5 @@ mod tests {
         assert!(asked(b"GET /metrics HTTP/1.1\r\nno field\r\n\r\n").contains("400"));
         assert!(asked(b"").contains("400"));
         assert!(asked(&[0xFF; 20_000]).contains("400") || asked(&[0xFF; 20_000]).is_empty());
-    }
-
-    #[test]
-    fn the_rest_of_an_answer_may_wait() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
-        let (stream, _) = listener.accept().unwrap();
-        let pause = Duration::from_millis(300);
-        let mode = ServingMode {
-            pause: Some((3, pause)),
-            ..MANNER
-        };
-        let clock = MonotonicClock::new();
-        let server = std::thread::spawn(move || {
-            let stream = Arc::new(stream);
-            let open = Connections::new(1).admit(&stream).unwrap();
-            serve(&stream, &open, mode, &|_| {
-                ("200 OK", PLAIN, b"abcdef".to_vec())
-            })
-        });
-        let mut first = [0; 1_000];
-        let length = client.read(&mut first).unwrap();
-        assert!(first[..length].ends_with(b"\r\n\r\nabc"));
-        let mut rest = Vec::new();
-        client.read_to_end(&mut rest).unwrap();
-        assert_eq!(rest, b"def");
-        assert!(clock.now().as_micros() >= pause.as_micros() as u64);
-        server.join().unwrap().unwrap();
-    }
-
-    #[test]
-    fn a_client_that_sends_byte_by_byte_is_left_after_its_time() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (stream, _) = listener.accept().unwrap();
-        let clock = MonotonicClock::new();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                // Ends when the other side has hung up.
-                while client.write_all(b"x").is_ok() {
-                    std::thread::park_timeout(Duration::from_millis(20));
-                }
-            });
-            let nothing = |_: Option<RequestLine<'_>>| ("200 OK", PLAIN, Vec::new());
-            let stream = Arc::new(stream);
-            let open = Connections::new(1).admit(&stream).unwrap();
-            assert!(serve(&stream, &open, MANNER, &nothing).is_err());
-            stream.shutdown(std::net::Shutdown::Both).unwrap();
-        });
-        let spent = Duration::from_micros(clock.now().as_micros());
-        assert!(spent >= PATIENCE && spent < 10 * PATIENCE, "{spent:?}");
-    }
-
-    /// Connections that say nothing, more than there may be, while each scrape is answered at once.
-    #[test]
-    fn silent_connections_stop_no_scrape() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let text = |_: Option<RequestLine<'_>>| ("200 OK", PLAIN, b"asterism_up 1\n".to_vec());
-        start_serving(listener, "test", MANNER, text).unwrap();
-        let mut silent = Vec::new();
-        for number in 0..2 * CONNECTIONS_MAX {
-            silent.push(TcpStream::connect(address).unwrap());
-            if number % 8 != 0 {
-                continue;
-            }
-            let clock = MonotonicClock::new();
-            let mut scrape = TcpStream::connect(address).unwrap();
-            scrape.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-            let mut answer = Vec::new();
-            scrape.read_to_end(&mut answer).unwrap();
-            assert!(answer.ends_with(b"asterism_up 1\n"));
-            assert!(clock.now().as_micros() < PATIENCE.as_micros() as u64 / 2);
-        }
     }
 }

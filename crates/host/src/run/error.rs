@@ -18,6 +18,7 @@ use super::heartbeats::HeartbeatsError;
 use super::ports::PortsError;
 use super::requests::RestoreError;
 use super::saved::SavedError;
+use super::stores::StoreError;
 use crate::control::place::PlaceError;
 use crate::metrics::server::MetricsError;
 use asterism_epochs::{ReadError, RecordError};
@@ -150,6 +151,9 @@ pub enum StartError {
     /// The state channel has no socket or thread.
     #[error(transparent)]
     Channel(#[from] TransportError),
+    /// Objects cannot live in the store, or instances not log in there.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// An instance has no thread.
     #[error("no thread: {0}")]
     InstanceThread(io::Error),

@@ -5,7 +5,7 @@
 //! their turns (`jobs/`) and ends everything in order.
 //!
 //! - The host itself: `statistics.rs` (published by instances), `saved.rs` (the state's file), `notify.rs` (the service
-//!   manager), `reload.rs` (changes while the host runs), `epochs.rs`, `heartbeats/` (to the orchestrators), `others.rs` (the other members), `metering/` (what it does for tenants), `environment.rs` (signals, cores, clocks,
+//!   manager), `reload.rs` (changes while the host runs), `epochs.rs`, `heartbeats/` (to the orchestrators), `others.rs` (the other members), `metering/` (what it does for tenants), `stores.rs` (of remote objects), `environment.rs` (signals, cores, clocks,
 //!   addresses).
 //! - Functions: `health.rs` (checks of backends), `backends.rs`, `caches/` (digests of web caches), `traffic.rs` (the
 //!   monitor), `rules.rs`, `blocked.rs` and `manual.rs` (blocks), `flows.rs` (ends flows early),
@@ -42,6 +42,7 @@ pub mod rules;
 pub mod saved;
 pub mod service;
 pub mod statistics;
+pub mod stores;
 pub mod traffic;
 mod watched;
 pub mod worker;

@@ -331,6 +331,7 @@ pub fn changes(
     refuse(a.metrics == b.metrics, &["host", "metrics"], RESTART_ALL);
     refuse(now.ports == wanted.ports, &["port"], RESTART_ALL);
     refuse(now.tenants == wanted.tenants, &["tenants"], RESTART_EACH);
+    refuse(now.store == wanted.store, &["store"], RESTART_ALL);
     refusals.of_function(now, wanted);
     if !refusals.errors.is_empty() {
         return Err(refusals.errors);

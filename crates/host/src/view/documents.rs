@@ -12,6 +12,7 @@ use super::exports::ExportsDocument;
 use super::placements::PlacementDocument;
 use super::ports::PortsDocument;
 use super::sites::SitesDocument;
+use super::store::StoreDocument;
 use super::{HealthDocument, StageDocument};
 use asterism_lines::LinesDocument;
 
@@ -79,6 +80,9 @@ pub struct StatusDocument {
     /// Counts of web-cache digests fetched and served; absent where the function knows no caches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caches: Option<CachesDocument>,
+    /// The store of remote objects; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreDocument>,
 }
 
 /// An incarnation of a member that an epoch ended.

@@ -11,7 +11,7 @@ use crate::run::event_log::date;
 pub struct HealthDocument {
     /// The label of the fault.
     pub item: String,
-    /// The member at fault.
+    /// The member at fault, or the store.
     pub member: String,
     /// How long the fault has lasted.
     pub for_us: u64,

@@ -19,7 +19,7 @@ use super::documents::{
 };
 use super::names::Names;
 use super::sites::SitesDocument;
-use super::{View, health, phase_word, placements, stages};
+use super::{HealthDocument, View, health, phase_word, placements, stages};
 use crate::run::requests::Request;
 use crate::run::statistics::{COUNTS, InstanceSnapshot};
 
@@ -68,7 +68,7 @@ impl View {
             channel: channel_document(&channel, &snapshots),
             time: Some(self.time(&channel)),
             peers: peer_documents(&channel, names),
-            health: health::items(&channel, &|member| names.member(member)),
+            health: self.health(&channel),
             sites: SitesDocument::new(&channel, names),
             audit: AuditDocument::new(&channel, names),
             log_lines_suppressed: self.suppressed(),
@@ -76,7 +76,15 @@ impl View {
             nat_ports: self.nat_ports.document(),
             eve: self.eve.document(),
             caches: self.caches.document(),
+            store: self.store.document(self.uptime_us()),
         }
+    }
+
+    /// What is wrong, of peers and of the store.
+    fn health(&self, channel: &ChannelSnapshot) -> Vec<HealthDocument> {
+        let mut items = health::items(channel, &|member| self.names.member(member));
+        items.extend(self.store.health(self.uptime_us()));
+        items
     }
 
     /// A digest of each object of an instance, if that answers.

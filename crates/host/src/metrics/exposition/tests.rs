@@ -20,6 +20,7 @@ use asterism_state::ObjectCounts;
 use super::*;
 use crate::run::statistics::StageSnapshot;
 use crate::run::worker::Shared;
+use crate::view::store::StoreView;
 use asterism_lines::{Sink, Writer};
 
 /// The page, but for its clocks.
@@ -149,6 +150,15 @@ fn view() -> (View, ChannelSnapshot, Writer) {
     view.exports.is_on.store(true, Ordering::Relaxed);
     view.exports.records.store(5, Ordering::Relaxed);
     view.nat_ports.is_on.store(true, Ordering::Relaxed);
+    let store = asterism_config::Store {
+        address: ([192, 0, 2, 7], 6_379).into(),
+        user: None,
+        password: None,
+        connections: 2,
+        name: "test".to_owned(),
+        timeout: Duration::from_secs(1),
+    };
+    view.store = StoreView::new(&store, vec![Arc::default()]);
     view.nat_ports.blocks_used.store(6, Ordering::Relaxed);
     let sink = Sink::open("/dev/null".as_ref(), u64::MAX).unwrap();
     let alerts = Writer::start("eve", sink, view.eve.clone()).unwrap();

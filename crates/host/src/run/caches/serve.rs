@@ -9,8 +9,8 @@ use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, union};
 use thiserror::Error;
 
 use super::digest;
-use crate::metrics::server::{Answer, PLAIN, RequestLine, ServingMode, start_serving};
 use crate::view::{AskError, View};
+use asterism_serving::http::{Answer, PLAIN, RequestLine, ServingMode, start_serving};
 
 /// How long a cache may take to ask, and then to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 //! What the main thread does beside the packets, as a table of jobs. Read `job.rs` first.
 //!
-//! - The cluster: `epochs.rs` (epochs that are handed in), `keys.rs`, `refused_members.rs`, `tombstones.rs`, `placements.rs`.
+//! - The cluster: `epochs.rs` (epochs that are handed in), `keys.rs`, `refused_members.rs`, `tombstones.rs`, `placements.rs`, `stores.rs` (the store of
+//!   remote objects).
 //! - What leaves a host: `port_log.rs`, `flow_export.rs`, `eve.rs` (alerts).
 //! - Functions: `stations.rs`, `background.rs` (threads that check backends or fetch digests).
 //!
@@ -17,6 +18,7 @@ mod placements;
 mod port_log;
 mod refused_members;
 mod stations;
+mod stores;
 mod tombstones;
 
 pub use job::TELL_LAST;
@@ -36,6 +38,7 @@ use self::placements::PlacementWatch;
 use self::port_log::PortLog;
 use self::refused_members::RefusedMembers;
 use self::stations::Stations;
+use self::stores::StoreWatch;
 use self::tombstones::TombstoneWatch;
 use super::epochs::Watch;
 use super::error::{AlertsFileError, BackgroundError, RunError};
@@ -59,6 +62,7 @@ pub(super) struct Jobs {
     refused_members: RefusedMembers,
     tombstones: TombstoneWatch,
     placements: PlacementWatch,
+    store: StoreWatch,
     /// What runs in threads of its own until it is dropped.
     background: Option<BackgroundTask>,
 }
@@ -82,12 +86,13 @@ impl Jobs {
             refused_members: RefusedMembers::default(),
             tombstones: TombstoneWatch::default(),
             placements: PlacementWatch::default(),
+            store: StoreWatch::default(),
             background: None,
         }
     }
 
     /// All jobs that have turns, in the order of these.
-    fn table(&mut self) -> [&mut dyn Job; 9] {
+    fn table(&mut self) -> [&mut dyn Job; 10] {
         [
             &mut self.epochs,
             &mut self.keys,
@@ -98,6 +103,7 @@ impl Jobs {
             &mut self.refused_members,
             &mut self.tombstones,
             &mut self.placements,
+            &mut self.store,
         ]
     }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_config::{Config, Idle};
+use asterism_config::{Config, Idle, Placement};
 use asterism_engine::transport::{self, RunConfig, RunMode, StateChannelThread, Waker};
 use asterism_engine::{HostConfig, InstanceParts, Placed, host, shape_of};
 use asterism_function::{NetworkFunction, objects_of, stage_names};
@@ -15,6 +15,7 @@ use asterism_io::frame::FramePool;
 use asterism_io::port::Port;
 use asterism_output::Output;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
+use asterism_state::hash;
 
 use super::Service;
 use crate::control::place::Place;
@@ -33,7 +34,9 @@ use crate::run::ports::{self, PortsError};
 use crate::run::prepared::Prepared;
 use crate::run::requests::Request;
 use crate::run::saved::Identity;
+use crate::run::stores::Stores;
 use crate::run::worker::{REQUESTS_MAX, Shared, Worker};
+use crate::view::store::StoreView;
 use crate::view::{Own, View};
 
 /// Events that wait to be written at most; more are left out.
@@ -127,6 +130,8 @@ impl Service<'_, '_> {
             schema: shape.layout,
             addresses: digest_of(&function.addresses()),
         };
+        let file = &*prepared.arguments.config;
+        let stores = Stores::of((config, file), &**function, start.incarnation, shape.layout)?;
         let metering = metering(config)?;
         let opened = open_ports(prepared, metering.as_deref())?;
         let host_config = HostConfig {
@@ -155,7 +160,11 @@ impl Service<'_, '_> {
             epochs.note_given(installed.roster.epoch);
         }
         let (event_sender, events) = sync_channel(EVENTS_MAX);
-        let parts = parts.into_iter().zip(opened);
+        let parts = (0..).zip(parts).map(|(instance, parts)| match &stores {
+            Some(stores) => stores.give(parts, function, instance),
+            None => parts,
+        });
+        let parts = parts.zip(opened);
         let waker = || channel.waker();
         let instances = start_instances(config, function, parts, &event_sender, waker, clock)?;
         let mut view = View::new(
@@ -172,6 +181,9 @@ impl Service<'_, '_> {
             channel.snapshots(),
         );
         view.metering = metering;
+        if let (Some(store), Some(stores)) = (&config.store, &stores) {
+            view.store = StoreView::new(store, stores.statistics.clone());
+        }
         let view = Arc::new(view);
         let installed = start.epoch.as_ref().map(|(_, installed)| installed);
         if let Some(hosts) = installed.and_then(|installed| installed.hosts.as_ref()) {
@@ -189,6 +201,10 @@ impl Service<'_, '_> {
             .with("shape", format!("{:016x}", shape.whole))
             .with("incarnation", format!("{:016x}", start.incarnation.0))
             .with("address", channel.snapshot().state.local);
+        let started = match &config.store {
+            Some(store) => started.with("store", store.address),
+            None => started,
+        };
         log.write(&started);
         let has_epochs = start.epoch.is_some();
         let epochs = start.epoch.map(|(watch, _)| (watch, start.incarnation));
@@ -277,8 +293,21 @@ fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
     let settings = config.function.clone();
     let shape = shape_of(function, move |name| settings.object_settings(name));
     let shape = shape.and(config.function.kind_number());
+    // Hosts of two stores would not share what they are to share.
+    let whole = config.store.as_ref().map_or(shape.whole, |store| {
+        let place = format!("{} {}", store.address, store.name);
+        let place = hash::bytes(place.as_bytes(), shape.whole);
+        let objects = config.function.objects.iter();
+        let remote = objects.filter(|object| object.placement == Placement::Remote);
+        remote.fold(place, |sum, object| {
+            hash::word(
+                object.capacity.into(),
+                hash::bytes(object.name.as_bytes(), sum),
+            )
+        })
+    });
     Shape {
-        whole: shape.whole,
+        whole,
         layout: shape.layout,
         movable: shape.movable,
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection that can be ended from another thread than the one that serves it.
-pub(crate) trait HangUp {
+pub trait HangUp {
     /// Ends it: the thread that reads or writes it gets an error or the end.
     fn hang_up(&self);
 }
@@ -36,16 +36,17 @@ const ANSWERS: u8 = 1;
 const ENDED: u8 = 2;
 
 /// What a connection's thread says of it.
-pub(crate) struct Open(Arc<AtomicU8>);
+#[derive(Debug)]
+pub struct Open(Arc<AtomicU8>);
 
 impl Open {
     /// A whole request is here: the connection keeps its place until it is answered.
-    pub(crate) fn answers(&self) {
+    pub fn answers(&self) {
         self.0.store(ANSWERS, Ordering::Release);
     }
 
     /// The answer has gone; another request is waited for.
-    pub(crate) fn waits(&self) {
+    pub fn waits(&self) {
         self.0.store(WAITS, Ordering::Release);
     }
 }
@@ -57,14 +58,15 @@ impl Drop for Open {
 }
 
 /// The connections of a server, oldest first. Their threads own them: a connection is closed when its thread ends.
-pub(crate) struct Connections<S> {
+#[derive(Debug)]
+pub struct Connections<S> {
     open: Vec<(Weak<S>, Arc<AtomicU8>)>,
     most: usize,
 }
 
 impl<S: HangUp> Connections<S> {
     /// None yet, and so many at most.
-    pub(crate) fn new(most: usize) -> Connections<S> {
+    pub fn new(most: usize) -> Connections<S> {
         Connections {
             open: Vec::new(),
             most,
@@ -72,7 +74,7 @@ impl<S: HangUp> Connections<S> {
     }
 
     /// Takes a connection in; `None` if all others are being answered: close it then.
-    pub(crate) fn admit(&mut self, stream: &Arc<S>) -> Option<Open> {
+    pub fn admit(&mut self, stream: &Arc<S>) -> Option<Open> {
         self.open
             .retain(|(_, state)| state.load(Ordering::Acquire) != ENDED);
         if self.open.len() >= self.most {
@@ -91,7 +93,7 @@ impl<S: HangUp> Connections<S> {
 
 /// Gives each connection that comes a thread, of which as many as `most` run at a time; ends when no more come. One for which there is
 /// no place is handed to `refuse` and closed.
-pub(crate) fn serve_all<S: HangUp + Send + Sync + 'static>(
+pub fn serve_all<S: HangUp + Send + Sync + 'static>(
     incoming: impl Iterator<Item = std::io::Result<S>>,
     (name, most): (&str, usize),
     refuse: impl Fn(&S),

@@ -1,0 +1,171 @@
+//! `asterism store`: the embedded store as a process of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use asterism_config::value::{self, Mistake, show_size};
+use asterism_embedded_store::{Server, ServerConfig, ServerError, Sync};
+use asterism_host::run::event_log::{Event, EventLog, Style};
+use asterism_host::run::signals;
+use asterism_host::run::stores::{StoreError, password};
+use asterism_io::clock::MonotonicClock;
+use asterism_output::{End, Output};
+use clap::{Args, ValueEnum};
+
+/// The least memory that is of use.
+const MEMORY_MIN: u64 = 1 << 20;
+
+/// The arguments of `asterism store`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// Where connections are taken
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
+    pub listen: SocketAddr,
+    /// The file that keeps what the store holds; without one, that ends with the process
+    #[arg(long, value_name = "FILE")]
+    pub append: Option<PathBuf>,
+    /// When the file is written to the disk
+    #[arg(long, value_enum, default_value_t = Written::Second, requires = "append")]
+    pub sync: Written,
+    /// The file with the password that clients show, on its first line; its mode must be 0600
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Bytes that keys and values may take; what adds more is refused
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = memory)]
+    pub memory_max: u64,
+    /// Connections at a time, at most; each packet loop has as many as `connections` in the table `store`, and one more
+    #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub clients_max: u16,
+    /// How the log on standard error is written
+    #[arg(long, value_enum, default_value_t = Style::Text)]
+    pub log: Style,
+}
+
+/// When what was acknowledged is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Written {
+    /// Before it is acknowledged
+    Always,
+    /// Within a second: the last one is lost if the machine fails, not if the process does
+    Second,
+    /// When the system writes it
+    Never,
+}
+
+/// Why a store does not run, or not any more.
+#[derive(Debug, thiserror::Error)]
+enum RunStoreError {
+    #[error(transparent)]
+    Password(#[from] StoreError),
+    #[error("signals cannot be heard: {0}")]
+    Signals(std::io::Error),
+    #[error("the store cannot listen at {address}: {error}; name another address by --listen")]
+    Listen {
+        address: SocketAddr,
+        error: std::io::Error,
+    },
+    #[error("the store: {0}")]
+    Server(ServerError),
+}
+
+impl From<ServerError> for RunStoreError {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::Listen { address, error } => Self::Listen { address, error },
+            other => Self::Server(other),
+        }
+    }
+}
+
+fn memory(text: &str) -> Result<u64, Mistake> {
+    match value::size(text)? {
+        bytes if bytes < MEMORY_MIN => Err(Mistake::new(
+            "a store needs more memory",
+            "write 1MiB or more",
+        )),
+        bytes => Ok(bytes),
+    }
+}
+
+/// `asterism store`.
+pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
+    match run(arguments, output) {
+        Ok(()) => End::Done,
+        Err(error) => output.fail(End::File, &error),
+    }
+}
+
+fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<(), RunStoreError> {
+    let password = arguments.password_file.as_deref().map(password);
+    let password = password.transpose()?;
+    let (stop, _hang_up) = signals().map_err(RunStoreError::Signals)?;
+    let clock = MonotonicClock::new();
+    let is_open = password.is_none() && !arguments.listen.ip().to_canonical().is_loopback();
+    let has_password = password.is_some();
+    let mut server = Server::bind(
+        ServerConfig {
+            clients_max: arguments.clients_max.into(),
+            bytes_max: usize::try_from(arguments.memory_max).unwrap_or(usize::MAX),
+            password,
+            append_file: arguments.append.clone().map(|file| {
+                let sync = match arguments.sync {
+                    Written::Always => Sync::Always,
+                    Written::Second => Sync::EverySecond,
+                    Written::Never => Sync::Never,
+                };
+                (file, sync)
+            }),
+            ..ServerConfig::new(arguments.listen)
+        },
+        wall_ms,
+    )?;
+    let address = server.address().unwrap_or(arguments.listen);
+    let mut log = EventLog::new(output.progress(), arguments.log, "store");
+    let mut write = |event: &Event| log.write(clock.now(), clock.wall(), event);
+    let kept = arguments.append.as_ref();
+    write(
+        &Event::info("started")
+            .with("address", address)
+            .with("password", if has_password { "yes" } else { "no" })
+            .with("memory_max", show_size(arguments.memory_max))
+            .with(
+                "kept",
+                kept.map_or("no".into(), |file| file.display().to_string()),
+            )
+            .with("bytes", server.keyspace().bytes()),
+    );
+    if is_open {
+        write(
+            &Event::warning("store-open")
+                .with("address", address)
+                .effect("whoever reaches the address can read and change what the cluster's hosts share")
+                .cure("name a --password-file, and password_file in [store]; or let a network of its own lead there"),
+        );
+    }
+    if server.cut() > 0 {
+        write(
+            &Event::warning("append-file-cut")
+                .with("bytes", server.cut())
+                .effect("the last changes were not written whole when the store ended, and are left out: nobody was told that they are made"),
+        );
+    }
+    server.run(&stop)?;
+    let (bytes, refused) = (server.keyspace().bytes(), server.refused());
+    write(
+        &Event::info("stopped")
+            .with("bytes", bytes)
+            .with("connections_refused", refused),
+    );
+    Ok(())
+}
+
+/// Milliseconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the store's keys end by the date, as those of any Redis"
+)]
+fn wall_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX)
+}

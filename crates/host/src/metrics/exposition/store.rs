@@ -1,0 +1,60 @@
+//! The store of remote objects. No family where there is none.
+
+use asterism_output::page::{Metric, Page, Value, counter, gauge};
+
+use crate::view::View;
+use crate::view::store::StoreDocument;
+
+const STORE: [Metric<StoreDocument>; 9] = [
+    gauge(
+        "asterism_store_up",
+        "Whether all connections to the store of remote objects are open.",
+        |one| one.connected.into(),
+    ),
+    gauge(
+        "asterism_store_round_trip_seconds",
+        "Average time until a reply of the store, of the slowest instance.",
+        |one| Value::Seconds(one.round_trip_us.unwrap_or(0)),
+    ),
+    counter(
+        "asterism_store_keys_read_total",
+        "Keys that were read from the store.",
+        |one| one.keys_read.into(),
+    ),
+    counter(
+        "asterism_store_decided_total",
+        "Packets whose writes the store took or refused.",
+        |one| one.decided.into(),
+    ),
+    counter(
+        "asterism_store_crossed_total",
+        "Batches of writes that another instance crossed, and that were made again.",
+        |one| one.crossed.into(),
+    ),
+    counter(
+        "asterism_store_refused_total",
+        "Commands that the store refused.",
+        |one| one.refused.into(),
+    ),
+    counter(
+        "asterism_store_nonsense_total",
+        "Replies of the store that were none to what was asked.",
+        |one| one.nonsense.into(),
+    ),
+    counter(
+        "asterism_store_connects_total",
+        "Connections to the store that were made.",
+        |one| one.connects.into(),
+    ),
+    counter(
+        "asterism_store_timeouts_total",
+        "Connections to the store that were given up since a reply did not come in time.",
+        |one| one.timeouts.into(),
+    ),
+];
+
+pub(super) fn store(page: &mut Page, view: &View) {
+    if let Some(store) = view.store.document(view.uptime_us()) {
+        page.table(&STORE, &store);
+    }
+}

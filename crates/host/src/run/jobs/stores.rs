@@ -1,0 +1,101 @@
+//! The store of remote objects: that it is away, and that it is back.
+
+use std::time::Duration;
+
+use asterism_placement::Time;
+
+use super::job::{HostContext, HostLog, Job};
+use crate::run::event_log::Event;
+use crate::view::store::{StoreDocument, away_effect};
+
+/// How long a store is away before that is reported: shorter is a connection that is made again.
+const AWAY_US: u64 = 500_000;
+
+/// Whether it was reported that the store is away, and since when it was.
+#[derive(Debug, Default)]
+pub(super) struct StoreWatch(Option<Time>);
+
+impl Job for StoreWatch {
+    fn turn(&mut self, now: Time, host: &HostContext, log: &mut HostLog<'_>) {
+        let store = host.view.store.document(now.as_micros());
+        let cure = || host.view.store.cure();
+        if let Some(event) = store.and_then(|store| self.update(now, &store, cure)) {
+            log.write(&event);
+        }
+    }
+}
+
+impl StoreWatch {
+    fn update(
+        &mut self,
+        now: Time,
+        store: &StoreDocument,
+        cure: impl Fn() -> &'static str,
+    ) -> Option<Event> {
+        let since = now.saturating_sub(Duration::from_micros(store.for_us));
+        match (self.0, store.connected) {
+            (None, false) if store.for_us >= AWAY_US => {
+                self.0 = Some(since);
+                let event = Event::error("store-away")
+                    .with("store", &store.address)
+                    .with("why", store.away.as_deref().unwrap_or("?"));
+                Some(event.effect(away_effect()).cure(cure()))
+            }
+            (Some(away), true) => {
+                self.0 = None;
+                let for_ms = since.since(away).as_millis();
+                let event = Event::info("store-back").with("store", &store.address);
+                Some(event.with("away_ms", for_ms))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(connected: bool, for_us: u64) -> StoreDocument {
+        StoreDocument {
+            address: "192.0.2.7:6379".to_owned(),
+            name: "lab".to_owned(),
+            connected,
+            for_us,
+            away: (!connected).then(|| "closed".to_owned()),
+            round_trip_us: None,
+            keys_read: 0,
+            decided: 0,
+            crossed: 0,
+            refused: 0,
+            nonsense: 0,
+            connects: 0,
+            timeouts: 0,
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_away_is_reported_once_and_its_return() {
+        let mut watch = StoreWatch::default();
+        let mut at = |ms: u64, connected: bool, for_ms: u64| {
+            let now = Time::from_micros(ms * 1_000);
+            let event = watch.update(now, &store(connected, for_ms * 1_000), || "look");
+            event.map(|event| format!("{event:?}"))
+        };
+        assert_eq!(at(100, false, 100), None, "it was just begun");
+        assert_eq!(at(200, true, 50), None, "nobody missed it");
+        assert_eq!(at(1_000, false, 300), None);
+        let away = at(1_300, false, 600).expect("it is away");
+        assert!(
+            away.contains("store-away") && away.contains("closed"),
+            "{away}"
+        );
+        assert_eq!(at(5_000, false, 4_300), None);
+        let back = at(6_100, true, 100).expect("it is back");
+        assert!(
+            back.contains("store-back") && back.contains("5300"),
+            "{back}"
+        );
+        assert_eq!(at(7_000, true, 1_000), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! The store of remote objects as this host uses it: how its instances reach it, and what they show of it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use asterism_config::{Config, Store, files};
+use asterism_engine::{InstanceParts, MisplacedError, check_placed};
+use asterism_function::{NetworkFunction, objects_of};
+use asterism_placement::Incarnation;
+use asterism_remote_store::{ClientConfig, Login, RemoteConfig, RemoteStore, StoreStatistics};
+use thiserror::Error;
+
+/// Bytes of a file with a password at most.
+const PASSWORD_FILE_BYTES_MAX: u64 = 4_096;
+
+/// Why a host that has remote objects does not start.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// An object cannot live there.
+    #[error("{0}: choose placement = \"replicated\" for it")]
+    Misplaced(#[from] MisplacedError),
+    /// The password cannot be read.
+    #[error("password_file of [store], {path}, cannot be read: {error}", path = .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Others than the owner can read it.
+    #[error("password_file of [store], {path}, can be read by others: chmod 600 {path}", path = .0.display())]
+    NotPrivate(PathBuf),
+    /// It has no password.
+    #[error("password_file of [store], {path}, has no password: write it on the first line", path = .0.display())]
+    NoPassword(PathBuf),
+}
+
+/// A host's ends of its store.
+#[derive(Debug)]
+pub(super) struct Stores {
+    /// How an instance reaches it, but for what is its own.
+    remote: RemoteConfig,
+    host: String,
+    incarnation: Incarnation,
+    /// What each instance shows, by its number.
+    pub(super) statistics: Vec<Arc<StoreStatistics>>,
+}
+
+impl Stores {
+    /// The store of a host; `None` if it has none. It need not answer yet.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub(super) fn of<F: NetworkFunction>(
+        (config, file): (&Config, &Path),
+        function: &F,
+        incarnation: Incarnation,
+        layout: u64,
+    ) -> Result<Option<Stores>, StoreError> {
+        let Some(store) = &config.store else {
+            return Ok(None);
+        };
+        let settings = config.function.clone();
+        check_placed(function, move |name| settings.object_settings(name))?;
+        Ok(Some(Stores {
+            remote: RemoteConfig {
+                address: store.address,
+                login: login(store, file)?,
+                timeout: store.timeout,
+                layout,
+                client: ClientConfig {
+                    function: store.name.clone(),
+                    client: String::new(),
+                    seed: 0,
+                    objects: config.function.remote(objects_of(function)),
+                    commit_pipes: store.connections,
+                },
+            },
+            host: config.host.name.clone(),
+            incarnation,
+            statistics: (0..config.host.instances).map(|_| Arc::default()).collect(),
+        }))
+    }
+
+    /// Has an instance use it, under a name that no other has, nor has had.
+    pub(super) fn give<F: NetworkFunction + Send + Sync>(
+        &self,
+        parts: InstanceParts,
+        function: &Arc<F>,
+        instance: usize,
+    ) -> InstanceParts {
+        let mut remote = self.remote.clone();
+        let incarnation = self.incarnation.0;
+        remote.client.client = format!("{}:{incarnation:016x}:{instance}", self.host);
+        remote.client.seed = parts.seed();
+        let statistics = self.statistics.get(instance).cloned().unwrap_or_default();
+        let function = function.clone();
+        parts.with_store(move || Box::new(RemoteStore::new(&*function, &remote, statistics)))
+    }
+}
+
+/// As whom instances log in. The file is read now.
+fn login(store: &Store, file: &Path) -> Result<Login, StoreError> {
+    let password = match &store.password {
+        None => None,
+        Some(path) => Some(password(&files::key_path(file, path))?),
+    };
+    let user = store.user.clone();
+    Ok(Login { user, password })
+}
+
+/// The first line of a file that only its owner may read.
+///
+/// # Errors
+/// See [`StoreError`].
+pub fn password(path: &Path) -> Result<String, StoreError> {
+    let named = || path.to_owned();
+    let read = || {
+        let file = File::open(path)?;
+        let mode = file.metadata()?.permissions().mode();
+        let mut text = String::new();
+        if mode & 0o077 == 0 {
+            file.take(PASSWORD_FILE_BYTES_MAX)
+                .read_to_string(&mut text)?;
+        }
+        io::Result::Ok((mode, text))
+    };
+    let (mode, text) = read().map_err(|error| StoreError::Unreadable {
+        path: named(),
+        error,
+    })?;
+    if mode & 0o077 != 0 {
+        return Err(StoreError::NotPrivate(named()));
+    }
+    let line = text.lines().next().filter(|line| !line.is_empty());
+    line.map(str::to_owned)
+        .ok_or_else(|| StoreError::NoPassword(named()))
+}

@@ -1,0 +1,165 @@
+//! The store of remote objects as `status`, health and metrics show it.
+
+use std::sync::Arc;
+
+use asterism_config::Store;
+use asterism_remote_store::{StoreSnapshot, StoreStatistics};
+use serde::{Deserialize, Serialize};
+
+use super::HealthDocument;
+
+/// The store of remote objects, as all instances of a host see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreDocument {
+    /// Its address.
+    pub address: String,
+    /// What begins the names of its keys.
+    pub name: String,
+    /// Whether all connections of all instances are open.
+    pub connected: bool,
+    /// For how long that has been so, in microseconds.
+    pub for_us: u64,
+    /// Why a connection is not open, or was lost last; absent while all are open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away: Option<String>,
+    /// The average time until a reply, in microseconds, of the slowest instance; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_us: Option<u64>,
+    /// Keys that were read.
+    pub keys_read: u64,
+    /// Packets whose writes the store took or refused.
+    pub decided: u64,
+    /// Batches that another instance crossed, and that were made again.
+    pub crossed: u64,
+    /// Commands that the store refused.
+    pub refused: u64,
+    /// Replies that were none to what was asked.
+    pub nonsense: u64,
+    /// Connections that were made.
+    pub connects: u64,
+    /// Connections that were given up since a reply did not come in time.
+    pub timeouts: u64,
+}
+
+/// A host's store, if it has one.
+#[derive(Debug, Default)]
+pub struct StoreView(Option<(String, String, Vec<Arc<StoreStatistics>>)>);
+
+impl StoreView {
+    /// Of the configured store, whose instances show this.
+    #[must_use]
+    pub fn new(store: &Store, statistics: Vec<Arc<StoreStatistics>>) -> StoreView {
+        StoreView(Some((
+            store.address.to_string(),
+            store.name.clone(),
+            statistics,
+        )))
+    }
+
+    /// It as a document, at this time of the host's clock.
+    #[must_use]
+    pub fn document(&self, now_us: u64) -> Option<StoreDocument> {
+        let (address, name, statistics) = self.0.as_ref()?;
+        let snapshots = statistics.iter().map(|one| one.snapshot());
+        Some(document(
+            address,
+            name,
+            &snapshots.collect::<Vec<_>>(),
+            now_us,
+        ))
+    }
+
+    /// What an operator can do if it is away.
+    #[must_use]
+    pub fn cure(&self) -> &'static str {
+        let statistics = self.0.iter().flat_map(|(_, _, statistics)| statistics);
+        let mut snapshots = statistics.map(|one| one.snapshot());
+        let away = snapshots.find(|one| !one.is_connected);
+        away.unwrap_or_default().why.cure()
+    }
+
+    /// That it is away, if it is.
+    pub(super) fn health(&self, now_us: u64) -> Option<HealthDocument> {
+        let store = self.document(now_us)?;
+        (!store.connected).then(|| HealthDocument {
+            item: "store-away".to_owned(),
+            member: format!("the store {}", store.address),
+            for_us: store.for_us,
+            effect: away_effect().to_owned(),
+            cure: self.cure().to_owned(),
+        })
+    }
+}
+
+/// What a store that is away does to packets.
+#[must_use]
+pub(crate) fn away_effect() -> &'static str {
+    "packets that need it are parked for 2 s at most, and dropped then as parked-too-long"
+}
+
+fn document(address: &str, name: &str, snapshots: &[StoreSnapshot], now_us: u64) -> StoreDocument {
+    let connected = snapshots.iter().all(|one| one.is_connected);
+    let alike = snapshots.iter().filter(|one| one.is_connected == connected);
+    // All are connected since the last one is; one is away since the first one was.
+    let since = alike.clone().map(|one| one.since_us);
+    let since_us = match connected {
+        true => since.max(),
+        false => since.min(),
+    };
+    let round_trip_us = snapshots.iter().map(|one| one.round_trip_us).max();
+    let sum = |of: fn(&StoreSnapshot) -> u64| snapshots.iter().map(of).sum();
+    StoreDocument {
+        address: address.to_owned(),
+        name: name.to_owned(),
+        connected,
+        for_us: now_us.saturating_sub(since_us.unwrap_or(0)),
+        away: alike
+            .map(|one| one.why.label().to_owned())
+            .next()
+            .filter(|_| !connected),
+        round_trip_us: round_trip_us.filter(|us| *us > 0),
+        keys_read: sum(|one| one.tally.keys_read),
+        decided: sum(|one| one.tally.decided),
+        crossed: sum(|one| one.tally.crossed),
+        refused: sum(|one| one.tally.refused),
+        nonsense: sum(|one| one.tally.nonsense),
+        connects: sum(|one| one.connects),
+        timeouts: sum(|one| one.timeouts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_remote_store::AwayReason;
+
+    #[test]
+    fn a_store_is_there_when_all_instances_have_it() {
+        let here = |since_us| StoreSnapshot {
+            is_connected: true,
+            since_us,
+            round_trip_us: since_us,
+            ..StoreSnapshot::default()
+        };
+        let away = |since_us| StoreSnapshot {
+            is_connected: false,
+            why: AwayReason::Silent,
+            ..here(since_us)
+        };
+        let shown = document("a", "b", &[here(10), here(30)], 100);
+        assert_eq!(
+            (shown.connected, shown.for_us, shown.away),
+            (true, 70, None)
+        );
+        assert_eq!(shown.round_trip_us, Some(30));
+        let shown = document("a", "b", &[here(10), away(60), away(40)], 100);
+        let silent = Some("silent".to_owned());
+        assert_eq!(
+            (shown.connected, shown.for_us, shown.away),
+            (false, 60, silent)
+        );
+        let shown = document("a", "b", &[StoreSnapshot::default()], 100);
+        assert_eq!(shown.away.as_deref(), Some("not-tried"));
+        assert_eq!((shown.for_us, shown.round_trip_us), (100, None));
+    }
+}
