@@ -22,6 +22,7 @@ mod remote;
 mod run;
 mod scaffold;
 mod scenarios;
+mod store;
 mod tenants;
 mod up;
 mod up_config;

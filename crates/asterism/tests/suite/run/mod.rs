@@ -26,6 +26,7 @@ mod shapes;
 mod sites;
 mod span;
 mod starts;
+pub(crate) mod stores;
 mod traffic;
 
 use std::collections::HashSet;

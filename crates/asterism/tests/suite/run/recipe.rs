@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::run::stores::BESIDE;
+
 /// The shell blocks of the page, in order.
 fn blocks(page: &str) -> String {
     let mut script = String::from("set -eu\n");
@@ -64,6 +66,55 @@ fn two_hosts_run_as_the_page_says() {
     );
     assert!(
         said.contains("event=state-restored") && said.contains("3 received"),
+        "{said}"
+    );
+}
+
+#[test]
+fn stateless_functions_run_as_the_page_says() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED the page Stateless functions on Redis: network namespaces need root");
+        return;
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(here.join("../../docs/src/stateless-functions.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = format!("sto{}", std::process::id());
+    let binary = Path::new(env!("CARGO_BIN_EXE_asterism")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let run = |script: &str| {
+        Command::new("bash")
+            .args(["-c", script])
+            .current_dir(folder.path())
+            .env("P", &prefix)
+            .env("PATH", &path)
+            .output()
+            .unwrap()
+    };
+    // Processes that a failed script leaves hold no pipe that is waited for.
+    let limited = format!(
+        "timeout 90 bash -c 'exec > said 2>&1\n{}' > /dev/null 2>&1",
+        blocks(&page).replace('\'', "'\\''")
+    );
+    let output = run(&limited);
+    // Whatever happened, nothing of it stays.
+    run(
+        "ip netns pids $P-hosts | xargs -r kill -9; for n in client server hosts; do ip netns delete $P-$n; done",
+    );
+    let written = ["said", "store.log", "a.log", "b.log"]
+        .map(|name| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default());
+    let said = written.concat();
+    if said.contains(BESIDE) {
+        println!("SKIPPED the page Stateless functions on Redis: counters are not recorded");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let received = |count| format!("{count} packets transmitted, {count} received");
+    assert_eq!(said.matches(&received(5)).count(), 2, "{said}");
+    assert!(said.contains(&received(20)), "{said}");
+    assert!(said.contains("3 packets transmitted, 0 received"), "{said}");
+    assert!(
+        said.contains("needs a look: the store 127.0.0.1:6379"),
         "{said}"
     );
 }
