@@ -165,10 +165,12 @@ impl Translator {
         }
         let (pool, paired) = self.paired(ask, inside);
         let space = ports.space();
-        let wished = pool.get(paired as usize % pool.len().max(1)).map(|address| {
-            let range = space.range(*address, inside.protocol);
-            space.item(range, space.wish(range, inside.port))
-        });
+        let wished = pool
+            .get(paired as usize % pool.len().max(1))
+            .map(|address| {
+                let range = space.range(*address, inside.protocol);
+                space.item(range, space.wish(range, inside.port))
+            });
         let of_port = wished.map_or(Ok(None), |port| sessions.any_of(BY_OUTSIDE, &port));
         let bound = self.bound(ask, inside);
         ask.all((bound, sessions.room_ahead(), of_port))?;

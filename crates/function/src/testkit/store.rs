@@ -60,22 +60,33 @@ pub struct HostileStore<F: NetworkFunction, A = ()> {
 impl<F: NetworkFunction, A: Copy + Eq + Hash> HostileStore<F, A> {
     /// For those objects of the function that are to live in a store and can.
     pub fn new(function: &F, lives_there: impl Fn(&str) -> bool) -> Self {
-        let context = Rc::new(Context::new(
-            Identity::alone(),
-            Sequencer::Own(Cell::new(0)),
-            SEED,
-            addresses(function),
-        ));
+        let addresses = addresses(function);
+        let context = || {
+            let sequencer = Sequencer::Own(Cell::new(0));
+            Context::new(Identity::alone(), sequencer, SEED, addresses.clone())
+        };
+        let (context, placed) = (Rc::new(context()), Rc::new(context()));
         let builder = Builder::new(context.clone(), |_| ObjectSettings::LOCAL);
         let state = builder.built(function.state(&builder));
-        let objects = 0..state.objects().len() as u8;
-        let can = |object| {
+        let names = state.objects();
+        let can = |state: &F::State, object| {
             let object: Option<&dyn asterism_state::Object> = state.object(object);
             object.is_some_and(|object| object.stays_because().is_none())
         };
-        let names = state.objects();
-        let has = objects.map(|object| lives_there(names[usize::from(object)]) && can(object));
-        let has = has.collect();
+        let wanted = names.iter().zip(0..);
+        let wanted: Vec<&str> = wanted
+            .filter(|(name, object)| lives_there(name) && can(&state, *object))
+            .map(|(name, _)| *name)
+            .collect();
+        // Some can only where another one does, and keep nothing there themselves.
+        let builder = Builder::new(placed.clone(), move |name| match wanted.contains(&name) {
+            true => ObjectSettings::REMOTE,
+            false => ObjectSettings::LOCAL,
+        });
+        let there = builder.built(function.state(&builder));
+        let has = (0..names.len() as u8)
+            .map(|object| placed.in_store() & 1 << object != 0 && can(&there, object))
+            .collect();
         Self {
             state,
             context,

@@ -14,7 +14,7 @@ use asterism_memory::blocks::{Begin, BlockAllocator};
 
 use super::{Grant, Pool, Shared, Space};
 use crate::answer::Late;
-use crate::object::Fetch;
+use crate::object::{Fetch, Home};
 use crate::table::{Row, Table, Value};
 
 /// Microseconds between two times at which hints are forgotten.
@@ -23,6 +23,9 @@ const FORGET_US: u64 = 1_000_000;
 /// How far grants are confirmed.
 #[derive(Debug, Default)]
 pub(super) struct Confirmed {
+    /// The function confirms grants by reads of a table, if that lives in a store.
+    is_declared: Cell<bool>,
+    /// It does.
     is_asked_for: Cell<bool>,
     /// When the hints were forgotten last, plus one; 0: never.
     forgotten_us: Cell<u64>,
@@ -39,6 +42,7 @@ impl<S: Space> Pool<S> {
     /// The function reads, of each item that it was granted, whether a row of this table has it, before it takes it; and has another one by
     /// [`Pool::pass_over`] if one does. Where the table lives in a store ([`Table::lives_in_store`]), it must: see the module.
     pub fn confirmed_by<R: Row, V: Value>(&self, table: &Table<R, V>) {
+        self.shared.confirmed.is_declared.set(true);
         if table.lives_in_store() {
             self.shared.confirmed.is_asked_for.set(true);
             self.shared
@@ -116,7 +120,15 @@ impl<S: Space> Shared<S> {
 
 impl<S: Space> Fetch for Pool<S> {
     fn stays_because(&self) -> Option<&'static str> {
-        let is_confirmed = self.shared.confirmed.is_asked_for();
+        let Confirmed {
+            is_declared,
+            is_asked_for,
+            ..
+        } = &self.shared.confirmed;
+        let is_confirmed = match self.shared.settings.home {
+            Home::Remote => is_asked_for.get(),
+            Home::Local | Home::Replicated => is_declared.get(),
+        };
         (!is_confirmed).then_some("no table that lives there shows which of its items are in use")
     }
 }
