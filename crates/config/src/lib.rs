@@ -56,7 +56,7 @@ pub use tenants::{TENANTS_MAX, Tenant};
 use core::ops::Range;
 
 use asterism_elasticity::Rules;
-use asterism_state::{Home, ObjectSettings};
+use asterism_state::ObjectSettings;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -119,12 +119,16 @@ impl Function {
         let choice = self.objects.iter().find(|choice| choice.name == name);
         choice.map_or(ObjectSettings::LOCAL, ObjectChoice::settings)
     }
-    /// Which of the objects of these names live in a store: a bit for each, by its place.
+    /// Which of the objects of these names have entries in a store: a bit for each, by its place. A pool has none there: a table shows
+    /// which of its items are in use.
     #[must_use]
     pub fn remote(&self, objects: &[&str]) -> u64 {
         let bits = (0..).zip(objects);
         bits.fold(0, |set, (place, name)| {
-            let is_remote = self.object_settings(name).home == Home::Remote;
+            let is_remote = self.objects.iter().any(|choice| {
+                let has_entries = choice.kind != functions::ObjectKind::Pool;
+                choice.name == *name && choice.placement == Placement::Remote && has_entries
+            });
             set | u64::from(is_remote) << place
         })
     }

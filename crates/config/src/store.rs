@@ -80,6 +80,18 @@ pub(super) fn read(
                 .help("leave \"late\" to configurations without a store: it is for tests"),
         );
     }
+    if let Some((setting, place)) = counted(document, function) {
+        report.add(
+            Diagnostic::error(
+                format!("`sessions` cannot live in a store with `{setting}`"),
+                place,
+            )
+            .label("for this every instance counts the sessions of all")
+            .help(
+                "choose placement = \"replicated\" for `sessions` and `ports`, or leave this out",
+            ),
+        );
+    }
     if let (Some((object, place)), Purpose::Scenario | Purpose::Replay) = (&first, purpose) {
         match sharing.is_shared() {
             true => report.add(
@@ -138,6 +150,38 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
         name: name?,
         timeout: values.get(STORE.timeout)?,
     })
+}
+
+/// What of a NAT whose sessions are to live in a store needs every instance to hear of all of them, and where that is written.
+fn counted(document: &DeTable<'_>, function: &Function) -> Option<(&'static str, Range<usize>)> {
+    let of_sessions = |object: &ObjectChoice| {
+        let name = object.name.rsplit('.').next();
+        object.placement == Placement::Remote && name == Some("sessions")
+    };
+    let (object, placement) = place_of(document, function, of_sessions)?;
+    let (name, settings) = match (&function.settings, object.split_once('.')) {
+        (Settings::Chain(chain), Some((stage, _))) => {
+            let mut stages = chain.stages.iter();
+            let stage = stages.find(|known| known.name == stage)?;
+            (stage.name, &stage.settings)
+        }
+        (settings, _) => (function.name, settings),
+    };
+    let Settings::Nat(nat) = settings else {
+        return None;
+    };
+    let setting = nat.carrier.counts_sessions()?;
+    let table =
+        ["function", name]
+            .into_iter()
+            .try_fold(document, |table, name| {
+                match overlay::get(table, name)?.1.get_ref() {
+                    DeValue::Table(inner) => Some(inner),
+                    _ => None,
+                }
+            });
+    let key = table.and_then(|table| overlay::get(table, setting));
+    Some((setting, key.map_or(placement, |(key, _)| key.span())))
 }
 
 /// Objects of whose entries a host writes alerts.

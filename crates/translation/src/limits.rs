@@ -62,7 +62,8 @@ impl SubscriberLimits {
     }
 
     /// Whether anything is counted for them.
-    pub(crate) const fn is_counted(&self) -> bool {
+    #[must_use]
+    pub const fn is_counted(&self) -> bool {
         self.ports_max != 0 || self.sessions_per_second != 0
     }
 }

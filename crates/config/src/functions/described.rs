@@ -152,8 +152,8 @@ kept_here! {
     SUMMED = "what it answers is a sum over all that was added, not an entry";
     /// Tables by whose entries other objects go.
     FOLLOWED = "other objects follow the end and the arrival of its entries";
-    /// Pools.
-    LEASED = "instances grant its items from blocks of their own";
+    /// Pools, unless the function confirms each grant by a read of a table.
+    LEASED = "no table that lives there shows which of its items are in use";
 }
 
 /// Where an object lives that can live anywhere: a field of its section. `default` is TOML: [`LOCAL`] or [`REPLICATED`].

@@ -171,6 +171,57 @@ fn hosts_share_the_store(address: SocketAddr) {
     assert!(at_b.passes(&b, &second), "{}", b.log());
 }
 
+/// Datagrams that go out by one NAT come back by the other, and no two inside endpoints share an outside port. One of them is killed.
+fn nats_share_their_sessions(address: SocketAddr) {
+    let remote = "{ placement = \"remote\" }";
+    let tables = format!(
+        "[store]\naddress = \"{address}\"\n{NAT}[function.nat.port_quarantine]\ntime = \"0s\"\n[function.nat.state]\nsessions = {remote}\nports = {remote}\nmappings = {remote}\n"
+    );
+    let cluster = Cluster::of(2, "", &tables);
+    let [a, b] = hosts(&cluster);
+    let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
+    let mut outside = std::collections::BTreeSet::new();
+    for number in 0..20 {
+        let flow = outbound(4_000 + number);
+        let (from, to) = match number % 2 {
+            0 => (&mut at_a, &mut at_b),
+            _ => (&mut at_b, &mut at_a),
+        };
+        from.inside.send(&flow);
+        let translated = from.outside.next();
+        assert!(outside.insert(translated.source()), "{translated:?}");
+        to.outside.send(&answer(&translated));
+        assert_eq!(to.inside.next().destination(), flow.source());
+    }
+    for host in [&a, &b] {
+        assert_eq!(host.live("sessions"), 0, "instances keep nothing of them");
+    }
+    a.signal(Signal::KILL);
+    for number in 0..20 {
+        let flow = outbound(4_000 + number);
+        at_b.inside.send(&flow);
+        let translated = at_b.outside.next();
+        assert!(outside.contains(&translated.source()), "{translated:?}");
+        at_b.outside.send(&answer(&translated));
+        assert_eq!(at_b.inside.next().destination(), flow.source());
+    }
+}
+
+#[test]
+fn translations_go_on_through_another_host_by_the_embedded_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
+    nats_share_their_sessions(store.address);
+}
+
+#[test]
+fn translations_go_on_through_another_host_by_a_redis() {
+    match Redis::start() {
+        Some(redis) => nats_share_their_sessions(redis.address()),
+        None => println!("SKIPPED NATs that share a Redis: redis-server is not installed"),
+    }
+}
+
 #[test]
 fn hosts_share_what_is_in_the_embedded_store() {
     let folder = tempfile::tempdir().unwrap();

@@ -39,6 +39,20 @@ pub struct CarrierSettings {
     pub port_control: Option<Duration>,
 }
 
+impl CarrierSettings {
+    /// The first setting for which every instance counts every session.
+    #[must_use]
+    pub fn counts_sessions(&self) -> Option<&'static str> {
+        let counts = [
+            ("subscribers", self.subscribers.is_counted()),
+            ("blocks", self.blocks.is_some()),
+            ("log", self.log.is_on()),
+            ("port_quarantine", self.port_quarantine.seconds != 0),
+        ];
+        counts.into_iter().find(|one| one.1).map(|one| one.0)
+    }
+}
+
 /// Outside addresses for some of the inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSettings {

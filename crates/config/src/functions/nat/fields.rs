@@ -6,8 +6,8 @@ use asterism_functions::nat;
 
 use super::{Filtering, NatSettings, carrier, exempt};
 use crate::functions::described::{
-    DROP, Description, FOLLOWED, LEASED, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent,
-    allocation, capacity, delay, flow_capacity, kept_here, objects, placement, release, times,
+    DROP, Description, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent, allocation, capacity,
+    delay, flow_capacity, objects, placement, release, times,
 };
 use crate::kind::{Kind, Word};
 use crate::section::{ChosenWord, Default, Field, List, Section, Setting, Values, keys, section};
@@ -16,9 +16,9 @@ use asterism_notation::network::{Ports, Prefix};
 objects! {
     @router "nat":
     sessions: Table = "The sessions of hosts, and their outside ports.",
-        [kept_here(REPLICATED, FOLLOWED), delay(), absent(DROP), release(), flow_capacity("65_536")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("65_536")];
     ports: Pool = "The outside ports that sessions use.",
-        [kept_here(REPLICATED, LEASED), delay(), absent(WAIT), allocation()];
+        [placement(REPLICATED), delay(), absent(WAIT), allocation()];
     mappings: Table = "The right to change each mapping that inside hosts requested.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
 }
