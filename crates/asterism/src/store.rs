@@ -139,7 +139,7 @@ fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<(), RunStoreErr
         write(
             &Event::warning("store-open")
                 .with("address", address)
-                .effect("whoever reaches the address can read and change what the cluster's hosts share")
+                .effect("all that reach the address can read and change what the cluster's hosts share")
                 .cure("name a --password-file, and password_file in [store]; or let a network of its own lead there"),
         );
     }
@@ -147,7 +147,7 @@ fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<(), RunStoreErr
         write(
             &Event::warning("append-file-cut")
                 .with("bytes", server.cut())
-                .effect("the last changes were not written whole when the store ended, and are left out: nobody was told that they are made"),
+                .effect("the last changes were not written whole when the store ended, and are left out: they were not acknowledged"),
         );
     }
     server.run(&stop)?;

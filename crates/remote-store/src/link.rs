@@ -26,7 +26,7 @@ const LOOK_AWAY: Duration = Duration::from_millis(1);
 pub struct RemoteConfig {
     /// The store.
     pub address: SocketAddr,
-    /// As whom.
+    /// The user, and the password.
     pub login: Login,
     /// How long a reply may take: then the connection counts as lost.
     pub timeout: Duration,

@@ -1,7 +1,7 @@
 //! `asterism run`: a host as a service.
 //!
 //! One thread runs each instance (`worker.rs`), one the state channel (the engine's), one the control socket and one metrics.
-//! The main thread (`service.rs`, read it first) starts them, handles signals, writes the log (`event_log.rs`), gives its jobs
+//! The main thread (`service.rs`, read it first) starts them, handles signals, writes the log (`asterism_event_log`), gives its jobs
 //! their turns (`jobs/`) and ends everything in order.
 //!
 //! - The host itself: `statistics.rs` (published by instances), `saved.rs` (the state's file), `notify.rs` (the service
@@ -21,7 +21,6 @@ pub mod entries;
 mod environment;
 mod epochs;
 pub mod error;
-pub mod event_log;
 pub mod flow_text;
 pub mod flows;
 mod health;
@@ -59,6 +58,7 @@ use asterism_secure_channel::{ClusterKey, KeyRing};
 
 use crate::control::place::Place;
 
+pub use asterism_event_log as event_log;
 pub use environment::signals;
 use error::RunError;
 pub use prepared::{Arguments, Prepared, control_path};

@@ -102,7 +102,7 @@ impl Stores {
     }
 }
 
-/// As whom instances log in. The file is read now.
+/// The user as which instances log in. The file is read now.
 fn login(store: &Store, file: &Path) -> Result<Login, StoreError> {
     let password = match &store.password {
         None => None,

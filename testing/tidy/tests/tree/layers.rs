@@ -96,6 +96,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("launch", &[]),
     // Where lines go, whatever they say.
     ("lines", &[]),
+    // How events are written, whatever they say.
+    ("event-log", &["placement"]),
     // Where connections come, whatever they ask for.
     ("serving", &["io"]),
     // Decisions by samples alone.
@@ -155,6 +157,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "functions",
             "config",
             "remote-store",
+            "event-log",
             "lines",
             "serving",
             "output",

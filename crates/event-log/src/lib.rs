@@ -1,7 +1,9 @@
-//! The host's log on standard error: one line for each event, each with its effect and, where something is wrong, a cure.
+//! The log of a host, an orchestrator, a director or a store on standard error: one line for each event, each with its effect and, where something is wrong, a cure.
 //!
 //! Lines are `key=value` or JSON. A kind of event is written at most a few times a second; what is left out is counted and
 //! said.
+
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
