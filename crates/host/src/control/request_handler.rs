@@ -17,7 +17,6 @@ use crate::run::backends;
 use crate::run::blocked;
 use crate::run::caches;
 use crate::run::entries;
-use crate::run::event_log::Event;
 use crate::run::flows;
 use crate::run::manual;
 use crate::run::requests::{Request, Sought};
@@ -27,6 +26,7 @@ use crate::run::worker::TRACED_MAX;
 use crate::view::View;
 use crate::view::audit::{RemovalDocument, RepairDocument};
 use asterism_epochs::EpochFile;
+use asterism_event_log::Event;
 
 /// Time limit for an instance to write a table again.
 const REPAIR_MAX: Duration = Duration::from_secs(50);

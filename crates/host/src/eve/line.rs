@@ -8,8 +8,8 @@ use asterism_functions::firewall::DENIED;
 use asterism_placement::MemberId;
 use serde::Serialize;
 
-use crate::run::event_log::date;
 use crate::view::MemberNames;
+use asterism_event_log::date;
 
 /// Bytes of a line at most, its end included: what a pipe takes whole (`PIPE_BUF` of Linux).
 pub const LINE_BYTES_MAX: usize = 4_096;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::dates::Dates;
-use super::event_log::date;
 use crate::view::{AskError, View};
+use asterism_event_log::date;
 
 /// Who is blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

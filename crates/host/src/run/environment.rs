@@ -12,8 +12,8 @@ use asterism_io::clock::MonotonicClock;
 use asterism_placement::MemberId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::event_log::Event;
 use super::saved::Moment;
+use asterism_event_log::Event;
 
 /// A flag that SIGTERM and SIGINT raise, the second of which ends the process at once, and one for SIGHUP.
 ///

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::choice::{ChoiceError, chosen};
-use super::event_log::Event;
 use super::manual::RefusedDocument;
 use crate::view::{AskError, Asked, View};
+use asterism_event_log::Event;
 
 /// How often, and how many times, an order goes to an instance that takes nothing up now.
 const REPORTED_EVERY: Duration = Duration::from_millis(10);

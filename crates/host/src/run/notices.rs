@@ -6,10 +6,10 @@ use asterism_placement::MemberId;
 use asterism_placement::replicated::audit::{AuditResult, StreamFault};
 use asterism_secure_channel::Event as SealEvent;
 
-use super::event_log::Event;
 use crate::view::MemberNames;
 use crate::view::audit::parts_of;
 use crate::view::health::words;
+use asterism_event_log::Event;
 
 /// A notice as an event of the log.
 #[must_use]

@@ -10,7 +10,7 @@ use asterism_config::{Config, Purpose};
 use asterism_secure_channel::KeyRing;
 use clap::Args;
 
-use super::event_log::Style;
+use asterism_event_log::Style;
 
 /// The arguments of `asterism run`.
 #[derive(Args, Clone, Debug)]

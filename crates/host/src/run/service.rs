@@ -25,7 +25,6 @@ use asterism_placement::Time;
 use serde_json::Value;
 
 use super::error::RunError;
-use super::event_log::Event;
 use super::heartbeats::Heartbeats;
 use super::jobs::{HostContext, HostLog, Jobs};
 use super::notices;
@@ -38,6 +37,7 @@ use super::saved::Identity;
 use super::worker::Shared;
 use crate::control::place::Place;
 use crate::control::request_handler::{Command, CommandKind, Refused};
+use asterism_event_log::Event;
 
 /// How often the main thread looks at signals and clocks.
 const LOOK: Duration = Duration::from_millis(10);

@@ -16,8 +16,8 @@ use asterism_functions::monitor::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::event_log::date;
 use crate::view::{AskError, Asked, View};
+use asterism_event_log::date;
 
 /// Items of a list at most.
 pub const COUNT_MAX: usize = 1_000;

@@ -19,10 +19,10 @@ use asterism_io::port::LinkState;
 use asterism_placement::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::event_log::Event;
 use super::phase::Phase;
 use super::requests::Request;
 use super::statistics::InstanceStatistics;
+use asterism_event_log::Event;
 use work::{Find, RepairWork, Report, Restore, Save, Trace, Work};
 
 /// Requests that wait for one instance at most.

@@ -4,7 +4,7 @@ use asterism_engine::transport::{ChannelSnapshot, PeerFault};
 use asterism_placement::MemberId;
 use serde::{Deserialize, Serialize};
 
-use crate::run::event_log::date;
+use asterism_event_log::date;
 
 /// A fault that needs the operator's attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use asterism_config::Store;
 use asterism_remote_store::{StoreSnapshot, StoreStatistics};
 use serde::{Deserialize, Serialize};
 
-use super::HealthDocument;
+use super::health::HealthDocument;
 
 /// The store of remote objects, as all instances of a host see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

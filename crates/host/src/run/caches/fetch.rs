@@ -17,10 +17,10 @@ use asterism_io::clock::MonotonicClock;
 use asterism_placement::Time;
 
 use super::{digest, directory};
-use crate::run::event_log::Event;
 use crate::run::health::HealthReporter;
 use crate::run::requests::Request;
 use crate::view::View;
+use asterism_event_log::Event;
 
 /// How often the thread looks whether a digest is old.
 const LOOK: Duration = Duration::from_millis(200);

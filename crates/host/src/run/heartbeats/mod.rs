@@ -23,10 +23,10 @@ use asterism_io::clock::MonotonicClock;
 use asterism_placement::Time;
 use asterism_secure_channel::KeyRing;
 
-use super::event_log::Event;
 use super::jobs::{HostContext, HostLog};
 use super::metering::{Metering, UsageMeter};
 use crate::control::request_handler::RequestHandler;
+use asterism_event_log::Event;
 use facts::{LoadMeter, of_running};
 
 /// Facts are posted so often at most, unless the host's stage changes.

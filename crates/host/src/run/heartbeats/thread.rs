@@ -18,7 +18,7 @@ use super::questions::Questions;
 use super::{LAST_WAIT, Message};
 use crate::control::Ask;
 use crate::control::request_handler::RequestHandler;
-use crate::run::event_log::Event;
+use asterism_event_log::Event;
 
 /// How long the thread sleeps at most: so late it learns of facts.
 const SLEEP_MAX: Duration = Duration::from_millis(10);

@@ -19,9 +19,9 @@ use crate::eve::ledger::Ledger;
 use crate::eve::line::{Author, LineStats, PacketStats, Stats};
 use crate::run::dates::Dates;
 use crate::run::error::AlertsFileError;
-use crate::run::event_log::Event;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
+use asterism_event_log::Event;
 use asterism_lines::{LinesError, Sink, Writer};
 
 /// How often alerts are asked for.

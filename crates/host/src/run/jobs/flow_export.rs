@@ -21,10 +21,10 @@ use asterism_placement::{Incarnation, MemberId, Time};
 use super::job::{HostContext, HostLog, Job};
 use crate::run::collector::{self, Collector, CollectorError};
 use crate::run::dates::Dates;
-use crate::run::event_log::Event;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
 use crate::view::exports::Exported;
+use asterism_event_log::Event;
 
 /// How often a host looks whether it has to export.
 const LOOK: Duration = Duration::from_millis(200);

@@ -11,10 +11,10 @@ use asterism_function::Tick;
 use asterism_io::clock::MonotonicClock;
 use asterism_placement::{MemberId, Time};
 
-use crate::run::event_log::{Event, EventLog};
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
 use crate::view::View;
+use asterism_event_log::{Event, EventLog};
 
 /// How long a host that ends waits at most until its last records are handed to their writers and sent. The writing threads then have their
 /// own time for the last lines.

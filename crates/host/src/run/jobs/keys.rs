@@ -5,9 +5,9 @@ use asterism_placement::Time;
 use asterism_secure_channel::KeyRing;
 
 use super::job::{HostContext, HostLog, Job};
-use crate::run::event_log::Event;
 use crate::run::key_watch::KeyWatch;
 use crate::run::prepared::Prepared;
+use asterism_event_log::Event;
 
 /// The key file, watched.
 #[derive(Debug)]

@@ -26,10 +26,10 @@ use serde::Serialize;
 use super::job::{HostContext, HostLog, Job, TELL_LAST};
 use crate::run::collector::{self, Collector};
 use crate::run::error::StartError;
-use crate::run::event_log::Event;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
 use crate::view::ports::PortCounts;
+use asterism_event_log::Event;
 use asterism_lines::{LinesError, Sink, Writer};
 
 /// How often the instances are asked.

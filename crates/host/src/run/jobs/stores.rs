@@ -5,8 +5,8 @@ use std::time::Duration;
 use asterism_placement::Time;
 
 use super::job::{HostContext, HostLog, Job};
-use crate::run::event_log::Event;
 use crate::view::store::{StoreDocument, away_effect};
+use asterism_event_log::Event;
 
 /// How long a store is away before that is reported: shorter is a connection that is made again.
 const AWAY_US: u64 = 500_000;

@@ -6,8 +6,8 @@ use asterism_placement::MemberId;
 
 use super::{Interrupted, LOOK_JOINING, Service};
 use crate::run::error::{RunError, StartError};
-use crate::run::event_log::Event;
 use crate::run::others::{is_outvoted, knows_earlier_incarnation, others};
+use asterism_event_log::Event;
 
 /// How many times `join_wait` a host takes at most to take over what others have.
 const JOIN_FACTOR: u32 = 10;

@@ -25,7 +25,6 @@ use crate::metrics;
 use crate::run::environment::{digest_of, pin, signals, udp_config};
 use crate::run::epochs::{Installed, Watch};
 use crate::run::error::{RunError, StartError};
-use crate::run::event_log::{Event, EventLog};
 use crate::run::heartbeats::Heartbeats;
 use crate::run::jobs::{HostContext, HostLog, Jobs};
 use crate::run::metering::Metering;
@@ -38,6 +37,7 @@ use crate::run::stores::Stores;
 use crate::run::worker::{REQUESTS_MAX, Shared, Worker};
 use crate::view::store::StoreView;
 use crate::view::{Own, View};
+use asterism_event_log::{Event, EventLog};
 
 /// Events that wait to be written at most; more are left out.
 const EVENTS_MAX: usize = 256;

@@ -4,7 +4,7 @@ use asterism_engine::StopReason;
 
 use super::Service;
 use crate::run::error::{NOT_APPLIED_CURE, RunError};
-use crate::run::event_log::Event;
+use asterism_event_log::Event;
 
 impl Service<'_, '_> {
     /// Why a packet loop ended by itself; the log has what was not applied.
