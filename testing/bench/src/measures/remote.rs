@@ -95,19 +95,19 @@ impl RemoteNat {
             .ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
         stay_on_core(0);
         let function = Arc::new(nat(FLOWS as u32, 1));
-        let config = RemoteConfig {
-            address: redis.address(),
-            client: ClientConfig {
-                function: "nat".to_owned(),
-                client: "bench".to_owned(),
-                seed: 1,
-                // Sessions and mappings.
-                objects: 0b101,
-                commit_pipes: 2,
-            },
+        let client = ClientConfig {
+            function: "nat".to_owned(),
+            client: "bench".to_owned(),
+            seed: 1,
+            // Sessions and mappings.
+            objects: 0b101,
+            commit_pipes: 2,
         };
+        let config = RemoteConfig::new(redis.address(), client);
         let of_store = function.clone();
-        let make = move || Box::new(RemoteStore::new(&*of_store, &config)) as Box<dyn Store>;
+        let make = move || {
+            Box::new(RemoteStore::new(&*of_store, &config, Arc::default())) as Box<dyn Store>
+        };
         let (to, left) = channel();
         let sees = move |bytes: &[u8]| {
             let address = bytes[DESTINATION..].first_chunk().copied();
