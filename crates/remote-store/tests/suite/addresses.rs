@@ -254,7 +254,7 @@ fn instances_die_and_no_session_is_lost() {
         let mut nats = Nats::new(3, faults, seed);
         let sent = exchanged(&mut nats, 24, true);
         assert!(nats.left >= sent - sent / 5, "{} of {sent}", nats.left);
-        // Whoever died had no state: all goes on as before.
+        // The dead had no state: all goes on as before.
         let before = nats.left;
         for number in nats.seen.keys().copied().collect::<Vec<_>>() {
             nats.send_out(number);
@@ -283,7 +283,7 @@ fn ports_run_out_and_are_free_again_once_their_sessions_have_ended() {
     }
     assert_eq!(nats.seen.len(), PORTS_COUNT);
     assert!(nats.dropped(Reason::PortsExhausted) > 0);
-    // Nobody is told that a session ended.
+    // Nobody hears that a session ended.
     nats.world.now_us += IDLE_US;
     nats.seen.clear();
     for number in 100..100 + PORTS_COUNT as u64 {

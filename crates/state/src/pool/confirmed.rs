@@ -2,7 +2,7 @@
 //!
 //! Where the rows that have items live in a store, no instance hears of all of them, and none needs leases. Each grant is confirmed
 //! instead: the function reads whether a row has the item, and that read is part of the transaction that takes it. So the store refuses
-//! the second of two instances that were granted the same item, whoever they are and however long they were away, and an item is free
+//! the second of two instances that were granted the same item, however long one of them was away, and an item is free
 //! again once its last row is gone, though its instance died.
 //!
 //! What an instance knows by itself are hints: items that it granted or found in use. They make it look elsewhere first; all are
