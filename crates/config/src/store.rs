@@ -87,9 +87,11 @@ pub(super) fn read(
                 place,
             )
             .label("for this every instance counts the sessions of all")
-            .help(
-                "choose placement = \"replicated\" for `sessions` and `ports`, or leave this out",
-            ),
+            .help(match setting {
+                "port_quarantine" => "write port_quarantine = { time = \"0s\" } in the function's table: a port may be granted again as soon as its sessions have ended",
+                _ => "leave it out",
+            })
+            .help("or choose placement = \"replicated\" for `sessions` and `ports`"),
         );
     }
     if let (Some((object, place)), Purpose::Scenario | Purpose::Replay) = (&first, purpose) {
