@@ -109,6 +109,10 @@ impl Translator {
         let belongs = belongs.map_err(|stop| {
             stop.map(|reason| match reason {
                 Reason::NoBinding => Refused::Silently(reason),
+                // That passes: who is not refused sends again.
+                Reason::PortsExhausted if !ask.translations().ports.grants_now() => {
+                    Refused::Silently(reason)
+                }
                 _ => Refused::Reported(reason),
             })
         })?;

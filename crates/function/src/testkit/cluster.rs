@@ -152,6 +152,11 @@ impl<F: NetworkFunction> ClusterKit<F> {
         self.advance_us(0);
     }
 
+    /// Another member has a later epoch in force than this instance's host, or no longer.
+    pub fn set_outdated(&self, member: usize, is_outdated: bool) {
+        self.members[member].context.set_outdated(is_outdated);
+    }
+
     /// A packet that arrives at an instance now, by this port.
     ///
     /// # Panics

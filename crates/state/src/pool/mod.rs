@@ -195,6 +195,12 @@ impl<S: Space> Pool<S> {
         }))
     }
 
+    /// Whether this instance grants anything now. It does not while its leases are not in force: that passes, and says nothing of how many
+    /// items are free.
+    pub fn grants_now(&self) -> bool {
+        self.shared.grants_now()
+    }
+
     /// Asks for what [`Pool::grant`] reads first, where there are other things to do before: a cache line comes meanwhile. Answers
     /// nothing and is never late.
     #[inline]
@@ -421,18 +427,22 @@ impl<S: Space> Shared<S> {
         })
     }
 
+    /// Whether anything may be granted now, whatever is free.
+    fn grants_now(&self) -> bool {
+        !self.settings.is_replicated() || self.context.may_lease() && self.knows_its_own()
+    }
+
     /// Takes an item of a range by `take`, if anything may be granted now.
     fn take_by(
         &self,
         range: u32,
         take: impl FnOnce(&mut BlockAllocator, Begin) -> Option<u32>,
     ) -> Option<u32> {
-        let logged = self.settings.is_replicated();
-        if logged && !(self.context.may_lease() && self.knows_its_own()) {
+        if !self.grants_now() {
             taken(Branch::GrantWithoutLease);
             return None;
         }
-        let begin = if logged {
+        let begin = if self.settings.is_replicated() {
             Begin::AtWish
         } else {
             Begin::WhereLastEnded

@@ -217,3 +217,19 @@ fn word_that_comes_late_spends_no_burst() {
         cluster.exchange();
     }
 }
+
+/// A host that grants no ports for a moment refuses nobody: its clients would give up connections that the next segment opens.
+#[test]
+fn a_host_whose_epoch_is_outdated_drops_new_connections_without_a_word() {
+    let mut pair = Pair::new(Absence::Answer);
+    let (client, server) = ends();
+    let first = frame(INSIDE, client, server, flagged(SYN));
+    pair.0.set_outdated(0, true);
+    let outdated = pair.0.packet(0, INSIDE, &first);
+    assert_eq!(outdated.verdict, Verdict::Drop(Reason::PortsExhausted));
+    assert_eq!(outdated.emitted, []);
+    pair.0.set_outdated(0, false);
+    pair.0.advance(1);
+    let again = pair.0.packet(0, INSIDE, &first);
+    assert_eq!(again.verdict, Verdict::Forward(OUTSIDE));
+}
