@@ -85,6 +85,7 @@ impl ContainerLauncher {
         Ok(ContainerLauncher {
             folder: Folder::open(&config.folder, &config.cluster)?,
             podman: Podman {
+                turns: podman::Turns::default(),
                 program: config.podman,
                 options: config.podman_options,
             },

@@ -1,7 +1,12 @@
 //! Podman by its command line: each call with a deadline, each answer read as if it might be anything.
+#![expect(
+    clippy::disallowed_types,
+    reason = "calls wait for podman anyway, and for their turn"
+)]
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -13,6 +18,8 @@ use crate::{Exit, LAST_LINES_MAX, LaunchError};
 
 /// How long one call of podman may take. A launch makes eight at most.
 pub const CONTAINER_CALL_TIME_MAX: Duration = Duration::from_secs(30);
+/// Calls of podman that run at a time: they wait for one another's locks, and many at once take longer each than a call may.
+const CALLS_AT_ONCE: usize = 4;
 /// How often a list is asked for that fails, as it does when a container is removed meanwhile.
 const LIST_ATTEMPTS_MAX: u32 = 5;
 /// Time between two of these.
@@ -31,6 +38,28 @@ pub(super) struct Podman {
     pub(super) program: PathBuf,
     /// Options before each command.
     pub(super) options: Vec<String>,
+    pub(super) turns: Turns,
+}
+
+/// How many calls run, of those that may.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    running: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl Turns {
+    /// Runs a call when it is its turn.
+    fn take<T>(&self, call: impl FnOnce() -> T) -> T {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |running: &mut usize| *running >= CALLS_AT_ONCE;
+        let running = self.ended.wait_while(running, is_full);
+        *running.unwrap_or_else(PoisonError::into_inner) += 1;
+        let result = call();
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.ended.notify_one();
+        result
+    }
 }
 
 /// A container as podman shows it.
@@ -65,7 +94,8 @@ impl Podman {
         let file = program::find(&self.program)?;
         let mut arguments = self.options.clone();
         arguments.extend(words.into_iter().map(str::to_owned));
-        program::run(&file, &arguments, CONTAINER_CALL_TIME_MAX)
+        self.turns
+            .take(|| program::run(&file, &arguments, CONTAINER_CALL_TIME_MAX))
     }
 
     /// The containers of a cluster: all, or the one with this name. Changes nothing.
