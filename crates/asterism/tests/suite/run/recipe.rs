@@ -2,7 +2,7 @@
 //! five minutes", which needs no root.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// The shell blocks of the page, in order.
 fn blocks(page: &str) -> String {
@@ -19,42 +19,70 @@ fn blocks(page: &str) -> String {
     script
 }
 
-#[test]
-fn two_hosts_run_as_the_page_says() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED the page Run two hosts: network namespaces need root");
-        return;
+/// A page of the documentation.
+fn page(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src");
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+/// A root shell in an empty folder, as the page's reader has it; `P` begins the names of namespaces.
+struct RootShell {
+    folder: tempfile::TempDir,
+    prefix: String,
+}
+
+impl RootShell {
+    /// `None`, said loudly, without root.
+    fn open(name: &str, prefix: &str) -> Option<RootShell> {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED the page {name}: network namespaces need root");
+            return None;
+        }
+        Some(RootShell {
+            folder: tempfile::tempdir().unwrap(),
+            prefix: format!("{prefix}{}", std::process::id()),
+        })
     }
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(here.join("../../docs/src/run-two-hosts.md")).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let prefix = format!("ast{}", std::process::id());
-    let binary = Path::new(env!("CARGO_BIN_EXE_asterism")).parent().unwrap();
-    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
-    let run = |script: &str| {
+
+    fn run(&self, script: &str) -> Output {
+        let binary = Path::new(env!("CARGO_BIN_EXE_asterism")).parent().unwrap();
+        let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
         Command::new("bash")
             .args(["-c", script])
-            .current_dir(folder.path())
-            .env("P", &prefix)
+            .current_dir(self.folder.path())
+            .env("P", &self.prefix)
             .env("PATH", &path)
             .output()
             .unwrap()
+    }
+
+    /// What is in these files, as far as they are there.
+    fn written<const N: usize>(&self, names: [&str; N]) -> String {
+        let read = |name| std::fs::read_to_string(self.folder.path().join(name));
+        names.map(|name| read(name).unwrap_or_default()).concat()
+    }
+}
+
+#[test]
+fn two_hosts_run_as_the_page_says() {
+    let Some(shell) = RootShell::open("Run two hosts", "ast") else {
+        return;
     };
+    let page = page("run-two-hosts.md");
     let limited = format!(
         "timeout 60 bash -c '{}'",
         blocks(&page).replace('\'', "'\\''")
     );
-    let output = run(&limited);
+    let output = shell.run(&limited);
     // Whatever happened, nothing of it stays.
-    run(
+    shell.run(
         "for s in a b; do asterism stop --socket $s.sock; done; for n in switch client server a b; do ip netns delete $P-$n; done",
     );
     let said = format!(
-        "{}\n{}\n{}{}",
+        "{}\n{}\n{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
-        std::fs::read_to_string(folder.path().join("a.log")).unwrap_or_default(),
-        std::fs::read_to_string(folder.path().join("b.log")).unwrap_or_default(),
+        shell.written(["a.log", "b.log"]),
     );
     assert!(output.status.success(), "{said}");
     assert_eq!(
@@ -70,38 +98,21 @@ fn two_hosts_run_as_the_page_says() {
 
 #[test]
 fn stateless_functions_run_as_the_page_says() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED the page Stateless functions on Redis: network namespaces need root");
+    let Some(shell) = RootShell::open("Stateless functions on Redis", "sto") else {
         return;
-    }
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(here.join("../../docs/src/stateless-functions.md")).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let prefix = format!("sto{}", std::process::id());
-    let binary = Path::new(env!("CARGO_BIN_EXE_asterism")).parent().unwrap();
-    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
-    let run = |script: &str| {
-        Command::new("bash")
-            .args(["-c", script])
-            .current_dir(folder.path())
-            .env("P", &prefix)
-            .env("PATH", &path)
-            .output()
-            .unwrap()
     };
+    let page = page("stateless-functions.md");
     // Processes that a failed script leaves hold no pipe that is waited for.
     let limited = format!(
         "timeout 90 bash -c 'exec > said 2>&1\n{}' > /dev/null 2>&1",
         blocks(&page).replace('\'', "'\\''")
     );
-    let output = run(&limited);
+    let output = shell.run(&limited);
     // Whatever happened, nothing of it stays.
-    run(
+    shell.run(
         "ip netns pids $P-hosts | xargs -r kill -9; for n in client server hosts; do ip netns delete $P-$n; done",
     );
-    let written = ["said", "store.log", "a.log", "b.log"]
-        .map(|name| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default());
-    let said = written.concat();
+    let said = shell.written(["said", "store.log", "a.log", "b.log"]);
     assert!(output.status.success(), "{said}");
     let received = |count| format!("{count} packets transmitted, {count} received");
     assert_eq!(said.matches(&received(5)).count(), 2, "{said}");
@@ -115,8 +126,7 @@ fn stateless_functions_run_as_the_page_says() {
 
 #[test]
 fn a_cluster_runs_as_the_page_says() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(here.join("../../docs/src/five-minutes.md")).unwrap();
+    let page = page("five-minutes.md");
     let folder = tempfile::tempdir().unwrap();
     let binary = Path::new(env!("CARGO_BIN_EXE_asterism")).parent().unwrap();
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());

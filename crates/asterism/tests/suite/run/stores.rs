@@ -66,6 +66,19 @@ impl StoreProcess {
     }
 }
 
+fn on_the_embedded_store(test: fn(SocketAddr)) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
+    test(store.address);
+}
+
+fn on_a_redis(what: &str, test: fn(SocketAddr)) {
+    match Redis::start() {
+        Some(redis) => test(redis.address()),
+        None => println!("SKIPPED {what}: redis-server is not installed"),
+    }
+}
+
 /// The fragments of a datagram of this flow: the first says the flow, the second is known by the first alone.
 fn fragments(flow: u16, identification: u16) -> [Vec<u8>; 2] {
     let mut whole = [0; 256];
@@ -209,32 +222,22 @@ fn nats_share_their_sessions(address: SocketAddr) {
 
 #[test]
 fn translations_go_on_through_another_host_by_the_embedded_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
-    nats_share_their_sessions(store.address);
+    on_the_embedded_store(nats_share_their_sessions);
 }
 
 #[test]
 fn translations_go_on_through_another_host_by_a_redis() {
-    match Redis::start() {
-        Some(redis) => nats_share_their_sessions(redis.address()),
-        None => println!("SKIPPED NATs that share a Redis: redis-server is not installed"),
-    }
+    on_a_redis("NATs that share a Redis", nats_share_their_sessions);
 }
 
 #[test]
 fn hosts_share_what_is_in_the_embedded_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
-    hosts_share_the_store(store.address);
+    on_the_embedded_store(hosts_share_the_store);
 }
 
 #[test]
 fn hosts_share_what_is_in_a_redis() {
-    match Redis::start() {
-        Some(redis) => hosts_share_the_store(redis.address()),
-        None => println!("SKIPPED hosts that share a Redis: redis-server is not installed"),
-    }
+    on_a_redis("hosts that share a Redis", hosts_share_the_store);
 }
 
 /// Two firewalls that share flows by the store at this address alone.
@@ -281,17 +284,12 @@ fn firewalls_share_the_store(address: SocketAddr) {
 
 #[test]
 fn connections_go_on_through_another_host_by_the_embedded_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
-    firewalls_share_the_store(store.address);
+    on_the_embedded_store(firewalls_share_the_store);
 }
 
 #[test]
 fn connections_go_on_through_another_host_by_a_redis() {
-    match Redis::start() {
-        Some(redis) => firewalls_share_the_store(redis.address()),
-        None => println!("SKIPPED firewalls that share a Redis: redis-server is not installed"),
-    }
+    on_a_redis("firewalls that share a Redis", firewalls_share_the_store);
 }
 
 #[test]
