@@ -6,6 +6,7 @@ use asterism_resp::CommandWriter;
 
 use crate::fields::Fields;
 use crate::sorted::Sorted;
+use crate::tracking::Tracking;
 
 /// Bytes of memory that a key, a field or a member takes besides its own bytes, roughly.
 const OVERHEAD_BYTES: usize = 64;
@@ -59,6 +60,7 @@ pub struct Keyspace {
     births: u64,
     /// Keys that connections watch.
     watched: BTreeMap<Vec<u8>, Watched>,
+    pub(crate) tracking: Tracking,
     changes: u64,
     bytes: usize,
     bytes_max: usize,
@@ -86,6 +88,7 @@ impl Keyspace {
             born: BTreeMap::new(),
             births: 0,
             watched: BTreeMap::new(),
+            tracking: Tracking::default(),
             changes: 0,
             bytes: 0,
             bytes_max,
@@ -204,6 +207,7 @@ impl Keyspace {
         if let Some(watched) = self.watched.get_mut(key) {
             watched.changed = self.changes;
         }
+        self.tracking.changed(key);
     }
 
     /// A key comes to be.
@@ -312,6 +316,7 @@ impl Keyspace {
                 watched.changed = self.changes;
             }
         }
+        self.tracking.all_changed();
         self.entries.clear();
         self.expiring.clear();
         self.born.clear();

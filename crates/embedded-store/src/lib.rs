@@ -19,6 +19,7 @@ mod keyspace;
 mod server;
 mod session;
 mod sorted;
+mod tracking;
 
 pub use append_file::{AppendFile, AppendFileError, Sync};
 pub use command::COMMANDS;

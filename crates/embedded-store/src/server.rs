@@ -236,6 +236,9 @@ impl Server {
             }
         }
         for client in &mut self.clients {
+            if client.after == After::GoesOn {
+                client.session.tell(&mut self.keyspace, &mut client.replies);
+            }
             client.send();
         }
         let over = self.clients.extract_if(.., |client| client.is_over());

@@ -59,6 +59,8 @@ pub struct Session {
     queued_bytes: usize,
     watched: Vec<(Vec<u8>, u64)>,
     watched_bytes: usize,
+    /// Its number among those that keep what they read.
+    reader: Option<u64>,
 }
 
 impl core::fmt::Debug for Session {
@@ -169,6 +171,7 @@ impl Session {
         out: &mut Vec<u8>,
         append_file: Option<&mut Vec<u8>>,
     ) -> After {
+        self.tell(keyspace, out);
         let mut reply = ReplyWriter::new(out, self.is_version_3);
         let arguments: Option<Vec<&[u8]>> = match sent {
             Value::Array(values) if values.len() <= ARGUMENTS_MAX => {
@@ -211,8 +214,49 @@ impl Session {
             self.queue(What::Keys(command), &arguments, &mut reply);
         } else {
             command.run(keyspace, &arguments, &mut reply, append_file);
+            self.note_read(keyspace, command, &arguments);
         }
         After::GoesOn
+    }
+
+    /// Writes what the connection is to hear of keys that it has read: before its next reply, and whenever replies are sent.
+    pub fn tell(&mut self, keyspace: &mut Keyspace, out: &mut Vec<u8>) {
+        if let Some(reader) = self.reader {
+            keyspace.tracking.write(reader, out);
+        }
+    }
+
+    /// The connection may keep what it just read.
+    fn note_read(&self, keyspace: &mut Keyspace, command: &Command, arguments: &[&[u8]]) {
+        if let Some(reader) = self.reader {
+            for key in command.keys_read(arguments) {
+                keyspace.tracking.read(reader, key);
+            }
+        }
+    }
+
+    /// `CLIENT TRACKING`: in version 3, of all that is read.
+    fn track(&mut self, keyspace: &mut Keyspace, words: &[&[u8]], reply: &mut ReplyWriter<'_>) {
+        match words {
+            [on] if on.eq_ignore_ascii_case(b"on") && self.is_version_3 => {
+                self.reader.get_or_insert_with(|| keyspace.tracking.begin());
+                reply.status("OK");
+            }
+            [off] if off.eq_ignore_ascii_case(b"off") => {
+                self.track_no_more(keyspace);
+                reply.status("OK");
+            }
+            [on] if on.eq_ignore_ascii_case(b"on") => {
+                reply.error("ERR this store tracks in version 3 of the protocol: HELLO 3 first");
+            }
+            _ => reply.error("ERR syntax error"),
+        }
+    }
+
+    fn track_no_more(&mut self, keyspace: &mut Keyspace) {
+        if let Some(reader) = self.reader.take() {
+            keyspace.tracking.end(reader);
+        }
     }
 
     /// A command is to be made with the others of its transaction.
@@ -278,7 +322,13 @@ impl Session {
                 self.unwatch(keyspace);
                 reply.status("OK");
             }
-            Own::Hello => self.hello(rest, out),
+            Own::Hello => {
+                self.hello(rest, out);
+                // What a connection keeps it could not be told of any more.
+                if !self.is_version_3 {
+                    self.track_no_more(keyspace);
+                }
+            }
             Own::Auth => {
                 let logged_in = match rest {
                     [password] => self.log_in(USER, password),
@@ -312,7 +362,7 @@ impl Session {
             Own::Client => match rest {
                 [what, ..] if what.eq_ignore_ascii_case(b"id") => reply.integer(1),
                 [what, ..] if what.eq_ignore_ascii_case(b"tracking") => {
-                    reply.error("ERR this store tells no client what others change");
+                    self.track(keyspace, rest.get(1..).unwrap_or_default(), &mut reply);
                 }
                 [_, ..] => reply.status("OK"),
                 [] => wrong(&mut reply),
@@ -402,6 +452,7 @@ impl Session {
     /// The connection is over: it watches nothing more.
     pub fn end(mut self, keyspace: &mut Keyspace) {
         self.end_transaction(keyspace);
+        self.track_no_more(keyspace);
     }
 
     /// Makes the transaction whole, unless one of its commands was refused or a watched key has changed.
@@ -440,6 +491,7 @@ impl Session {
                     let noted = append_file.is_some().then_some(&mut noted);
                     let mut reply = ReplyWriter::new(out, self.is_version_3);
                     command.run(keyspace, &arguments, &mut reply, noted);
+                    self.note_read(keyspace, command, &arguments);
                 }
                 What::Connection(own) => {
                     self.call_own(keyspace, *own, &arguments, (out, None));

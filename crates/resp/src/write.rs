@@ -99,6 +99,10 @@ impl<'a> ReplyWriter<'a> {
     pub fn array(&mut self, count: usize) {
         head(self.out, b'*', count as i64);
     }
+    /// So many values follow that answer nothing, which version 3 alone has.
+    pub fn push(&mut self, count: usize) {
+        head(self.out, b'>', count as i64);
+    }
     /// So many pairs of values follow.
     pub fn map(&mut self, pairs: usize) {
         match self.is_version_3 {

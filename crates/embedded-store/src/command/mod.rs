@@ -155,6 +155,17 @@ impl Command {
         }
     }
 
+    /// The keys that it reads and does not change, of these arguments.
+    pub(crate) fn keys_read<'a>(&self, arguments: &'a [&'a [u8]]) -> &'a [&'a [u8]] {
+        let keys = match self.name {
+            "mget" | "exists" => arguments.get(1..),
+            "get" | "pttl" | "hget" | "hgetall" | "hlen" | "zscore" | "zcard" | "zcount"
+            | "zrangebyscore" => arguments.get(1..2),
+            _ => None,
+        };
+        keys.unwrap_or_default()
+    }
+
     /// Runs it: the reply, and the change if the keys are appended to a file.
     pub(crate) fn run(
         &'static self,

@@ -266,3 +266,80 @@ fn a_stranger_is_asked_for_the_password_first() {
     assert!(say(&mut open, &["AUTH", "x"]).starts_with("-ERR AUTH"));
     assert!(say(&mut open, &["HELLO", "3", "AUTH", "default", "x"]).starts_with("-ERR AUTH"));
 }
+
+/// What a session hears besides replies.
+fn heard(session: &mut Session, keyspace: &mut Keyspace) -> Vec<Reply> {
+    let mut out = Vec::new();
+    session.tell(keyspace, &mut out);
+    let mut heard = Vec::new();
+    let mut rest = out.as_slice();
+    while let Some((value, length)) = Value::read(rest).expect("what it hears is whole") {
+        assert!(matches!(value, Value::Push(_)), "{value:?}");
+        heard.push(Reply::of(value));
+        rest = &rest[length..];
+    }
+    heard
+}
+
+#[test]
+fn a_connection_that_tracks_hears_once_of_what_it_read() {
+    let (mut one, mut other) = (Session::new(), Session::new());
+    let mut keyspace = Keyspace::new(PLENTY);
+    let invalidate = |keys: &[&str]| {
+        let keys = match keys {
+            [] => Reply::Null,
+            keys => Reply::Array(keys.iter().copied().map(text).collect()),
+        };
+        Reply::Array(vec![text("invalidate"), keys])
+    };
+    for (version, words) in [
+        ("2", "client tracking on"),
+        ("3", "client tracking on bcast"),
+        ("3", "client tracking"),
+    ] {
+        ask(&mut one, &mut keyspace, &format!("hello {version}"));
+        let reply = ask(&mut one, &mut keyspace, words);
+        assert!(matches!(reply, Reply::Error(_)), "{words}: {reply:?}");
+    }
+    assert_eq!(
+        ask(&mut one, &mut keyspace, "client tracking on"),
+        status("OK")
+    );
+    ask(&mut one, &mut keyspace, "mget a b");
+    ask(&mut one, &mut keyspace, "set c 1");
+    for words in ["get a", "set c 2", "set d 1"] {
+        ask(&mut other, &mut keyspace, words);
+        assert_eq!(heard(&mut one, &mut keyspace), [], "{words}");
+    }
+    ask(&mut other, &mut keyspace, "set a 1");
+    ask(&mut other, &mut keyspace, "set a 2");
+    assert_eq!(heard(&mut one, &mut keyspace), [invalidate(&["a"])]);
+    // What comes and goes again has changed, also by its time, by a transaction, and by the connection itself.
+    ask(&mut other, &mut keyspace, "set b 1 px 5");
+    assert_eq!(heard(&mut one, &mut keyspace), [invalidate(&["b"])]);
+    ask(&mut one, &mut keyspace, "multi");
+    ask(&mut one, &mut keyspace, "zcount e 0 1");
+    ask(&mut one, &mut keyspace, "get b");
+    ask(&mut one, &mut keyspace, "exec");
+    keyspace.advance(5);
+    assert_eq!(heard(&mut one, &mut keyspace), [invalidate(&["b"])]);
+    ask(&mut one, &mut keyspace, "zadd e 1 x");
+    assert_eq!(heard(&mut one, &mut keyspace), [invalidate(&["e"])]);
+    // It stands before the reply to what was asked after the change.
+    ask(&mut one, &mut keyspace, "get a");
+    ask(&mut other, &mut keyspace, "set a 3");
+    let sent = command("get a");
+    let (value, _) = Value::read(&sent).expect("a command").expect("whole");
+    let mut out = Vec::new();
+    one.call(&mut keyspace, value, &mut out, None);
+    assert_eq!(
+        out,
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n$1\r\n3\r\n"
+    );
+    ask(&mut other, &mut keyspace, "flushall");
+    assert_eq!(heard(&mut one, &mut keyspace), [invalidate(&[])]);
+    ask(&mut one, &mut keyspace, "get a");
+    ask(&mut one, &mut keyspace, "hello 2");
+    ask(&mut other, &mut keyspace, "set a 4");
+    assert_eq!(heard(&mut one, &mut keyspace), []);
+}

@@ -38,6 +38,10 @@ struct Connection {
 impl Connection {
     fn ask(&mut self, words: &str) -> Reply {
         self.stream.write_all(&command(words)).expect("it is sent");
+        self.next()
+    }
+
+    fn next(&mut self) -> Reply {
         let mut scanner = Scanner::new();
         loop {
             if let Some(length) = scanner.scan(&self.received).expect("a reply") {
@@ -50,7 +54,7 @@ impl Connection {
             }
             let mut some = [0; 4_096];
             let count = self.stream.read(&mut some).expect("it answers");
-            assert!(count > 0, "{words}: it closed the connection");
+            assert!(count > 0, "it closed the connection");
             self.received.extend(&some[..count]);
         }
     }
@@ -390,4 +394,79 @@ fn drawn_commands_of_two_connections_have_the_same_replies() {
         made > 100 && refused > 20,
         "{made} transactions made and {refused} refused show little"
     );
+}
+
+/// Keys of which a connection heard that they have changed.
+fn keys_of(heard: &[Reply]) -> Vec<Reply> {
+    let keys = heard.iter().flat_map(|reply| match reply {
+        Reply::Array(values) => match values.as_slice() {
+            [Reply::Text(what), Reply::Array(keys)] if what == b"invalidate" => keys.clone(),
+            [Reply::Text(what), Reply::Null] if what == b"invalidate" => vec![Reply::Null],
+            _ => panic!("{values:?}"),
+        },
+        reply => panic!("{reply:?}"),
+    });
+    let mut keys: Vec<Reply> = keys.collect();
+    keys.sort();
+    keys
+}
+
+#[test]
+fn a_connection_that_tracks_hears_the_same() {
+    let Some(redis) = redis() else {
+        return;
+    };
+    let mut both = Both::new(&redis);
+    both.same(0, "hello 3");
+    both.same(0, "client tracking on");
+    let mut draws = Draws(7);
+    let mut heard_of = 0;
+    for _ in 0..2_000 {
+        let words = draws.of(&[
+            "get K",
+            "mget K L",
+            "exists K",
+            "zcount Z 0 +inf",
+            "zrangebyscore Z 0 5",
+        ]);
+        let change = draws.of(&[
+            "set K 1",
+            "set K 2 nx",
+            "del K",
+            "incr K",
+            "zadd Z 1 K",
+            "zadd Z 2 L",
+            "zrem Z K",
+            "zremrangebyscore Z 0 1",
+            "pexpire K 100000",
+            "get K",
+            "mget K L",
+        ]);
+        for (by, words) in [(0, words), (1, change)] {
+            let of = ["k1", "k2", "k3"];
+            let words = words.replace('K', draws.of(&of));
+            let words = words.replace('L', draws.of(&of));
+            both.same(by, &words.replace('Z', draws.of(&["z1", "z2"])));
+        }
+        let sent = command("ping");
+        let (value, _) = Value::read(&sent).expect("a command").expect("whole");
+        let mut out = Vec::new();
+        both.sessions[0].call(&mut both.keyspace, value, &mut out, None);
+        let mut ours = Vec::new();
+        let mut rest = out.as_slice();
+        while let Some((value, length)) = Value::read(rest).expect("a reply") {
+            ours.push(Reply::of(value));
+            rest = &rest[length..];
+        }
+        let mut theirs = vec![both.connections[0].ask("ping")];
+        while theirs.last() != Some(&Reply::Status("PONG".into())) {
+            theirs.push(both.connections[0].next());
+        }
+        assert_eq!(ours.pop(), theirs.pop());
+        let (ours, theirs) = (keys_of(&ours), keys_of(&theirs));
+        assert_eq!(ours, theirs, "after `{change}`");
+        heard_of += ours.len();
+    }
+    assert!(heard_of > 300, "{heard_of}");
+    both.same(1, "flushall");
 }

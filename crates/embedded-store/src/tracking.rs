@@ -1,0 +1,99 @@
+//! Connections that keep what they have read (`CLIENT TRACKING`): each hears once of the next change of each key that it read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use asterism_resp::ReplyWriter;
+
+/// Keys that are tracked for all connections together, at most. One more, and the first of them counts as changed.
+const TRACKED_MAX: usize = 1 << 20;
+
+/// What a connection is to hear.
+#[derive(Debug, Default)]
+struct News {
+    changed: Vec<Vec<u8>>,
+    /// All keys have changed.
+    all: bool,
+}
+
+/// Who has read which keys, by the numbers of connections.
+#[derive(Debug, Default)]
+pub(crate) struct Tracking {
+    readers: BTreeMap<Vec<u8>, BTreeSet<u64>>,
+    news: BTreeMap<u64, News>,
+    last: u64,
+}
+
+impl Tracking {
+    /// A connection begins to keep what it reads: its number.
+    pub(crate) fn begin(&mut self) -> u64 {
+        self.last += 1;
+        self.news.insert(self.last, News::default());
+        self.last
+    }
+
+    /// It keeps nothing any more.
+    pub(crate) fn end(&mut self, reader: u64) {
+        if self.news.remove(&reader).is_some() {
+            self.readers.retain(|_, readers| {
+                readers.remove(&reader);
+                !readers.is_empty()
+            });
+        }
+    }
+
+    /// It has read a key.
+    pub(crate) fn read(&mut self, reader: u64, key: &[u8]) {
+        match self.readers.get_mut(key) {
+            Some(readers) => _ = readers.insert(reader),
+            None => _ = self.readers.insert(key.to_vec(), [reader].into()),
+        }
+        if self.readers.len() > TRACKED_MAX
+            && let Some((first, readers)) = self.readers.pop_first()
+        {
+            self.tell(&first, &readers);
+        }
+    }
+
+    /// A key has changed.
+    pub(crate) fn changed(&mut self, key: &[u8]) {
+        if let Some(readers) = self.readers.remove(key) {
+            self.tell(key, &readers);
+        }
+    }
+
+    /// All keys have.
+    pub(crate) fn all_changed(&mut self) {
+        self.readers.clear();
+        for news in self.news.values_mut() {
+            news.changed.clear();
+            news.all = true;
+        }
+    }
+
+    fn tell(&mut self, key: &[u8], readers: &BTreeSet<u64>) {
+        for reader in readers {
+            if let Some(news) = self.news.get_mut(reader) {
+                news.changed.push(key.to_vec());
+            }
+        }
+    }
+
+    /// Writes what a connection is to hear.
+    pub(crate) fn write(&mut self, reader: u64, out: &mut Vec<u8>) {
+        let Some(news) = self.news.get_mut(&reader) else {
+            return;
+        };
+        let mut writer = ReplyWriter::new(out, true);
+        if core::mem::take(&mut news.all) {
+            writer.push(2);
+            writer.string(b"invalidate");
+            writer.null();
+        }
+        if !news.changed.is_empty() {
+            writer.push(2);
+            writer.string(b"invalidate");
+            writer.array(news.changed.len());
+            news.changed.drain(..).for_each(|key| writer.string(&key));
+        }
+    }
+}
