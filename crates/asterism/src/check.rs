@@ -7,7 +7,7 @@ use asterism_config::fields::{self, SectionDocument};
 use asterism_config::functions::ObjectKind;
 use asterism_config::kind::Absent;
 use asterism_config::value::{show_count, show_duration, show_size};
-use asterism_config::{Config, ObjectChoice, Placement, Port, PortKind, Purpose, files};
+use asterism_config::{Config, Kept, ObjectChoice, Placement, Port, PortKind, Purpose, files};
 use asterism_output::End;
 use asterism_output::{Output, Schema};
 use serde::Serialize;
@@ -233,7 +233,7 @@ pub fn words(file: &str, config: &Config) -> String {
     }
     if let Some(store) = &config.store {
         text.push_str(&format!(
-            "\nStore\n  {}, keys begin with {{{}}}; {} connections of each packet loop commit and one reads; a reply may take {}{}\n",
+            "\nStore\n  {}, keys begin with {{{}}}; {} connections of each packet loop commit and one reads; a reply may take {}{}{}\n",
             store.address,
             store.name,
             store.connections,
@@ -242,7 +242,8 @@ pub fn words(file: &str, config: &Config) -> String {
                 (Some(user), _) => format!("; logs in as {user}"),
                 (None, Some(_)) => "; logs in with a password".to_owned(),
                 (None, None) => String::new(),
-            }
+            },
+            store.kept.map_or_else(String::new, kept_text)
         ));
     }
     if cluster.members.len() > 1 {
@@ -256,6 +257,22 @@ pub fn words(file: &str, config: &Config) -> String {
         ));
     }
     text
+}
+
+/// What instances keep of the store's answers.
+fn kept_text(kept: Kept) -> String {
+    let known = match kept.known_for.is_zero() {
+        true => String::new(),
+        false => format!(
+            "; while it is away, known flows go on for {}",
+            show_duration(kept.known_for)
+        ),
+    };
+    format!(
+        "\n  each instance keeps {} answers; packets that only read may act on what was there {} before{known}",
+        show_count(kept.entries as u64),
+        show_duration(kept.staleness)
+    )
 }
 
 /// Describes the cost of an access to an object.

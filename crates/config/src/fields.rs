@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::cluster;
 use super::functions::{Described, Functions, STAGE};
 pub(crate) use super::host::HOST;
+use super::kept::{self, CACHE};
 use super::kind::{Kind, NamedValues, Word};
 pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
@@ -350,6 +351,24 @@ section! {
                 kind: duration(Duration::from_millis(10), Duration::from_secs(60)),
                 default: Default::Is("\"1s\""),
                 meaning: "How long a reply of the store may take before the connection counts as lost and is opened again.",
+            },
+            cache: Values = Setting {
+                kind: Kind::Table(CACHE.section()),
+                default: Default::Is("{}"),
+                meaning: "What instances keep of the store's answers; nothing without this table.",
+            },
+            when_down: ChosenWord = Setting {
+                kind: Kind::Choice {
+                    allowed: &[kept::DROP, kept::SERVE_KNOWN],
+                    refused: &[kept::BYPASS],
+                },
+                default: Default::Is("\"drop\""),
+                meaning: "What becomes of packets while the store is away.",
+            },
+            known_for: Duration = Setting {
+                kind: duration(Duration::from_millis(100), Duration::from_secs(3_600)),
+                default: Default::Is("\"10s\""),
+                meaning: "With `when_down = \"serve-known\"`: how long after the store was last heard known flows go on.",
             },
         },
     };

@@ -18,6 +18,7 @@ mod file_error;
 pub mod files;
 pub mod functions;
 mod host;
+mod kept;
 pub mod key_file;
 pub mod kind;
 mod launch;
@@ -41,6 +42,7 @@ pub use eve::{Eve, EveAlerts};
 pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;
 pub use host::{Host, Idle};
+pub use kept::Kept;
 pub use launch::{ContainerFrom, Launch, LaunchWith};
 pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
 pub use orchestrator::{

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::STORE;
+use super::kept::{self, Kept};
 use super::objects::{ObjectChoice, Placement, Sharing};
 use super::{Function, Purpose, Settings, overlay};
 
@@ -27,6 +28,8 @@ pub struct Store {
     pub name: String,
     /// How long a reply may take.
     pub timeout: Duration,
+    /// Answers that each instance keeps, if it does.
+    pub kept: Option<Kept>,
 }
 
 /// Reads how the store is reached, and refuses objects that need one where there is none. The outer `None` if anything is wrong, the inner
@@ -151,6 +154,7 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
         connections: usize::try_from(values.get(STORE.connections)?).ok()?,
         name: name?,
         timeout: values.get(STORE.timeout)?,
+        kept: kept::read(document, &values, report)?,
     })
 }
 

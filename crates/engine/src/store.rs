@@ -73,10 +73,15 @@ pub trait Store {
     fn set_tick(&mut self, _tick: Tick) {}
     /// Asks for a read. It may have been asked before, under the same ticket.
     fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time);
+    /// Appends the answer to a read, if it is known without asking: a call that has all its answers at once need not be parked. All answers
+    /// between two looks at [`Store::next_event`] were so at one time.
+    fn answer_at_once(&mut self, _query: Query<'_>, _now: Time, _out: &mut Vec<u8>) -> bool {
+        false
+    }
     /// Has a transaction committed. It may have been before, under the same name: then it takes effect once.
     fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time);
-    /// A call made this one read and wrote nothing in the store: it took effect as of the moment of its answer, and there is nothing to
-    /// commit.
+    /// A call made this one read, or read what was so at one time, and wrote nothing in the store: it took effect as of the moment of its
+    /// answer, and there is nothing to commit.
     fn read_alone(&mut self, _transaction: &Transaction) {}
     /// Nobody waits for the decision on a transaction any more.
     fn forget(&mut self, _attempt: Attempt) {}

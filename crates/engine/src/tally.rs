@@ -46,9 +46,11 @@ pub struct Tally {
     pub released_unconfirmed: u64,
     /// Reads that a store was asked for.
     pub store_reads: u64,
+    /// Calls that were late, and whose reads a store answered at once, so that their packets were not parked.
+    pub answered_at_once: u64,
     /// Packets whose reads and writes a store committed.
     pub store_commits: u64,
-    /// Packets that made one read of a store and wrote nothing there: the store did not decide on them.
+    /// Packets that made one read of a store, or read what was so at one time, and wrote nothing there: the store did not decide on them.
     pub store_reads_alone: u64,
     /// How often a store refused to commit those of a packet, which was called again.
     pub store_refusals: u64,
@@ -100,6 +102,7 @@ impl Default for Tally {
             held_most: 0,
             released_unconfirmed: 0,
             store_reads: 0,
+            answered_at_once: 0,
             store_commits: 0,
             store_reads_alone: 0,
             store_refusals: 0,

@@ -6,11 +6,12 @@ use std::collections::VecDeque;
 use asterism_engine::{Attempt, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_resp::Value;
-use asterism_state::{Query, Tick, Ticket, Transaction};
+use asterism_state::{LANE_ANY, LANE_ROOM, Query, Tick, Ticket, Transaction, stable_hash};
 
-use crate::commits::{CommitPipe, Named, Replied};
+use crate::cache::{Cache, CacheConfig};
+use crate::commits::{CommitPipe, Named, Outdated, Replied};
 use crate::keys::Keys;
-use crate::reads::Reads;
+use crate::reads::{Answered, Reads};
 use crate::workbench::Workbench;
 
 /// How a client is set up.
@@ -26,6 +27,8 @@ pub struct ClientConfig {
     pub objects: u64,
     /// Connections that commit: so many batches are under way at a time. One more reads.
     pub commit_pipes: usize,
+    /// How answers are kept; `None`: each read is asked for.
+    pub cache: Option<CacheConfig>,
 }
 
 /// What came from the store.
@@ -69,8 +72,16 @@ impl ClientEvent<Attempt> {
 pub struct ClientTally {
     /// Keys that reads named.
     pub keys_read: u64,
+    /// Reads that were answered by what was kept.
+    pub cache_hits: u64,
+    /// Changes that the store told of.
+    pub changes_heard: u64,
+    /// Answers that are kept now.
+    pub cache_entries: u64,
     /// Transactions that were committed, or refused.
     pub decided: u64,
+    /// Transactions that went without the store while it was away: they read what was kept, and wrote no more than that it is in use.
+    pub decided_away: u64,
     /// Batches that another client crossed, and that began again.
     pub crossed: u64,
     /// Commands that the store refused for the time being.
@@ -80,19 +91,26 @@ pub struct ClientTally {
 }
 
 /// The connection that reads.
-const READS: usize = 0;
+pub(crate) const READS: usize = 0;
+/// Answers whose memory is used again, at most.
+const SPARE_MAX: usize = 256;
 
 /// See the module. `A` names transactions.
 pub struct Client<F: NetworkFunction, A> {
     keys: Keys,
     bench: Workbench<F>,
     reads: Reads,
+    cache: Option<Cache>,
     reads_connected: bool,
     commits: Vec<CommitPipe<A>>,
     waiting: VecDeque<Named<A>>,
     /// What replies have to be sent by each connection.
     to_send: Vec<Vec<u8>>,
     events: VecDeque<ClientEvent<A>>,
+    /// A key that is looked for.
+    key: Vec<u8>,
+    /// Memory of answers that were taken.
+    spare: Vec<Vec<u8>>,
     tick: Tick,
     tally: ClientTally,
 }
@@ -111,11 +129,14 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         Self {
             bench: Workbench::new(function, config.seed, config.objects),
             reads: Reads::default(),
+            cache: config.cache.map(Cache::new),
             reads_connected: false,
             commits: (0..config.commit_pipes.max(1)).map(pipe).collect(),
             waiting: VecDeque::new(),
             to_send: vec![Vec::new(); config.commit_pipes.max(1) + 1],
             events: VecDeque::new(),
+            key: Vec::new(),
+            spare: Vec::new(),
             tick: 0,
             tally: ClientTally::default(),
             keys,
@@ -128,7 +149,10 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     }
     /// What it counted.
     pub fn tally(&self) -> ClientTally {
-        self.tally
+        ClientTally {
+            cache_entries: self.cache.as_ref().map_or(0, |cache| cache.len() as u64),
+            ..self.tally
+        }
     }
     /// The second of the cluster's time.
     pub fn set_tick(&mut self, tick: Tick) {
@@ -137,18 +161,67 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     }
 
     /// Asks for a read; one that is asked for already is not asked for twice.
-    pub fn ask(&mut self, ticket: Ticket, query: &Query<'_>) {
+    pub fn ask(&mut self, ticket: Ticket, query: &Query<'_>, now_us: u64) {
+        if !self.reads.is_asked(ticket) {
+            // It was not there when the packet came, or the connection is lost since.
+            let mut answer = self.spare.pop().unwrap_or_default();
+            if self.answer_at_once(query, now_us, &mut answer) {
+                return self
+                    .events
+                    .push_back(ClientEvent::Answer { ticket, answer });
+            }
+            self.spare.push(answer);
+        }
         if self.reads_connected {
             self.reads.ask(ticket, query, &self.keys);
         }
     }
+    /// Appends the answer to a read, if it is kept.
+    pub fn answer_at_once(&mut self, query: &Query<'_>, now_us: u64, out: &mut Vec<u8>) -> bool {
+        let Some(cache) = &mut self.cache else {
+            return false;
+        };
+        if matches!(query.lane, LANE_ROOM | LANE_ANY) {
+            return false;
+        }
+        self.key.clear();
+        self.keys.append_read(query, &mut self.key);
+        let Some(kept) = cache.get(&self.key, (now_us, self.tick)) else {
+            return false;
+        };
+        out.extend_from_slice(kept);
+        self.tally.cache_hits += 1;
+        true
+    }
     /// Has a transaction committed; one that waits for that already is not committed twice.
-    pub fn commit(&mut self, name: A, transaction: &Transaction) {
+    pub fn commit(&mut self, name: A, transaction: &Transaction, now_us: u64) {
+        if !self.reads_connected && self.goes_without_store(transaction, now_us) {
+            self.forget(name);
+            self.tally.decided_away += 1;
+            let is_committed = true;
+            let decision = ClientEvent::Decision { name, is_committed };
+            return self.events.push_back(decision);
+        }
         let is_known = self.waiting.iter().any(|(known, _)| *known == name)
             || self.commits.iter().any(|pipe| pipe.has(name));
         if !is_known {
             self.waiting.push_back((name, transaction.clone()));
         }
+    }
+    /// Whether a transaction reads what is kept, and writes no more than that it is in use. While the store is away that goes without it:
+    /// should it have taken the transaction all the same, it was told of a use twice.
+    fn goes_without_store(&mut self, transaction: &Transaction, now_us: u64) -> bool {
+        let (Some(cache), key) = (&mut self.cache, &mut self.key) else {
+            return false;
+        };
+        let (keys, now) = (&self.keys, (now_us, self.tick));
+        let are_kept = transaction.reads().all(|(query, answered)| {
+            key.clear();
+            keys.append_read(&query, key);
+            let kept = cache.get(key, now);
+            kept.is_some_and(|answer| stable_hash(answer) == answered)
+        });
+        are_kept && self.bench.uses_alone(transaction)
     }
     /// Nobody waits for the decision on a transaction any more. If it was not sent yet, it is not made.
     pub fn forget(&mut self, name: A) {
@@ -159,7 +232,10 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     pub fn connected(&mut self, connection: usize) {
         self.to_send[connection].clear();
         match connection {
-            READS => self.reads_connected = true,
+            READS => {
+                self.reads_connected = true;
+                self.cache.iter_mut().for_each(Cache::connected);
+            }
             pipe => self.commits[pipe - 1].connected(),
         }
     }
@@ -170,6 +246,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             READS => {
                 self.reads_connected = false;
                 self.reads.lost();
+                self.cache.iter_mut().for_each(Cache::lost);
             }
             pipe => self.commits[pipe - 1].lost(),
         }
@@ -179,7 +256,9 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         out.append(&mut self.to_send[connection]);
         match connection {
             READS if self.reads_connected => {
-                self.tally.keys_read += self.reads.write(self.tick, &self.keys, out);
+                let now = (now_us, self.tick);
+                let cache = self.cache.as_mut();
+                self.tally.keys_read += self.reads.write(now, &self.keys, cache, out);
             }
             READS => {}
             pipe => {
@@ -196,11 +275,30 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     pub fn reply(&mut self, connection: usize, value: &Value<'_>, now_us: u64) -> bool {
         let (events, bench) = (&mut self.events, &mut self.bench);
         let replied = match connection {
+            READS if matches!(value, Value::Push(_)) => match hear(value, self.cache.as_mut()) {
+                Some(changes) => {
+                    self.tally.changes_heard += changes;
+                    Replied::Well
+                }
+                None => Replied::Nonsense,
+            },
             READS => {
                 let capacity = |object| bench.capacity(object);
-                let is_well = self.reads.reply(value, capacity, |ticket, answer| {
-                    let answer = answer.to_vec();
-                    events.push_back(ClientEvent::Answer { ticket, answer });
+                let cache = self.cache.as_mut();
+                let is_well = self.reads.reply(value, capacity, cache, |cache, answered| {
+                    let Answered {
+                        object,
+                        key,
+                        tickets,
+                        answer,
+                    } = answered;
+                    for &ticket in tickets {
+                        let answer = answer.to_vec();
+                        events.push_back(ClientEvent::Answer { ticket, answer });
+                    }
+                    if let (Some(cache), Some(key)) = (cache, key) {
+                        cache.keep(key, answer, through(bench, object, answer));
+                    }
                 });
                 match (is_well, value) {
                     (true, _) => Replied::Well,
@@ -216,7 +314,16 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                     events.push_back(ClientEvent::Decision { name, is_committed });
                 };
                 let now = (now_us, self.tick);
-                self.commits[pipe - 1].reply(value, now, (&self.keys, bench), out, &mut decided)
+                let pipe = &mut self.commits[pipe - 1];
+                let replied = pipe.reply(value, now, (&self.keys, bench), out, &mut decided);
+                let outdated = pipe.take_outdated();
+                if let Some(cache) = &mut self.cache {
+                    match outdated {
+                        Outdated::Keys(keys) => keys.iter().for_each(|key| cache.bar(key)),
+                        Outdated::All => cache.bar_all(),
+                    }
+                }
+                replied
             }
         };
         match replied {
@@ -235,6 +342,24 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             pipe => self.commits[pipe - 1].awaits_reply(),
         }
     }
+    /// When something is to be sent though nothing is asked for, in microseconds; `None`: that is not known to be.
+    pub fn next_due_us(&self) -> Option<u64> {
+        let cache = self.cache.as_ref().filter(|_| self.reads_connected)?;
+        self.reads.ping_due_us(cache)
+    }
+    /// Whether something came that was not taken.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+    /// What an event was made of may be used again.
+    pub fn recycle(&mut self, event: ClientEvent<A>) {
+        if let ClientEvent::Answer { mut answer, .. } = event
+            && self.spare.len() < SPARE_MAX
+        {
+            answer.clear();
+            self.spare.push(answer);
+        }
+    }
     /// What came next.
     pub fn next_event(&mut self) -> Option<ClientEvent<A>> {
         self.events.pop_front()
@@ -242,6 +367,48 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     /// Whether anything is waited for.
     pub fn is_waiting(&self) -> bool {
         let commits = self.commits.iter().any(CommitPipe::is_waiting);
-        commits || !self.waiting.is_empty() || self.reads.is_waiting()
+        let reads = self.reads.is_waiting() || self.reads.awaits_reply();
+        commits || !self.waiting.is_empty() || reads
     }
+}
+
+/// Takes what a store tells of keys that have changed; how many. `None`: it is something else.
+fn hear(told: &Value<'_>, mut cache: Option<&mut Cache>) -> Option<u64> {
+    let Value::Push(mut values) = *told else {
+        return None;
+    };
+    let kind = values.next()?;
+    if kind.bytes() != Some(b"invalidate") {
+        // What else a store tells of its own nobody asked for.
+        return Some(0);
+    }
+    let mut changed = |key| {
+        if let Some(cache) = &mut cache {
+            cache.changed(key);
+        }
+    };
+    match values.next()? {
+        Value::Array(keys) => {
+            let count = keys.len() as u64;
+            for key in keys {
+                changed(Some(key.bytes()?));
+            }
+            Some(count)
+        }
+        Value::Null => {
+            changed(None);
+            Some(1)
+        }
+        _ => None,
+    }
+}
+
+/// The last second in which none of an answer's entries has ended.
+fn through<F: NetworkFunction>(bench: &Workbench<F>, object: u8, answer: &[u8]) -> Tick {
+    let mut through = Tick::MAX;
+    let read = bench.each_entry(object, answer, &mut |entry| {
+        through = through.min(entry.ends.unwrap_or(Tick::MAX));
+    });
+    // What is no answer is found out when it is installed.
+    read.map_or(0, |()| through)
 }

@@ -116,6 +116,20 @@ pub(crate) enum Replied {
     Nonsense,
 }
 
+/// Keys of which the store knows more than was read of them: they were written, or are otherwise than a transaction read.
+#[derive(Debug)]
+pub(crate) enum Outdated {
+    Keys(Vec<Vec<u8>>),
+    /// It is not known which.
+    All,
+}
+
+impl Default for Outdated {
+    fn default() -> Self {
+        Self::Keys(Vec::new())
+    }
+}
+
 /// A connection's transactions.
 #[derive(Debug)]
 pub(crate) struct CommitPipe<A> {
@@ -132,6 +146,7 @@ pub(crate) struct CommitPipe<A> {
     /// Objects with few entries, or little room, as of the last time: their numbers are watched from the first round on.
     few: BTreeSet<u8>,
     is_connected: bool,
+    outdated: Outdated,
 }
 
 impl<A: Copy + PartialEq> CommitPipe<A> {
@@ -147,6 +162,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             rounds: 0,
             few: BTreeSet::new(),
             is_connected: false,
+            outdated: Outdated::default(),
         }
     }
 
@@ -172,6 +188,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
 
     pub(crate) fn has(&self, name: A) -> bool {
         self.transactions.iter().any(|(known, _)| *known == name)
+    }
+
+    /// Keys that are outdated since the last time.
+    pub(crate) fn take_outdated(&mut self) -> Outdated {
+        core::mem::take(&mut self.outdated)
     }
 
     pub(crate) fn connected(&mut self) {
@@ -393,6 +414,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         self.loaded.through = self.loaded.keys.len();
         if let Some(made) = made {
             self.finish(made, decided);
+            // What that try wrote beside what is loaded is not known any more.
+            self.outdated = Outdated::All;
         }
         true
     }
@@ -594,11 +617,18 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     fn finish(&mut self, tried: u32, decided: &mut impl FnMut(A, bool)) {
         let place = (tried as usize).checked_sub(1);
         let decisions = place.and_then(|place| self.decisions.get(place));
+        let mut all_committed = true;
         for (place, (name, _)) in self.transactions.iter().enumerate() {
             let is_committed = decisions.and_then(|decisions| decisions.get(place));
-            decided(*name, is_committed == Some(&true));
+            let is_committed = is_committed == Some(&true);
+            all_committed &= is_committed;
+            decided(*name, is_committed);
         }
         self.transactions.clear();
+        let loaded = core::mem::take(&mut self.loaded);
+        let keys = loaded.keys.into_iter().zip(loaded.may_change);
+        let keys = keys.filter(|(_, may_change)| *may_change || !all_committed);
+        self.outdated = Outdated::Keys(keys.map(|(key, _)| key).collect());
         self.step = Step::Nothing;
     }
 
@@ -606,6 +636,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         for (name, _) in self.transactions.drain(..) {
             decided(name, false);
         }
+        let loaded = core::mem::take(&mut self.loaded);
+        self.outdated = Outdated::Keys(loaded.keys);
     }
 
     fn leave(&mut self, out: &mut Vec<u8>) {

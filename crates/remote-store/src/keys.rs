@@ -7,6 +7,8 @@
 //! | `{name}` `layout` | a number in hexadecimal digits: how entries are laid out, alike for all clients |
 //! | `{name}` `pipe:` client `:` pipe | a number: how many commits of that client and pipe were made |
 
+use std::io::Write;
+
 use asterism_state::Query;
 
 /// Begins the keys of a function.
@@ -23,25 +25,30 @@ impl Keys {
         }
     }
 
-    fn of_object(&self, object: u8) -> Vec<u8> {
-        let mut key = self.tag.clone();
-        key.extend(object.to_string().as_bytes());
-        key.push(b':');
-        key
+    /// Appends what the keys of an object begin with.
+    fn append_object(&self, object: u8, key: &mut Vec<u8>) {
+        key.extend_from_slice(&self.tag);
+        append_number(object, key);
+    }
+
+    /// Appends where the answer to a read by a key is.
+    pub(crate) fn append_read(&self, query: &Query<'_>, key: &mut Vec<u8>) {
+        self.append_object(query.object, key);
+        append_number(query.lane, key);
+        key.extend_from_slice(query.key);
     }
 
     /// Where the answer to a read by a key is.
     pub(crate) fn of_read(&self, query: &Query<'_>) -> Vec<u8> {
-        let mut key = self.of_object(query.object);
-        key.extend(query.lane.to_string().as_bytes());
-        key.push(b':');
-        key.extend(query.key);
+        let mut key = Vec::with_capacity(self.tag.len() + 8 + query.key.len());
+        self.append_read(query, &mut key);
         key
     }
 
     /// Where it says which entries an object has, and when they end.
     pub(crate) fn of_ends(&self, object: u8) -> Vec<u8> {
-        let mut key = self.of_object(object);
+        let mut key = Vec::new();
+        self.append_object(object, &mut key);
         key.extend(b"ends");
         key
     }
@@ -59,4 +66,10 @@ impl Keys {
         key.extend(format!("pipe:{client}:{pipe}").as_bytes());
         key
     }
+}
+
+/// Appends a number and a colon.
+fn append_number(number: u8, key: &mut Vec<u8>) {
+    // Memory takes whatever is written to it.
+    let _ = write!(key, "{number}:");
 }

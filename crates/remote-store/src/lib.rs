@@ -2,7 +2,8 @@
 //!
 //! Above the engine, of which this is a store ([`asterism_engine::Store`]). `client.rs` is sans I/O: it writes commands and takes replies.
 //! `connection.rs` has the connections to a real store, `login.rs` what each begins with, and `link.rs` joins
-//! all to an instance; `statistics.rs` is what other threads see of that. `keys.rs` says under which keys what is kept.
+//! all to an instance; `statistics.rs` is what other threads see of that. `keys.rs` says under which keys what is kept, and `cache.rs`
+//! keeps answers.
 //!
 //! A store keeps, under each key by which an entry is found, the answer to that read: the entries as an instance takes them in. A transaction
 //! is committed by what all such stores have: `WATCH` of what it read and writes, one read of all, and `MULTI` with what becomes of it. What
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod client;
 mod commits;
 mod connection;
@@ -24,6 +26,7 @@ mod reads;
 mod statistics;
 mod workbench;
 
+pub use cache::CacheConfig;
 pub use client::{Client, ClientConfig, ClientEvent, ClientTally};
 pub use link::{RemoteConfig, RemoteStore};
 pub use login::Login;

@@ -10,7 +10,7 @@ use asterism_placement::Time;
 use asterism_resp::Value;
 use asterism_state::{Query, Tick, Ticket, Transaction, hash};
 
-use crate::client::{Client, ClientConfig, ClientEvent, ClientTally};
+use crate::client::{Client, ClientConfig, ClientEvent, ClientTally, READS};
 use crate::connection::Connection;
 use crate::keys::Keys;
 use crate::login::{Greeting, Login};
@@ -75,12 +75,24 @@ impl<F: NetworkFunction> RemoteStore<F> {
         let client = Client::new(function, &config.client);
         let name = hash::bytes(config.client.client.as_bytes(), 0);
         let layout = format!("{:016x}", config.layout).into_bytes();
-        let greeting = Arc::new(Greeting {
-            login: config.login.clone(),
-            layout: (Keys::new(&config.client.function).of_layout(), layout),
-        });
+        let greeting = |tracks| {
+            Arc::new(Greeting {
+                login: config.login.clone(),
+                layout: (
+                    Keys::new(&config.client.function).of_layout(),
+                    layout.clone(),
+                ),
+                tracks,
+            })
+        };
+        let of_commits = greeting(false);
+        let of_reads = greeting(config.client.cache.is_some());
         let connection = |number| {
             let salt = hash::word(number, name);
+            let greeting = match number == READS as u64 {
+                true => &of_reads,
+                false => &of_commits,
+            };
             Connection::new(config.address, greeting.clone(), salt)
         };
         Self {
@@ -119,7 +131,7 @@ impl<F: NetworkFunction> RemoteStore<F> {
             loop {
                 match connection.next_reply() {
                     Ok(Some(value)) if self.client.reply(number, &value, now_us) => {
-                        has_reply = true;
+                        has_reply |= !matches!(value, Value::Push(_));
                     }
                     Ok(None) => break,
                     Ok(Some(value)) => {
@@ -164,12 +176,16 @@ impl<F: NetworkFunction> Store for RemoteStore<F> {
         self.client.set_tick(tick);
     }
 
-    fn ask(&mut self, ticket: Ticket, query: Query<'_>, _: Time) {
-        self.client.ask(ticket, &query);
+    fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time) {
+        self.client.ask(ticket, &query, now.as_micros());
     }
 
-    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, _: Time) {
-        self.client.commit(attempt, transaction);
+    fn answer_at_once(&mut self, query: Query<'_>, now: Time, out: &mut Vec<u8>) -> bool {
+        self.client.answer_at_once(&query, now.as_micros(), out)
+    }
+
+    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
+        self.client.commit(attempt, transaction, now.as_micros());
     }
 
     fn forget(&mut self, attempt: Attempt) {
@@ -180,7 +196,10 @@ impl<F: NetworkFunction> Store for RemoteStore<F> {
         if !core::mem::replace(&mut self.has_read, true) {
             self.receive(now);
         }
-        self.event = self.client.next_event();
+        let taken = core::mem::replace(&mut self.event, self.client.next_event());
+        taken
+            .into_iter()
+            .for_each(|event| self.client.recycle(event));
         self.event.as_ref().map(ClientEvent::for_instance)
     }
 
@@ -204,10 +223,14 @@ impl<F: NetworkFunction> Store for RemoteStore<F> {
     }
 
     fn next_due(&self) -> Option<Time> {
+        if self.client.has_events() {
+            return Some(self.now);
+        }
         let is_away = self.connections.iter().any(|one| !one.is_open());
         match self.client.is_waiting() {
             true => Some(self.now + LOOK),
-            false => is_away.then_some(self.now + LOOK_AWAY),
+            false if is_away => Some(self.now + LOOK_AWAY),
+            false => self.client.next_due_us().map(Time::from_micros),
         }
     }
 }

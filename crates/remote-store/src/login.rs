@@ -34,6 +34,8 @@ pub(crate) struct Greeting {
     pub(crate) login: Login,
     /// The key that says how entries are laid out, and what it has to say.
     pub(crate) layout: (Vec<u8>, Vec<u8>),
+    /// The store is to say by it what changes of what was read.
+    pub(crate) tracks: bool,
 }
 
 /// Makes a connection that an instance can have.
@@ -52,7 +54,11 @@ pub(crate) fn open(address: SocketAddr, greeting: &Greeting) -> Result<TcpStream
 }
 
 fn greet(mut stream: &TcpStream, greeting: &Greeting) -> Result<(), AwayReason> {
-    let Greeting { login, layout } = greeting;
+    let Greeting {
+        login,
+        layout,
+        tracks,
+    } = greeting;
     if let Some(password) = &login.password {
         let words: Vec<&[u8]> = match &login.user {
             Some(user) => vec![b"AUTH", user.as_bytes(), password.as_bytes()],
@@ -63,6 +69,9 @@ fn greet(mut stream: &TcpStream, greeting: &Greeting) -> Result<(), AwayReason> 
             Value::Error(_) => Err(AwayReason::Login),
             _ => Err(AwayReason::NoStore),
         })?;
+    }
+    if *tracks {
+        track(&mut stream)?;
     }
     let (key, expected) = layout;
     let find = |value: &Value<'_>| match value {
@@ -86,6 +95,25 @@ fn greet(mut stream: &TcpStream, greeting: &Greeting) -> Result<(), AwayReason> 
         true => Ok(()),
         false => Err(AwayReason::Layout),
     }
+}
+
+/// Has the store say what changes of what is read from now on. Version 3 of the protocol says it beside the replies.
+fn track(stream: &mut &TcpStream) -> Result<(), AwayReason> {
+    let refused = |error: &[u8]| match refusal(error) {
+        AwayReason::Login => AwayReason::Login,
+        _ => AwayReason::Tracking,
+    };
+    ask(stream, &[b"HELLO", b"3"], |value| match value {
+        Value::Array(_) => Ok(()),
+        Value::Error(error) => Err(refused(error)),
+        _ => Err(AwayReason::NoStore),
+    })?;
+    let track: [&[u8]; 3] = [b"CLIENT", b"TRACKING", b"ON"];
+    ask(stream, &track, |value| match value {
+        Value::Status(b"OK") => Ok(()),
+        Value::Error(error) => Err(refused(error)),
+        _ => Err(AwayReason::NoStore),
+    })
 }
 
 /// What an error says by its first word.

@@ -17,6 +17,16 @@ asterism_mutant::planted! {
     OtherKeysNotLoaded,
     /// What was asked by a connection that is lost is waited for (a request that nobody sent).
     LostReadsAwaited,
+    /// Changes that the store tells of are not heard of (a cache that nobody invalidates).
+    ChangesUnheard,
+    /// Answers are given out however long nothing was heard of the store (a cache that cannot know).
+    StaleGivenOut,
+    /// Entries are given out though they have ended (a session that lives for ever in a cache).
+    EndedGivenOut,
+    /// What a client wrote itself it reads as it was before (a cache behind its own writes).
+    OwnWriteNotBarred,
+    /// What one connection read is given out after the next one began, which hears of none of it (a cache that outlives its subscription).
+    KeptOverConnections,
     /// Keys of several lanes are one (an answer to another question).
     LaneNotInKey,
 }

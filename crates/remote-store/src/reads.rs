@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use asterism_resp::{CommandWriter, Value};
 use asterism_state::{LANE_ANY, LANE_ROOM, Query, Ticket};
 
+use crate::cache::Cache;
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
 use crate::workbench::NOTHING;
@@ -14,25 +15,48 @@ const COMMANDS_MAX: usize = 2;
 /// Keys of one command at most.
 const KEYS_MAX: usize = 1_024;
 
+/// A key that is asked for, and the reads that wait for it.
+#[derive(Debug)]
+struct Asked {
+    object: u8,
+    key: Vec<u8>,
+    tickets: Vec<Ticket>,
+}
+
 /// What a command asked for.
 #[derive(Debug)]
 enum Sent {
-    /// Keys; for each the reads that wait for it.
-    Keys(Vec<Vec<Ticket>>),
+    Keys(Vec<Asked>),
     /// How many entries an object has: reads of its room, and of whether it has any.
-    Count { object: u8, of: Vec<(u8, Ticket)> },
+    Count {
+        object: u8,
+        of: Vec<(u8, Ticket)>,
+    },
+    /// Nothing: so that answers that are kept may be given out.
+    Ping,
+}
+
+/// A read that was answered.
+pub(crate) struct Answered<'a> {
+    pub(crate) object: u8,
+    /// `None`: it is an answer to no key.
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) tickets: &'a [Ticket],
+    pub(crate) answer: &'a [u8],
 }
 
 /// Reads by one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    /// Keys in the order in which they were asked for, and who waits for each.
-    keys: Vec<(Vec<u8>, Vec<Ticket>)>,
+    /// Keys in the order in which they were asked for.
+    keys: Vec<Asked>,
     places: HashMap<Vec<u8>, usize>,
     counts: Vec<(u8, Vec<(u8, Ticket)>)>,
     /// All that wait, the sent ones included.
     waiting: HashSet<Ticket>,
-    sent: VecDeque<Sent>,
+    /// What was asked for, each with the time, in microseconds.
+    sent: VecDeque<(u64, Sent)>,
+    last_sent_us: u64,
 }
 
 impl Reads {
@@ -57,10 +81,19 @@ impl Reads {
             key = keys.of_read(&Query { lane: 0, ..*query });
         }
         let place = *self.places.entry(key).or_insert_with_key(|key| {
-            self.keys.push((key.clone(), Vec::new()));
+            self.keys.push(Asked {
+                object: query.object,
+                key: key.clone(),
+                tickets: Vec::new(),
+            });
             self.keys.len() - 1
         });
-        self.keys[place].1.push(ticket);
+        self.keys[place].tickets.push(ticket);
+    }
+
+    /// Whether a read was asked for that is not answered.
+    pub(crate) fn is_asked(&self, ticket: Ticket) -> bool {
+        self.waiting.contains(&ticket)
     }
 
     /// Whether anything is waited for.
@@ -73,30 +106,54 @@ impl Reads {
         !self.sent.is_empty()
     }
 
+    /// When something is to be asked for though nothing is, for the answers that are kept.
+    pub(crate) fn ping_due_us(&self, cache: &Cache) -> Option<u64> {
+        match self.sent.is_empty() {
+            true => cache.ping_due_us(self.last_sent_us),
+            false => None,
+        }
+    }
+
     /// Writes the next commands; how many keys they name.
-    pub(crate) fn write(&mut self, tick: u32, keys: &Keys, out: &mut Vec<u8>) -> u64 {
+    pub(crate) fn write(
+        &mut self,
+        (now_us, tick): (u64, u32),
+        keys: &Keys,
+        cache: Option<&mut Cache>,
+        out: &mut Vec<u8>,
+    ) -> u64 {
         let mut named = 0;
+        let before = self.sent.len();
         while self.sent.len() < COMMANDS_MAX && !self.keys.is_empty() {
             let count = self.keys.len().min(KEYS_MAX);
             let rest = self.keys.split_off(count);
             let asked = core::mem::replace(&mut self.keys, rest);
             self.places = (self.keys.iter().enumerate())
-                .map(|(place, (key, _))| (key.clone(), place))
+                .map(|(place, asked)| (asked.key.clone(), place))
                 .collect();
             let mut writer = CommandWriter::new(out);
             writer.begin(count + 1);
             writer.argument(b"MGET");
-            asked.iter().for_each(|(key, _)| writer.argument(key));
+            asked.iter().for_each(|asked| writer.argument(&asked.key));
             named += count as u64;
-            let tickets = asked.into_iter().map(|(_, tickets)| tickets);
-            self.sent.push_back(Sent::Keys(tickets.collect()));
+            self.sent.push_back((now_us, Sent::Keys(asked)));
         }
         if self.sent.len() <= COMMANDS_MAX {
             for (object, of) in self.counts.drain(..) {
                 count_entries(&keys.of_ends(object), tick, out);
                 named += 1;
-                self.sent.push_back(Sent::Count { object, of });
+                self.sent.push_back((now_us, Sent::Count { object, of }));
             }
+        }
+        if let Some(cache) = cache {
+            if self.ping_due_us(cache).is_some_and(|due| due <= now_us) {
+                CommandWriter::new(out).command(&[b"PING"]);
+                self.sent.push_back((now_us, Sent::Ping));
+            }
+            (before..self.sent.len()).for_each(|_| cache.command_sent());
+        }
+        if self.sent.len() > before {
+            self.last_sent_us = now_us;
         }
         named
     }
@@ -106,46 +163,67 @@ impl Reads {
         &mut self,
         value: &Value<'_>,
         capacity: impl Fn(u8) -> u64,
-        mut answer: impl FnMut(Ticket, &[u8]),
+        mut cache: Option<&mut Cache>,
+        mut answered: impl FnMut(Option<&mut Cache>, Answered<'_>),
     ) -> bool {
-        match (self.sent.pop_front(), value) {
-            (Some(Sent::Keys(tickets)), Value::Array(values)) if values.len() == tickets.len() => {
-                for (tickets, value) in tickets.iter().zip(*values) {
-                    let found = value.bytes().unwrap_or(&NOTHING);
-                    for &ticket in tickets {
-                        self.waiting.remove(&ticket);
-                        answer(ticket, found);
+        let Some((sent_us, sent)) = self.sent.pop_front() else {
+            return false;
+        };
+        if let Some(cache) = &mut cache {
+            cache.command_answered(sent_us);
+        }
+        let is_well = match (sent, value) {
+            (Sent::Keys(asked), Value::Array(values)) if values.len() == asked.len() => {
+                for (asked, value) in asked.into_iter().zip(*values) {
+                    for ticket in &asked.tickets {
+                        self.waiting.remove(ticket);
                     }
+                    let one = Answered {
+                        object: asked.object,
+                        key: Some(asked.key),
+                        tickets: &asked.tickets,
+                        answer: value.bytes().unwrap_or(&NOTHING),
+                    };
+                    answered(cache.as_deref_mut(), one);
                 }
                 true
             }
-            (Some(Sent::Count { object, of }), Value::Integer(count)) => {
+            (Sent::Count { object, of }, Value::Integer(count)) => {
                 let count = u64::try_from(*count).unwrap_or_default();
                 let room = capacity(object).saturating_sub(count);
                 let room = u32::try_from(room).unwrap_or(u32::MAX).to_le_bytes();
+                let room = [&NOTHING[..], &room].concat();
+                let any = any_answer(count);
                 for (lane, ticket) in of {
                     self.waiting.remove(&ticket);
-                    match lane {
-                        LANE_ANY => answer(ticket, &any_answer(count)),
-                        _ => answer(ticket, &[&NOTHING[..], &room].concat()),
-                    }
+                    let one = Answered {
+                        object,
+                        key: None,
+                        tickets: &[ticket],
+                        answer: if lane == LANE_ANY { &any } else { &room },
+                    };
+                    answered(None, one);
                 }
                 true
             }
+            (Sent::Ping, Value::Status(_)) => true,
             (sent, _) => {
                 // They are asked for again.
-                match sent {
-                    Some(Sent::Keys(tickets)) => tickets.iter().flatten().for_each(|ticket| {
-                        self.waiting.remove(ticket);
-                    }),
-                    Some(Sent::Count { of, .. }) => of.iter().for_each(|(_, ticket)| {
-                        self.waiting.remove(ticket);
-                    }),
-                    None => {}
+                let tickets: Vec<Ticket> = match sent {
+                    Sent::Keys(asked) => asked.into_iter().flat_map(|one| one.tickets).collect(),
+                    Sent::Count { of, .. } => of.into_iter().map(|(_, ticket)| ticket).collect(),
+                    Sent::Ping => Vec::new(),
+                };
+                for ticket in tickets {
+                    self.waiting.remove(&ticket);
                 }
                 false
             }
+        };
+        if let Some(cache) = cache {
+            cache.lift_bars();
         }
+        is_well
     }
 
     /// The connection is lost, with all that was asked by it.

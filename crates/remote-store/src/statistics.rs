@@ -25,11 +25,13 @@ pub enum AwayReason {
     Refused,
     /// What answers does not speak the protocol of Redis.
     NoStore,
+    /// It does not say what changes of what was read.
+    Tracking,
 }
 
 impl AwayReason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::NotTried,
         Self::Unreachable,
         Self::Closed,
@@ -38,6 +40,7 @@ impl AwayReason {
         Self::Layout,
         Self::Refused,
         Self::NoStore,
+        Self::Tracking,
     ];
 
     /// As a word.
@@ -52,6 +55,7 @@ impl AwayReason {
             Self::Layout => "layout",
             Self::Refused => "refused",
             Self::NoStore => "no-store",
+            Self::Tracking => "tracking",
         }
     }
 
@@ -75,6 +79,9 @@ impl AwayReason {
                 "name the store that takes writes: a primary, which is no part of a cluster of several"
             }
             Self::NoStore => "compare the address of [store] with that of the store",
+            Self::Tracking => {
+                "let the user of the store have HELLO and CLIENT (a cache needs CLIENT TRACKING of Redis 6 or later), or leave `cache` out of [store]"
+            }
         }
     }
 }
@@ -90,7 +97,11 @@ pub struct StoreStatistics {
     connects: AtomicU64,
     timeouts: AtomicU64,
     keys_read: AtomicU64,
+    cache_hits: AtomicU64,
+    changes_heard: AtomicU64,
+    cache_entries: AtomicU64,
     decided: AtomicU64,
+    decided_away: AtomicU64,
     crossed: AtomicU64,
     refused: AtomicU64,
     nonsense: AtomicU64,
@@ -130,7 +141,11 @@ impl StoreStatistics {
             timeouts: read(&self.timeouts),
             tally: ClientTally {
                 keys_read: read(&self.keys_read),
+                cache_hits: read(&self.cache_hits),
+                changes_heard: read(&self.changes_heard),
+                cache_entries: read(&self.cache_entries),
                 decided: read(&self.decided),
+                decided_away: read(&self.decided_away),
                 crossed: read(&self.crossed),
                 refused: read(&self.refused),
                 nonsense: read(&self.nonsense),
@@ -171,7 +186,11 @@ impl StoreStatistics {
     pub(crate) fn note_tally(&self, tally: ClientTally) {
         for (place, value) in [
             (&self.keys_read, tally.keys_read),
+            (&self.cache_hits, tally.cache_hits),
+            (&self.changes_heard, tally.changes_heard),
+            (&self.cache_entries, tally.cache_entries),
             (&self.decided, tally.decided),
+            (&self.decided_away, tally.decided_away),
             (&self.crossed, tally.crossed),
             (&self.refused, tally.refused),
             (&self.nonsense, tally.nonsense),

@@ -146,6 +146,17 @@ impl<F: NetworkFunction> Workbench<F> {
         result
     }
 
+    /// Whether a transaction writes nothing here but that entries are in use.
+    pub(crate) fn uses_alone(&self, transaction: &Transaction) -> bool {
+        let mut uses_alone = true;
+        let written = (self.state).each_write(transaction.writes(), |number, kind, _| {
+            let is_here = self.objects >> number & 1 != 0;
+            let is_use = self.object(number).is_ok_and(|object| object.is_use(kind));
+            uses_alone &= !is_here || is_use;
+        });
+        written.is_ok() && uses_alone
+    }
+
     /// Makes the writes of a transaction.
     pub(crate) fn commit(&mut self, transaction: &Transaction) -> Result<(), BadBytes> {
         let objects = self.objects;

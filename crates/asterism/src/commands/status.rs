@@ -144,8 +144,14 @@ fn store_text(store: Option<&StoreDocument>) -> String {
     let round_trip = store
         .round_trip_us
         .map_or_else(String::new, |us| format!(", round trip {}", span(us)));
+    let cache = store.cache.map_or_else(String::new, |cache| {
+        format!(
+            "  cache: {} answers, {} reads answered, {} changes, {} packets while the store was away\n",
+            cache.entries, cache.hits, cache.changes, cache.served_away
+        )
+    });
     format!(
-        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} refused, {} timeouts\n",
+        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} refused, {} timeouts\n{cache}",
         store.address,
         span(store.for_us),
         store.keys_read,

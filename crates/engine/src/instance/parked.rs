@@ -62,13 +62,16 @@ impl<F: NetworkFunction> Instance<F> {
         if self.context.waits_for_entries() && !self.context.notes_reads() {
             return self.call_for_its_reads(frame);
         }
-        self.tally.late += 1;
         let since_us = self.context.late_since_us().unwrap_or(self.now_us);
         let late_until_us = since_us.saturating_add(late_us_max);
-        let arrived_us = self.context.arrived_us();
         if self.stored.is_some() {
+            if self.is_answered_at_once() {
+                return self.call_with_answers(frame, late_until_us);
+            }
             self.state.withdraw();
         }
+        self.tally.late += 1;
+        let arrived_us = self.context.arrived_us();
         let (call, wait) = self.context.park();
         if wait == Wait::TooMuch {
             return self.drop_call(call, frame, Reason::StoreTooMuch);

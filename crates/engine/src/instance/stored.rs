@@ -5,9 +5,9 @@
 //! while, so the flow keeps its order. Committed, it leaves. Refused, it is as it came, its reads are asked for again, and the function is
 //! called again with the same pinned call.
 
-use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict, decided};
+use asterism_function::{Fragment, Layout, NetworkFunction, PortNumber, Reason, Verdict, decided};
 use asterism_placement::Time;
-use asterism_state::{Answered, Context, State, Transaction};
+use asterism_state::{Answered, Call, Context, State, Transaction};
 
 use super::Instance;
 use super::homes::{HomeEnd, Upward};
@@ -51,6 +51,8 @@ struct Calling {
     /// How long it may wait for answers.
     until_us: u64,
     original: Frame,
+    /// All that it ever asked for was answered at once, at one time.
+    is_of_one_time: bool,
     /// Frames that were emitted before the call.
     emitted_before: usize,
 }
@@ -180,6 +182,53 @@ impl<F: NetworkFunction> Instance<F> {
         store.send(now);
     }
 
+    /// Whether the store has answered at once all that the call asked for that is late.
+    pub(super) fn is_answered_at_once(&mut self) -> bool {
+        let Some(stored) = &mut self.stored else {
+            return false;
+        };
+        let (store, now) = (&mut stored.store, Time::from_micros(self.now_us));
+        self.context
+            .answer_at_once(|query, out| store.answer_at_once(query, now, out))
+    }
+
+    /// Calls the function again for a packet that was late just now, and that has its answers. What it asks for then may be answered at
+    /// once too: so often as one packet may ask at most.
+    #[cold]
+    pub(super) fn call_with_answers(&mut self, mut frame: Frame, until_us: u64) {
+        self.called_with_answers();
+        let arrived_us = self.context.arrived_us();
+        let (call, _) = self.context.park();
+        self.state.settle();
+        let Ok(layout) = Layout::parse_unverified(self.pool.bytes(&frame)) else {
+            return self.discard(frame, Reason::UnsupportedProtocol);
+        };
+        let (flow, digest) = self.flow(&mut frame, layout);
+        let port = PortNumber(frame.port());
+        self.context.resume(call);
+        let requests = self.context.requests();
+        let mut parked = Parked {
+            frame,
+            call: Call::default(),
+            flow,
+            digest,
+            is_fragment: layout.fragment() != Fragment::Whole,
+            since_us: self.parked_since_us.unwrap_or(self.now_us),
+            arrived_us,
+            until: Until::Answers { requests, until_us },
+        };
+        if self.install_answers(&mut parked) {
+            self.tally.answered_at_once += 1;
+            // One that was parked may have answers of before.
+            let was_parked = self.parked_since_us.is_some();
+            if let Some(calling) = self.stored.as_mut().and_then(|one| one.calling.as_mut()) {
+                calling.is_of_one_time = !was_parked || mutant::active(Mutant::ReadsTakenForOne);
+            }
+            self.call(&mut parked.frame, layout, port);
+            self.called_with_answers();
+        }
+    }
+
     /// The packet that was resumed is called with what the store answered, if it asked for anything. False if it is dropped.
     #[cold]
     pub(super) fn install_answers(&mut self, parked: &mut Parked) -> bool {
@@ -209,6 +258,7 @@ impl<F: NetworkFunction> Instance<F> {
                 _ => u64::MAX,
             },
             original,
+            is_of_one_time: false,
             emitted_before: self.emissions.len(),
         });
         true
@@ -254,7 +304,8 @@ impl<F: NetworkFunction> Instance<F> {
         } = &mut **stored;
         if let Some(outcome) = outcomes.get_mut(usize::from(requests)) {
             self.context.seal(&mut outcome.transaction);
-            if is_read_alone(&self.state, &outcome.transaction, here) {
+            let is_of_one_time = calling.is_of_one_time;
+            if is_read_alone(&self.state, &outcome.transaction, is_of_one_time, here) {
                 store.read_alone(&outcome.transaction);
                 self.pool.release(calling.original);
                 self.end_read_alone(requests);
@@ -411,14 +462,19 @@ fn here(in_store: u64) -> impl Fn(u8) -> bool + Copy {
 }
 
 /// Whether a call read what one moment was enough for, and writes nothing of what is in the store. What several reads answered may never
-/// have been so at one time: that only the store can say.
-fn is_read_alone(state: &impl State, transaction: &Transaction, here: impl Fn(u8) -> bool) -> bool {
+/// have been so at one time: that only the store can say, unless it answered all of them at one time.
+fn is_read_alone(
+    state: &impl State,
+    transaction: &Transaction,
+    is_of_one_time: bool,
+    here: impl Fn(u8) -> bool,
+) -> bool {
     let mut writes_there = false;
     let written = state.each_write(transaction.writes(), |object, _, _| {
         writes_there |= !here(object);
     });
     let is_one = transaction.reads().nth(1).is_none() || mutant::active(Mutant::ReadsTakenForOne);
-    is_one && !writes_there && written.is_ok()
+    (is_one || is_of_one_time) && !writes_there && written.is_ok()
 }
 
 /// A transaction waits for its decision no longer.

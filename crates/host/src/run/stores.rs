@@ -10,7 +10,9 @@ use asterism_config::{Config, Store, files};
 use asterism_engine::{InstanceParts, MisplacedError, check_placed};
 use asterism_function::{NetworkFunction, objects_of};
 use asterism_placement::Incarnation;
-use asterism_remote_store::{ClientConfig, Login, RemoteConfig, RemoteStore, StoreStatistics};
+use asterism_remote_store::{
+    CacheConfig, ClientConfig, Login, RemoteConfig, RemoteStore, StoreStatistics,
+};
 use thiserror::Error;
 
 /// Bytes of a file with a password at most.
@@ -77,6 +79,11 @@ impl Stores {
                     seed: 0,
                     objects: config.function.remote(objects_of(function)),
                     commit_pipes: store.connections,
+                    cache: store.kept.map(|kept| CacheConfig {
+                        entries: kept.entries,
+                        staleness: kept.staleness,
+                        staleness_away: kept.known_for,
+                    }),
                 },
             },
             host: config.host.name.clone(),

@@ -27,6 +27,9 @@ pub struct StoreDocument {
     pub round_trip_us: Option<u64>,
     /// Keys that were read.
     pub keys_read: u64,
+    /// Answers of the store that instances keep; absent where they keep none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheDocument>,
     /// Packets whose writes the store took or refused.
     pub decided: u64,
     /// Batches that another instance crossed, and that were made again.
@@ -41,38 +44,58 @@ pub struct StoreDocument {
     pub timeouts: u64,
 }
 
+/// What instances keep of the store's answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheDocument {
+    /// Answers that are kept now.
+    pub entries: u64,
+    /// Reads that were answered by one.
+    pub hits: u64,
+    /// Changes that the store told of.
+    pub changes: u64,
+    /// Packets that went on while the store was away, by what was kept.
+    pub served_away: u64,
+}
+
 /// A host's store, if it has one.
 #[derive(Debug, Default)]
-pub struct StoreView(Option<(String, String, Vec<Arc<StoreStatistics>>)>);
+pub struct StoreView(Option<Shown>);
+
+#[derive(Debug)]
+struct Shown {
+    address: String,
+    name: String,
+    keeps: bool,
+    statistics: Vec<Arc<StoreStatistics>>,
+}
 
 impl StoreView {
     /// Of the configured store, whose instances show this.
     #[must_use]
     pub fn new(store: &Store, statistics: Vec<Arc<StoreStatistics>>) -> StoreView {
-        StoreView(Some((
-            store.address.to_string(),
-            store.name.clone(),
+        StoreView(Some(Shown {
+            address: store.address.to_string(),
+            name: store.name.clone(),
+            keeps: store.kept.is_some(),
             statistics,
-        )))
+        }))
     }
 
     /// It as a document, at this time of the host's clock.
     #[must_use]
     pub fn document(&self, now_us: u64) -> Option<StoreDocument> {
-        let (address, name, statistics) = self.0.as_ref()?;
-        let snapshots = statistics.iter().map(|one| one.snapshot());
-        Some(document(
-            address,
-            name,
-            &snapshots.collect::<Vec<_>>(),
-            now_us,
-        ))
+        let shown = self.0.as_ref()?;
+        let snapshots = shown.statistics.iter().map(|one| one.snapshot());
+        let snapshots: Vec<_> = snapshots.collect();
+        let mut document = document(&shown.address, &shown.name, &snapshots, now_us);
+        document.cache = document.cache.filter(|_| shown.keeps);
+        Some(document)
     }
 
     /// What an operator can do if it is away.
     #[must_use]
     pub fn cure(&self) -> &'static str {
-        let statistics = self.0.iter().flat_map(|(_, _, statistics)| statistics);
+        let statistics = self.0.iter().flat_map(|shown| &shown.statistics);
         let mut snapshots = statistics.map(|one| one.snapshot());
         let away = snapshots.find(|one| !one.is_connected);
         away.unwrap_or_default().why.cure()
@@ -119,6 +142,12 @@ fn document(address: &str, name: &str, snapshots: &[StoreSnapshot], now_us: u64)
             .filter(|_| !connected),
         round_trip_us: round_trip_us.filter(|us| *us > 0),
         keys_read: sum(|one| one.tally.keys_read),
+        cache: Some(CacheDocument {
+            entries: sum(|one| one.tally.cache_entries),
+            hits: sum(|one| one.tally.cache_hits),
+            changes: sum(|one| one.tally.changes_heard),
+            served_away: sum(|one| one.tally.decided_away),
+        }),
         decided: sum(|one| one.tally.decided),
         crossed: sum(|one| one.tally.crossed),
         refused: sum(|one| one.tally.refused),

@@ -3,11 +3,12 @@
 use core::net::Ipv4Addr;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use asterism_function::{Endpoint, MacAddress, Packet, PortNumber, Protocol, Reason, build};
 use asterism_functions::nat::{Interface, Nat, NatConfig, Prefix, Route, Side};
 use asterism_placement::Time;
-use asterism_remote_store::ClientConfig;
+use asterism_remote_store::{CacheConfig, ClientConfig, ClientTally};
 use asterism_state::{ObjectSettings, hash};
 
 use crate::wires::Faults;
@@ -71,6 +72,19 @@ fn client(number: usize, commit_pipes: usize) -> ClientConfig {
         // The sessions and the mappings: the store shows by the sessions which ports are in use.
         objects: 0b101,
         commit_pipes,
+        cache: None,
+    }
+}
+
+/// The same with answers that are kept.
+fn keeping_client(number: usize, commit_pipes: usize) -> ClientConfig {
+    ClientConfig {
+        cache: Some(CacheConfig {
+            entries: 64,
+            staleness: Duration::from_millis(2),
+            staleness_away: Duration::ZERO,
+        }),
+        ..client(number, commit_pipes)
     }
 }
 
@@ -122,6 +136,15 @@ struct Nats {
 
 impl Nats {
     fn new(instances: usize, faults: Faults, seed: u64) -> Self {
+        Self::with(client, instances, faults, seed)
+    }
+
+    fn with(
+        client: fn(usize, usize) -> ClientConfig,
+        instances: usize,
+        faults: Faults,
+        seed: u64,
+    ) -> Self {
         let setup = Setup {
             function: nat(),
             settings,
@@ -224,17 +247,10 @@ fn exchanged(nats: &mut Nats, endpoints: u64, dies: bool) -> u64 {
     sent
 }
 
-fn quiet(delay_us: u64) -> Faults {
-    Faults {
-        broken_of: 0,
-        delay_us,
-    }
-}
-
 #[test]
 fn any_instance_translates_any_packet_and_no_port_has_two_owners() {
     for (seed, instances) in [(1, 1), (2, 2), (3, 3), (4, 4)] {
-        let mut nats = Nats::new(instances, quiet(200), seed);
+        let mut nats = Nats::new(instances, Faults::none(200), seed);
         // Nearly all ports; each is wished for by all hosts.
         let sent = exchanged(&mut nats, 28, false);
         assert_eq!(nats.left, sent, "none is lost");
@@ -247,10 +263,7 @@ fn any_instance_translates_any_packet_and_no_port_has_two_owners() {
 #[test]
 fn instances_die_and_no_session_is_lost() {
     for seed in 10..14 {
-        let faults = Faults {
-            broken_of: if seed % 2 == 0 { 400 } else { 0 },
-            delay_us: 150,
-        };
+        let faults = Faults::breaking(if seed % 2 == 0 { 400 } else { 0 }, 150);
         let mut nats = Nats::new(3, faults, seed);
         let sent = exchanged(&mut nats, 24, true);
         assert!(nats.left >= sent - sent / 5, "{} of {sent}", nats.left);
@@ -266,8 +279,34 @@ fn instances_die_and_no_session_is_lost() {
 }
 
 #[test]
+fn instances_that_keep_answers_translate_alike_and_ask_less() {
+    let read = |client: fn(usize, usize) -> ClientConfig| {
+        let mut nats = Nats::with(client, 3, Faults::none(200), 5);
+        let sent = exchanged(&mut nats, 24, false);
+        assert_eq!(nats.left, sent, "none is lost");
+        let tallies = nats.world.tallies();
+        let sum = |of: fn(&ClientTally) -> u64| tallies.iter().map(of).sum::<u64>();
+        (sum(|tally| tally.keys_read), sum(|tally| tally.cache_hits))
+    };
+    let (asked, none) = read(client);
+    let (asked_less, hits) = read(keeping_client);
+    assert_eq!(none, 0);
+    assert!(hits > 100, "{hits} reads were answered by what was kept");
+    assert!(
+        asked_less + hits / 2 < asked,
+        "{asked_less} keys of {asked}"
+    );
+    for seed in 30..34 {
+        let faults = Faults::breaking(if seed % 2 == 0 { 400 } else { 0 }, 150);
+        let mut nats = Nats::with(keeping_client, 3, faults, seed);
+        let sent = exchanged(&mut nats, 24, true);
+        assert!(nats.left >= sent - sent / 5, "{} of {sent}", nats.left);
+    }
+}
+
+#[test]
 fn ports_run_out_and_are_free_again_once_their_sessions_have_ended() {
-    let mut nats = Nats::new(2, quiet(100), 21);
+    let mut nats = Nats::new(2, Faults::none(100), 21);
     for number in 0..PORTS_COUNT as u64 + 4 {
         nats.send_out(number);
         let soon_us = nats.world.now_us + 20_000;

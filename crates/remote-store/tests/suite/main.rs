@@ -5,6 +5,7 @@
 )]
 
 mod addresses;
+mod kept;
 mod over_wires;
 mod real_stores;
 mod tills;

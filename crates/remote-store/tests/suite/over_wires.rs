@@ -24,6 +24,7 @@ pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
         seed: SEED,
         objects: IN_STORE,
         commit_pipes,
+        cache: None,
     }
 }
 
@@ -66,7 +67,7 @@ impl World<Tills> {
             CommandWriter::new(&mut command).command(&[b"GET", &key]);
             let (sent, _) = Value::read(&command).expect("a command").expect("whole");
             let mut reply = Vec::new();
-            let mut store = self.store.borrow_mut();
+            let mut store = self.store.keyspace.borrow_mut();
             Session::new().call(&mut store, sent, &mut reply, None);
             let (reply, _) = Value::read(&reply).expect("a reply").expect("whole");
             let answer = reply.bytes().unwrap_or(&[0, 0]);
@@ -83,10 +84,7 @@ impl World<Tills> {
 #[test]
 fn several_instances_share_a_store_and_each_packet_takes_effect_once() {
     for (instances, commit_pipes) in [(1, 1), (2, 1), (3, 2)] {
-        let faults = Faults {
-            broken_of: 0,
-            delay_us: 200,
-        };
+        let faults = Faults::none(200);
         let mut world = world(instances, commit_pipes, faults);
         let left = world.run(600, 100);
         let dropped = judge(TILLS, &left, 600, 0);
@@ -94,7 +92,7 @@ fn several_instances_share_a_store_and_each_packet_takes_effect_once() {
         let pairs = world.pairs(0, 600);
         assert_eq!(pairs, world.pairs(1, TILLS.0 + 1), "both sides");
         assert!(pairs.values().any(|is_shadowed| *is_shadowed));
-        let of_store = world.store.borrow().len();
+        let of_store = world.store.keyspace.borrow().len();
         assert!(of_store > 600, "{of_store} keys");
         let crossed: u64 = world.tallies().iter().map(|of| of.crossed).sum();
         assert_eq!(crossed > 0, instances > 1, "{crossed} batches were crossed");
@@ -105,10 +103,7 @@ fn several_instances_share_a_store_and_each_packet_takes_effect_once() {
 fn connections_break_and_each_packet_takes_effect_once() {
     let mut broken = 0;
     for delay_us in [60, 200, 800] {
-        let faults = Faults {
-            broken_of: 300,
-            delay_us,
-        };
+        let faults = Faults::breaking(300, delay_us);
         let mut world = world(3, 2, faults);
         let left = world.run(500, 200);
         let dropped = judge(TILLS, &left, 500, 0);
@@ -121,10 +116,7 @@ fn connections_break_and_each_packet_takes_effect_once() {
 #[test]
 fn the_last_room_is_given_once() {
     for delay_us in (40..400).step_by(40) {
-        let faults = Faults {
-            broken_of: 0,
-            delay_us,
-        };
+        let faults = Faults::none(delay_us);
         let mut world = world(5, 1, faults);
         // A packet of each account, one more than there is room for, at once.
         for number in 0..5 {
@@ -139,10 +131,7 @@ fn the_last_room_is_given_once() {
 
 #[test]
 fn packets_of_a_full_store_are_dropped_and_nothing_of_them_is_kept() {
-    let faults = Faults {
-        broken_of: 0,
-        delay_us: 200,
-    };
+    let faults = Faults::none(200);
     let mut world = world(1, 1, faults);
     // It takes writes until it holds more than it may.
     let mut full = Keyspace::new(0);
@@ -150,10 +139,10 @@ fn packets_of_a_full_store_are_dropped_and_nothing_of_them_is_kept() {
     CommandWriter::new(&mut command).command(&[b"SET", b"other", b"value"]);
     let (sent, _) = Value::read(&command).expect("a command").expect("whole");
     Session::new().call(&mut full, sent, &mut Vec::new(), None);
-    *world.store.borrow_mut() = full;
+    *world.store.keyspace.borrow_mut() = full;
     let left = world.run(50, 100);
     assert!(left.is_empty(), "{} left", left.len());
-    assert_eq!(world.store.borrow().len(), 1);
+    assert_eq!(world.store.keyspace.borrow().len(), 1);
     let tally = world.tallies()[0];
     assert!(tally.refused > 32, "{tally:?}");
     assert!(tally.decided >= 50, "{tally:?}");
@@ -175,7 +164,7 @@ fn every_planted_bug_is_found() {
                 connections_break_and_each_packet_takes_effect_once,
             ];
             let passes = |test: &fn()| std::panic::catch_unwind(*test).is_ok();
-            let survives = tests.iter().all(passes);
+            let survives = tests.iter().chain(&crate::kept::TESTS).all(passes);
             select(None);
             survives
         })

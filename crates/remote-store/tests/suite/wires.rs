@@ -1,7 +1,7 @@
 //! A store in virtual time, and instances' connections to it: replies take a while, connections break, and what was sent by a broken one may
 //! come to the store later than what is sent by the next.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -10,11 +10,16 @@ use asterism_engine::{Attempt, Store, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
 use asterism_remote_store::{Client, ClientConfig, ClientEvent, ClientTally};
-use asterism_resp::Value;
+use asterism_resp::{CommandWriter, Value};
 use asterism_state::{Query, Tick, Ticket, Transaction, hash};
 
 /// A store that several clients use.
-pub(crate) type Shared = Rc<RefCell<Keyspace>>;
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) keyspace: Rc<RefCell<Keyspace>>,
+    /// Nobody reaches it.
+    pub(crate) is_away: Rc<Cell<bool>>,
+}
 
 /// How bad the wires are.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +27,23 @@ pub(crate) struct Faults {
     /// One look of so many finds a connection broken; 0: none.
     pub(crate) broken_of: u64,
     pub(crate) delay_us: u64,
+    /// From the end of a connection to the next one.
+    pub(crate) away_us: u64,
+}
+
+impl Faults {
+    /// Wires that never break.
+    pub(crate) fn none(delay_us: u64) -> Self {
+        Self::breaking(0, delay_us)
+    }
+
+    pub(crate) fn breaking(broken_of: u64, delay_us: u64) -> Self {
+        Self {
+            broken_of,
+            delay_us,
+            away_us: 1_000,
+        }
+    }
 }
 
 /// One direction of a connection: what is under way, in order, and when it comes.
@@ -52,9 +74,18 @@ struct Served {
 }
 
 impl Served {
-    fn new() -> Self {
+    /// `tracks`: the store says by it what changes of what was read.
+    fn new(keyspace: &mut Keyspace, tracks: bool) -> Self {
+        let mut session = Session::new();
+        let greeting: [&[&[u8]]; 2] = [&[b"HELLO", b"3"], &[b"CLIENT", b"TRACKING", b"ON"]];
+        for words in greeting.iter().filter(|_| tracks) {
+            let mut command = Vec::new();
+            CommandWriter::new(&mut command).command(words);
+            let (sent, _) = Value::read(&command).expect("a command").expect("whole");
+            session.call(keyspace, sent, &mut Vec::new(), None);
+        }
         Self {
-            session: Session::new(),
+            session,
             received: Vec::new(),
             coming: Direction::default(),
         }
@@ -72,6 +103,7 @@ impl Served {
             taken += length;
         }
         self.received.drain(..taken);
+        self.session.tell(keyspace, &mut replies);
         replies
     }
 }
@@ -97,6 +129,8 @@ pub(crate) struct Wires<F: NetworkFunction> {
     broken: Rc<RefCell<u64>>,
     seed: u64,
     draws: u64,
+    /// Answers are kept.
+    tracks: bool,
     event: Option<ClientEvent<Attempt>>,
     now_us: u64,
 }
@@ -125,6 +159,7 @@ impl<F: NetworkFunction> Wires<F> {
             broken,
             seed: hash::bytes(config.client.as_bytes(), 7),
             draws: 0,
+            tracks: config.cache.is_some(),
             event: None,
             now_us: 0,
         }
@@ -141,7 +176,7 @@ impl<F: NetworkFunction> Wires<F> {
 
     fn pump(&mut self) {
         let now_us = self.now_us;
-        let keyspace = self.store.clone();
+        let keyspace = self.store.keyspace.clone();
         let mut keyspace = keyspace.borrow_mut();
         keyspace.advance(now_us / 1_000 + 1);
         for orphan in &mut self.orphans {
@@ -157,11 +192,13 @@ impl<F: NetworkFunction> Wires<F> {
     fn pump_pipe(&mut self, number: usize, keyspace: &mut Keyspace) {
         let now_us = self.now_us;
         let delay = self.delay();
-        let is_broken = self.faults.broken_of > 0 && self.draw(self.faults.broken_of) == 0;
+        let breaks = self.faults.broken_of > 0 && self.draw(self.faults.broken_of) == 0;
+        let is_broken = breaks || self.store.is_away.get();
         let pipe = &mut self.pipes[number];
         let Some(served) = &mut pipe.served else {
-            if now_us >= pipe.opens_us {
-                pipe.served = Some(Served::new());
+            if now_us >= pipe.opens_us && !self.store.is_away.get() {
+                let tracks = number == 0 && self.tracks;
+                pipe.served = Some(Served::new(keyspace, tracks));
                 pipe.replies = Direction::default();
                 pipe.received.clear();
                 self.client.connected(number);
@@ -186,7 +223,7 @@ impl<F: NetworkFunction> Wires<F> {
         if is_broken {
             *self.broken.borrow_mut() += 1;
             let mut orphan = pipe.served.take().expect("it is there");
-            pipe.opens_us = now_us + 1_000;
+            pipe.opens_us = now_us + self.faults.away_us;
             self.client.lost(number);
             // What is under way comes late, or never.
             let late_us = match delay % 3 {
@@ -208,11 +245,14 @@ impl<F: NetworkFunction> Store for Wires<F> {
     fn set_tick(&mut self, tick: Tick) {
         self.client.set_tick(tick);
     }
-    fn ask(&mut self, ticket: Ticket, query: Query<'_>, _: Time) {
-        self.client.ask(ticket, &query);
+    fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time) {
+        self.client.ask(ticket, &query, now.as_micros());
     }
-    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, _: Time) {
-        self.client.commit(attempt, transaction);
+    fn answer_at_once(&mut self, query: Query<'_>, now: Time, out: &mut Vec<u8>) -> bool {
+        self.client.answer_at_once(&query, now.as_micros(), out)
+    }
+    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
+        self.client.commit(attempt, transaction, now.as_micros());
     }
     fn forget(&mut self, attempt: Attempt) {
         self.client.forget(attempt);

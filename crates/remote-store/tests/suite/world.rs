@@ -56,7 +56,10 @@ impl<F: NetworkFunction + Send + Sync> World<F> {
     pub(crate) fn new(setup: Setup<F>, instances: usize) -> Self {
         let mut world = Self {
             setup,
-            store: Rc::new(RefCell::new(Keyspace::new(1 << 30))),
+            store: Shared {
+                keyspace: Rc::new(RefCell::new(Keyspace::new(1 << 30))),
+                is_away: Rc::default(),
+            },
             instances: Vec::new(),
             left: Vec::new(),
             tallies: Vec::new(),
@@ -140,6 +143,11 @@ impl<F: NetworkFunction + Send + Sync> World<F> {
     pub(crate) fn left_by(&self, port: usize) -> Vec<Vec<u8>> {
         let left = self.left.iter();
         left.flat_map(|left| left[port].try_iter()).collect()
+    }
+
+    /// What has left an instance by a port since the last time.
+    pub(crate) fn left_of(&self, instance: usize, port: usize) -> Vec<Vec<u8>> {
+        self.left[instance][port].try_iter().collect()
     }
 
     /// What the clients counted, the dead ones included.

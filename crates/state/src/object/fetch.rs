@@ -60,6 +60,10 @@ pub trait Operations {
     fn adds(&self, _kind: u8) -> bool {
         false
     }
+    /// Whether a recorded write of this kind says no more than that an entry is in use.
+    fn is_use(&self, _kind: u8) -> bool {
+        false
+    }
     /// Whether there is room for so many writes that need it.
     fn is_room_for(&self, _writes: u32) -> bool {
         true

@@ -306,6 +306,10 @@ impl<R: Row, V: Value> Operations for Table<R, V> {
         kind == RECORDED_WRITE
     }
 
+    fn is_use(&self, kind: u8) -> bool {
+        kind == RECORDED_TOUCH
+    }
+
     fn note_undecided(
         &mut self,
         kind: u8,

@@ -14,6 +14,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use asterism_engine::{Instance, InstanceParts, Store};
 use asterism_function::PortNumber;
@@ -22,7 +23,7 @@ use asterism_io::frame::FramePool;
 use asterism_lab::outside;
 use asterism_lab::redis::Redis;
 use asterism_placement::Time;
-use asterism_remote_store::{ClientConfig, RemoteConfig, RemoteStore};
+use asterism_remote_store::{CacheConfig, ClientConfig, RemoteConfig, RemoteStore};
 use asterism_state::ObjectSettings;
 
 use super::nat_bench::nat;
@@ -42,6 +43,10 @@ pub(super) const MEASURES: &[Measure] = &[
     Measure {
         name: "remote.ceiling",
         make: ceiling,
+    },
+    Measure {
+        name: "remote.functions",
+        make: functions,
     },
     Measure {
         name: "remote.latency",
@@ -70,6 +75,23 @@ const PIPELINED: &str = "64";
 /// Nothing takes longer.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
+/// Where the sessions are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Home {
+    /// In the instance's own memory.
+    Here,
+    Store,
+    /// The same, and the instance keeps answers.
+    Cached,
+}
+
+/// Room for more than all flows.
+const CACHE: CacheConfig = CacheConfig {
+    entries: 65_536,
+    staleness: Duration::from_millis(100),
+    staleness_away: Duration::ZERO,
+};
+
 /// A NAT, and its store.
 struct RemoteNat {
     redis: Redis,
@@ -87,9 +109,13 @@ fn settings(name: &str) -> ObjectSettings {
     }
 }
 
+fn here(_: &str) -> ObjectSettings {
+    ObjectSettings::LOCAL
+}
+
 impl RemoteNat {
     /// With all flows open.
-    fn start() -> Result<Self, Failure> {
+    fn start(home: Home) -> Result<Self, Failure> {
         // The store may use any core, and this program leaves it the other one.
         let redis = Redis::start()
             .ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
@@ -102,6 +128,7 @@ impl RemoteNat {
             // Sessions and mappings.
             objects: 0b101,
             commit_pipes: 2,
+            cache: (home == Home::Cached).then_some(CACHE),
         };
         let config = RemoteConfig::new(redis.address(), client);
         let of_store = function.clone();
@@ -118,6 +145,7 @@ impl RemoteNat {
         let ports = vec![outside::port(|_| {}), outside::port(sees)];
         let pool = FramePool::new(4_096).map_err(|error| Failure::Absent(error.to_string()))?;
         let parts = InstanceParts::alone(1).with_store(make);
+        let settings = if home == Home::Here { here } else { settings };
         let instance = parts.start(function, settings, pool, ports);
         let frame = |flow: usize| {
             let inside = Endpoint {
@@ -193,7 +221,7 @@ impl RemoteNat {
 }
 
 fn batching(context: &Context) -> Result<Outcome, Failure> {
-    let mut nat = RemoteNat::start()?;
+    let mut nat = RemoteNat::start(Home::Store)?;
     let together = nat.rate(context)?;
     nat.drive(ROUND_SINGLE, 1)?;
     let rounds = if context.full { 9 } else { 5 };
@@ -209,8 +237,25 @@ fn batching(context: &Context) -> Result<Outcome, Failure> {
         .variant("packets-of-one-read", tally.store_reads_alone as f64))
 }
 
+fn functions(context: &Context) -> Result<Outcome, Failure> {
+    let mut rates = Vec::new();
+    for home in [Home::Here, Home::Store, Home::Cached] {
+        let mut nat = RemoteNat::start(home)?;
+        rates.push(Spread::of(&nat.rate(context)?).median);
+        let tally = nat.instance.tally();
+        eprintln!("{:?}", tally);
+    }
+    let [here, store, cached] = rates[..] else {
+        return Err(Failure::Unsound("three homes".into()));
+    };
+    Ok(Outcome::new(cached / here, 7)
+        .variant("nat-local", here)
+        .variant("nat-remote", store)
+        .variant("nat-cached", cached))
+}
+
 fn ceiling(context: &Context) -> Result<Outcome, Failure> {
-    let mut nat = RemoteNat::start()?;
+    let mut nat = RemoteNat::start(Home::Store)?;
     nat.drive(ROUND, TOGETHER)?;
     let rounds = if context.full { 11 } else { 5 };
     let port = nat.redis.address().port().to_string();
@@ -269,7 +314,7 @@ fn round_trip_us(redis: &Redis) -> Result<f64, Failure> {
 }
 
 fn latency(context: &Context) -> Result<Outcome, Failure> {
-    let mut nat = RemoteNat::start()?;
+    let mut nat = RemoteNat::start(Home::Store)?;
     let rate = Spread::of(&nat.rate(context)?).median;
     let apart_ns = 2.0 * 1e9 / rate;
     let rounds = if context.full { 11 } else { 5 };

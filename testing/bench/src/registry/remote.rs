@@ -22,6 +22,14 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         Remote,
+        "remote.functions",
+        "ratio",
+        AtLeast(0.9),
+        "packets a second of a NAT, known flows, whose sessions are in Redis and that keeps answers, over one with its sessions in its own memory",
+    )
+    .anchors(&[published("StatelessNF", "0.95 to 1.0", "the StatelessNF paper, figure 4.4")]),
+    row(
+        Remote,
         "remote.latency",
         "µs",
         AtMost(20.0),

@@ -32,6 +32,19 @@ impl HomeEnd {
         }
     }
 
+    /// As [`Store::answer_at_once`].
+    pub(super) fn answer_at_once(
+        &mut self,
+        query: Query<'_>,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        match self {
+            Self::Store(store) => store.answer_at_once(query, now, out),
+            Self::OnChannel(_) => false,
+        }
+    }
+
     /// As [`Store::commit`].
     pub(super) fn commit(
         &mut self,

@@ -3,7 +3,7 @@
 use asterism_output::page::{Metric, Page, Value, counter, gauge};
 
 use crate::view::View;
-use crate::view::store::StoreDocument;
+use crate::view::store::{CacheDocument, StoreDocument};
 
 const STORE: [Metric<StoreDocument>; 9] = [
     gauge(
@@ -53,8 +53,34 @@ const STORE: [Metric<StoreDocument>; 9] = [
     ),
 ];
 
+const CACHE: [Metric<CacheDocument>; 4] = [
+    gauge(
+        "asterism_store_cache_entries",
+        "Answers of the store that instances keep.",
+        |one| one.entries.into(),
+    ),
+    counter(
+        "asterism_store_cache_hits_total",
+        "Reads that were answered by what instances keep.",
+        |one| one.hits.into(),
+    ),
+    counter(
+        "asterism_store_cache_changes_total",
+        "Changes of what instances keep that the store told of.",
+        |one| one.changes.into(),
+    ),
+    counter(
+        "asterism_store_cache_served_away_total",
+        "Packets that went on while the store was away, by what instances keep.",
+        |one| one.served_away.into(),
+    ),
+];
+
 pub(super) fn store(page: &mut Page, view: &View) {
     if let Some(store) = view.store.document(view.uptime_us()) {
         page.table(&STORE, &store);
+        if let Some(cache) = &store.cache {
+            page.table(&CACHE, cache);
+        }
     }
 }

@@ -1,0 +1,240 @@
+//! Answers that are kept: a read of a key whose answer is here is not asked for.
+//!
+//! The store tells the connection that reads of each change of what it has read (`CLIENT TRACKING`), in the order of its replies. So
+//! whatever was changed before a command was sent has been heard of once that command is answered, and an answer that is still here then is
+//! as of that time or later. It is given out until that is longer ago than the staleness; a connection that has nothing to ask asks for
+//! nothing (`PING`) often enough. Transactions are checked by the store whatever they read, so a stale answer costs them another call at most.
+//!
+//! What this client itself has written, or was refused for, it asks for again: the other connection, which heard of that first, is not in
+//! order with this one. Such a key is *barred*: answers to commands that were sent before are not kept.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use asterism_state::Tick;
+
+use crate::mutant::{self, Mutant};
+
+/// Answers longer than this are not kept.
+const ANSWER_BYTES_MAX: usize = 4_096;
+
+/// How answers are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheConfig {
+    /// Answers that are kept at most.
+    pub entries: usize,
+    /// An answer that is given out was so within this time.
+    pub staleness: Duration,
+    /// The same while the store is away.
+    pub staleness_away: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    key: Vec<u8>,
+    answer: Vec<u8>,
+    /// The last second in which none of its entries has ended.
+    through: Tick,
+    /// It was given out since the hand passed.
+    is_used: bool,
+}
+
+/// See the module. Times are microseconds.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    config: CacheConfig,
+    kept: Vec<Kept>,
+    places: HashMap<Vec<u8>, usize>,
+    free: Vec<usize>,
+    /// The next one that is let go, unless it is used.
+    hand: usize,
+    /// All changes up to here were heard of.
+    fresh_us: u64,
+    is_connected: bool,
+    /// The number of the last command.
+    sent: u64,
+    answered: u64,
+    /// Keys, each with the last command whose answer is not kept.
+    barred: HashMap<Vec<u8>, u64>,
+    /// The same in the order of commands.
+    bars: VecDeque<(u64, Vec<u8>)>,
+    /// The last command of whose answers none is kept.
+    all_barred: u64,
+}
+
+impl Cache {
+    pub(crate) fn new(config: CacheConfig) -> Self {
+        Self {
+            config,
+            kept: Vec::new(),
+            places: HashMap::new(),
+            free: Vec::new(),
+            hand: 0,
+            fresh_us: 0,
+            is_connected: false,
+            sent: 0,
+            answered: 0,
+            barred: HashMap::new(),
+            bars: VecDeque::new(),
+            all_barred: 0,
+        }
+    }
+
+    /// Answers that are here.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// There is a connection, which has read nothing.
+    pub(crate) fn connected(&mut self) {
+        self.is_connected = true;
+        if !mutant::active(Mutant::KeptOverConnections) {
+            self.clear();
+        }
+    }
+
+    /// The connection is lost: what is changed from now on is not heard of.
+    pub(crate) fn lost(&mut self) {
+        self.is_connected = false;
+        self.answered = self.sent;
+        self.lift_bars();
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+        self.places.clear();
+        self.free.clear();
+        self.hand = 0;
+    }
+
+    /// The answer to a read by this key, if it may be given out.
+    pub(crate) fn get(&mut self, key: &[u8], (now_us, tick): (u64, Tick)) -> Option<&[u8]> {
+        let staleness = match self.is_connected {
+            true => self.config.staleness,
+            false => self.config.staleness_away,
+        };
+        let age_us = u128::from(now_us.saturating_sub(self.fresh_us));
+        if age_us > staleness.as_micros() && !mutant::active(Mutant::StaleGivenOut) {
+            return None;
+        }
+        let place = *self.places.get(key)?;
+        if tick > self.kept[place].through && !mutant::active(Mutant::EndedGivenOut) {
+            self.remove(key);
+            return None;
+        }
+        let kept = &mut self.kept[place];
+        kept.is_used = true;
+        Some(&kept.answer)
+    }
+
+    /// A command was sent.
+    pub(crate) fn command_sent(&mut self) {
+        self.sent += 1;
+    }
+
+    /// The next command is answered, which was sent at this time.
+    pub(crate) fn command_answered(&mut self, sent_us: u64) {
+        self.answered += 1;
+        self.fresh_us = self.fresh_us.max(sent_us);
+    }
+
+    /// No more answers to what was answered last come.
+    pub(crate) fn lift_bars(&mut self) {
+        while let Some((number, _)) = self.bars.front()
+            && *number <= self.answered
+        {
+            let Some((number, key)) = self.bars.pop_front() else {
+                return;
+            };
+            if self.barred.get(&key) == Some(&number) {
+                self.barred.remove(&key);
+            }
+        }
+    }
+
+    /// Keeps the answer to the command that was answered last.
+    pub(crate) fn keep(&mut self, key: Vec<u8>, answer: &[u8], through: Tick) {
+        let bar = self.barred.get(&key).copied().unwrap_or_default();
+        let is_barred = bar.max(self.all_barred) >= self.answered;
+        let bars = !mutant::active(Mutant::OwnWriteNotBarred);
+        if answer.len() > ANSWER_BYTES_MAX || is_barred && bars {
+            return;
+        }
+        let place = match self.places.get(&key) {
+            Some(place) => *place,
+            None => self.room(),
+        };
+        let kept = &mut self.kept[place];
+        kept.answer.clear();
+        kept.answer.extend(answer);
+        kept.through = through;
+        kept.is_used = false;
+        if kept.key != key {
+            kept.key.clone_from(&key);
+            self.places.insert(key, place);
+        }
+    }
+
+    /// A place for one more.
+    fn room(&mut self) -> usize {
+        if let Some(place) = self.free.pop() {
+            return place;
+        }
+        if self.kept.len() < self.config.entries.max(1) {
+            self.kept.push(Kept::default());
+            return self.kept.len() - 1;
+        }
+        loop {
+            let place = self.hand;
+            self.hand = (self.hand + 1) % self.kept.len();
+            let kept = &mut self.kept[place];
+            if !core::mem::take(&mut kept.is_used) {
+                let key = core::mem::take(&mut kept.key);
+                self.places.remove(&key);
+                return place;
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        if let Some(place) = self.places.remove(key) {
+            self.kept[place].key.clear();
+            self.free.push(place);
+        }
+    }
+
+    /// The store says that a key has changed; `None`: all may have.
+    pub(crate) fn changed(&mut self, key: Option<&[u8]>) {
+        if mutant::active(Mutant::ChangesUnheard) {
+            return;
+        }
+        match key {
+            Some(key) => self.remove(key),
+            None => self.clear(),
+        }
+    }
+
+    /// This client has changed a key, or has learnt that it is otherwise.
+    pub(crate) fn bar(&mut self, key: &[u8]) {
+        if mutant::active(Mutant::OwnWriteNotBarred) {
+            return;
+        }
+        self.remove(key);
+        if self.is_connected && self.answered < self.sent {
+            self.barred.insert(key.to_vec(), self.sent);
+            self.bars.push_back((self.sent, key.to_vec()));
+        }
+    }
+
+    /// This client has changed keys that it does not know any more.
+    pub(crate) fn bar_all(&mut self) {
+        self.clear();
+        self.all_barred = self.sent;
+    }
+
+    /// When something is to be asked for, so that what is here may be given out on and on, if the last command was sent at this time.
+    pub(crate) fn ping_due_us(&self, sent_us: u64) -> Option<u64> {
+        let quarter = self.config.staleness / 4;
+        (!self.places.is_empty()).then(|| sent_us + quarter.as_micros() as u64)
+    }
+}
