@@ -1,7 +1,7 @@
 //! An instance's side of a store: which commands go by which connection, and what replies mean. Sans I/O.
 
 use core::fmt::Debug;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use asterism_engine::{Attempt, StoreEvent};
 use asterism_function::NetworkFunction;
@@ -107,6 +107,8 @@ pub struct Client<F: NetworkFunction, A> {
     /// What replies have to be sent by each connection.
     to_send: Vec<Vec<u8>>,
     events: VecDeque<ClientEvent<A>>,
+    /// Entries of each object, as of the last census.
+    census: BTreeMap<u8, u64>,
     /// A key that is looked for.
     key: Vec<u8>,
     /// Memory of answers that were taken.
@@ -135,6 +137,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             waiting: VecDeque::new(),
             to_send: vec![Vec::new(); config.commit_pipes.max(1) + 1],
             events: VecDeque::new(),
+            census: BTreeMap::new(),
             key: Vec::new(),
             spare: Vec::new(),
             tick: 0,
@@ -153,6 +156,10 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             cache_entries: self.cache.as_ref().map_or(0, |cache| cache.len() as u64),
             ..self.tally
         }
+    }
+    /// Entries that the store has of each object, as counted some seconds ago at most; none before that.
+    pub fn census(&self) -> &BTreeMap<u8, u64> {
+        &self.census
     }
     /// The second of the cluster's time.
     pub fn set_tick(&mut self, tick: Tick) {
@@ -258,7 +265,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             READS if self.reads_connected => {
                 let now = (now_us, self.tick);
                 let cache = self.cache.as_mut();
-                self.tally.keys_read += self.reads.write(now, &self.keys, cache, out);
+                let keys = (&self.keys, self.bench.objects());
+                self.tally.keys_read += self.reads.write(now, keys, cache, out);
             }
             READS => {}
             pipe => {
@@ -285,21 +293,25 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             READS => {
                 let capacity = |object| bench.capacity(object);
                 let cache = self.cache.as_mut();
-                let is_well = self.reads.reply(value, capacity, cache, |cache, answered| {
-                    let Answered {
-                        object,
-                        key,
-                        tickets,
-                        answer,
-                    } = answered;
-                    for &ticket in tickets {
-                        let answer = answer.to_vec();
-                        events.push_back(ClientEvent::Answer { ticket, answer });
-                    }
-                    if let (Some(cache), Some(key)) = (cache, key) {
-                        cache.keep(key, answer, through(bench, object, answer));
-                    }
-                });
+                let census = &mut self.census;
+                let counted = |object, count| _ = census.insert(object, count);
+                let is_well =
+                    self.reads
+                        .reply(value, capacity, cache, counted, |cache, answered| {
+                            let Answered {
+                                object,
+                                key,
+                                tickets,
+                                answer,
+                            } = answered;
+                            for &ticket in tickets {
+                                let answer = answer.to_vec();
+                                events.push_back(ClientEvent::Answer { ticket, answer });
+                            }
+                            if let (Some(cache), Some(key)) = (cache, key) {
+                                cache.keep(key, answer, through(bench, object, answer));
+                            }
+                        });
                 match (is_well, value) {
                     (true, _) => Replied::Well,
                     (false, Value::Error(_)) => Replied::Refused,

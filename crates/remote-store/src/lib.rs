@@ -2,8 +2,8 @@
 //!
 //! Above the engine, of which this is a store ([`asterism_engine::Store`]). `client.rs` is sans I/O: it writes commands and takes replies.
 //! `connection.rs` has the connections to a real store, `login.rs` what each begins with, and `link.rs` joins
-//! all to an instance; `statistics.rs` is what other threads see of that. `keys.rs` says under which keys what is kept, and `cache.rs`
-//! keeps answers.
+//! all to an instance; `statistics.rs` is what other threads see of that. `keys.rs` says under which keys what is kept, `cache.rs`
+//! keeps answers, and `listing.rs` shows people what is there.
 //!
 //! A store keeps, under each key by which an entry is found, the answer to that read: the entries as an instance takes them in. A transaction
 //! is committed by what all such stores have: `WATCH` of what it read and writes, one read of all, and `MULTI` with what becomes of it. What
@@ -20,6 +20,7 @@ mod commits;
 mod connection;
 mod keys;
 mod link;
+mod listing;
 mod login;
 pub mod mutant;
 mod reads;
@@ -29,5 +30,6 @@ mod workbench;
 pub use cache::CacheConfig;
 pub use client::{Client, ClientConfig, ClientEvent, ClientTally};
 pub use link::{RemoteConfig, RemoteStore};
+pub use listing::{Listed, Listing, StoreListing};
 pub use login::Login;
 pub use statistics::{AwayReason, StoreSnapshot, StoreStatistics};

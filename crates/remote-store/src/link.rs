@@ -18,6 +18,8 @@ use crate::statistics::{AwayReason, StoreStatistics};
 
 /// How long an instance sleeps at most while it waits for replies: they wake nobody.
 const LOOK: Duration = Duration::from_micros(50);
+/// The same while nothing is waited for.
+const LOOK_IDLE: Duration = Duration::from_secs(1);
 /// The same while a connection is away.
 const LOOK_AWAY: Duration = Duration::from_millis(1);
 
@@ -49,6 +51,11 @@ impl RemoteConfig {
             client,
         }
     }
+
+    /// The layout as it stands in the store.
+    pub(crate) fn layout_text(&self) -> Vec<u8> {
+        format!("{:016x}", self.layout).into_bytes()
+    }
 }
 
 /// A store that speaks the protocol of Redis, as an instance uses it: nothing here waits.
@@ -74,13 +81,12 @@ impl<F: NetworkFunction> RemoteStore<F> {
     pub fn new(function: &F, config: &RemoteConfig, statistics: Arc<StoreStatistics>) -> Self {
         let client = Client::new(function, &config.client);
         let name = hash::bytes(config.client.client.as_bytes(), 0);
-        let layout = format!("{:016x}", config.layout).into_bytes();
         let greeting = |tracks| {
             Arc::new(Greeting {
                 login: config.login.clone(),
                 layout: (
                     Keys::new(&config.client.function).of_layout(),
-                    layout.clone(),
+                    config.layout_text(),
                 ),
                 tracks,
             })
@@ -168,6 +174,7 @@ impl<F: NetworkFunction> RemoteStore<F> {
         let is_connected = self.connections.iter().all(Connection::is_open);
         self.statistics.note_connected(is_connected, now_us);
         self.statistics.note_tally(self.client.tally());
+        self.statistics.note_census(self.client.census());
     }
 }
 
@@ -230,7 +237,11 @@ impl<F: NetworkFunction> Store for RemoteStore<F> {
         match self.client.is_waiting() {
             true => Some(self.now + LOOK),
             false if is_away => Some(self.now + LOOK_AWAY),
-            false => self.client.next_due_us().map(Time::from_micros),
+            // Its entries are counted now and then.
+            false => {
+                let due = self.client.next_due_us().map(Time::from_micros);
+                Some(due.unwrap_or(self.now + LOOK_IDLE))
+            }
         }
     }
 }

@@ -40,6 +40,16 @@ pub(crate) struct Greeting {
 
 /// Makes a connection that an instance can have.
 pub(crate) fn open(address: SocketAddr, greeting: &Greeting) -> Result<TcpStream, AwayReason> {
+    let stream = open_waiting(address, greeting)?;
+    let is_set = stream.set_nonblocking(true).is_ok();
+    is_set.then_some(stream).ok_or(AwayReason::Unreachable)
+}
+
+/// Makes a connection whose reads and writes wait, a second at most.
+pub(crate) fn open_waiting(
+    address: SocketAddr,
+    greeting: &Greeting,
+) -> Result<TcpStream, AwayReason> {
     let stream = TcpStream::connect_timeout(&address, WAIT_MAX);
     let stream = stream.map_err(|_| AwayReason::Unreachable)?;
     let is_set = stream.set_nodelay(true).is_ok()
@@ -49,8 +59,7 @@ pub(crate) fn open(address: SocketAddr, greeting: &Greeting) -> Result<TcpStream
         return Err(AwayReason::Unreachable);
     }
     greet(&stream, greeting)?;
-    let is_set = stream.set_nonblocking(true).is_ok();
-    is_set.then_some(stream).ok_or(AwayReason::Unreachable)
+    Ok(stream)
 }
 
 fn greet(mut stream: &TcpStream, greeting: &Greeting) -> Result<(), AwayReason> {
@@ -117,7 +126,7 @@ fn track(stream: &mut &TcpStream) -> Result<(), AwayReason> {
 }
 
 /// What an error says by its first word.
-fn refusal(error: &[u8]) -> AwayReason {
+pub(crate) fn refusal(error: &[u8]) -> AwayReason {
     let word = error.split(|byte| *byte == b' ').next().unwrap_or_default();
     match word {
         b"NOAUTH" | b"WRONGPASS" | b"NOPERM" => AwayReason::Login,
@@ -157,7 +166,7 @@ fn ask<T>(
     }
 }
 
-fn lost(error: &std::io::Error) -> AwayReason {
+pub(crate) fn lost(error: &std::io::Error) -> AwayReason {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => AwayReason::Silent,
         _ => AwayReason::Closed,

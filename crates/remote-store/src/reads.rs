@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use asterism_resp::{CommandWriter, Value};
-use asterism_state::{LANE_ANY, LANE_ROOM, Query, Ticket};
+use asterism_state::{LANE_ANY, LANE_ROOM, Query, Tick, Ticket};
 
 use crate::cache::Cache;
 use crate::keys::Keys;
@@ -14,6 +14,8 @@ use crate::workbench::NOTHING;
 const COMMANDS_MAX: usize = 2;
 /// Keys of one command at most.
 const KEYS_MAX: usize = 1_024;
+/// Seconds from one census of an object's entries to the next.
+const CENSUS_S: Tick = 5;
 
 /// A key that is asked for, and the reads that wait for it.
 #[derive(Debug)]
@@ -31,6 +33,10 @@ enum Sent {
     Count {
         object: u8,
         of: Vec<(u8, Ticket)>,
+    },
+    /// The same, for people.
+    Census {
+        object: u8,
     },
     /// Nothing: so that answers that are kept may be given out.
     Ping,
@@ -57,6 +63,8 @@ pub(crate) struct Reads {
     /// What was asked for, each with the time, in microseconds.
     sent: VecDeque<(u64, Sent)>,
     last_sent_us: u64,
+    /// The second of the last census.
+    census: Option<Tick>,
 }
 
 impl Reads {
@@ -106,6 +114,16 @@ impl Reads {
         !self.sent.is_empty()
     }
 
+    /// Whether the entries of all objects are to be counted. Not in the first seconds.
+    fn is_census_due(&mut self, tick: Tick) -> bool {
+        let last = *self.census.get_or_insert(tick);
+        let is_due = tick.saturating_sub(last) >= CENSUS_S;
+        if is_due {
+            self.census = Some(tick);
+        }
+        is_due
+    }
+
     /// When something is to be asked for though nothing is, for the answers that are kept.
     pub(crate) fn ping_due_us(&self, cache: &Cache) -> Option<u64> {
         match self.sent.is_empty() {
@@ -117,8 +135,8 @@ impl Reads {
     /// Writes the next commands; how many keys they name.
     pub(crate) fn write(
         &mut self,
-        (now_us, tick): (u64, u32),
-        keys: &Keys,
+        (now_us, tick): (u64, Tick),
+        (keys, objects): (&Keys, u64),
         cache: Option<&mut Cache>,
         out: &mut Vec<u8>,
     ) -> u64 {
@@ -145,6 +163,12 @@ impl Reads {
                 self.sent.push_back((now_us, Sent::Count { object, of }));
             }
         }
+        if self.is_census_due(tick) {
+            for object in (0..u64::BITS as u8).filter(|number| objects >> number & 1 != 0) {
+                count_entries(&keys.of_ends(object), tick, out);
+                self.sent.push_back((now_us, Sent::Census { object }));
+            }
+        }
         if let Some(cache) = cache {
             if self.ping_due_us(cache).is_some_and(|due| due <= now_us) {
                 CommandWriter::new(out).command(&[b"PING"]);
@@ -164,6 +188,7 @@ impl Reads {
         value: &Value<'_>,
         capacity: impl Fn(u8) -> u64,
         mut cache: Option<&mut Cache>,
+        mut counted: impl FnMut(u8, u64),
         mut answered: impl FnMut(Option<&mut Cache>, Answered<'_>),
     ) -> bool {
         let Some((sent_us, sent)) = self.sent.pop_front() else {
@@ -206,13 +231,17 @@ impl Reads {
                 }
                 true
             }
+            (Sent::Census { object }, Value::Integer(count)) => {
+                counted(object, u64::try_from(*count).unwrap_or_default());
+                true
+            }
             (Sent::Ping, Value::Status(_)) => true,
             (sent, _) => {
                 // They are asked for again.
                 let tickets: Vec<Ticket> = match sent {
                     Sent::Keys(asked) => asked.into_iter().flat_map(|one| one.tickets).collect(),
                     Sent::Count { of, .. } => of.into_iter().map(|(_, ticket)| ticket).collect(),
-                    Sent::Ping => Vec::new(),
+                    Sent::Census { .. } | Sent::Ping => Vec::new(),
                 };
                 for ticket in tickets {
                     self.waiting.remove(&ticket);
@@ -229,6 +258,7 @@ impl Reads {
     /// The connection is lost, with all that was asked by it.
     pub(crate) fn lost(&mut self) {
         let before = core::mem::take(self);
+        self.census = before.census;
         if mutant::active(Mutant::LostReadsAwaited) {
             self.waiting = before.waiting;
         }
@@ -241,7 +271,7 @@ pub(crate) fn any_answer(entries: u64) -> [u8; 3] {
 }
 
 /// Asks for how many entries have not ended.
-pub(crate) fn count_entries(ends: &[u8], tick: u32, out: &mut Vec<u8>) {
+pub(crate) fn count_entries(ends: &[u8], tick: Tick, out: &mut Vec<u8>) {
     let mut writer = CommandWriter::new(out);
     writer.begin(4);
     writer.argument(b"ZCOUNT");

@@ -1,5 +1,6 @@
 //! What other threads see of an instance's store: whether it is there, and what was done by it. Written by the instance alone.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::client::ClientTally;
@@ -105,6 +106,17 @@ pub struct StoreStatistics {
     crossed: AtomicU64,
     refused: AtomicU64,
     nonsense: AtomicU64,
+    census: Census,
+}
+
+/// One more than the entries of each object in the store, by its number; 0: they were not counted.
+#[derive(Debug)]
+struct Census([AtomicU64; u64::BITS as usize]);
+
+impl Default for Census {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| AtomicU64::new(0)))
+    }
 }
 
 /// The statistics at one time.
@@ -181,6 +193,21 @@ impl StoreStatistics {
             before => (before * 7 + us) / 8,
         };
         self.round_trip_us.store(average.max(1), Ordering::Relaxed);
+    }
+
+    /// Entries that the store has of an object, as counted some seconds ago; `None`: they were not.
+    #[must_use]
+    pub fn entries(&self, object: u8) -> Option<u64> {
+        let noted = self.census.0.get(usize::from(object))?;
+        noted.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    pub(crate) fn note_census(&self, census: &BTreeMap<u8, u64>) {
+        for (object, entries) in census {
+            if let Some(noted) = self.census.0.get(usize::from(*object)) {
+                noted.store(entries.saturating_add(1), Ordering::Relaxed);
+            }
+        }
     }
 
     pub(crate) fn note_tally(&self, tally: ClientTally) {

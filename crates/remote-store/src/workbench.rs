@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use asterism_function::{Builder, NetworkFunction};
 use asterism_state::{
-    BadBytes, Context, FetchedEntry, Identity, Object, ObjectSettings, Query, Sequencer, State,
-    Tick, Transaction,
+    BadBytes, Context, FetchedEntry, Identity, Object, ObjectSettings, Query, Sequencer, Shown,
+    State, Tick, Transaction,
 };
 
 /// The answer to a read by a key that finds nothing.
@@ -28,6 +28,16 @@ impl Read {
             lane: query.lane,
             hash: query.hash,
             key: query.key.to_vec(),
+        }
+    }
+
+    /// Any read by a key of a lane.
+    pub(crate) fn of_lane(object: u8, lane: u8) -> Self {
+        Self {
+            object,
+            lane,
+            hash: 0,
+            key: Vec::new(),
         }
     }
 
@@ -80,6 +90,11 @@ impl<F: NetworkFunction> Workbench<F> {
         self.context.set_now(0, tick);
     }
 
+    /// The objects in the store, a bit for each.
+    pub(crate) fn objects(&self) -> u64 {
+        self.objects
+    }
+
     fn object(&self, object: u8) -> Result<&dyn Object, BadBytes> {
         self.state.object(object).ok_or(BadBytes)
     }
@@ -99,6 +114,22 @@ impl<F: NetworkFunction> Workbench<F> {
     pub(crate) fn install(&mut self, read: &Read, answer: &[u8]) -> Result<(), BadBytes> {
         let object = self.state.object_mut(read.object).ok_or(BadBytes)?;
         object.install(read.lane, answer)
+    }
+
+    /// Shows the entries of an object, as people see them, until `each` says that it is enough. Whether it did not.
+    pub(crate) fn show(&self, object: u8, each: &mut dyn FnMut(&Shown<'_>) -> bool) -> bool {
+        let mut goes_on = true;
+        if let Ok(object) = self.object(object) {
+            object.show(0, u32::MAX, &mut |entry| {
+                // Who wrote an entry a store does not say.
+                let entry = Shown {
+                    provenance: None,
+                    ..*entry
+                };
+                goes_on = goes_on && each(&entry);
+            });
+        }
+        goes_on
     }
 
     /// What a read finds here.

@@ -98,7 +98,7 @@ pub struct StateEntry {
 pub struct StateHolder {
     /// The host.
     pub host: String,
-    /// Its packet loops that have the entry so.
+    /// Its packet loops that have the entry so; none of an entry in the store of remote objects.
     pub instances: Vec<u32>,
     /// The value, at most 512 characters of it.
     pub value: String,

@@ -324,12 +324,11 @@ fn place_text(object: &str, entry: &StateEntry) -> String {
     let mut text = format!("{object} {}: {agree}\n", entry.key);
     for holder in &entry.holders {
         let loops: Vec<String> = holder.instances.iter().map(u32::to_string).collect();
-        text += &format!(
-            "  {} (loop {}) has {}",
-            holder.host,
-            loops.join(", "),
-            holder.value
-        );
+        let at = match loops.is_empty() {
+            true => "in its store".to_owned(),
+            false => format!("loop {}", loops.join(", ")),
+        };
+        text += &format!("  {} ({at}) has {}", holder.host, holder.value);
         if let Some(written) = &holder.written {
             text += &format!(
                 "\n    written by {} ({}) as number {}, generation {}; unused for {} s{}{}",

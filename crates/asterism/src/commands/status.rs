@@ -144,6 +144,10 @@ fn store_text(store: Option<&StoreDocument>) -> String {
     let round_trip = store
         .round_trip_us
         .map_or_else(String::new, |us| format!(", round trip {}", span(us)));
+    let mut entries = String::new();
+    for (object, count) in &store.entries {
+        entries.push_str(&format!("  {object}: {count} entries\n"));
+    }
     let cache = store.cache.map_or_else(String::new, |cache| {
         format!(
             "  cache: {} answers, {} reads answered, {} changes, {} packets while the store was away\n",
@@ -151,7 +155,7 @@ fn store_text(store: Option<&StoreDocument>) -> String {
         )
     });
     format!(
-        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} refused, {} timeouts\n{cache}",
+        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} refused, {} timeouts\n{entries}{cache}",
         store.address,
         span(store.for_us),
         store.keys_read,

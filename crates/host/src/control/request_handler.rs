@@ -186,11 +186,14 @@ impl RequestHandler {
                 let object = object.map(|name| object_named(view, &name)).transpose()?;
                 let flow = None;
                 let sought = Sought { key, value, flow };
-                done(view.ask(instance, Duration::ZERO, |reply| Request::Find {
-                    sought,
+                let here = view.ask(instance, Duration::ZERO, |reply| Request::Find {
+                    sought: sought.clone(),
                     object,
                     reply,
-                }))
+                });
+                let mut found = here.map_err(because)?;
+                entries::in_store(view, &sought, object, &mut found).map_err(because)?;
+                in_json(&found)
             }
             Ask::Entries(wanted) => {
                 let view = self.view()?;

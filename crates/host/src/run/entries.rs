@@ -1,15 +1,19 @@
-//! Entries of a host's state, searched in all of its packet loops: for those who ask from another machine where an entry or a flow is.
+//! Entries of a host's state, searched in all of its packet loops and in its store: for those who ask from another machine where an entry or a flow is.
 
 use std::time::Duration;
 
+use asterism_remote_store::{AwayReason, Listed};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::flow_text::{FlowText, FlowWanted};
-use super::requests::{FOUND_MAX, FoundEntry, FoundProvenance, Request, Sought};
+use super::requests::{FOUND_MAX, Found, FoundEntry, FoundProvenance, Request, Sought};
 use crate::view::{AskError, View};
 
 /// Characters of a value that are carried; of a longer one its beginning.
 const VALUE_CHARACTERS_MAX: usize = 512;
+/// How long a store is searched at most: less than those who ask wait.
+const SEARCH_MAX: Duration = Duration::from_secs(2);
 
 /// What is searched: entries for which all holds that is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,9 +51,9 @@ pub struct HeldEntry {
     pub key: String,
     /// The value as text, at most 512 characters of it.
     pub value: String,
-    /// The packet loops that have it so.
+    /// The packet loops that have it so; none of an entry in the store of remote objects.
     pub instances: Vec<usize>,
-    /// The member that wrote it last; absent of a sum.
+    /// The member that wrote it last; absent of a sum, and of an entry in the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_by: Option<String>,
     /// Further data of that; absent of a sum.
@@ -60,15 +64,61 @@ pub struct HeldEntry {
     pub flow: Option<FlowText>,
 }
 
-/// Searches all packet loops, one after the other.
+/// Why entries are not searched.
+#[derive(Debug, Error)]
+pub enum EntriesError {
+    /// An instance does not answer.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// The store does not.
+    #[error("the store {address} is away ({why}); name an object that is not in it with --object", why = .why.label())]
+    Store {
+        /// Its address.
+        address: String,
+        /// Why.
+        why: AwayReason,
+    },
+}
+
+/// Searches the store of remote objects, if there is one: for some seconds at most.
 ///
 /// # Errors
-/// An instance does not answer.
+/// It does not answer.
+pub fn in_store(
+    view: &View,
+    sought: &Sought,
+    object: Option<u8>,
+    found: &mut Found,
+) -> Result<(), EntriesError> {
+    let Some((address, listing)) = view.store.listing() else {
+        return Ok(());
+    };
+    let until_us = view.uptime_us() + SEARCH_MAX.as_micros() as u64;
+    let is_over = || view.uptime_us() > until_us;
+    let objects = view.names.objects;
+    let listed = listing.list(object, view.tick(), &is_over, &mut |number, entry| {
+        if let Some(name) = objects.get(usize::from(number)) {
+            found.look_at(sought, name, entry);
+        }
+        !found.more
+    });
+    let listed = listed.map_err(|why| EntriesError::Store {
+        address: address.to_owned(),
+        why,
+    })?;
+    found.more |= listed == Listed::Some;
+    Ok(())
+}
+
+/// Searches all packet loops, one after the other, and then the store.
+///
+/// # Errors
+/// An instance does not answer, or the store does not.
 pub fn query(
     view: &View,
     sought: &Sought,
     object: Option<u8>,
-) -> Result<EntriesDocument, AskError> {
+) -> Result<EntriesDocument, EntriesError> {
     let mut document = EntriesDocument::default();
     for instance in 0..view.instances() {
         let found = view.ask(instance, Duration::ZERO, |reply| Request::Find {
@@ -78,14 +128,21 @@ pub fn query(
         })?;
         document.more |= found.more;
         for entry in found.entries {
-            document.take(instance, entry, view);
+            document.take(Some(instance), entry, view);
         }
+    }
+    let mut there = Found::default();
+    in_store(view, sought, object, &mut there)?;
+    document.more |= there.more;
+    for entry in there.entries {
+        document.take(None, entry, view);
     }
     Ok(document)
 }
 
 impl EntriesDocument {
-    fn take(&mut self, instance: usize, entry: FoundEntry, view: &View) {
+    /// Takes an entry of a packet loop; `None`: of the store.
+    fn take(&mut self, instance: Option<usize>, entry: FoundEntry, view: &View) {
         let mut value = entry.value;
         if let Some((end, _)) = value.char_indices().nth(VALUE_CHARACTERS_MAX) {
             value.truncate(end);
@@ -100,7 +157,7 @@ impl EntriesDocument {
                 && one.provenance.as_ref().map(stamp) == provenance.as_ref().map(stamp)
         });
         if let Some(same) = same {
-            same.instances.push(instance);
+            same.instances.extend(instance);
             return;
         }
         if self.entries.len() >= FOUND_MAX {
@@ -117,7 +174,7 @@ impl EntriesDocument {
             object: entry.object.to_owned(),
             key: entry.key,
             value,
-            instances: vec![instance],
+            instances: instance.into_iter().collect(),
             written_by: writer,
             provenance,
         });

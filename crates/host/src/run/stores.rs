@@ -11,7 +11,8 @@ use asterism_engine::{InstanceParts, MisplacedError, check_placed};
 use asterism_function::{NetworkFunction, objects_of};
 use asterism_placement::Incarnation;
 use asterism_remote_store::{
-    CacheConfig, ClientConfig, Login, RemoteConfig, RemoteStore, StoreStatistics,
+    CacheConfig, ClientConfig, Listing, Login, RemoteConfig, RemoteStore, StoreListing,
+    StoreStatistics,
 };
 use thiserror::Error;
 
@@ -90,6 +91,14 @@ impl Stores {
             incarnation,
             statistics: (0..config.host.instances).map(|_| Arc::default()).collect(),
         }))
+    }
+
+    /// What shows its entries to people.
+    pub(super) fn listing<F: NetworkFunction + Send + Sync>(
+        &self,
+        function: &Arc<F>,
+    ) -> Arc<dyn Listing> {
+        Arc::new(StoreListing::new(function.clone(), self.remote.clone()))
     }
 
     /// Has an instance use it, under a name that no other has, nor has had.

@@ -1,9 +1,10 @@
 //! The store of remote objects as `status`, health and metrics show it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use asterism_config::Store;
-use asterism_remote_store::{StoreSnapshot, StoreStatistics};
+use asterism_remote_store::{Listing, StoreSnapshot, StoreStatistics};
 use serde::{Deserialize, Serialize};
 
 use super::health::HealthDocument;
@@ -27,6 +28,9 @@ pub struct StoreDocument {
     pub round_trip_us: Option<u64>,
     /// Keys that were read.
     pub keys_read: u64,
+    /// Entries that it has of each object that is there, as counted some seconds ago; without those that were not counted yet.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub entries: BTreeMap<String, u64>,
     /// Answers of the store that instances keep; absent where they keep none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheDocument>,
@@ -59,43 +63,85 @@ pub struct CacheDocument {
 
 /// A host's store, if it has one.
 #[derive(Debug, Default)]
-pub struct StoreView(Option<Shown>);
+pub struct StoreView(Option<Configured>);
 
-#[derive(Debug)]
-struct Shown {
+struct Configured {
     address: String,
     name: String,
     keeps: bool,
+    /// All objects of the function, in the order of their numbers.
+    objects: &'static [&'static str],
     statistics: Vec<Arc<StoreStatistics>>,
+    listing: Option<Arc<dyn Listing>>,
+}
+
+impl Configured {
+    /// Entries in the store, as the first instance that counted them has it.
+    fn entries(&self) -> BTreeMap<String, u64> {
+        let counted = |object: u8| self.statistics.iter().find_map(|one| one.entries(object));
+        let objects = (0_u8..).zip(self.objects);
+        let entries =
+            objects.filter_map(|(object, name)| Some(((*name).to_owned(), counted(object)?)));
+        entries.collect()
+    }
+}
+
+impl core::fmt::Debug for Configured {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "Configured({})", self.address)
+    }
 }
 
 impl StoreView {
     /// Of the configured store, whose instances show this.
     #[must_use]
-    pub fn new(store: &Store, statistics: Vec<Arc<StoreStatistics>>) -> StoreView {
-        StoreView(Some(Shown {
+    pub fn new(
+        store: &Store,
+        objects: &'static [&'static str],
+        statistics: Vec<Arc<StoreStatistics>>,
+    ) -> StoreView {
+        StoreView(Some(Configured {
             address: store.address.to_string(),
             name: store.name.clone(),
             keeps: store.kept.is_some(),
+            objects,
             statistics,
+            listing: None,
         }))
+    }
+
+    /// The same with what shows its entries.
+    #[must_use]
+    pub fn with_listing(mut self, listing: Arc<dyn Listing>) -> StoreView {
+        if let Some(configured) = &mut self.0 {
+            configured.listing = Some(listing);
+        }
+        self
+    }
+
+    /// The store's address, and what shows its entries.
+    pub(crate) fn listing(&self) -> Option<(&str, &dyn Listing)> {
+        let configured = self.0.as_ref()?;
+        let listing = configured.listing.as_deref()?;
+        Some((&configured.address, listing))
     }
 
     /// It as a document, at this time of the host's clock.
     #[must_use]
     pub fn document(&self, now_us: u64) -> Option<StoreDocument> {
-        let shown = self.0.as_ref()?;
-        let snapshots = shown.statistics.iter().map(|one| one.snapshot());
+        let configured = self.0.as_ref()?;
+        let snapshots = configured.statistics.iter().map(|one| one.snapshot());
         let snapshots: Vec<_> = snapshots.collect();
-        let mut document = document(&shown.address, &shown.name, &snapshots, now_us);
-        document.cache = document.cache.filter(|_| shown.keeps);
+        let mut document = document(&configured.address, &configured.name, &snapshots, now_us);
+        document.entries = configured.entries();
+        document.cache = document.cache.filter(|_| configured.keeps);
         Some(document)
     }
 
     /// What an operator can do if it is away.
     #[must_use]
     pub fn cure(&self) -> &'static str {
-        let statistics = self.0.iter().flat_map(|shown| &shown.statistics);
+        let statistics = self.0.iter().flat_map(|configured| &configured.statistics);
         let mut snapshots = statistics.map(|one| one.snapshot());
         let away = snapshots.find(|one| !one.is_connected);
         away.unwrap_or_default().why.cure()
@@ -142,6 +188,7 @@ fn document(address: &str, name: &str, snapshots: &[StoreSnapshot], now_us: u64)
             .filter(|_| !connected),
         round_trip_us: round_trip_us.filter(|us| *us > 0),
         keys_read: sum(|one| one.tally.keys_read),
+        entries: BTreeMap::new(),
         cache: Some(CacheDocument {
             entries: sum(|one| one.tally.cache_entries),
             hits: sum(|one| one.tally.cache_hits),

@@ -8,6 +8,7 @@ use asterism_lab::redis::Redis;
 use asterism_output::End;
 use asterism_packet::build;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::run::host::{Cluster, FIREWALL, Host, NAT, PortEnd, answer, outbound, wait};
 
@@ -242,9 +243,14 @@ fn hosts_share_what_is_in_a_redis() {
 
 /// Two firewalls that share flows by the store at this address alone.
 fn firewalls(address: SocketAddr) -> (Cluster, [Host; 2]) {
+    firewalls_with(address, "")
+}
+
+/// The same with further settings of the store.
+fn firewalls_with(address: SocketAddr, settings: &str) -> (Cluster, [Host; 2]) {
     let remote = "{ placement = \"remote\" }";
     let tables = format!(
-        "[store]\naddress = \"{address}\"\n{FIREWALL}[function.firewall.state]\nflows = {remote}\nfragments = {remote}\n"
+        "[store]\naddress = \"{address}\"\n{settings}{FIREWALL}[function.firewall.state]\nflows = {remote}\nfragments = {remote}\n"
     );
     let cluster = Cluster::of(2, "", &tables);
     let rules = "allow udp on inside\ndefault drop\n";
@@ -318,6 +324,111 @@ fn connections_go_on_after_their_store_was_away() {
     }
     at_b.outside.send(&answer(&known));
     assert_eq!(at_b.inside.next(), answer(&known));
+    at_a.inside.send(&new);
+    assert_eq!(at_a.outside.next(), new);
+    at_b.outside.send(&answer(&new));
+    assert_eq!(at_b.inside.next(), answer(&new));
+}
+
+/// What a host's cache shows.
+fn cache(host: &Host, count: &str) -> u64 {
+    let shown = host.ask(&["status"])["store"]["cache"][count].as_u64();
+    shown.expect("instances keep answers")
+}
+
+/// `asterism state get` on a host: keys and values of the entries, sorted, and whether there are more.
+fn found(host: &Host, arguments: &[&str]) -> (Vec<String>, bool) {
+    let mut words = vec!["state", "get"];
+    words.extend(arguments);
+    let answer = host.ask(&words);
+    let entries = answer["entries"].as_array().cloned().unwrap_or_default();
+    let text = |entry: &Value| {
+        assert!(entry.get("member").is_none(), "who wrote it nobody knows");
+        format!("{}: {} = {}", entry["object"], entry["key"], entry["value"]).replace('"', "")
+    };
+    let mut texts: Vec<String> = entries.iter().map(text).collect();
+    texts.sort();
+    (texts, answer["more"] == true)
+}
+
+/// Any host finds what any other wrote.
+fn entries_are_found_in_the_store(address: SocketAddr) {
+    let (cluster, [a, b]) = firewalls(address);
+    let mut at_a = Ends::of(&cluster, "a");
+    for number in 0..100 {
+        let flow = outbound(4_000 + number);
+        at_a.inside.send(&flow);
+        assert_eq!(at_a.outside.next(), flow);
+    }
+    for host in [&a, &b] {
+        wait("a census", || {
+            let entries = &host.ask(&["status"])["store"]["entries"];
+            (entries["flows"] == 100 && entries["fragments"] == 0).then_some(())
+        });
+        let (one, more) = found(host, &["10.0.0.2:4017"]);
+        assert_eq!((one.len(), more), (1, false), "{one:?}");
+        assert!(
+            one[0].starts_with("flows: ") && one[0].contains("10.0.0.2:4017"),
+            "{one:?}"
+        );
+        assert_eq!(found(host, &["10.0.0.2:4017", "--object", "flows"]).0, one);
+        assert_eq!(
+            found(host, &["10.0.0.2:4017", "--object", "hits"]).0,
+            [""; 0]
+        );
+        assert_eq!(found(host, &["10.0.0.2:5000"]).0, [""; 0]);
+        let (many, more) = found(host, &["198.51.100.2:7"]);
+        assert_eq!((many.len(), more), (64, true));
+    }
+}
+
+#[test]
+fn entries_are_found_in_the_embedded_store() {
+    on_the_embedded_store(entries_are_found_in_the_store);
+}
+
+#[test]
+fn entries_are_found_in_a_redis() {
+    on_a_redis("entries in a Redis", entries_are_found_in_the_store);
+}
+
+#[test]
+fn known_flows_go_on_by_what_hosts_keep_while_the_store_is_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--append", "store.aof"];
+    let mut store = StoreProcess::start(folder.path(), "127.0.0.1:0", &arguments);
+    let address = store.address;
+    let settings = "cache = {}\nwhen_down = \"serve-known\"\nknown_for = \"1h\"\n";
+    let (cluster, [a, b]) = firewalls_with(address, settings);
+    let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
+    let (known, new) = (outbound(4_000), outbound(4_001));
+    let mut passes = |number: u32| {
+        for _ in 0..number {
+            at_a.inside.send(&known);
+            assert_eq!(at_a.outside.next(), known);
+            at_b.outside.send(&answer(&known));
+            assert_eq!(at_b.inside.next(), answer(&known));
+        }
+    };
+    passes(10);
+    for host in [&a, &b] {
+        assert!(cache(host, "hits") > 4, "{}", cache(host, "hits"));
+        assert!(cache(host, "entries") > 0);
+    }
+    // The first answer changed what `a` had kept.
+    assert!(cache(&a, "changes") > 0);
+    store.stop();
+    for host in [&a, &b] {
+        wait("it to be missed", || (!is_connected(host)).then_some(()));
+    }
+    passes(10);
+    let lost = dropped(&a);
+    at_a.inside.send(&new);
+    wait("it to be dropped", || (dropped(&a) > lost).then_some(()));
+    let _store = StoreProcess::start(folder.path(), &address.to_string(), &arguments);
+    for host in [&a, &b] {
+        wait("the store", || is_connected(host).then_some(()));
+    }
     at_a.inside.send(&new);
     assert_eq!(at_a.outside.next(), new);
     at_b.outside.send(&answer(&new));

@@ -1,6 +1,6 @@
 //! The store of remote objects. No family where there is none.
 
-use asterism_output::page::{Metric, Page, Value, counter, gauge};
+use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 
 use crate::view::View;
 use crate::view::store::{CacheDocument, StoreDocument};
@@ -79,6 +79,14 @@ const CACHE: [Metric<CacheDocument>; 4] = [
 pub(super) fn store(page: &mut Page, view: &View) {
     if let Some(store) = view.store.document(view.uptime_us()) {
         page.table(&STORE, &store);
+        let (name, help) = (
+            "asterism_store_entries",
+            "Entries that the store has of an object, as counted some seconds ago.",
+        );
+        page.family(name, Kind::Gauge, help);
+        for (object, entries) in &store.entries {
+            page.sample(name, &[("object", object.as_str())], *entries);
+        }
         if let Some(cache) = &store.cache {
             page.table(&CACHE, cache);
         }

@@ -158,7 +158,7 @@ fn view() -> (View, ChannelSnapshot, Writer) {
         name: "test".to_owned(),
         timeout: Duration::from_secs(1),
     };
-    view.store = StoreView::new(&store, vec![Arc::default()]);
+    view.store = StoreView::new(&store, &[], vec![Arc::default()]);
     view.nat_ports.blocks_used.store(6, Ordering::Relaxed);
     let sink = Sink::open("/dev/null".as_ref(), u64::MAX).unwrap();
     let alerts = Writer::start("eve", sink, view.eve.clone()).unwrap();

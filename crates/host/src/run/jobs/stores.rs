@@ -65,6 +65,7 @@ mod tests {
             away: (!connected).then(|| "closed".to_owned()),
             round_trip_us: None,
             keys_read: 0,
+            entries: std::collections::BTreeMap::new(),
             cache: None,
             decided: 0,
             crossed: 0,

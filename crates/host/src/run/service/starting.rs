@@ -182,7 +182,9 @@ impl Service<'_, '_> {
         );
         view.metering = metering;
         if let (Some(store), Some(stores)) = (&config.store, &stores) {
-            view.store = StoreView::new(store, stores.statistics.clone());
+            let listing = stores.listing(function);
+            let (objects, statistics) = (view.names.objects, stores.statistics.clone());
+            view.store = StoreView::new(store, objects, statistics).with_listing(listing);
         }
         let view = Arc::new(view);
         let installed = start.epoch.as_ref().map(|(_, installed)| installed);

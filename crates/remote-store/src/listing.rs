@@ -1,0 +1,220 @@
+//! All that a store has of a function, read for people: by a connection of its own, which waits, so not on an instance's thread.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use asterism_function::NetworkFunction;
+use asterism_resp::{CommandWriter, Scanner, Value};
+use asterism_state::{Query, Shown, Tick};
+
+use crate::keys::Keys;
+use crate::link::RemoteConfig;
+use crate::login::{Greeting, open_waiting};
+use crate::statistics::AwayReason;
+use crate::workbench::{Read as ReadOf, Workbench};
+
+/// Keys that the store looks at for one command.
+const KEYS_EACH: &str = "512";
+/// Bytes of a reply at most.
+const REPLY_BYTES_MAX: usize = 16 << 20;
+
+/// What came of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// All was shown that was there all the while.
+    All,
+    /// It took too long, or enough was shown: there is more.
+    Some,
+}
+
+/// Shows what a store has of a function, whatever the function's type.
+pub trait Listing: Send + Sync {
+    /// Shows the entries of an object, or of all that are in the store, until `is_over` says that it took long enough: `each` is given the
+    /// object's number and says whether it goes on. An entry that changes meanwhile may be shown twice.
+    ///
+    /// # Errors
+    /// The store does not answer, or something else does.
+    fn list(
+        &self,
+        object: Option<u8>,
+        tick: Tick,
+        is_over: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(u8, &Shown<'_>) -> bool,
+    ) -> Result<Listed, AwayReason>;
+}
+
+/// A function's listing: one connection for each.
+pub struct StoreListing<F> {
+    function: Arc<F>,
+    config: RemoteConfig,
+}
+
+impl<F> core::fmt::Debug for StoreListing<F> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "StoreListing({:?})", self.config)
+    }
+}
+
+impl<F> StoreListing<F> {
+    /// Of the store that instances of this function use.
+    pub fn new(function: Arc<F>, config: RemoteConfig) -> Self {
+        Self { function, config }
+    }
+}
+
+impl<F: NetworkFunction + Send + Sync> Listing for StoreListing<F> {
+    fn list(
+        &self,
+        object: Option<u8>,
+        tick: Tick,
+        is_over: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(u8, &Shown<'_>) -> bool,
+    ) -> Result<Listed, AwayReason> {
+        let client = &self.config.client;
+        let in_store = (0..u64::BITS as u8).filter(|number| client.objects >> number & 1 != 0);
+        let asked = in_store.filter(|number| object.is_none_or(|object| object == *number));
+        let asked: Vec<u8> = asked.collect();
+        if asked.is_empty() {
+            return Ok(Listed::All);
+        }
+        let mut bench = Workbench::new(&*self.function, client.seed, client.objects);
+        bench.set_tick(tick);
+        let mut asker = Asker::open(&self.config)?;
+        for object in asked {
+            let mut cursor = b"0".to_vec();
+            loop {
+                let (next, keys) = asker.scan(&cursor, object, is_over)?;
+                let shown = &mut |entry: &Shown<'_>| each(object, entry);
+                let goes_on = asker.show((&keys, object), &mut bench, is_over, shown)?;
+                if !goes_on || is_over() {
+                    return Ok(Listed::Some);
+                }
+                if next == b"0" {
+                    break;
+                }
+                cursor = next;
+            }
+        }
+        Ok(Listed::All)
+    }
+}
+
+/// A connection that waits for each reply.
+struct Asker {
+    stream: TcpStream,
+    keys: Keys,
+    received: Vec<u8>,
+}
+
+impl Asker {
+    fn open(config: &RemoteConfig) -> Result<Self, AwayReason> {
+        let keys = Keys::new(&config.client.function);
+        let greeting = Greeting {
+            login: config.login.clone(),
+            layout: (keys.of_layout(), config.layout_text()),
+            tracks: false,
+        };
+        Ok(Self {
+            stream: open_waiting(config.address, &greeting)?,
+            keys,
+            received: Vec::new(),
+        })
+    }
+
+    /// Sends a command, and gives its reply to `take`.
+    fn ask<T>(
+        &mut self,
+        words: &[&[u8]],
+        is_over: &dyn Fn() -> bool,
+        take: impl FnOnce(&Value<'_>) -> Option<T>,
+    ) -> Result<T, AwayReason> {
+        let mut command = Vec::new();
+        CommandWriter::new(&mut command).command(words);
+        let lost = |error: std::io::Error| crate::login::lost(&error);
+        self.stream.write_all(&command).map_err(lost)?;
+        self.received.clear();
+        let mut scanner = Scanner::new();
+        let mut room = vec![0; 1 << 16];
+        loop {
+            let count = self.stream.read(&mut room).map_err(lost)?;
+            if count == 0 {
+                return Err(AwayReason::Closed);
+            }
+            self.received.extend(&room[..count]);
+            match scanner.scan(&self.received) {
+                Ok(Some(_)) => break,
+                Ok(None) if is_over() => return Err(AwayReason::Silent),
+                Ok(None) if self.received.len() <= REPLY_BYTES_MAX => {}
+                _ => return Err(AwayReason::NoStore),
+            }
+        }
+        match Value::read(&self.received) {
+            Ok(Some((Value::Error(error), _))) => Err(crate::login::refusal(error)),
+            Ok(Some((value, _))) => take(&value).ok_or(AwayReason::NoStore),
+            _ => Err(AwayReason::NoStore),
+        }
+    }
+
+    /// Some keys of the first lane of an object, under each of which some of its entries are, and where to go on.
+    fn scan(
+        &mut self,
+        cursor: &[u8],
+        object: u8,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(Vec<u8>, Vec<Vec<u8>>), AwayReason> {
+        let query = Query {
+            object,
+            lane: 0,
+            hash: 0,
+            key: b"*",
+        };
+        let pattern = self.keys.of_read(&query);
+        let each = KEYS_EACH.as_bytes();
+        let words: [&[u8]; 6] = [b"SCAN", cursor, b"MATCH", &pattern, b"COUNT", each];
+        self.ask(&words, is_over, |value| {
+            let Value::Array(mut values) = *value else {
+                return None;
+            };
+            let next = values.next()?.bytes()?.to_vec();
+            let Value::Array(keys) = values.next()? else {
+                return None;
+            };
+            let keys: Option<Vec<_>> = keys.map(|key| key.bytes().map(<[u8]>::to_vec)).collect();
+            Some((next, keys?))
+        })
+    }
+
+    /// Shows the entries under these keys. False: that is enough.
+    fn show<F: NetworkFunction>(
+        &mut self,
+        (keys, object): (&[Vec<u8>], u8),
+        bench: &mut Workbench<F>,
+        is_over: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(&Shown<'_>) -> bool,
+    ) -> Result<bool, AwayReason> {
+        if keys.is_empty() {
+            return Ok(true);
+        }
+        let mut words: Vec<&[u8]> = vec![b"MGET"];
+        words.extend(keys.iter().map(Vec::as_slice));
+        let read = ReadOf::of_lane(object, 0);
+        self.ask(&words, is_over, |value| {
+            let Value::Array(values) = *value else {
+                return None;
+            };
+            for value in values {
+                let Some(answer) = value.bytes() else {
+                    // It ended meanwhile.
+                    continue;
+                };
+                bench.clear();
+                bench.install(&read, answer).ok()?;
+                if !bench.show(object, each) {
+                    return Some(false);
+                }
+            }
+            Some(true)
+        })
+    }
+}
