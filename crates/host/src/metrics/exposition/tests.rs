@@ -157,6 +157,11 @@ fn view() -> (View, ChannelSnapshot, Writer) {
         connections: 2,
         name: "test".to_owned(),
         timeout: Duration::from_secs(1),
+        kept: Some(asterism_config::Kept {
+            entries: 64,
+            staleness: std::time::Duration::ZERO,
+            known_for: std::time::Duration::ZERO,
+        }),
     };
     view.store = StoreView::new(&store, &[], vec![Arc::default()]);
     view.nat_ports.blocks_used.store(6, Ordering::Relaxed);
