@@ -184,7 +184,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     // Of the engine only the link's conditions, of placement only `Time`, and the steering of its routers: the laboratory tests the
     // product from outside.
-    ("lab", &["packet", "placement", "io", "engine", "steering"]),
+    (
+        "lab",
+        &["packet", "resp", "placement", "io", "engine", "steering"],
+    ),
     (
         "asterism",
         &[
