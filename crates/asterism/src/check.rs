@@ -7,7 +7,9 @@ use asterism_config::fields::{self, SectionDocument};
 use asterism_config::functions::ObjectKind;
 use asterism_config::kind::Absent;
 use asterism_config::value::{show_count, show_duration, show_size};
-use asterism_config::{Config, Kept, ObjectChoice, Placement, Port, PortKind, Purpose, files};
+use asterism_config::{
+    Config, Kept, ObjectChoice, Placement, Port, PortKind, Purpose, StoreAck, files,
+};
 use asterism_output::End;
 use asterism_output::{Output, Schema};
 use serde::Serialize;
@@ -234,7 +236,7 @@ pub fn words(file: &str, config: &Config) -> String {
     if let Some(store) = &config.store {
         text.push_str(&format!(
             "\nStore\n  {}, keys begin with {{{}}}; {} connections of each packet loop commit and one reads; a reply may take {}{}{}\n",
-            store.address,
+            store.place(),
             store.name,
             store.connections,
             show_duration(store.timeout),
@@ -290,8 +292,12 @@ fn cost(object: &ObjectChoice, config: &Config) -> String {
         Placement::Replicated => "a memory access; no other instance needs updates".to_owned(),
         Placement::Remote => match &config.store {
             Some(store) => format!(
-                "a round trip to the store {}, in which many packets share; packets leave when it has what they wrote",
-                store.address
+                "a round trip to the store {}{}, in which many packets share; packets leave when it has what they wrote",
+                store.addresses[0],
+                match store.addresses.len() {
+                    1 => "",
+                    _ => " or another one of its servers",
+                }
             ),
             // A single instance keeps it.
             None => "a memory access".to_owned(),

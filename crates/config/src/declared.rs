@@ -306,7 +306,7 @@ impl Kind {
     #[must_use]
     pub const fn holds(&self, shape: &Shape) -> bool {
         match (self, shape) {
-            (Kind::List { of, .. }, Shape::List(item)) => of.holds(item),
+            (Kind::List { of, .. } | Kind::Several { of, .. }, Shape::List(item)) => of.holds(item),
             (Kind::Name | Kind::File | Kind::Device, Shape::Text)
             | (Kind::Flag, Shape::Flag)
             | (Kind::Count { .. } | Kind::Size { .. } | Kind::Rate { .. }, Shape::Number)

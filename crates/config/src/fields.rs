@@ -313,16 +313,22 @@ section! {
     };
 }
 
+/// Addresses of a store at most.
+const STORE_ADDRESSES_MAX: usize = 16;
+
 section! {
     /// The store of remote objects.
     pub(crate) static STORE: StoreKeys = {
         path: "store",
         meaning: "The store that objects with placement = \"remote\" live in: any server of the Redis protocol, such as Redis 7 or `asterism store`. The same for all hosts.",
         fields: {
-            address: SocketAddr = Setting {
-                kind: Kind::Socket,
+            address: List<SocketAddr> = Setting {
+                kind: Kind::Several {
+                    of: &Kind::Socket,
+                    most: STORE_ADDRESSES_MAX,
+                },
                 default: Default::Required("\"10.0.0.5:6379\""),
-                meaning: "The store's address and port.",
+                meaning: "The store's address and port; or those of a primary and its replicas, or of members of a Redis cluster, as a list in any order. Hosts use the one that is the primary, and look for it again when they lose it.",
             },
             user: String = Setting {
                 kind: Kind::Name,

@@ -95,6 +95,13 @@ pub enum Kind {
         /// The most items.
         most: usize,
     },
+    /// One, or a list.
+    Several {
+        /// What it lists.
+        of: &'static Kind,
+        /// The most items.
+        most: usize,
+    },
     /// A table of its own.
     Table(&'static Section),
     /// Tables by name: a table of the section for each.
@@ -180,7 +187,7 @@ impl Kind {
     ) -> Option<Value> {
         let span = value.span();
         let read = match (self, value.get_ref()) {
-            (Kind::List { of, most }, DeValue::Array(items)) => {
+            (Kind::List { of, most } | Kind::Several { of, most }, DeValue::Array(items)) => {
                 return read_list(field, (of, *most), items, span, report);
             }
             (Kind::List { of, .. }, one)
@@ -193,6 +200,9 @@ impl Kind {
                         &report.text[span.clone()]
                     ),
                 ))
+            }
+            (Kind::Several { of, .. }, _) => {
+                return Some(Value::List(vec![(of.read(field, value, report)?, span)]));
             }
             (Kind::Table(section), DeValue::Table(table)) => {
                 return Some(Value::Table(section.read(field, table, span, report)));
@@ -275,6 +285,7 @@ impl Kind {
             Kind::Flag
             | Kind::Count { .. }
             | Kind::List { .. }
+            | Kind::Several { .. }
             | Kind::Table(_)
             | Kind::Named { .. } => Err(self.other_type(&DeValue::String(text.into()))),
         }
@@ -311,6 +322,7 @@ impl Kind {
             Kind::Choice { .. } => "one of the words".into(),
             Kind::Absent { .. } => "\"drop\" or \"wait\" and a duration".into(),
             Kind::List { of, .. } => format!("list of: {}", of.words()),
+            Kind::Several { of, .. } => format!("{}, or a list", of.words()),
             Kind::Table(_) => "table".into(),
             Kind::Named { .. } => "tables by name".into(),
         }
@@ -328,7 +340,7 @@ impl Kind {
             Kind::Size { least, most } => range(least, most, value::show_size),
             Kind::Rate { least, most } => range(least, most, show_rate),
             Kind::Absent { most } => format!("a wait of at most {}", value::show_duration(*most)),
-            Kind::List { of, most } => match of.bounds() {
+            Kind::List { of, most } | Kind::Several { of, most } => match of.bounds() {
                 bounds if bounds.is_empty() => {
                     format!("at most {} items", value::show_count(*most as u64))
                 }
@@ -391,6 +403,7 @@ impl Kind {
             Kind::Choice { allowed, .. } => format!("one of {}", suggestion::quoted(allowed.iter().map(|word| word.word))),
             Kind::Absent { .. } => "\"drop\" or a wait such as \"wait 20ms\"".into(),
             Kind::List { of, .. } => format!("a list in brackets, of {}", of.example()),
+            Kind::Several { of, .. } => of.example(),
             Kind::Table(section) => match section.fields.first() {
                 Some(field) => format!("a table in braces, such as {{ {} = ... }}", field.name),
                 None => "a table".into(),

@@ -16,8 +16,8 @@ use super::{Function, Purpose, Settings, overlay};
 /// A store that speaks the protocol of Redis, files as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// Where it is.
-    pub address: SocketAddr,
+    /// Where its servers are, as written: a primary and its replicas, or members of a cluster.
+    pub addresses: Vec<SocketAddr>,
     /// The user as which instances log in; `None`: the store's default user.
     pub user: Option<String>,
     /// The file with the password; `None`: instances do not log in.
@@ -30,6 +30,15 @@ pub struct Store {
     pub timeout: Duration,
     /// Answers that each instance keeps, if it does.
     pub kept: Option<Kept>,
+}
+
+impl Store {
+    /// Its addresses, as words.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
+        addresses.join(", ")
+    }
 }
 
 /// Reads how the store is reached, and refuses objects that need one where there is none. The outer `None` if anything is wrong, the inner
@@ -124,18 +133,33 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
         );
         return None;
     }
-    let address = values.get(STORE.address)?;
-    if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() {
+    let written = values.get(STORE.address)?;
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for (address, place) in written {
+        let nowhere =
+            address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast();
+        let wrong = match (nowhere, addresses.contains(&address)) {
+            (false, false) => {
+                addresses.push(address);
+                continue;
+            }
+            (true, _) => Diagnostic::error(format!("no store can be reached at {address}"), place)
+                .help("write the store's own address and port, such as \"10.0.0.5:6379\""),
+            (false, true) => Diagnostic::error(format!("{address} is there twice"), place)
+                .help("write each server of the store once"),
+        };
+        report.add(wrong);
+        return None;
+    }
+    if addresses.is_empty() {
         report.add(
-            Diagnostic::error(
-                format!("no store can be reached at {address}"),
-                values.span_of(STORE.address),
-            )
-            .help("write the store's own address and port, such as \"10.0.0.5:6379\""),
+            Diagnostic::error("a store has an address", values.span_of(STORE.address))
+                .help("write the store's address and port, such as \"10.0.0.5:6379\""),
         );
         return None;
     }
-    if password.is_some() && !address.ip().to_canonical().is_loopback() {
+    let is_here = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
+    if password.is_some() && !addresses.iter().all(is_here) {
         report.add(
             Diagnostic::warning(
                 "the password crosses the network in the clear",
@@ -148,7 +172,7 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
         .get(STORE.name)
         .or_else(|| cluster.map(str::to_owned));
     Some(Store {
-        address,
+        addresses,
         user,
         password,
         connections: usize::try_from(values.get(STORE.connections)?).ok()?,
@@ -297,7 +321,7 @@ mod tests {
         let (config, report) = read(CHAIN, Purpose::Host);
         let config = config.unwrap_or_else(|| panic!("{report}"));
         let store = config.store.expect("it has one");
-        assert_eq!(store.address.to_string(), "[2001:db8::7]:6379");
+        assert_eq!(store.place(), "[2001:db8::7]:6379");
         assert_eq!((store.name.as_str(), store.connections), ("edge", 2));
         assert_eq!((store.user, store.password), (None, None));
         assert_eq!(store.timeout, Duration::from_secs(1));
@@ -319,6 +343,35 @@ mod tests {
         for (one, other) in [(histories, blocked), (blocked, histories)] {
             assert!(one.stays_because(&other).contains("stay behind"));
         }
+    }
+
+    #[test]
+    fn a_store_has_an_address_or_several() {
+        let with = |address: &str| {
+            let text = CHAIN.replace("\"[2001:db8::7]:6379\"", address);
+            let (config, report) = read(&text, Purpose::Host);
+            (config.and_then(|config| config.store), report)
+        };
+        let (store, report) = with("[\"192.0.2.8:1\", \"192.0.2.7:6379\"]");
+        let store = store.unwrap_or_else(|| panic!("{report}"));
+        assert_eq!(store.place(), "192.0.2.8:1, 192.0.2.7:6379");
+        for (wrong, expected) in [
+            ("[]", "a store has an address"),
+            ("[\"192.0.2.8:1\", \"192.0.2.8:1\"]", "is there twice"),
+            (
+                "[\"192.0.2.8:1\", \"0.0.0.0:1\"]",
+                "no store can be reached",
+            ),
+            ("[\"192.0.2.8:1\", 7]", "this is a whole number"),
+        ] {
+            let (store, report) = with(wrong);
+            assert!(store.is_none() && report.contains(expected), "{report}");
+        }
+        let many: Vec<String> = (1..18)
+            .map(|port| format!("\"192.0.2.8:{port}\""))
+            .collect();
+        let (store, report) = with(&format!("[{}]", many.join(", ")));
+        assert!(store.is_none() && report.contains("at most 16"), "{report}");
     }
 
     #[test]

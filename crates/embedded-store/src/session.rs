@@ -87,6 +87,7 @@ enum Own {
     Command,
     Info,
     Wait,
+    Role,
 }
 
 fn own(name: &[u8]) -> Option<Own> {
@@ -106,6 +107,7 @@ fn own(name: &[u8]) -> Option<Own> {
         b"command" => Own::Command,
         b"info" => Own::Info,
         b"wait" => Own::Wait,
+        b"role" => Own::Role,
         _ => return None,
     })
 }
@@ -380,6 +382,12 @@ impl Session {
             }
             // There are no replicas.
             Own::Wait => reply.integer(0),
+            Own::Role => {
+                reply.array(3);
+                reply.string(b"master");
+                reply.integer(0);
+                reply.array(0);
+            }
         }
         After::GoesOn
     }

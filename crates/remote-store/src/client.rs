@@ -347,6 +347,10 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         let is_lost = connection != READS && self.commits[connection - 1].needs_connection();
         replied != Replied::Nonsense && !is_lost
     }
+    /// Whether a connection's server has said that it is no primary any more.
+    pub fn meets_replica(&self, connection: usize) -> bool {
+        connection != READS && self.commits[connection - 1].meets_replica()
+    }
     /// Whether a reply is to come by a connection.
     pub fn awaits_reply(&self, connection: usize) -> bool {
         match connection {

@@ -14,11 +14,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use asterism_function::NetworkFunction;
 use asterism_resp::{CommandWriter, Value};
-use asterism_state::{BadBytes, LANE_ANY, LANE_ROOM, Tick, Transaction, stable_hash};
+use asterism_state::{LANE_ANY, LANE_ROOM, Tick, Transaction};
 
+use crate::decisions::{Count, ends_of, make, still_holds};
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
-use crate::reads::{any_answer, count_entries};
+use crate::primary::is_primary;
+use crate::reads::count_entries;
 use crate::workbench::{NOTHING, Read, Workbench};
 
 /// Transactions that are committed together, at most.
@@ -33,6 +35,8 @@ const TRIES_MAX: u32 = 32;
 const FEW: u64 = 256;
 /// Microseconds after which what the store refused for now is tried again.
 const PAUSE_US: u64 = 5_000;
+/// Microseconds after which a connection without transactions asks whether the server still is the primary.
+const CHECKED_EACH_US: u64 = 1_000_000;
 /// Seconds that what ends stays longer.
 const GRACE_S: Tick = 1;
 /// Entries that have ended are taken out of the sorted sets once in so many commits.
@@ -42,13 +46,6 @@ const PIPE_STAYS_S: i64 = 24 * 3_600;
 
 /// A transaction under its name.
 pub(crate) type Named<A> = (A, Transaction);
-
-/// How many entries an object has.
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    entries: u64,
-    is_watched: bool,
-}
 
 /// What was loaded of the store.
 #[derive(Debug, Default)]
@@ -97,6 +94,8 @@ enum Step {
     },
     /// The reply to `UNWATCH`: nothing was to be written.
     Leaving,
+    /// The reply to `ROLE`.
+    Checking,
     /// A connection.
     Connection,
     /// This time, in microseconds: the store takes nothing now.
@@ -147,6 +146,10 @@ pub(crate) struct CommitPipe<A> {
     few: BTreeSet<u8>,
     is_connected: bool,
     outdated: Outdated,
+    /// When it was last asked whether the server is the primary, or a connection was made.
+    checked_us: u64,
+    /// It is not.
+    meets_replica: bool,
 }
 
 impl<A: Copy + PartialEq> CommitPipe<A> {
@@ -163,6 +166,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             few: BTreeSet::new(),
             is_connected: false,
             outdated: Outdated::default(),
+            checked_us: 0,
+            meets_replica: false,
         }
     }
 
@@ -172,7 +177,12 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
-        !self.transactions.is_empty()
+        !self.transactions.is_empty() || self.step == Step::Checking
+    }
+
+    /// Whether the server is no primary any more.
+    pub(crate) fn meets_replica(&self) -> bool {
+        self.meets_replica
     }
 
     /// Whether it can go on by another connection alone.
@@ -182,8 +192,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
 
     /// Whether a reply is to come.
     pub(crate) fn awaits_reply(&self) -> bool {
-        use Step::{Executing, Leaving, Loading};
-        matches!(self.step, Loading { .. } | Executing { .. } | Leaving)
+        use Step::{Checking, Executing, Leaving, Loading};
+        matches!(
+            self.step,
+            Loading { .. } | Executing { .. } | Leaving | Checking
+        )
     }
 
     pub(crate) fn has(&self, name: A) -> bool {
@@ -196,7 +209,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     }
 
     pub(crate) fn connected(&mut self) {
-        self.is_connected = true;
+        (self.is_connected, self.meets_replica) = (true, false);
         self.step = match self.transactions.is_empty() {
             true => Step::Nothing,
             false => Step::Time(0),
@@ -232,6 +245,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         let is_due = matches!(self.step, Step::Time(at) if at <= now_us);
         if is_due && self.is_connected && !self.transactions.is_empty() {
             self.load_first(tick, keys, bench, out);
+        } else if self.is_free() && now_us >= self.checked_us + CHECKED_EACH_US {
+            // One that was demoted goes on to answer reads.
+            self.checked_us = now_us;
+            self.step = Step::Checking;
+            CommandWriter::new(out).command(&[b"ROLE"]);
         }
     }
 
@@ -383,6 +401,16 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             },
             Step::Leaving => {
                 self.step = Step::Nothing;
+                Replied::Well
+            }
+            Step::Checking => {
+                self.meets_replica = is_primary(value) == Some(false)
+                    && !mutant::active(Mutant::ReplicaTakenForPrimary);
+                match is_primary(value) {
+                    _ if self.meets_replica => return Replied::Refused,
+                    None if !matches!(value, Value::Error(_)) => return Replied::Nonsense,
+                    _ => self.step = Step::Nothing,
+                }
                 Replied::Well
             }
             _ => Replied::Nonsense,
@@ -644,78 +672,4 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         CommandWriter::new(out).command(&[b"UNWATCH"]);
         self.step = Step::Leaving;
     }
-}
-
-/// Whether what a transaction read is answered as it was, and there is room for what it adds.
-fn still_holds<F: NetworkFunction>(
-    transaction: &Transaction,
-    counts: &BTreeMap<u8, Count>,
-    bench: &mut Workbench<F>,
-) -> bool {
-    let entries = |object: u8| counts.get(&object).map_or(0, |count| count.entries);
-    let is_read_so = transaction.reads().all(|(query, answered)| {
-        let answer = match query.lane {
-            LANE_ROOM => stable_hash(&NOTHING),
-            LANE_ANY => stable_hash(&any_answer(entries(query.object))),
-            _ => stable_hash(bench.extract(&query)),
-        };
-        answer == answered
-    });
-    let mut added: BTreeMap<u8, u64> = BTreeMap::new();
-    let written = bench.each_written(transaction, |object, adds, _| {
-        *added.entry(object).or_default() += u64::from(adds);
-    });
-    let mut added = added.into_iter();
-    (is_read_so || mutant::active(Mutant::ReadsUnchecked))
-        && written.is_ok()
-        && added
-            .all(|(object, count)| count == 0 || entries(object) + count <= bench.capacity(object))
-}
-
-/// Makes the writes of a transaction at the workbench, and counts entries.
-fn make<F: NetworkFunction>(
-    transaction: &Transaction,
-    counts: &mut BTreeMap<u8, Count>,
-    bench: &mut Workbench<F>,
-) -> Result<(), BadBytes> {
-    let mut rows: Vec<(Read, Vec<u8>)> = Vec::new();
-    bench.each_written(transaction, |_, _, entry| {
-        if let Some(first) = entry.reads.first() {
-            let row = (Read::new(first), entry.row.to_vec());
-            if !rows.contains(&row) {
-                rows.push(row);
-            }
-        }
-    })?;
-    let there = |bench: &mut Workbench<F>| -> Vec<bool> {
-        let is_there = |(read, row): &(Read, Vec<u8>)| {
-            let answer = bench.extract(&read.query()).to_vec();
-            let known = ends_of(bench, read.object, &answer);
-            known.iter().any(|(known, _)| known == row)
-        };
-        rows.iter().map(is_there).collect()
-    };
-    let before = there(bench);
-    bench.commit(transaction)?;
-    let after = there(bench);
-    for ((read, _), (before, after)) in rows.iter().zip(before.iter().zip(after)) {
-        if let Some(count) = counts.get_mut(&read.object) {
-            count.entries += u64::from(after);
-            count.entries -= u64::from(*before).min(count.entries);
-        }
-    }
-    Ok(())
-}
-
-/// The rows of an answer, each with the second at which its entry ends.
-fn ends_of<F: NetworkFunction>(
-    bench: &Workbench<F>,
-    object: u8,
-    answer: &[u8],
-) -> Vec<(Vec<u8>, Option<Tick>)> {
-    let mut ends = Vec::new();
-    let _ = bench.each_entry(object, answer, &mut |entry| {
-        ends.push((entry.row.to_vec(), entry.ends));
-    });
-    ends
 }

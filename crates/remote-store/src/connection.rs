@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use asterism_resp::{Scanner, Value};
 
-use crate::login::{Greeting, open};
+use crate::login::{Greeting, Opened, open_first};
+use crate::primary::Primary;
 use crate::statistics::AwayReason;
 
 /// Pauses between two attempts: the first, and the longest.
@@ -21,13 +22,21 @@ const REPLY_BYTES_MAX: usize = 64 << 20;
 enum Standing {
     /// The next attempt is due at this time.
     Away(u64),
-    Begun(Receiver<Result<TcpStream, AwayReason>>),
-    Open(TcpStream),
+    /// An attempt at all addresses, begun after this change of the primary.
+    Begun(Receiver<Result<Opened, AwayReason>>, u64),
+    Open(TcpStream, SocketAddr),
+}
+
+/// A connection that was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    pub(crate) address: SocketAddr,
+    /// The change of the primary after which it was begun.
+    pub(crate) since: u64,
 }
 
 /// A connection.
 pub(crate) struct Connection {
-    address: SocketAddr,
     greeting: Arc<Greeting>,
     standing: Standing,
     /// When a reply was last waited for that has not come, in microseconds.
@@ -45,9 +54,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(address: SocketAddr, greeting: Arc<Greeting>, salt: u64) -> Self {
+    pub(crate) fn new(greeting: Arc<Greeting>, salt: u64) -> Self {
         Self {
-            address,
             greeting,
             asked_us: None,
             standing: Standing::Away(0),
@@ -63,65 +71,91 @@ impl Connection {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.standing, Standing::Open(_))
+        self.address().is_some()
     }
 
-    /// Goes on with an attempt to connect, and begins one that is due. `Some`: there is a connection from now on, or why there is none.
-    pub(crate) fn connect(&mut self, now_us: u64) -> Option<Result<(), AwayReason>> {
+    /// Where it leads, if it is open.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
         match &self.standing {
-            Standing::Away(at) if *at <= now_us => {
-                let (to, made) = channel();
-                let (address, greeting) = (self.address, self.greeting.clone());
-                let begun = std::thread::Builder::new()
-                    .name("store-connect".into())
-                    .spawn(move || {
-                        // Nobody may wait for it any more.
-                        let _ = to.send(open(address, &greeting));
-                    });
-                match begun {
-                    Ok(_) => self.standing = Standing::Begun(made),
-                    Err(_) => self.pause(now_us),
-                }
-                None
-            }
-            Standing::Begun(made) => match made.try_recv() {
-                Ok(Ok(stream)) => {
-                    self.standing = Standing::Open(stream);
-                    self.scanner = Scanner::new();
-                    self.received.clear();
-                    self.to_send.clear();
-                    (self.taken, self.sent, self.is_answered) = (0, 0, false);
-                    self.asked_us = None;
-                    Some(Ok(()))
-                }
-                Err(TryRecvError::Empty) => None,
-                Ok(Err(why)) => {
-                    self.pause(now_us);
-                    Some(Err(why))
-                }
-                Err(TryRecvError::Disconnected) => {
-                    self.pause(now_us);
-                    Some(Err(AwayReason::Unreachable))
-                }
-            },
+            Standing::Open(_, address) => Some(*address),
             _ => None,
         }
     }
 
-    /// Waits for the next attempt, longer each time until a store answers.
-    fn pause(&mut self, now_us: u64) {
+    /// Goes on with an attempt to connect, and begins one that is due. `Some`: there is a connection from now on, or why there is none.
+    pub(crate) fn connect(
+        &mut self,
+        now_us: u64,
+        primary: &Primary,
+    ) -> Option<Result<Made, AwayReason>> {
+        match &self.standing {
+            Standing::Away(at) if *at <= now_us => {
+                let (to, made) = channel();
+                let (candidates, greeting) = (primary.candidates(), self.greeting.clone());
+                let begun = std::thread::Builder::new()
+                    .name("store-connect".into())
+                    .spawn(move || {
+                        // Nobody may wait for it any more.
+                        let _ = to.send(open_first(candidates, &greeting));
+                    });
+                match begun {
+                    Ok(_) => self.standing = Standing::Begun(made, primary.change()),
+                    Err(_) => self.close(now_us),
+                }
+                None
+            }
+            Standing::Begun(made, since) => {
+                let made = match made.try_recv() {
+                    Err(TryRecvError::Empty) => return None,
+                    Err(TryRecvError::Disconnected) => Err(AwayReason::Unreachable),
+                    Ok(made) => made.map(|made| (made, *since)),
+                };
+                Some(match made {
+                    Ok(((stream, address), since)) => {
+                        self.standing = Standing::Open(stream, address);
+                        self.scanner = Scanner::new();
+                        self.received.clear();
+                        self.to_send.clear();
+                        (self.taken, self.sent, self.is_answered) = (0, 0, false);
+                        self.asked_us = None;
+                        Ok(Made { address, since })
+                    }
+                    Err(why) => {
+                        self.close(now_us);
+                        Err(why)
+                    }
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives the connection up, and waits for the next attempt, longer each time until a store answers.
+    pub(crate) fn close(&mut self, now_us: u64) {
         let pause_us = match self.is_answered {
             true => PAUSE_FIRST_US,
             false => self.pause_us,
         };
+        self.close_for(now_us, pause_us);
+        self.pause_us = (pause_us * 2).min(PAUSE_MAX_US);
+    }
+
+    /// Gives the connection up, and makes it again after about so long.
+    pub(crate) fn close_for(&mut self, now_us: u64, pause_us: u64) {
         self.salt = self
             .salt
             .wrapping_mul(0x5851_f42d_4c95_7f2d)
             .wrapping_add(1);
         let jitter_us = (self.salt >> 33) % (pause_us / 2 + 1);
         self.standing = Standing::Away(now_us + pause_us / 2 + jitter_us);
-        self.pause_us = (pause_us * 2).min(PAUSE_MAX_US);
         self.is_answered = false;
+    }
+
+    /// Makes the next attempt now, if it is away: there is a primary again.
+    pub(crate) fn hurry(&mut self, now_us: u64) {
+        if let Standing::Away(at) = &mut self.standing {
+            *at = now_us;
+        }
     }
 
     /// Whether a reply is waited for from now on.
@@ -144,15 +178,10 @@ impl Connection {
             .is_some_and(|asked_us| now_us.saturating_sub(asked_us) > timeout_us)
     }
 
-    /// Gives the connection up.
-    pub(crate) fn close(&mut self, now_us: u64) {
-        self.pause(now_us);
-    }
-
     /// Sends what can be sent at once. False: the connection is lost.
     #[must_use]
     pub(crate) fn send(&mut self) -> bool {
-        let Standing::Open(stream) = &mut self.standing else {
+        let Standing::Open(stream, _) = &mut self.standing else {
             return true;
         };
         while self.sent < self.to_send.len() {
@@ -172,7 +201,7 @@ impl Connection {
     /// Reads what came. False: the connection is lost.
     #[must_use]
     pub(crate) fn receive(&mut self) -> bool {
-        let Standing::Open(stream) = &mut self.standing else {
+        let Standing::Open(stream, _) = &mut self.standing else {
             return true;
         };
         if self.taken == self.received.len() {

@@ -1,9 +1,9 @@
 //! Objects of network functions in a store that speaks the protocol of Redis: what an instance reads there, and how it commits.
 //!
 //! Above the engine, of which this is a store ([`asterism_engine::Store`]). `client.rs` is sans I/O: it writes commands and takes replies.
-//! `connection.rs` has the connections to a real store, `login.rs` what each begins with, and `link.rs` joins
-//! all to an instance; `statistics.rs` is what other threads see of that. `keys.rs` says under which keys what is kept, `cache.rs`
-//! keeps answers, and `listing.rs` shows people what is there.
+//! `connection.rs` has the connections to a real store, `login.rs` what each begins with, `primary.rs` to which of its servers they go,
+//! and `link.rs` joins all to an instance; `statistics.rs` is what other threads see of that. `keys.rs` says under which keys what is kept,
+//! `cache.rs` keeps answers, and `listing.rs` shows people what is there.
 //!
 //! A store keeps, under each key by which an entry is found, the answer to that read: the entries as an instance takes them in. A transaction
 //! is committed by what all such stores have: `WATCH` of what it read and writes, one read of all, and `MULTI` with what becomes of it. What
@@ -18,11 +18,13 @@ mod cache;
 mod client;
 mod commits;
 mod connection;
+mod decisions;
 mod keys;
 mod link;
 mod listing;
 mod login;
 pub mod mutant;
+mod primary;
 mod reads;
 mod statistics;
 mod workbench;

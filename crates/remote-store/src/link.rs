@@ -11,9 +11,11 @@ use asterism_resp::Value;
 use asterism_state::{Query, Tick, Ticket, Transaction, hash};
 
 use crate::client::{Client, ClientConfig, ClientEvent, ClientTally, READS};
-use crate::connection::Connection;
+use crate::connection::{Connection, Made};
 use crate::keys::Keys;
 use crate::login::{Greeting, Login};
+use crate::mutant::{self, Mutant};
+use crate::primary::{Found, Notice, Primary};
 use crate::statistics::{AwayReason, StoreStatistics};
 
 /// How long an instance sleeps at most while it waits for replies: they wake nobody.
@@ -26,8 +28,8 @@ const LOOK_AWAY: Duration = Duration::from_millis(1);
 /// How an instance's store is reached.
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
-    /// The store.
-    pub address: SocketAddr,
+    /// The store's servers, in any order: a primary and its replicas, or members of a cluster.
+    pub addresses: Vec<SocketAddr>,
     /// The user, and the password.
     pub login: Login,
     /// How long a reply may take: then the connection counts as lost.
@@ -44,7 +46,7 @@ impl RemoteConfig {
     pub fn new(address: SocketAddr, client: ClientConfig) -> Self {
         let (user, password) = (None, None);
         Self {
-            address,
+            addresses: vec![address],
             login: Login { user, password },
             timeout: Duration::from_secs(1),
             layout: 0,
@@ -52,16 +54,29 @@ impl RemoteConfig {
         }
     }
 
-    /// The layout as it stands in the store.
-    pub(crate) fn layout_text(&self) -> Vec<u8> {
-        format!("{:016x}", self.layout).into_bytes()
+    /// The key that says how entries are laid out, and what it has to say.
+    pub(crate) fn layout_at(&self) -> (Vec<u8>, Vec<u8>) {
+        let key = Keys::new(&self.client.function).of_layout();
+        (key, format!("{:016x}", self.layout).into_bytes())
     }
+}
+
+/// What became of a connection.
+#[derive(Clone, Copy, Debug)]
+enum Lost {
+    /// Nothing is known of the server.
+    Alone(AwayReason),
+    /// The server is no primary any more.
+    Demoted,
+    /// The keys are at this address.
+    Moved(SocketAddr),
 }
 
 /// A store that speaks the protocol of Redis, as an instance uses it: nothing here waits.
 pub struct RemoteStore<F: NetworkFunction> {
     client: Client<F, Attempt>,
     connections: Vec<Connection>,
+    primary: Primary,
     timeout_us: u64,
     statistics: Arc<StoreStatistics>,
     event: Option<ClientEvent<Attempt>>,
@@ -84,11 +99,9 @@ impl<F: NetworkFunction> RemoteStore<F> {
         let greeting = |tracks| {
             Arc::new(Greeting {
                 login: config.login.clone(),
-                layout: (
-                    Keys::new(&config.client.function).of_layout(),
-                    config.layout_text(),
-                ),
+                layout: config.layout_at(),
                 tracks,
+                takes_replicas: mutant::active(Mutant::ReplicaTakenForPrimary),
             })
         };
         let of_commits = greeting(false);
@@ -99,11 +112,12 @@ impl<F: NetworkFunction> RemoteStore<F> {
                 true => &of_reads,
                 false => &of_commits,
             };
-            Connection::new(config.address, greeting.clone(), salt)
+            Connection::new(greeting.clone(), salt)
         };
         Self {
             connections: (0..client.connections() as u64).map(connection).collect(),
             client,
+            primary: Primary::new(&config.addresses),
             timeout_us: config.timeout.as_micros() as u64,
             statistics,
             event: None,
@@ -117,54 +131,113 @@ impl<F: NetworkFunction> RemoteStore<F> {
         self.client.tally()
     }
 
-    /// Takes the replies that have come.
+    /// Goes on with connections that are not open, and takes the replies that have come by the others.
     fn receive(&mut self, now: Time) {
         let now_us = now.as_micros();
-        for (number, connection) in self.connections.iter_mut().enumerate() {
-            match connection.connect(now_us) {
-                Some(Ok(())) => {
-                    self.client.connected(number);
-                    self.statistics.note_made();
-                }
+        for number in 0..self.connections.len() {
+            match self.connections[number].connect(now_us, &self.primary) {
+                Some(Ok(made)) => self.take_connection(number, made, now_us),
                 Some(Err(why)) => self.statistics.note_away(why),
                 None => {}
             }
-            if !connection.is_open() {
-                continue;
+            let lost = self.take_replies(number, now_us);
+            if let Some(lost) = lost {
+                self.lose(number, lost, now_us);
             }
-            let mut lost = (!connection.receive()).then_some(AwayReason::Closed);
-            let mut has_reply = false;
-            loop {
-                match connection.next_reply() {
-                    Ok(Some(value)) if self.client.reply(number, &value, now_us) => {
-                        has_reply |= !matches!(value, Value::Push(_));
+        }
+    }
+
+    /// A connection was made: it stays with the others, or they follow it.
+    fn take_connection(&mut self, number: usize, made: Made, now_us: u64) {
+        match self.primary.found(made.address, made.since) {
+            Found::Outdated => return self.connections[number].close_for(now_us, 0),
+            Found::Elsewhere => {
+                for other in 0..self.connections.len() {
+                    let address = self.connections[other].address();
+                    if address.is_some_and(|address| address != made.address) {
+                        self.client.lost(other);
+                        self.connections[other].close_for(now_us, 0);
                     }
-                    Ok(None) => break,
-                    Ok(Some(value)) => {
-                        let is_error = matches!(value, Value::Error(_));
-                        let why = [AwayReason::NoStore, AwayReason::Refused];
-                        lost = Some(why[usize::from(is_error)]);
-                        break;
-                    }
-                    Err(()) => {
-                        lost = Some(AwayReason::NoStore);
-                        break;
-                    }
+                    self.connections[other].hurry(now_us);
                 }
             }
-            if has_reply {
-                let awaits = self.client.awaits_reply(number);
-                if let Some(us) = connection.note_answered(awaits, now_us) {
-                    self.statistics.note_round_trip(us);
+            Found::Together => {}
+        }
+        self.client.connected(number);
+        self.statistics.note_made();
+        self.statistics.note_address(made.address);
+    }
+
+    /// Why the connection is lost, if it is.
+    fn take_replies(&mut self, number: usize, now_us: u64) -> Option<Lost> {
+        let connection = &mut self.connections[number];
+        let from = connection.address()?;
+        let mut lost = (!connection.receive()).then_some(Lost::Alone(AwayReason::Closed));
+        let mut has_reply = false;
+        loop {
+            let value = match connection.next_reply() {
+                Ok(Some(value)) => value,
+                Ok(None) => break,
+                Err(()) => {
+                    lost = Some(Lost::Alone(AwayReason::NoStore));
+                    break;
                 }
+            };
+            lost = match Notice::of(&value, from) {
+                Some(Notice::Moved(to)) => Some(Lost::Moved(to)),
+                Some(Notice::MovedNowhere) => Some(Lost::Alone(AwayReason::NoStore)),
+                Some(Notice::Replica) => Some(Lost::Demoted),
+                None if self.client.reply(number, &value, now_us) => {
+                    has_reply |= !matches!(value, Value::Push(_));
+                    continue;
+                }
+                None if self.client.meets_replica(number) => Some(Lost::Demoted),
+                None if matches!(value, Value::Error(_)) => Some(Lost::Alone(AwayReason::Refused)),
+                None => Some(Lost::Alone(AwayReason::NoStore)),
+            };
+            break;
+        }
+        if has_reply {
+            let awaits = self.client.awaits_reply(number);
+            if let Some(us) = connection.note_answered(awaits, now_us) {
+                self.statistics.note_round_trip(us);
             }
-            if lost.is_none() && connection.is_silent(now_us, self.timeout_us) {
-                lost = Some(AwayReason::Silent);
-            }
-            if let Some(why) = lost {
+        }
+        let is_silent = connection.is_silent(now_us, self.timeout_us);
+        lost.or(is_silent.then_some(Lost::Alone(AwayReason::Silent)))
+    }
+
+    /// A connection is lost; and what that says about the others.
+    fn lose(&mut self, number: usize, lost: Lost, now_us: u64) {
+        let Some(from) = self.connections[number].address() else {
+            return;
+        };
+        let why = match lost {
+            Lost::Alone(why) => {
                 self.statistics.note_away(why);
                 self.client.lost(number);
-                connection.close(now_us);
+                self.connections[number].close(now_us);
+                if why == AwayReason::Silent {
+                    self.primary.leave(from);
+                }
+                return;
+            }
+            Lost::Demoted => {
+                self.primary.leave(from);
+                AwayReason::Replica
+            }
+            Lost::Moved(to) => {
+                self.primary.moved(to);
+                AwayReason::Moved
+            }
+        };
+        self.statistics.note_away(why);
+        let pause_us = self.primary.pause_us(now_us);
+        for other in 0..self.connections.len() {
+            let is_alone = mutant::active(Mutant::MovedAlone) && other != number;
+            if self.connections[other].is_open() && !is_alone {
+                self.client.lost(other);
+                self.connections[other].close_for(now_us, pause_us);
             }
         }
     }
@@ -213,15 +286,14 @@ impl<F: NetworkFunction> Store for RemoteStore<F> {
     fn send(&mut self, now: Time) {
         (self.has_read, self.now) = (false, now);
         let now_us = now.as_micros();
-        for (number, connection) in self.connections.iter_mut().enumerate() {
+        for number in 0..self.connections.len() {
+            let connection = &mut self.connections[number];
             if !connection.is_open() {
                 continue;
             }
             self.client.write(number, now_us, &mut connection.to_send);
             if !connection.send() {
-                self.statistics.note_away(AwayReason::Closed);
-                self.client.lost(number);
-                connection.close(now_us);
+                self.lose(number, Lost::Alone(AwayReason::Closed), now_us);
                 continue;
             }
             connection.note_asked(self.client.awaits_reply(number), now_us);

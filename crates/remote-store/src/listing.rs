@@ -1,7 +1,7 @@
 //! All that a store has of a function, read for people: by a connection of its own, which waits, so not on an instance's thread.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use asterism_function::NetworkFunction;
@@ -10,7 +10,7 @@ use asterism_state::{Query, Shown, Tick};
 
 use crate::keys::Keys;
 use crate::link::RemoteConfig;
-use crate::login::{Greeting, open_waiting};
+use crate::login::{Greeting, lost, open_waiting, refusal};
 use crate::statistics::AwayReason;
 use crate::workbench::{Read as ReadOf, Workbench};
 
@@ -103,6 +103,7 @@ impl<F: NetworkFunction + Send + Sync> Listing for StoreListing<F> {
 /// A connection that waits for each reply.
 struct Asker {
     stream: TcpStream,
+    address: SocketAddr,
     keys: Keys,
     received: Vec<u8>,
 }
@@ -112,11 +113,14 @@ impl Asker {
         let keys = Keys::new(&config.client.function);
         let greeting = Greeting {
             login: config.login.clone(),
-            layout: (keys.of_layout(), config.layout_text()),
+            layout: config.layout_at(),
             tracks: false,
+            takes_replicas: false,
         };
+        let (stream, address) = open_waiting(config.addresses.clone(), &greeting)?;
         Ok(Self {
-            stream: open_waiting(config.address, &greeting)?,
+            stream,
+            address,
             keys,
             received: Vec::new(),
         })
@@ -131,7 +135,7 @@ impl Asker {
     ) -> Result<T, AwayReason> {
         let mut command = Vec::new();
         CommandWriter::new(&mut command).command(words);
-        let lost = |error: std::io::Error| crate::login::lost(&error);
+        let lost = |error: std::io::Error| lost(&error);
         self.stream.write_all(&command).map_err(lost)?;
         self.received.clear();
         let mut scanner = Scanner::new();
@@ -150,7 +154,9 @@ impl Asker {
             }
         }
         match Value::read(&self.received) {
-            Ok(Some((Value::Error(error), _))) => Err(crate::login::refusal(error)),
+            Ok(Some((reply @ Value::Error(_), _))) => {
+                Err(refusal(&reply, self.address).without_redirection())
+            }
             Ok(Some((value, _))) => take(&value).ok_or(AwayReason::NoStore),
             _ => Err(AwayReason::NoStore),
         }

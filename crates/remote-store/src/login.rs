@@ -1,17 +1,21 @@
 //! What is said on a connection before an instance has it: a thread of its own says it, and waits for the replies.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use asterism_resp::{CommandWriter, Scanner, Value};
 
+use crate::primary::{Notice, is_primary};
 use crate::statistics::AwayReason;
 
 /// How long the other side may take to accept a connection, and for each reply.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a reply at most: the longest is an error's sentence.
 const REPLY_BYTES_MAX: usize = 4_096;
+/// Times that members of a cluster may send on to another one while a connection is made.
+const REDIRECTIONS_MAX: u32 = 4;
 
 /// How a connection is made.
 #[derive(Clone, PartialEq, Eq)]
@@ -36,38 +40,87 @@ pub(crate) struct Greeting {
     pub(crate) layout: (Vec<u8>, Vec<u8>),
     /// The store is to say by it what changes of what was read.
     pub(crate) tracks: bool,
+    /// A replica serves as well as a primary: a planted bug, and else never so.
+    pub(crate) takes_replicas: bool,
 }
 
-/// Makes a connection that an instance can have.
-pub(crate) fn open(address: SocketAddr, greeting: &Greeting) -> Result<TcpStream, AwayReason> {
-    let stream = open_waiting(address, greeting)?;
-    let is_set = stream.set_nonblocking(true).is_ok();
-    is_set.then_some(stream).ok_or(AwayReason::Unreachable)
+/// Why a server is not taken.
+pub(crate) enum Passed {
+    Away(AwayReason),
+    /// The keys are at this address.
+    Moved(SocketAddr),
 }
 
-/// Makes a connection whose reads and writes wait, a second at most.
-pub(crate) fn open_waiting(
-    address: SocketAddr,
+impl Passed {
+    /// Why, where no redirection is followed.
+    pub(crate) fn without_redirection(self) -> AwayReason {
+        match self {
+            Self::Away(why) => why,
+            Self::Moved(_) => AwayReason::Moved,
+        }
+    }
+}
+
+impl From<AwayReason> for Passed {
+    fn from(why: AwayReason) -> Self {
+        Self::Away(why)
+    }
+}
+
+/// A connection that an instance can have, and where it leads.
+pub(crate) type Opened = (TcpStream, SocketAddr);
+
+/// Makes a connection to the first of these servers that is a primary.
+pub(crate) fn open_first(
+    candidates: Vec<SocketAddr>,
     greeting: &Greeting,
-) -> Result<TcpStream, AwayReason> {
+) -> Result<Opened, AwayReason> {
+    let (stream, address) = open_waiting(candidates, greeting)?;
+    let is_set = stream.set_nonblocking(true).is_ok();
+    let opened = is_set.then_some((stream, address));
+    opened.ok_or(AwayReason::Unreachable)
+}
+
+/// The same, whose reads and writes wait, a second at most.
+pub(crate) fn open_waiting(
+    candidates: Vec<SocketAddr>,
+    greeting: &Greeting,
+) -> Result<Opened, AwayReason> {
+    let mut left = VecDeque::from(candidates);
+    let mut redirections = 0;
+    let mut why = AwayReason::NotTried;
+    while let Some(address) = left.pop_front() {
+        let passed = match open(address, greeting) {
+            Ok(stream) => return Ok((stream, address)),
+            Err(Passed::Moved(to)) if redirections < REDIRECTIONS_MAX => {
+                redirections += 1;
+                left.retain(|known| *known != to);
+                left.push_front(to);
+                continue;
+            }
+            Err(Passed::Moved(_)) => AwayReason::Moved,
+            Err(Passed::Away(passed)) => passed,
+        };
+        why = why.or_telling(passed);
+    }
+    Err(why)
+}
+
+fn open(address: SocketAddr, greeting: &Greeting) -> Result<TcpStream, Passed> {
     let stream = TcpStream::connect_timeout(&address, WAIT_MAX);
     let stream = stream.map_err(|_| AwayReason::Unreachable)?;
     let is_set = stream.set_nodelay(true).is_ok()
         && stream.set_read_timeout(Some(WAIT_MAX)).is_ok()
         && stream.set_write_timeout(Some(WAIT_MAX)).is_ok();
     if !is_set {
-        return Err(AwayReason::Unreachable);
+        return Err(AwayReason::Unreachable.into());
     }
-    greet(&stream, greeting)?;
+    greet(&stream, address, greeting)?;
     Ok(stream)
 }
 
-fn greet(mut stream: &TcpStream, greeting: &Greeting) -> Result<(), AwayReason> {
-    let Greeting {
-        login,
-        layout,
-        tracks,
-    } = greeting;
+fn greet(mut stream: &TcpStream, address: SocketAddr, greeting: &Greeting) -> Result<(), Passed> {
+    let Greeting { login, layout, .. } = greeting;
     if let Some(password) = &login.password {
         let words: Vec<&[u8]> = match &login.user {
             Some(user) => vec![b"AUTH", user.as_bytes(), password.as_bytes()],
@@ -75,20 +128,25 @@ fn greet(mut stream: &TcpStream, greeting: &Greeting) -> Result<(), AwayReason> 
         };
         ask(&mut stream, &words, |value| match value {
             Value::Status(b"OK") => Ok(()),
-            Value::Error(_) => Err(AwayReason::Login),
-            _ => Err(AwayReason::NoStore),
+            Value::Error(_) => Err(AwayReason::Login.into()),
+            _ => Err(AwayReason::NoStore.into()),
         })?;
     }
-    if *tracks {
+    ask(&mut stream, &[b"ROLE"], |role| match is_primary(role) {
+        Some(true) => Ok(()),
+        Some(false) if greeting.takes_replicas => Ok(()),
+        Some(false) => Err(AwayReason::Replica.into()),
+        None => Err(refusal(role, address)),
+    })?;
+    if greeting.tracks {
         track(&mut stream)?;
     }
     let (key, expected) = layout;
     let find = |value: &Value<'_>| match value {
         Value::String(found) if found == expected => Ok(true),
         Value::Null => Ok(false),
-        Value::String(_) => Err(AwayReason::Layout),
-        Value::Error(error) => Err(refusal(error)),
-        _ => Err(AwayReason::NoStore),
+        Value::String(_) => Err(AwayReason::Layout.into()),
+        other => Err(refusal(other, address)),
     };
     if ask(&mut stream, &[b"GET", key], find)? {
         return Ok(());
@@ -96,51 +154,57 @@ fn greet(mut stream: &TcpStream, greeting: &Greeting) -> Result<(), AwayReason> 
     let set: [&[u8]; 4] = [b"SET", key, expected, b"NX"];
     ask(&mut stream, &set, |value| match value {
         Value::Status(b"OK") | Value::Null => Ok(()),
-        Value::Error(error) => Err(refusal(error)),
-        _ => Err(AwayReason::NoStore),
+        other => Err(refusal(other, address)),
     })?;
     // Another client may have been first.
     match ask(&mut stream, &[b"GET", key], find)? {
         true => Ok(()),
-        false => Err(AwayReason::Layout),
+        false => Err(AwayReason::Layout.into()),
     }
 }
 
 /// Has the store say what changes of what is read from now on. Version 3 of the protocol says it beside the replies.
-fn track(stream: &mut &TcpStream) -> Result<(), AwayReason> {
-    let refused = |error: &[u8]| match refusal(error) {
-        AwayReason::Login => AwayReason::Login,
-        _ => AwayReason::Tracking,
+fn track(stream: &mut &TcpStream) -> Result<(), Passed> {
+    let refused = |error: &[u8]| match error.starts_with(b"NOAUTH") {
+        true => AwayReason::Login,
+        false => AwayReason::Tracking,
     };
     ask(stream, &[b"HELLO", b"3"], |value| match value {
         Value::Array(_) => Ok(()),
-        Value::Error(error) => Err(refused(error)),
-        _ => Err(AwayReason::NoStore),
+        Value::Error(error) => Err(refused(error).into()),
+        _ => Err(AwayReason::NoStore.into()),
     })?;
     let track: [&[u8]; 3] = [b"CLIENT", b"TRACKING", b"ON"];
     ask(stream, &track, |value| match value {
         Value::Status(b"OK") => Ok(()),
-        Value::Error(error) => Err(refused(error)),
-        _ => Err(AwayReason::NoStore),
+        Value::Error(error) => Err(refused(error).into()),
+        _ => Err(AwayReason::NoStore.into()),
     })
 }
 
-/// What an error says by its first word.
-pub(crate) fn refusal(error: &[u8]) -> AwayReason {
+/// What a reply says that is not the one expected; an error does by its first word.
+pub(crate) fn refusal(reply: &Value<'_>, address: SocketAddr) -> Passed {
+    let Value::Error(error) = reply else {
+        return AwayReason::NoStore.into();
+    };
     let word = error.split(|byte| *byte == b' ').next().unwrap_or_default();
-    match word {
-        b"NOAUTH" | b"WRONGPASS" | b"NOPERM" => AwayReason::Login,
-        b"WRONGTYPE" => AwayReason::Layout,
-        _ => AwayReason::Refused,
-    }
+    let why = match (word, Notice::of(reply, address)) {
+        (_, Some(Notice::Moved(to))) => return Passed::Moved(to),
+        (_, Some(Notice::MovedNowhere)) => AwayReason::NoStore,
+        (_, Some(Notice::Replica)) => AwayReason::Replica,
+        (b"NOAUTH" | b"WRONGPASS" | b"NOPERM", None) => AwayReason::Login,
+        (b"WRONGTYPE", None) => AwayReason::Layout,
+        (_, None) => AwayReason::Refused,
+    };
+    why.into()
 }
 
 /// Sends a command, and takes its reply.
 fn ask<T>(
     stream: &mut &TcpStream,
     words: &[&[u8]],
-    take: impl FnOnce(&Value<'_>) -> Result<T, AwayReason>,
-) -> Result<T, AwayReason> {
+    take: impl FnOnce(&Value<'_>) -> Result<T, Passed>,
+) -> Result<T, Passed> {
     let mut command = Vec::new();
     CommandWriter::new(&mut command).command(words);
     stream.write_all(&command).map_err(|error| lost(&error))?;
@@ -150,18 +214,18 @@ fn ask<T>(
     loop {
         let count = stream.read(&mut room).map_err(|error| lost(&error))?;
         if count == 0 {
-            return Err(AwayReason::Closed);
+            return Err(AwayReason::Closed.into());
         }
         received.extend(&room[..count]);
         match scanner.scan(&received) {
             Ok(Some(length)) => {
                 return match Value::read(&received[..length]) {
                     Ok(Some((value, _))) => take(&value),
-                    _ => Err(AwayReason::NoStore),
+                    _ => Err(AwayReason::NoStore.into()),
                 };
             }
             Ok(None) if received.len() <= REPLY_BYTES_MAX => {}
-            _ => return Err(AwayReason::NoStore),
+            _ => return Err(AwayReason::NoStore.into()),
         }
     }
 }

@@ -29,4 +29,8 @@ asterism_mutant::planted! {
     KeptOverConnections,
     /// Keys of several lanes are one (an answer to another question).
     LaneNotInKey,
+    /// A replica serves as well as a primary (reads that are old).
+    ReplicaTakenForPrimary,
+    /// The keys are at another server, and one connection alone follows them (reads and commits of two histories).
+    MovedAlone,
 }

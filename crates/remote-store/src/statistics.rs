@@ -1,9 +1,14 @@
 //! What other threads see of an instance's store: whether it is there, and what was done by it. Written by the instance alone.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::client::ClientTally;
+
+/// Addresses of primaries that are told apart, at most: the rest is shown as none.
+const ADDRESSES_MAX: usize = 32;
 
 /// Why a store is away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,17 +27,23 @@ pub enum AwayReason {
     Login,
     /// Its keys of this name were made by a function of another kind or version.
     Layout,
-    /// It takes no writes now: it is a replica, loads its file, or is no member of its cluster that has these keys.
+    /// It takes no writes now: it loads its file, is full, or its cluster is down.
     Refused,
     /// What answers does not speak the protocol of Redis.
     NoStore,
+    /// Of the servers that answer none is a primary.
+    Replica,
+    /// Members of its cluster send to one another for the keys.
+    Moved,
+    /// No replica acknowledges what the primary has.
+    NoReplica,
     /// It does not say what changes of what was read.
     Tracking,
 }
 
 impl AwayReason {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::NotTried,
         Self::Unreachable,
         Self::Closed,
@@ -41,6 +52,9 @@ impl AwayReason {
         Self::Layout,
         Self::Refused,
         Self::NoStore,
+        Self::Replica,
+        Self::Moved,
+        Self::NoReplica,
         Self::Tracking,
     ];
 
@@ -56,6 +70,9 @@ impl AwayReason {
             Self::Layout => "layout",
             Self::Refused => "refused",
             Self::NoStore => "no-store",
+            Self::Replica => "replica",
+            Self::Moved => "moved",
+            Self::NoReplica => "no-replica",
             Self::Tracking => "tracking",
         }
     }
@@ -77,12 +94,42 @@ impl AwayReason {
                 "give the cluster another `name` in [store], or remove the keys of this one from the store"
             }
             Self::Refused => {
-                "name the store that takes writes: a primary, which is no part of a cluster of several"
+                "wait until the store has read its file or its cluster is whole; give it more memory if it is full"
             }
             Self::NoStore => "compare the address of [store] with that of the store",
             Self::Tracking => {
                 "let the user of the store have HELLO and CLIENT (a cache needs CLIENT TRACKING of Redis 6 or later), or leave `cache` out of [store]"
             }
+            Self::Replica => {
+                "promote a replica (REPLICAOF NO ONE), and name the primary and all its replicas in `address` of [store]"
+            }
+            Self::Moved => {
+                "compare what the members of the store's cluster say of its slots (CLUSTER SLOTS)"
+            }
+            Self::NoReplica => {
+                "start a replica of the primary, or let a second one stand by: `ack` of [store] is \"replica\""
+            }
+        }
+    }
+
+    /// Of two servers' reasons the one that tells more about the store: the other may be of a server that has died.
+    pub(crate) fn or_telling(self, other: Self) -> Self {
+        let rank = |why: Self| match why {
+            Self::NotTried => 0,
+            Self::Unreachable => 1,
+            Self::Closed => 2,
+            Self::Silent => 3,
+            Self::Replica => 4,
+            Self::Refused | Self::NoReplica => 5,
+            Self::Moved => 6,
+            Self::NoStore => 7,
+            Self::Tracking => 8,
+            Self::Login => 9,
+            Self::Layout => 10,
+        };
+        match rank(other) > rank(self) {
+            true => other,
+            false => self,
         }
     }
 }
@@ -107,6 +154,9 @@ pub struct StoreStatistics {
     refused: AtomicU64,
     nonsense: AtomicU64,
     census: Census,
+    /// Where primaries were found, and the place of the last one, counted from 1 on.
+    addresses: [OnceLock<SocketAddr>; ADDRESSES_MAX],
+    address: AtomicUsize,
 }
 
 /// One more than the entries of each object in the store, by its number; 0: they were not counted.
@@ -128,6 +178,8 @@ pub struct StoreSnapshot {
     pub since_us: u64,
     /// Why the last connection was lost or not made.
     pub why: AwayReason,
+    /// Where the primary was found that connections go to, or went to last.
+    pub address: Option<SocketAddr>,
     /// How long a reply takes on average, in microseconds; 0: none came yet.
     pub round_trip_us: u64,
     /// Connections that were made.
@@ -148,6 +200,7 @@ impl StoreStatistics {
             is_connected: self.is_connected.load(Ordering::Acquire) != 0,
             since_us: read(&self.since_us),
             why: AwayReason::ALL.get(why).copied().unwrap_or_default(),
+            address: self.address(),
             round_trip_us: read(&self.round_trip_us),
             connects: read(&self.connects),
             timeouts: read(&self.timeouts),
@@ -163,6 +216,22 @@ impl StoreStatistics {
                 nonsense: read(&self.nonsense),
             },
         }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        let place = self.address.load(Ordering::Acquire).checked_sub(1)?;
+        self.addresses.get(place)?.get().copied()
+    }
+
+    /// A primary was found here.
+    pub(crate) fn note_address(&self, address: SocketAddr) {
+        if self.address() == Some(address) {
+            return;
+        }
+        let is_it = |place: &OnceLock<SocketAddr>| *place.get_or_init(|| address) == address;
+        let place = self.addresses.iter().position(is_it);
+        let place = place.map_or(0, |place| place + 1);
+        self.address.store(place, Ordering::Release);
     }
 
     /// Whether all connections are open from this time on, if that is new.

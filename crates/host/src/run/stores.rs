@@ -70,7 +70,7 @@ impl Stores {
         check_placed(function, move |name| settings.object_settings(name))?;
         Ok(Some(Stores {
             remote: RemoteConfig {
-                address: store.address,
+                addresses: store.addresses.clone(),
                 login: login(store, file)?,
                 timeout: store.timeout,
                 layout,

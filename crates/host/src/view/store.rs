@@ -1,6 +1,7 @@
 //! The store of remote objects as `status`, health and metrics show it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use asterism_config::Store;
@@ -12,8 +13,11 @@ use super::health::HealthDocument;
 /// The store of remote objects, as all instances of a host see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreDocument {
-    /// Its address.
+    /// The address of the primary that instances are connected to, or were last; before that all addresses of the store.
     pub address: String,
+    /// All addresses of the store, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
     /// What begins the names of its keys.
     pub name: String,
     /// Whether all connections of all instances are open.
@@ -66,9 +70,7 @@ pub struct CacheDocument {
 pub struct StoreView(Option<Configured>);
 
 struct Configured {
-    address: String,
-    name: String,
-    keeps: bool,
+    store: Store,
     /// All objects of the function, in the order of their numbers.
     objects: &'static [&'static str],
     statistics: Vec<Arc<StoreStatistics>>,
@@ -88,7 +90,7 @@ impl Configured {
 
 impl core::fmt::Debug for Configured {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(formatter, "Configured({})", self.address)
+        write!(formatter, "Configured({})", self.store.place())
     }
 }
 
@@ -101,9 +103,7 @@ impl StoreView {
         statistics: Vec<Arc<StoreStatistics>>,
     ) -> StoreView {
         StoreView(Some(Configured {
-            address: store.address.to_string(),
-            name: store.name.clone(),
-            keeps: store.kept.is_some(),
+            store: store.clone(),
             objects,
             statistics,
             listing: None,
@@ -119,11 +119,11 @@ impl StoreView {
         self
     }
 
-    /// The store's address, and what shows its entries.
-    pub(crate) fn listing(&self) -> Option<(&str, &dyn Listing)> {
+    /// Where the store is, and what shows its entries.
+    pub(crate) fn listing(&self) -> Option<(String, &dyn Listing)> {
         let configured = self.0.as_ref()?;
         let listing = configured.listing.as_deref()?;
-        Some((&configured.address, listing))
+        Some((configured.store.place(), listing))
     }
 
     /// It as a document, at this time of the host's clock.
@@ -132,9 +132,9 @@ impl StoreView {
         let configured = self.0.as_ref()?;
         let snapshots = configured.statistics.iter().map(|one| one.snapshot());
         let snapshots: Vec<_> = snapshots.collect();
-        let mut document = document(&configured.address, &configured.name, &snapshots, now_us);
+        let mut document = document(&configured.store, &snapshots, now_us);
         document.entries = configured.entries();
-        document.cache = document.cache.filter(|_| configured.keeps);
+        document.cache = document.cache.filter(|_| configured.store.kept.is_some());
         Some(document)
     }
 
@@ -166,7 +166,19 @@ pub(crate) fn away_effect() -> &'static str {
     "packets that need it are parked for 2 s at most, and dropped then as parked-too-long"
 }
 
-fn document(address: &str, name: &str, snapshots: &[StoreSnapshot], now_us: u64) -> StoreDocument {
+/// The addresses of primaries that instances have found, or all of the store's.
+fn place(store: &Store, snapshots: &[StoreSnapshot]) -> String {
+    let found: BTreeSet<_> = snapshots.iter().filter_map(|one| one.address).collect();
+    match found.is_empty() {
+        true => store.place(),
+        false => {
+            let found: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+            found.join(", ")
+        }
+    }
+}
+
+fn document(store: &Store, snapshots: &[StoreSnapshot], now_us: u64) -> StoreDocument {
     let connected = snapshots.iter().all(|one| one.is_connected);
     let alike = snapshots.iter().filter(|one| one.is_connected == connected);
     // All are connected since the last one is; one is away since the first one was.
@@ -178,8 +190,12 @@ fn document(address: &str, name: &str, snapshots: &[StoreSnapshot], now_us: u64)
     let round_trip_us = snapshots.iter().map(|one| one.round_trip_us).max();
     let sum = |of: fn(&StoreSnapshot) -> u64| snapshots.iter().map(of).sum();
     StoreDocument {
-        address: address.to_owned(),
-        name: name.to_owned(),
+        address: place(store, snapshots),
+        addresses: match store.addresses.as_slice() {
+            [_] => Vec::new(),
+            several => several.iter().map(SocketAddr::to_string).collect(),
+        },
+        name: store.name.clone(),
         connected,
         for_us: now_us.saturating_sub(since_us.unwrap_or(0)),
         away: alike
@@ -206,6 +222,8 @@ fn document(address: &str, name: &str, snapshots: &[StoreSnapshot], now_us: u64)
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use asterism_remote_store::AwayReason;
 
@@ -222,19 +240,37 @@ mod tests {
             why: AwayReason::Silent,
             ..here(since_us)
         };
-        let shown = document("a", "b", &[here(10), here(30)], 100);
+        let at = |last| SocketAddr::from(([192, 0, 2, last], 6_379));
+        let mut store = Store {
+            addresses: vec![at(1)],
+            user: None,
+            password: None,
+            connections: 2,
+            name: "b".to_owned(),
+            timeout: Duration::from_secs(1),
+        };
+        let document = |store: &Store, snapshots: &[StoreSnapshot]| document(store, snapshots, 100);
+        let shown = document(&store, &[here(10), here(30)]);
+        assert_eq!(shown.address, "192.0.2.1:6379");
+        assert!(shown.addresses.is_empty());
         assert_eq!(
             (shown.connected, shown.for_us, shown.away),
             (true, 70, None)
         );
         assert_eq!(shown.round_trip_us, Some(30));
-        let shown = document("a", "b", &[here(10), away(60), away(40)], 100);
+        let shown = document(&store, &[here(10), away(60), away(40)]);
         let silent = Some("silent".to_owned());
         assert_eq!(
             (shown.connected, shown.for_us, shown.away),
             (false, 60, silent)
         );
-        let shown = document("a", "b", &[StoreSnapshot::default()], 100);
+        store.addresses.push(at(2));
+        let mut found = [StoreSnapshot::default(); 3];
+        let shown = document(&store, &found);
+        assert_eq!(shown.address, "192.0.2.1:6379, 192.0.2.2:6379");
+        assert_eq!(shown.addresses.len(), 2);
+        (found[0].address, found[2].address) = (Some(at(2)), Some(at(2)));
+        assert_eq!(document(&store, &found).address, "192.0.2.2:6379");
         assert_eq!(shown.away.as_deref(), Some("not-tried"));
         assert_eq!((shown.for_us, shown.round_trip_us), (100, None));
     }

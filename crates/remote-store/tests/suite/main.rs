@@ -5,9 +5,12 @@
 )]
 
 mod addresses;
+mod failover;
 mod kept;
 mod over_wires;
 mod real_stores;
+mod scripted;
+mod stores;
 mod tills;
 mod wires;
 mod world;

@@ -154,8 +154,11 @@ fn packets_of_a_full_store_are_dropped_and_nothing_of_them_is_kept() {
 fn every_planted_bug_is_found() {
     use asterism_remote_store::mutant::{Mutant, select};
 
-    let survived: Vec<Mutant> = Mutant::ALL
-        .into_iter()
+    // Servers of several are not here: see `failover.rs`.
+    let of_servers = [Mutant::ReplicaTakenForPrimary, Mutant::MovedAlone];
+    let planted = Mutant::ALL.into_iter();
+    let survived: Vec<Mutant> = planted
+        .filter(|planted| !of_servers.contains(planted))
         .filter(|&planted| {
             select(Some(planted));
             let tests: [fn(); 3] = [

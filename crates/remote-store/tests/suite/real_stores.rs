@@ -2,19 +2,19 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use asterism_embedded_store::{Server, ServerConfig};
+use asterism_embedded_store::ServerConfig;
 use asterism_engine::{Instance, InstanceParts, Store};
 use asterism_function::{PortNumber, Reason};
 use asterism_io::frame::FramePool;
-use asterism_lab::redis::Redis;
 use asterism_placement::Time;
 use asterism_remote_store::{AwayReason, Login, RemoteConfig, RemoteStore, StoreStatistics};
 
 use crate::over_wires::config;
+use crate::stores::{Embedded, Kind, LAYOUT, Stores, any_port, on};
 use crate::tills::{Tills, judge, packet, settings};
 use crate::world::SEED;
 use asterism_lab::outside;
@@ -24,50 +24,10 @@ const TILLS: Tills = Tills(99);
 const FLOWS: u32 = 300;
 /// Packets of a test.
 const PACKETS: u32 = 4_000;
+/// How long that may take on a machine that has much else to do.
+const ENDS_WITHIN: Duration = Duration::from_secs(120);
 /// Instances that share the store, on a thread of their own each.
 const INSTANCES: u32 = 2;
-
-/// The embedded store on a thread, until it is dropped.
-struct Embedded {
-    stops: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-    address: SocketAddr,
-}
-
-impl Embedded {
-    fn start(listen: SocketAddr) -> Self {
-        Self::start_with(ServerConfig::new(listen))
-    }
-
-    fn start_with(config: ServerConfig) -> Self {
-        let begun = Instant::now();
-        let now_ms = move || 1_000_000 + begun.elapsed().as_millis() as u64;
-        let server = Server::bind(config, now_ms);
-        let mut server = server.expect("a free port");
-        let address = server.address().expect("its port");
-        let stops = Arc::new(AtomicBool::new(false));
-        let until = stops.clone();
-        let thread = std::thread::spawn(move || server.run(&until).expect("it serves"));
-        Self {
-            stops,
-            thread: Some(thread),
-            address,
-        }
-    }
-}
-
-impl Drop for Embedded {
-    fn drop(&mut self) {
-        self.stops.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("it ends");
-        }
-    }
-}
-
-fn any_port() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
-}
 
 /// An instance, and what leaves it.
 fn instance(number: u32, address: SocketAddr) -> (Instance<Tills>, Receiver<Vec<u8>>) {
@@ -76,7 +36,7 @@ fn instance(number: u32, address: SocketAddr) -> (Instance<Tills>, Receiver<Vec<
 }
 
 /// The same with this configuration, shown by these statistics.
-fn instance_with(
+pub(crate) fn instance_with(
     remote: RemoteConfig,
     statistics: Arc<StoreStatistics>,
 ) -> (Instance<Tills>, Receiver<Vec<u8>>) {
@@ -89,19 +49,20 @@ fn instance_with(
     (instance, left)
 }
 
-/// Handles its share of the packets: what left, and how many were given up.
-fn run(number: u32, address: SocketAddr) -> (Vec<Vec<u8>>, u64) {
-    let (mut instance, left) = instance(number, address);
+/// Handles its share of the packets: what left, and how many were given up. Others see how many of them came.
+fn run(number: u32, remote: RemoteConfig, came: &AtomicU32) -> (Vec<Vec<u8>>, u64) {
+    let (mut instance, left) = instance_with(remote, Arc::default());
     let begun = Instant::now();
     let now = || Time::from_micros(1 + begun.elapsed().as_micros() as u64);
     let mut next = number;
     while next < PACKETS || instance.tally().parked > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
+        assert!(begun.elapsed() < ENDS_WITHIN, "it does not end");
         instance.turn(now());
         if next < PACKETS && instance.tally().parked < 128 {
             let flow = (next / INSTANCES * 7 % FLOWS) as u16;
             assert!(instance.inject(now(), PortNumber(0), &packet(flow, next)));
             next += INSTANCES;
+            came.fetch_add(1, Ordering::Relaxed);
         }
     }
     instance.turn(now());
@@ -109,33 +70,78 @@ fn run(number: u32, address: SocketAddr) -> (Vec<Vec<u8>>, u64) {
     (left.try_iter().collect(), given_up)
 }
 
-fn each_packet_takes_effect_once(address: SocketAddr) {
+/// What becomes of all packets, while this is done to the store at each of these parts of the way through.
+fn run_all(stores: &mut Stores, meanwhile: &mut [(u32, &mut dyn FnMut(&mut Stores))]) {
+    let came = Arc::new(AtomicU32::new(0));
     let threads: Vec<_> = (0..INSTANCES)
-        .map(|number| std::thread::spawn(move || run(number, address)))
+        .map(|number| {
+            let (remote, came) = (stores.remote(number), came.clone());
+            std::thread::spawn(move || run(number, remote, &came))
+        })
         .collect();
+    for (at, what) in meanwhile {
+        let until = Instant::now() + ENDS_WITHIN;
+        while came.load(Ordering::Relaxed) < *at {
+            assert!(Instant::now() < until, "it does not go on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        what(stores);
+    }
     let left = threads.into_iter().map(|thread| thread.join());
     let left: Result<Vec<_>, _> = left.collect();
     let (left, given_up): (Vec<_>, Vec<_>) = left.expect("no instance fails").into_iter().unzip();
-    let dropped = judge(TILLS, &left.concat(), PACKETS, given_up.iter().sum());
+    let given_up = given_up.iter().sum();
+    let dropped = judge(TILLS, &left.concat(), PACKETS, given_up);
     let expected = PACKETS / 100;
     assert!(
         (expected / 2..expected * 3).contains(&dropped),
         "{dropped} were dropped, of one account in a hundred"
     );
+    println!("{given_up} packets were given up");
+}
+
+fn each_packet_takes_effect_once(mut stores: Stores) {
+    run_all(&mut stores, &mut []);
 }
 
 #[test]
 fn instances_share_the_embedded_store() {
-    let embedded = Embedded::start(any_port());
-    each_packet_takes_effect_once(embedded.address);
+    on(Kind::Embedded, each_packet_takes_effect_once);
 }
 
 #[test]
 fn instances_share_a_redis() {
-    match Redis::start() {
-        Some(redis) => each_packet_takes_effect_once(redis.address()),
-        None => println!("SKIPPED instances that share a Redis: redis-server is not installed"),
-    }
+    on(Kind::Redis, each_packet_takes_effect_once);
+}
+
+#[test]
+fn instances_share_a_redis_with_replicas() {
+    on(Kind::Replicated, each_packet_takes_effect_once);
+}
+
+#[test]
+fn instances_share_a_redis_cluster() {
+    on(Kind::Cluster, each_packet_takes_effect_once);
+}
+
+#[test]
+fn the_keys_of_a_cluster_move_and_clients_follow() {
+    on(Kind::Cluster, |mut stores| {
+        let mut move_on = |stores: &mut Stores| {
+            let Stores::Cluster(cluster) = stores else {
+                return;
+            };
+            let from = cluster.holder(LAYOUT);
+            cluster.move_slot(LAYOUT, (from + 1) % cluster.members.len());
+            assert_ne!(cluster.holder(LAYOUT), from);
+        };
+        let mut again = move_on;
+        let third = PACKETS / 3;
+        run_all(
+            &mut stores,
+            &mut [(third, &mut move_on), (2 * third, &mut again)],
+        );
+    });
 }
 
 #[test]

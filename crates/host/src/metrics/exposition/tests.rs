@@ -151,7 +151,7 @@ fn view() -> (View, ChannelSnapshot, Writer) {
     view.exports.records.store(5, Ordering::Relaxed);
     view.nat_ports.is_on.store(true, Ordering::Relaxed);
     let store = asterism_config::Store {
-        address: ([192, 0, 2, 7], 6_379).into(),
+        addresses: vec![([192, 0, 2, 7], 6_379).into()],
         user: None,
         password: None,
         connections: 2,

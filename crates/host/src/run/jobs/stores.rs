@@ -1,4 +1,4 @@
-//! The store of remote objects: that it is away, and that it is back.
+//! The store of remote objects: that it is away, that it is back, and that another of its servers is the primary.
 
 use std::time::Duration;
 
@@ -11,16 +11,23 @@ use asterism_event_log::Event;
 /// How long a store is away before that is reported: shorter is a connection that is made again.
 const AWAY_US: u64 = 500_000;
 
-/// Whether it was reported that the store is away, and since when it was.
+/// What was reported.
 #[derive(Debug, Default)]
-pub(super) struct StoreWatch(Option<Time>);
+pub(super) struct StoreWatch {
+    /// That the store is away, since then.
+    away: Option<Time>,
+    /// Where its primary was.
+    primary: Option<String>,
+}
 
 impl Job for StoreWatch {
     fn turn(&mut self, now: Time, host: &HostContext, log: &mut HostLog<'_>) {
         let store = host.view.store.document(now.as_micros());
         let cure = || host.view.store.cure();
-        if let Some(event) = store.and_then(|store| self.update(now, &store, cure)) {
-            log.write(&event);
+        if let Some(store) = store {
+            let away = self.update(now, &store, cure);
+            let events = away.into_iter().chain(self.primary_event(&store));
+            events.for_each(|event| log.write(&event));
         }
     }
 }
@@ -33,22 +40,32 @@ impl StoreWatch {
         cure: impl Fn() -> &'static str,
     ) -> Option<Event> {
         let since = now.saturating_sub(Duration::from_micros(store.for_us));
-        match (self.0, store.connected) {
+        match (self.away, store.connected) {
             (None, false) if store.for_us >= AWAY_US => {
-                self.0 = Some(since);
+                self.away = Some(since);
                 let event = Event::error("store-away")
                     .with("store", &store.address)
                     .with("why", store.away.as_deref().unwrap_or("?"));
                 Some(event.effect(away_effect()).cure(cure()))
             }
             (Some(away), true) => {
-                self.0 = None;
+                self.away = None;
                 let for_ms = since.since(away).as_millis();
                 let event = Event::info("store-back").with("store", &store.address);
                 Some(event.with("away_ms", for_ms))
             }
             _ => None,
         }
+    }
+
+    /// That all instances use another server of the store than before.
+    fn primary_event(&mut self, store: &StoreDocument) -> Option<Event> {
+        if !store.connected || self.primary.as_ref() == Some(&store.address) {
+            return None;
+        }
+        let before = self.primary.replace(store.address.clone())?;
+        let event = Event::info("store-primary").with("store", &store.address);
+        Some(event.with("before", before))
     }
 }
 
@@ -59,6 +76,7 @@ mod tests {
     fn store(connected: bool, for_us: u64) -> StoreDocument {
         StoreDocument {
             address: "192.0.2.7:6379".to_owned(),
+            addresses: Vec::new(),
             name: "lab".to_owned(),
             connected,
             for_us,
@@ -99,5 +117,23 @@ mod tests {
             "{back}"
         );
         assert_eq!(at(7_000, true, 1_000), None);
+    }
+
+    #[test]
+    fn another_primary_is_reported_once() {
+        let mut watch = StoreWatch::default();
+        let mut at = |address: &str, connected: bool| {
+            let mut store = store(connected, 0);
+            store.address = address.to_owned();
+            let event = watch.primary_event(&store);
+            event.map(|event| format!("{event:?}"))
+        };
+        assert_eq!(at("a, b", false), None);
+        assert_eq!(at("a", true), None, "the first one");
+        assert_eq!(at("a", false), None);
+        assert_eq!(at("b", false), None, "not all instances have it");
+        let event = at("b", true).expect("another one");
+        assert!(event.contains("store-primary"), "{event}");
+        assert_eq!(at("b", true), None);
     }
 }

@@ -204,7 +204,7 @@ impl Service<'_, '_> {
             .with("incarnation", format!("{:016x}", start.incarnation.0))
             .with("address", channel.snapshot().state.local);
         let started = match &config.store {
-            Some(store) => started.with("store", store.address),
+            Some(store) => started.with("store", store.place()),
             None => started,
         };
         log.write(&started);
@@ -297,7 +297,9 @@ fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
     let shape = shape.and(config.function.kind_number());
     // Hosts of two stores would not share what they are to share.
     let whole = config.store.as_ref().map_or(shape.whole, |store| {
-        let place = format!("{} {}", store.address, store.name);
+        let mut addresses = store.addresses.clone();
+        addresses.sort_unstable();
+        let place = format!("{addresses:?} {}", store.name);
         let place = hash::bytes(place.as_bytes(), shape.whole);
         let objects = config.function.objects.iter();
         let remote = objects.filter(|object| object.placement == Placement::Remote);

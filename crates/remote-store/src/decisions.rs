@@ -1,0 +1,91 @@
+//! Which transactions are made and which are refused, at the workbench, of which `commits.rs` has loaded what they read and write.
+
+use std::collections::BTreeMap;
+
+use asterism_function::NetworkFunction;
+use asterism_state::{BadBytes, LANE_ANY, LANE_ROOM, Tick, Transaction, stable_hash};
+
+use crate::mutant::{self, Mutant};
+use crate::reads::any_answer;
+use crate::workbench::{NOTHING, Read, Workbench};
+
+/// How many entries an object has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) entries: u64,
+    pub(crate) is_watched: bool,
+}
+
+/// Whether what a transaction read is answered as it was, and there is room for what it adds.
+pub(crate) fn still_holds<F: NetworkFunction>(
+    transaction: &Transaction,
+    counts: &BTreeMap<u8, Count>,
+    bench: &mut Workbench<F>,
+) -> bool {
+    let entries = |object: u8| counts.get(&object).map_or(0, |count| count.entries);
+    let is_read_so = transaction.reads().all(|(query, answered)| {
+        let answer = match query.lane {
+            LANE_ROOM => stable_hash(&NOTHING),
+            LANE_ANY => stable_hash(&any_answer(entries(query.object))),
+            _ => stable_hash(bench.extract(&query)),
+        };
+        answer == answered
+    });
+    let mut added: BTreeMap<u8, u64> = BTreeMap::new();
+    let written = bench.each_written(transaction, |object, adds, _| {
+        *added.entry(object).or_default() += u64::from(adds);
+    });
+    let mut added = added.into_iter();
+    (is_read_so || mutant::active(Mutant::ReadsUnchecked))
+        && written.is_ok()
+        && added
+            .all(|(object, count)| count == 0 || entries(object) + count <= bench.capacity(object))
+}
+
+/// Makes the writes of a transaction at the workbench, and counts entries.
+pub(crate) fn make<F: NetworkFunction>(
+    transaction: &Transaction,
+    counts: &mut BTreeMap<u8, Count>,
+    bench: &mut Workbench<F>,
+) -> Result<(), BadBytes> {
+    let mut rows: Vec<(Read, Vec<u8>)> = Vec::new();
+    bench.each_written(transaction, |_, _, entry| {
+        if let Some(first) = entry.reads.first() {
+            let row = (Read::new(first), entry.row.to_vec());
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+    })?;
+    let there = |bench: &mut Workbench<F>| -> Vec<bool> {
+        let is_there = |(read, row): &(Read, Vec<u8>)| {
+            let answer = bench.extract(&read.query()).to_vec();
+            let known = ends_of(bench, read.object, &answer);
+            known.iter().any(|(known, _)| known == row)
+        };
+        rows.iter().map(is_there).collect()
+    };
+    let before = there(bench);
+    bench.commit(transaction)?;
+    let after = there(bench);
+    for ((read, _), (before, after)) in rows.iter().zip(before.iter().zip(after)) {
+        if let Some(count) = counts.get_mut(&read.object) {
+            count.entries += u64::from(after);
+            count.entries -= u64::from(*before).min(count.entries);
+        }
+    }
+    Ok(())
+}
+
+/// The rows of an answer, each with the second at which its entry ends.
+pub(crate) fn ends_of<F: NetworkFunction>(
+    bench: &Workbench<F>,
+    object: u8,
+    answer: &[u8],
+) -> Vec<(Vec<u8>, Option<Tick>)> {
+    let mut ends = Vec::new();
+    let _ = bench.each_entry(object, answer, &mut |entry| {
+        ends.push((entry.row.to_vec(), entry.ends));
+    });
+    ends
+}

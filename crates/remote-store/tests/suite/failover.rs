@@ -1,0 +1,248 @@
+//! A store of several servers: its primary is found among them, and lost, and found again. Here servers say what a test has them say.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use asterism_engine::Instance;
+use asterism_function::PortNumber;
+use asterism_placement::Time;
+use asterism_remote_store::{AwayReason, RemoteConfig, StoreSnapshot, StoreStatistics};
+
+use crate::over_wires::config;
+use crate::real_stores::instance_with;
+use crate::scripted::{Keys, Scripted, keys};
+use crate::tills::{Tills, packet};
+
+/// How long anything may take on a machine that has much else to do.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// An instance of a store at these addresses.
+struct Used {
+    instance: Instance<Tills>,
+    left: Receiver<Vec<u8>>,
+    statistics: Arc<StoreStatistics>,
+    begun: Instant,
+    sent: u32,
+}
+
+impl Used {
+    fn new(addresses: &[SocketAddr]) -> Self {
+        Self::with(|remote| remote.addresses = addresses.to_vec())
+    }
+
+    fn with(change: impl FnOnce(&mut RemoteConfig)) -> Self {
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut remote = RemoteConfig::new(nowhere, config(0, 1));
+        change(&mut remote);
+        let statistics = Arc::<StoreStatistics>::default();
+        let (instance, left) = instance_with(remote, statistics.clone());
+        Self {
+            instance,
+            left,
+            statistics,
+            begun: Instant::now(),
+            sent: 0,
+        }
+    }
+
+    fn turn(&mut self) {
+        let now = Time::from_micros(1 + self.begun.elapsed().as_micros() as u64);
+        self.instance.turn(now);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+
+    /// Turns until the statistics say so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&StoreSnapshot) -> bool) -> StoreSnapshot {
+        let until = Instant::now() + WITHIN;
+        loop {
+            let seen = self.statistics.snapshot();
+            if is_so(&seen) {
+                return seen;
+            }
+            assert!(Instant::now() < until, "{what}: {seen:?}");
+            self.turn();
+        }
+    }
+
+    /// Turns until all connections go there.
+    fn is_at(&mut self, server: &Scripted, what: &str) -> StoreSnapshot {
+        let expected = Some(server.address);
+        self.until(what, |seen| seen.is_connected && seen.address == expected)
+    }
+
+    /// No connection goes there any more.
+    fn has_left(&mut self, server: &Scripted) {
+        let until = Instant::now() + WITHIN;
+        while server.open() > 0 {
+            assert!(Instant::now() < until, "{} stay behind", server.open());
+            self.turn();
+        }
+    }
+
+    fn inject(&mut self) {
+        let now = Time::from_micros(1 + self.begun.elapsed().as_micros() as u64);
+        let bytes = packet((self.sent % 7) as u16, self.sent);
+        assert!(self.instance.inject(now, PortNumber(0), &bytes));
+        self.sent += 1;
+    }
+
+    /// A packet comes, is committed, and leaves.
+    fn passes(&mut self, what: &str) {
+        self.inject();
+        let until = Instant::now() + WITHIN;
+        while self.left.try_iter().count() == 0 {
+            assert!(
+                Instant::now() < until,
+                "{what}: {:?}",
+                self.statistics.snapshot()
+            );
+            self.turn();
+        }
+    }
+}
+
+fn servers<const N: usize>(keys: &Keys) -> [Scripted; N] {
+    core::array::from_fn(|_| Scripted::start(keys))
+}
+
+fn addresses(servers: &[Scripted]) -> Vec<SocketAddr> {
+    servers.iter().map(|server| server.address).collect()
+}
+
+#[test]
+fn the_primary_is_found_among_its_replicas_wherever_it_stands() {
+    for primary in 0..3 {
+        let all: [Scripted; 3] = servers(&keys());
+        for (place, server) in all.iter().enumerate() {
+            if place != primary {
+                server.is_replica();
+            }
+        }
+        let mut used = Used::new(&addresses(&all));
+        used.is_at(&all[primary], "found");
+        used.passes("at the primary");
+    }
+    // One that knows no roles has none.
+    let [alone] = servers(&keys());
+    alone.says(|command| (command == "ROLE").then(|| "-ERR unknown command 'ROLE'\r\n".to_owned()));
+    Used::new(&[alone.address]).passes("without roles");
+}
+
+#[test]
+fn a_store_without_primary_is_away_until_one_is_promoted() {
+    let all: [Scripted; 2] = servers(&keys());
+    all.iter().for_each(Scripted::is_replica);
+    // The third one has died.
+    let dead = Scripted::start(&keys()).address;
+    let mut used = Used::new(&[dead, all[0].address, all[1].address]);
+    let seen = used.until("away", |seen| seen.why == AwayReason::Replica);
+    assert_eq!((seen.is_connected, seen.address), (false, None));
+    all[1].says(|_| None);
+    used.is_at(&all[1], "promoted");
+    used.passes("at the promoted one");
+}
+
+#[test]
+fn a_primary_that_is_demoted_is_left_at_once_by_all_connections() {
+    let keys = keys();
+    let [one, other] = servers(&keys);
+    let mut used = Used::new(&[one.address, other.address]);
+    used.is_at(&one, "first");
+    used.passes("at the first");
+    // Nothing is written: it is asked now and then.
+    one.is_replica();
+    let seen = used.is_at(&other, "the other");
+    assert_eq!(seen.why, AwayReason::Replica);
+    used.passes("at the other");
+    used.has_left(&one);
+    // A write finds out.
+    one.says(|_| None);
+    other.says(|command| match command {
+        "EXEC" => Some(
+            "-EXECABORT Transaction discarded because of: READONLY You can't write.\r\n".to_owned(),
+        ),
+        "ROLE" => Some("*1\r\n$5\r\nslave\r\n".to_owned()),
+        _ => None,
+    });
+    used.passes("at the first again");
+    used.is_at(&one, "the first again");
+}
+
+#[test]
+fn connections_follow_the_keys_of_a_cluster_together() {
+    let keys = keys();
+    let [one, other, third] = servers(&keys);
+    one.has_moved(&other.address.to_string());
+    let mut used = Used::new(&[one.address]);
+    used.is_at(&other, "redirected when it was greeted");
+    used.passes("at the other");
+    // Reads alone are sent on: the others follow, though nothing is said to them.
+    let to = third.address;
+    other.says(move |command| (command == "MGET").then(|| format!("-MOVED 7 {to}\r\n")));
+    used.inject();
+    used.is_at(&third, "redirected by a read");
+    used.passes("at the third");
+    used.has_left(&other);
+}
+
+#[test]
+fn redirections_in_circles_and_to_nowhere_count_as_away() {
+    let keys = keys();
+    let [one, other] = servers(&keys);
+    one.has_moved(&other.address.to_string());
+    other.has_moved(&one.address.to_string());
+    let mut used = Used::new(&[one.address]);
+    used.until("in circles", |seen| seen.why == AwayReason::Moved);
+    for nowhere in ["", "x", "127.0.0.1", "127.0.0.1:0", ":", "\u{1F30D}:1"] {
+        one.has_moved(nowhere);
+        let mut used = Used::new(&[one.address]);
+        used.until(nowhere, |seen| seen.why == AwayReason::NoStore);
+        assert!(!used.statistics.snapshot().is_connected);
+    }
+    // It greets, and sends in circles what comes then.
+    one.says(|_| None);
+    let to = one.address;
+    one.says(move |command| (command == "MGET").then(|| format!("-MOVED 7 {to}\r\n")));
+    let mut used = Used::new(&[one.address]);
+    used.until("greeted", |seen| seen.is_connected);
+    used.inject();
+    used.until("circles", |seen| seen.why == AwayReason::Moved);
+    let before = used.statistics.snapshot().connects;
+    let until = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < until {
+        if used.instance.tally().parked == 0 {
+            used.inject();
+        }
+        used.turn();
+    }
+    let made = used.statistics.snapshot().connects - before;
+    assert!(made < 100, "{made} connections in half a second");
+    one.says(|_| None);
+    used.passes("it has them after all");
+}
+
+/// Only in a build with `--cfg asterism_mutants`.
+#[cfg(asterism_mutants)]
+#[test]
+fn planted_bugs_of_a_failover_are_found() {
+    use asterism_remote_store::mutant::{Mutant, select};
+
+    let tests: [(Mutant, fn()); 2] = [
+        (
+            Mutant::ReplicaTakenForPrimary,
+            the_primary_is_found_among_its_replicas_wherever_it_stands,
+        ),
+        (
+            Mutant::MovedAlone,
+            connections_follow_the_keys_of_a_cluster_together,
+        ),
+    ];
+    for (planted, test) in tests {
+        select(Some(planted));
+        let found = std::panic::catch_unwind(test).is_err();
+        select(None);
+        assert!(found, "{planted:?}");
+    }
+}

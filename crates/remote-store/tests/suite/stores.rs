@@ -1,0 +1,120 @@
+//! Stores over TCP: the embedded store's server, and the real Redis, alone, with replicas, and as a cluster.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use asterism_embedded_store::{Server, ServerConfig};
+use asterism_lab::redis::{Redis, RedisCluster};
+use asterism_remote_store::RemoteConfig;
+
+use crate::over_wires::config;
+
+/// The embedded store on a thread, until it is dropped.
+pub(crate) struct Embedded {
+    stops: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    pub(crate) address: SocketAddr,
+}
+
+impl Embedded {
+    pub(crate) fn start(listen: SocketAddr) -> Self {
+        Self::start_with(ServerConfig::new(listen))
+    }
+
+    pub(crate) fn start_with(config: ServerConfig) -> Self {
+        let begun = Instant::now();
+        let now_ms = move || 1_000_000 + begun.elapsed().as_millis() as u64;
+        let server = Server::bind(config, now_ms);
+        let mut server = server.expect("a free port");
+        let address = server.address().expect("its port");
+        let stops = Arc::new(AtomicBool::new(false));
+        let until = stops.clone();
+        let thread = std::thread::spawn(move || server.run(&until).expect("it serves"));
+        Self {
+            stops,
+            thread: Some(thread),
+            address,
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends");
+        }
+    }
+}
+
+pub(crate) fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// A store of some kind.
+pub(crate) enum Stores {
+    Embedded(Embedded),
+    Redis(Redis),
+    /// A primary and two replicas.
+    Replicated(Vec<Redis>),
+    /// Three members.
+    Cluster(RedisCluster),
+}
+
+/// What stores are tested.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Embedded,
+    Redis,
+    Replicated,
+    Cluster,
+}
+
+/// The key that each client reads first.
+pub(crate) const LAYOUT: &str = "{tills}layout";
+
+impl Stores {
+    fn start(kind: Kind) -> Option<Stores> {
+        Some(match kind {
+            Kind::Embedded => Stores::Embedded(Embedded::start(any_port())),
+            Kind::Redis => Stores::Redis(Redis::start()?),
+            Kind::Replicated => Stores::Replicated(Redis::start_replicated(2)?),
+            Kind::Cluster => Stores::Cluster(RedisCluster::start(3)?),
+        })
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let of = |all: &[Redis]| all.iter().rev().map(Redis::address).collect();
+        match self {
+            Stores::Embedded(embedded) => vec![embedded.address],
+            Stores::Redis(redis) => vec![redis.address()],
+            // The primary is the last one.
+            Stores::Replicated(all) => of(all),
+            // The member that has the keys is found by the others.
+            Stores::Cluster(cluster) => {
+                let mut members: Vec<_> = of(&cluster.members);
+                let holder = cluster.members[cluster.holder(LAYOUT)].address();
+                members.retain(|member| *member != holder);
+                members
+            }
+        }
+    }
+
+    /// How the client of this number uses it.
+    pub(crate) fn remote(&self, number: u32) -> RemoteConfig {
+        RemoteConfig {
+            addresses: self.addresses(),
+            ..RemoteConfig::new(any_port(), config(number as usize, 1))
+        }
+    }
+}
+
+/// Does it with a store of this kind, where there is one.
+pub(crate) fn on(kind: Kind, test: impl FnOnce(Stores)) {
+    match Stores::start(kind) {
+        Some(stores) => test(stores),
+        None => println!("SKIPPED {kind:?}: redis-server is not installed"),
+    }
+}
