@@ -247,6 +247,12 @@ pub fn words(file: &str, config: &Config) -> String {
             },
             store.kept.map_or_else(String::new, kept_text)
         ));
+        if store.ack == StoreAck::Replica {
+            text.push_str(
+                "  a packet leaves when a replica has its writes: that takes a round trip from the primary to the replica more, and without a replica \
+                 none leaves; nothing is promised when the two die together, or when a replica that lacks the writes is promoted\n",
+            );
+        }
     }
     if cluster.members.len() > 1 {
         let channel = &cluster.channel;

@@ -16,6 +16,7 @@ pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
 use super::release::{self, HOLD};
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
+use super::store::StoreAck;
 use super::tenants::TENANT;
 use asterism_notation::value;
 
@@ -352,6 +353,23 @@ section! {
                 kind: Kind::Name,
                 default: Default::Unset("the cluster's name"),
                 meaning: "What begins the names of all keys, in braces. Clusters that share a store need different ones.",
+            },
+            ack: StoreAck = Setting {
+                kind: Kind::Choice {
+                    allowed: StoreAck::WORDS,
+                    refused: &[
+                        Word {
+                            word: "all",
+                            meaning: "a packet waits for one replica: write \"replica\"",
+                        },
+                        Word {
+                            word: "none",
+                            meaning: "a packet leaves when the primary has its writes at least: write \"primary\"",
+                        },
+                    ],
+                },
+                default: Default::Is("\"primary\""),
+                meaning: "Who has the writes of a packet when it leaves.",
             },
             timeout: Duration = Setting {
                 kind: duration(Duration::from_millis(10), Duration::from_secs(60)),

@@ -52,7 +52,7 @@ pub use orchestrator::{
 };
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 pub use purpose::Purpose;
-pub use store::Store;
+pub use store::{Store, StoreAck};
 pub use tenants::{TENANTS_MAX, Tenant};
 
 use core::ops::Range;

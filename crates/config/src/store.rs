@@ -7,11 +7,20 @@ use std::path::PathBuf;
 
 use toml::de::{DeTable, DeValue};
 
+use super::declared::choices;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::STORE;
 use super::kept::{self, Kept};
 use super::objects::{ObjectChoice, Placement, Sharing};
 use super::{Function, Purpose, Settings, overlay};
+
+choices! {
+    /// Who has the writes of a packet when it leaves.
+    pub enum StoreAck {
+        Primary = "primary", "the store's primary: what no replica has yet is forgotten when the primary dies";
+        Replica = "replica", "the primary and one of its replicas: nothing that left is forgotten when the primary dies and the replica that has most is promoted";
+    }
+}
 
 /// A store that speaks the protocol of Redis, files as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +35,8 @@ pub struct Store {
     pub connections: usize,
     /// What begins the names of all keys.
     pub name: String,
+    /// Who has the writes of a packet when it leaves.
+    pub ack: StoreAck,
     /// How long a reply may take.
     pub timeout: Duration,
     /// Answers that each instance keeps, if it does.
@@ -177,6 +188,7 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
         password,
         connections: usize::try_from(values.get(STORE.connections)?).ok()?,
         name: name?,
+        ack: values.get(STORE.ack)?,
         timeout: values.get(STORE.timeout)?,
         kept: kept::read(document, &values, report)?,
     })

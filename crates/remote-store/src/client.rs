@@ -9,7 +9,7 @@ use asterism_resp::Value;
 use asterism_state::{LANE_ANY, LANE_ROOM, Query, Tick, Ticket, Transaction, stable_hash};
 
 use crate::cache::{Cache, CacheConfig};
-use crate::commits::{CommitPipe, Named, Outdated, Replied};
+use crate::commits::{CommitPipe, Named, Outdated, Replicas, Replied};
 use crate::keys::Keys;
 use crate::reads::{Answered, Reads};
 use crate::workbench::Workbench;
@@ -144,6 +144,22 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             tally: ClientTally::default(),
             keys,
         }
+    }
+
+    /// Has what is committed wait until a replica has it too: each time for so many milliseconds, and after so many microseconds in all by
+    /// another connection.
+    pub fn wait_for_replica(&mut self, wait_ms: u32, patience_us: u64) {
+        let replicas = Replicas {
+            wait_ms,
+            patience_us,
+        };
+        for pipe in &mut self.commits {
+            pipe.replicas = Some(replicas);
+        }
+    }
+    /// Whether no replica has acknowledged something for longer than that.
+    pub fn lacks_replica(&self, now_us: u64) -> bool {
+        self.commits.iter().any(|pipe| pipe.lacks_replica(now_us))
     }
 
     /// How many connections it uses, numbered from 0 on.

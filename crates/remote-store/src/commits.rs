@@ -10,14 +10,15 @@
 //! A connection may end before the reply to `EXEC` is here. So each try also sets the pipe's own key to its number, and each load begins with
 //! that key, which is watched: a try that was made is found, and one that is still on its way can no longer be made once another is.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use asterism_function::NetworkFunction;
 use asterism_resp::{CommandWriter, Value};
 use asterism_state::{LANE_ANY, LANE_ROOM, Tick, Transaction};
 
-use crate::decisions::{Count, ends_of, make, still_holds};
+use crate::decisions::{make, still_holds};
 use crate::keys::Keys;
+use crate::loaded::{Loaded, write_changes};
 use crate::mutant::{self, Mutant};
 use crate::primary::is_primary;
 use crate::reads::count_entries;
@@ -37,8 +38,6 @@ const FEW: u64 = 256;
 const PAUSE_US: u64 = 5_000;
 /// Microseconds after which a connection without transactions asks whether the server still is the primary.
 const CHECKED_EACH_US: u64 = 1_000_000;
-/// Seconds that what ends stays longer.
-const GRACE_S: Tick = 1;
 /// Entries that have ended are taken out of the sorted sets once in so many commits.
 const CLEANED_EACH: u64 = 32;
 /// Seconds that a pipe's key stays after its last commit.
@@ -46,36 +45,6 @@ const PIPE_STAYS_S: i64 = 24 * 3_600;
 
 /// A transaction under its name.
 pub(crate) type Named<A> = (A, Transaction);
-
-/// What was loaded of the store.
-#[derive(Debug, Default)]
-struct Loaded {
-    keys: Vec<Vec<u8>>,
-    places: HashMap<Vec<u8>, usize>,
-    reads: Vec<Read>,
-    answers: Vec<Vec<u8>>,
-    /// What is under a key may be written.
-    may_change: Vec<bool>,
-    counts: BTreeMap<u8, Count>,
-    /// Keys up to here are loaded.
-    through: usize,
-}
-
-impl Loaded {
-    fn add(&mut self, keys: &Keys, read: Read, may_change: bool) {
-        let key = keys.of_read(&read.query());
-        match self.places.get(&key) {
-            Some(&place) => self.may_change[place] |= may_change,
-            None => {
-                self.places.insert(key.clone(), self.keys.len());
-                self.keys.push(key);
-                self.reads.push(read);
-                self.answers.push(NOTHING.to_vec());
-                self.may_change.push(may_change);
-            }
-        }
-    }
-}
 
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +61,11 @@ enum Step {
         left: usize,
         is_refused: bool,
     },
+    /// The replies to so many commands, of which the last one is `WAIT`. This is what `EXEC` came to.
+    Replicating {
+        left: usize,
+        outcome: Outcome,
+    },
     /// The reply to `UNWATCH`: nothing was to be written.
     Leaving,
     /// The reply to `ROLE`.
@@ -100,6 +74,24 @@ enum Step {
     Connection,
     /// This time, in microseconds: the store takes nothing now.
     Time(u64),
+}
+
+/// What a try came to at the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The try of this number was made.
+    Made(u32),
+    Crossed,
+    Refused,
+}
+
+/// A packet leaves when a replica has its writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replicas {
+    /// Milliseconds that one `WAIT` may take.
+    pub(crate) wait_ms: u32,
+    /// Microseconds after which another server is looked for that may be the primary.
+    pub(crate) patience_us: u64,
 }
 
 /// What came of a reply.
@@ -146,10 +138,18 @@ pub(crate) struct CommitPipe<A> {
     few: BTreeSet<u8>,
     is_connected: bool,
     outdated: Outdated,
+    /// The try that is decided was found made: what it wrote beside what is loaded now is not known any more.
+    was_found_made: bool,
     /// When it was last asked whether the server is the primary, or a connection was made.
     checked_us: u64,
     /// It is not.
     meets_replica: bool,
+    /// Which try was made, by the pipe's key, when the reply to it was lost.
+    made: Option<u32>,
+    pub(crate) replicas: Option<Replicas>,
+    /// Since when no replica has acknowledged what is committed now; and since when by this connection.
+    unacknowledged_us: Option<u64>,
+    unacknowledged_here_us: Option<u64>,
 }
 
 impl<A: Copy + PartialEq> CommitPipe<A> {
@@ -166,8 +166,13 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             few: BTreeSet::new(),
             is_connected: false,
             outdated: Outdated::default(),
+            was_found_made: false,
             checked_us: 0,
             meets_replica: false,
+            made: None,
+            replicas: None,
+            unacknowledged_us: None,
+            unacknowledged_here_us: None,
         }
     }
 
@@ -185,6 +190,12 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         self.meets_replica
     }
 
+    /// Whether no replica has acknowledged what is committed for longer than is to be.
+    pub(crate) fn lacks_replica(&self, now_us: u64) -> bool {
+        let since = self.unacknowledged_us.zip(self.replicas);
+        since.is_some_and(|(us, replicas)| now_us.saturating_sub(us) > replicas.patience_us)
+    }
+
     /// Whether it can go on by another connection alone.
     pub(crate) fn needs_connection(&self) -> bool {
         self.step == Step::Connection
@@ -192,10 +203,10 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
 
     /// Whether a reply is to come.
     pub(crate) fn awaits_reply(&self) -> bool {
-        use Step::{Checking, Executing, Leaving, Loading};
+        use Step::{Checking, Executing, Leaving, Loading, Replicating};
         matches!(
             self.step,
-            Loading { .. } | Executing { .. } | Leaving | Checking
+            Loading { .. } | Executing { .. } | Replicating { .. } | Leaving | Checking
         )
     }
 
@@ -210,6 +221,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
 
     pub(crate) fn connected(&mut self) {
         (self.is_connected, self.meets_replica) = (true, false);
+        self.unacknowledged_here_us = None;
         self.step = match self.transactions.is_empty() {
             true => Step::Nothing,
             false => Step::Time(0),
@@ -262,7 +274,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         out: &mut Vec<u8>,
     ) {
         self.loaded = Loaded::default();
-        self.rounds = 0;
+        (self.rounds, self.made) = (0, None);
         let loaded = &mut self.loaded;
         for (_, transaction) in &self.transactions {
             for (query, _) in transaction.reads() {
@@ -346,7 +358,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                 }
                 let is_well = match value {
                     Value::Status(_) => true,
-                    Value::Array(values) => self.take_answers(values, is_first, decided),
+                    Value::Array(values) => self.take_answers(values, is_first),
                     Value::Integer(count) => self.take_count(*count, &mut counts),
                     _ => false,
                 };
@@ -360,9 +372,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                         counts,
                         is_first,
                     };
-                } else if self.transactions.is_empty() {
-                    // They were made before, and the reply was lost.
-                    self.leave(out);
+                } else if let Some(made) = self.made.take() {
+                    self.confirm(made, out, decided);
                 } else {
                     self.go_on(tick, (keys, bench), out, decided);
                 }
@@ -374,29 +385,38 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                 self.step = Step::Executing { left, is_refused };
                 Replied::Well
             }
-            Step::Executing { is_refused, .. } => match value {
-                Value::Array(_) => {
-                    self.finish(self.tries, decided);
+            Step::Executing { is_refused, .. } => {
+                let outcome = match value {
+                    Value::Array(_) => Outcome::Made(self.tries),
+                    Value::Null if !is_refused => match mutant::active(Mutant::CrossedCountsAsMade)
+                    {
+                        true => Outcome::Made(self.tries),
+                        false => Outcome::Crossed,
+                    },
+                    Value::Null | Value::Error(_) => Outcome::Refused,
+                    _ => return Replied::Nonsense,
+                };
+                if self.replicas.is_some() {
+                    self.step = Step::Replicating { left: 1, outcome };
+                    return Replied::Well;
+                }
+                self.conclude(outcome, now_us, decided)
+            }
+            // What a replica has is not known: another connection asks again, whatever it was that was refused.
+            Step::Replicating { .. } if matches!(value, Value::Error(_)) => Replied::Refused,
+            Step::Replicating { left, outcome } if left > 1 => {
+                let left = left - 1;
+                self.step = Step::Replicating { left, outcome };
+                Replied::Well
+            }
+            Step::Replicating { outcome, .. } => match (value, outcome) {
+                (Value::Integer(0), Outcome::Made(_))
+                    if !mutant::active(Mutant::ReplicaNotAwaited) =>
+                {
+                    self.wait_again(outcome, now_us, out);
                     Replied::Well
                 }
-                Value::Null if !is_refused && mutant::active(Mutant::CrossedCountsAsMade) => {
-                    self.finish(self.tries, decided);
-                    Replied::Well
-                }
-                // Nothing of it was made.
-                Value::Null | Value::Error(_) => {
-                    let is_crossed = *value == Value::Null && !is_refused;
-                    let (pause_us, replied) = match is_crossed {
-                        true => (0, Replied::Crossed),
-                        false => (PAUSE_US, Replied::Refused),
-                    };
-                    self.step = Step::Time(now_us + pause_us);
-                    if self.tries >= TRIES_MAX {
-                        self.refuse_all(decided);
-                        self.step = Step::Nothing;
-                    }
-                    replied
-                }
+                (Value::Integer(_), _) => self.conclude(outcome, now_us, decided),
                 _ => Replied::Nonsense,
             },
             Step::Leaving => {
@@ -417,21 +437,79 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         }
     }
 
-    fn take_answers(
+    /// What becomes of the transactions of a try.
+    fn conclude(
         &mut self,
-        values: &asterism_resp::Values<'_>,
-        is_first: bool,
+        outcome: Outcome,
+        now_us: u64,
         decided: &mut impl FnMut(A, bool),
-    ) -> bool {
+    ) -> Replied {
+        // Nothing of it was made, unless it was.
+        let (pause_us, replied) = match outcome {
+            Outcome::Made(tried) => {
+                self.finish(tried, decided);
+                return Replied::Well;
+            }
+            Outcome::Crossed => (0, Replied::Crossed),
+            Outcome::Refused => (PAUSE_US, Replied::Refused),
+        };
+        self.step = Step::Time(now_us + pause_us);
+        if self.tries >= TRIES_MAX {
+            self.refuse_all(decided);
+            self.step = Step::Nothing;
+        }
+        replied
+    }
+
+    /// A try was made, and the reply to it was lost.
+    fn confirm(&mut self, made: u32, out: &mut Vec<u8>, decided: &mut impl FnMut(A, bool)) {
+        self.was_found_made = true;
+        let Some(replicas) = self.replicas else {
+            self.finish(made, decided);
+            return self.leave(out);
+        };
+        CommandWriter::new(out).command(&[b"UNWATCH"]);
+        // `WAIT` is about what its own connection wrote: whoever has this has what was written before.
+        self.note_try(made, out);
+        wait(replicas, out);
+        let (left, outcome) = (3, Outcome::Made(made));
+        self.step = Step::Replicating { left, outcome };
+    }
+
+    /// No replica has acknowledged it yet. If that goes on, a connection to another server may find one that has.
+    fn wait_again(&mut self, outcome: Outcome, now_us: u64, out: &mut Vec<u8>) {
+        let Some(replicas) = self.replicas else {
+            return;
+        };
+        self.unacknowledged_us.get_or_insert(now_us);
+        let since_us = *self.unacknowledged_here_us.get_or_insert(now_us);
+        if now_us.saturating_sub(since_us) <= replicas.patience_us {
+            wait(replicas, out);
+            self.step = Step::Replicating { left: 1, outcome };
+        }
+    }
+
+    /// Sets the pipe's own key to a try.
+    fn note_try(&self, tried: u32, out: &mut Vec<u8>) {
+        let number = format!("{}.{tried}", self.number);
+        let mut writer = CommandWriter::new(out);
+        writer.begin(5);
+        writer.argument(b"SET");
+        writer.argument(&self.own_key);
+        writer.argument(number.as_bytes());
+        writer.argument(b"EX");
+        writer.number(PIPE_STAYS_S);
+    }
+
+    fn take_answers(&mut self, values: &asterism_resp::Values<'_>, is_first: bool) -> bool {
         let mut values = *values;
         let loaded = &mut self.loaded;
         if values.len() != loaded.keys.len() - loaded.through + usize::from(is_first) {
             return false;
         }
-        let made = match is_first {
-            true => values.next().and_then(|value| self.made_try(&value)),
-            false => None,
-        };
+        if is_first {
+            self.made = values.next().and_then(|value| self.made_try(&value));
+        }
         for (answer, value) in self.loaded.answers[self.loaded.through..]
             .iter_mut()
             .zip(values)
@@ -440,11 +518,6 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             answer.extend(value.bytes().unwrap_or(&NOTHING));
         }
         self.loaded.through = self.loaded.keys.len();
-        if let Some(made) = made {
-            self.finish(made, decided);
-            // What that try wrote beside what is loaded is not known any more.
-            self.outdated = Outdated::All;
-        }
         true
     }
 
@@ -471,27 +544,6 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         true
     }
 
-    /// The other keys of entries that were found under keys of what may be written.
-    fn add_those_in_the_way<F: NetworkFunction>(&mut self, keys: &Keys, bench: &Workbench<F>) {
-        if mutant::active(Mutant::OtherKeysNotLoaded) {
-            return;
-        }
-        let loaded = &mut self.loaded;
-        for place in 0..loaded.keys.len() {
-            if !loaded.may_change[place] {
-                continue;
-            }
-            let answer = loaded.answers[place].clone();
-            let object = loaded.reads[place].object;
-            // What is no answer is found out when it is installed.
-            let _ = bench.each_entry(object, &answer, &mut |entry| {
-                for query in entry.reads {
-                    loaded.add(keys, Read::new(query), true);
-                }
-            });
-        }
-    }
-
     /// Loads what is in the way of what was loaded, or decides.
     fn go_on<F: NetworkFunction>(
         &mut self,
@@ -502,7 +554,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     ) {
         self.rounds += 1;
         let before = self.loaded.keys.len();
-        self.add_those_in_the_way(keys, bench);
+        self.loaded.add_those_in_the_way(keys, bench);
         let loaded = &mut self.loaded;
         let mut few = Vec::new();
         for (&object, count) in &mut loaded.counts {
@@ -562,60 +614,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         self.tries += 1;
         self.decisions.push(decisions);
         let mut commands = 2;
-        let mut writer = CommandWriter::new(out);
-        writer.command(&[b"MULTI"]);
-        for place in 0..self.loaded.reads.len() {
-            if !self.loaded.may_change[place] {
-                continue;
-            }
-            let read = &self.loaded.reads[place];
-            let new = bench.extract(&read.query()).to_vec();
-            let old = &self.loaded.answers[place];
-            if new == *old {
-                continue;
-            }
-            let ends = ends_of(bench, read.object, &new);
-            let key = &self.loaded.keys[place];
-            let mut writer = CommandWriter::new(out);
-            commands += 1;
-            let all_end = ends.iter().map(|(_, end)| *end).collect::<Option<Vec<_>>>();
-            match all_end.map(|all| all.into_iter().max()) {
-                _ if ends.is_empty() => writer.command(&[b"DEL", key]),
-                Some(Some(last)) => {
-                    writer.begin(5);
-                    writer.argument(b"SET");
-                    writer.argument(key);
-                    writer.argument(&new);
-                    writer.argument(b"EX");
-                    writer.number((last.saturating_sub(tick) + GRACE_S).into());
-                }
-                _ => writer.command(&[b"SET", key, &new]),
-            }
-            if read.lane != 0 {
-                continue;
-            }
-            // Each entry is under one key of the first lane.
-            let ends_key = keys.of_ends(read.object);
-            let before = ends_of(bench, read.object, old);
-            let mut writer = CommandWriter::new(out);
-            for (row, _) in before {
-                if !ends.iter().any(|(known, _)| *known == row) {
-                    writer.command(&[b"ZREM", &ends_key, &row]);
-                    commands += 1;
-                }
-            }
-            for (row, end) in &ends {
-                writer.begin(4);
-                writer.argument(b"ZADD");
-                writer.argument(&ends_key);
-                match end {
-                    Some(end) => writer.number((*end).into()),
-                    None => writer.argument(b"+inf"),
-                }
-                writer.argument(row);
-                commands += 1;
-            }
-        }
+        CommandWriter::new(out).command(&[b"MULTI"]);
+        commands += write_changes(&self.loaded, tick, (keys, bench), out);
         let mut writer = CommandWriter::new(out);
         if self.number.is_multiple_of(CLEANED_EACH) {
             for &object in self.loaded.counts.keys() {
@@ -627,14 +627,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                 commands += 1;
             }
         }
-        let number = format!("{}.{}", self.number, self.tries);
-        writer.begin(5);
-        writer.argument(b"SET");
-        writer.argument(&self.own_key);
-        writer.argument(number.as_bytes());
-        writer.argument(b"EX");
-        writer.number(PIPE_STAYS_S);
-        writer.command(&[b"EXEC"]);
+        self.note_try(self.tries, out);
+        CommandWriter::new(out).command(&[b"EXEC"]);
+        if let Some(replicas) = self.replicas {
+            wait(replicas, out);
+        }
         self.step = Step::Executing {
             left: commands + 1,
             is_refused: false,
@@ -653,14 +650,19 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             decided(*name, is_committed);
         }
         self.transactions.clear();
+        (self.unacknowledged_us, self.unacknowledged_here_us) = (None, None);
         let loaded = core::mem::take(&mut self.loaded);
         let keys = loaded.keys.into_iter().zip(loaded.may_change);
         let keys = keys.filter(|(_, may_change)| *may_change || !all_committed);
-        self.outdated = Outdated::Keys(keys.map(|(key, _)| key).collect());
+        self.outdated = match core::mem::take(&mut self.was_found_made) {
+            true => Outdated::All,
+            false => Outdated::Keys(keys.map(|(key, _)| key).collect()),
+        };
         self.step = Step::Nothing;
     }
 
     fn refuse_all(&mut self, decided: &mut impl FnMut(A, bool)) {
+        (self.unacknowledged_us, self.unacknowledged_here_us) = (None, None);
         for (name, _) in self.transactions.drain(..) {
             decided(name, false);
         }
@@ -672,4 +674,13 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         CommandWriter::new(out).command(&[b"UNWATCH"]);
         self.step = Step::Leaving;
     }
+}
+
+/// Asks for the acknowledgement of a replica.
+fn wait(replicas: Replicas, out: &mut Vec<u8>) {
+    let mut writer = CommandWriter::new(out);
+    writer.begin(3);
+    writer.argument(b"WAIT");
+    writer.number(1);
+    writer.number(replicas.wait_ms.into());
 }

@@ -25,6 +25,9 @@ const LOOK_IDLE: Duration = Duration::from_secs(1);
 /// The same while a connection is away.
 const LOOK_AWAY: Duration = Duration::from_millis(1);
 
+/// Milliseconds that the reply to `WAIT` may take at most.
+const WAIT_MS_MAX: u128 = 250;
+
 /// How an instance's store is reached.
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
@@ -32,6 +35,8 @@ pub struct RemoteConfig {
     pub addresses: Vec<SocketAddr>,
     /// The user, and the password.
     pub login: Login,
+    /// A packet leaves when a replica has its writes, not when the primary has them.
+    pub waits_for_replica: bool,
     /// How long a reply may take: then the connection counts as lost.
     pub timeout: Duration,
     /// A number for how the function's entries are laid out: a store that has entries of another layout under the same name is refused.
@@ -48,6 +53,7 @@ impl RemoteConfig {
         Self {
             addresses: vec![address],
             login: Login { user, password },
+            waits_for_replica: false,
             timeout: Duration::from_secs(1),
             layout: 0,
             client,
@@ -94,13 +100,18 @@ impl<F: NetworkFunction> core::fmt::Debug for RemoteStore<F> {
 impl<F: NetworkFunction> RemoteStore<F> {
     /// For an instance of this function; other threads see by `statistics` what becomes of it.
     pub fn new(function: &F, config: &RemoteConfig, statistics: Arc<StoreStatistics>) -> Self {
-        let client = Client::new(function, &config.client);
+        let mut client = Client::new(function, &config.client);
+        if config.waits_for_replica {
+            let wait_ms = (config.timeout.as_millis() / 4).clamp(1, WAIT_MS_MAX);
+            client.wait_for_replica(wait_ms as u32, config.timeout.as_micros() as u64);
+        }
         let name = hash::bytes(config.client.client.as_bytes(), 0);
         let greeting = |tracks| {
             Arc::new(Greeting {
                 login: config.login.clone(),
                 layout: config.layout_at(),
                 tracks,
+                waits_for_replica: config.waits_for_replica,
                 takes_replicas: mutant::active(Mutant::ReplicaTakenForPrimary),
             })
         };
@@ -192,6 +203,9 @@ impl<F: NetworkFunction> RemoteStore<F> {
                     continue;
                 }
                 None if self.client.meets_replica(number) => Some(Lost::Demoted),
+                None if matches!(value, Value::Integer(_)) && self.client.lacks_replica(now_us) => {
+                    Some(Lost::Alone(AwayReason::NoReplica))
+                }
                 None if matches!(value, Value::Error(_)) => Some(Lost::Alone(AwayReason::Refused)),
                 None => Some(Lost::Alone(AwayReason::NoStore)),
             };
@@ -217,7 +231,7 @@ impl<F: NetworkFunction> RemoteStore<F> {
                 self.statistics.note_away(why);
                 self.client.lost(number);
                 self.connections[number].close(now_us);
-                if why == AwayReason::Silent {
+                if matches!(why, AwayReason::Silent | AwayReason::NoReplica) {
                     self.primary.leave(from);
                 }
                 return;
@@ -244,7 +258,11 @@ impl<F: NetworkFunction> RemoteStore<F> {
 
     /// Shows other threads what became of it in this turn.
     fn publish(&self, now_us: u64) {
-        let is_connected = self.connections.iter().all(Connection::is_open);
+        let lacks_replica = self.client.lacks_replica(now_us);
+        if lacks_replica {
+            self.statistics.note_away(AwayReason::NoReplica);
+        }
+        let is_connected = !lacks_replica && self.connections.iter().all(Connection::is_open);
         self.statistics.note_connected(is_connected, now_us);
         self.statistics.note_tally(self.client.tally());
         self.statistics.note_census(self.client.census());

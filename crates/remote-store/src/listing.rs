@@ -115,6 +115,7 @@ impl Asker {
             login: config.login.clone(),
             layout: config.layout_at(),
             tracks: false,
+            waits_for_replica: false,
             takes_replicas: false,
         };
         let (stream, address) = open_waiting(config.addresses.clone(), &greeting)?;

@@ -40,6 +40,8 @@ pub(crate) struct Greeting {
     pub(crate) layout: (Vec<u8>, Vec<u8>),
     /// The store is to say by it what changes of what was read.
     pub(crate) tracks: bool,
+    /// The user has to be allowed to wait for replicas.
+    pub(crate) waits_for_replica: bool,
     /// A replica serves as well as a primary: a planted bug, and else never so.
     pub(crate) takes_replicas: bool,
 }
@@ -140,6 +142,12 @@ fn greet(mut stream: &TcpStream, address: SocketAddr, greeting: &Greeting) -> Re
     })?;
     if greeting.tracks {
         track(&mut stream)?;
+    }
+    if greeting.waits_for_replica {
+        ask(&mut stream, &[b"WAIT", b"0", b"1"], |count| match count {
+            Value::Integer(_) => Ok(()),
+            other => Err(refusal(other, address)),
+        })?;
     }
     let (key, expected) = layout;
     let find = |value: &Value<'_>| match value {

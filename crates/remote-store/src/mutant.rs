@@ -33,4 +33,6 @@ asterism_mutant::planted! {
     ReplicaTakenForPrimary,
     /// The keys are at another server, and one connection alone follows them (reads and commits of two histories).
     MovedAlone,
+    /// A packet leaves although no replica has what it wrote (an acknowledged write that a failover forgets).
+    ReplicaNotAwaited,
 }

@@ -172,7 +172,7 @@ impl Default for Census {
 /// The statistics at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSnapshot {
-    /// All connections of the instance are open.
+    /// All connections of the instance are open, and replicas acknowledge if they are to.
     pub is_connected: bool,
     /// Since when that is so, or not, in microseconds of the instance's clock.
     pub since_us: u64,

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asterism_config::{Config, Store, files};
+use asterism_config::{Config, Store, StoreAck, files};
 use asterism_engine::{InstanceParts, MisplacedError, check_placed};
 use asterism_function::{NetworkFunction, objects_of};
 use asterism_placement::Incarnation;
@@ -72,6 +72,7 @@ impl Stores {
             remote: RemoteConfig {
                 addresses: store.addresses.clone(),
                 login: login(store, file)?,
+                waits_for_replica: store.ack == StoreAck::Replica,
                 timeout: store.timeout,
                 layout,
                 client: ClientConfig {

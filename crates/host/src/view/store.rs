@@ -247,6 +247,7 @@ mod tests {
             password: None,
             connections: 2,
             name: "b".to_owned(),
+            ack: asterism_config::StoreAck::Primary,
             timeout: Duration::from_secs(1),
         };
         let document = |store: &Store, snapshots: &[StoreSnapshot]| document(store, snapshots, 100);

@@ -223,13 +223,130 @@ fn redirections_in_circles_and_to_nowhere_count_as_away() {
     used.passes("it has them after all");
 }
 
+/// The count that a packet took with it.
+fn count_of(bytes: &[u8]) -> u16 {
+    u16::from_be_bytes([bytes[34], bytes[35]])
+}
+
+/// An instance whose packets leave when a replica has their writes.
+fn replicated(servers: &[Scripted]) -> Used {
+    Used::with(|remote| {
+        remote.addresses = addresses(servers);
+        remote.waits_for_replica = true;
+        remote.timeout = Duration::from_millis(200);
+    })
+}
+
+/// Turns for so long; how many packets leave meanwhile.
+fn leave_within(used: &mut Used, time: Duration) -> usize {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        used.turn();
+    }
+    used.left.try_iter().count()
+}
+
+#[test]
+fn a_packet_waits_until_a_replica_has_its_writes() {
+    let [primary] = servers(&keys());
+    let one = [primary];
+    let acknowledges = |count: usize| {
+        one[0].says(move |command| (command == "WAIT").then(|| format!(":{count}\r\n")));
+    };
+    acknowledges(0);
+    let mut used = replicated(&one);
+    used.is_at(&one[0], "at the primary");
+    used.inject();
+    assert_eq!(leave_within(&mut used, Duration::from_millis(100)), 0);
+    assert_eq!(used.statistics.snapshot().tally.decided, 0);
+    acknowledges(1);
+    let until = Instant::now() + WITHIN;
+    let left = loop {
+        assert!(Instant::now() < until, "it does not leave");
+        used.turn();
+        if let Ok(left) = used.left.try_recv() {
+            break left;
+        }
+    };
+    assert_eq!(count_of(&left), 1, "it took effect once");
+    // Without one for long the store counts as away, and is back as soon as there is one.
+    acknowledges(0);
+    used.inject();
+    let seen = used.until("no replica", |seen| {
+        !seen.is_connected && seen.why == AwayReason::NoReplica
+    });
+    assert_eq!(seen.address, Some(one[0].address));
+    acknowledges(2);
+    used.until("a replica", |seen| seen.is_connected);
+    used.passes("with a replica");
+    // Each batch waits anew.
+    let connects = used.statistics.snapshot().connects;
+    let mut waits = 0;
+    one[0].says(move |command| {
+        waits += u32::from(command == "WAIT");
+        (command == "WAIT").then(|| format!(":{}\r\n", u32::from(waits.is_multiple_of(2))))
+    });
+    for _ in 0..3 {
+        used.passes("with a slow replica");
+    }
+    assert_eq!(used.statistics.snapshot().connects, connects);
+}
+
+#[test]
+fn what_no_replica_has_is_looked_for_at_another_primary() {
+    let both: [Scripted; 2] = servers(&keys());
+    // The first one has lost its replicas, and does not know that it is to be none any more.
+    both[0].says(|command| (command == "WAIT").then(|| ":0\r\n".to_owned()));
+    both[1].says(|command| (command == "WAIT").then(|| ":1\r\n".to_owned()));
+    let mut used = replicated(&both);
+    used.is_at(&both[0], "at the first");
+    used.passes("by the second");
+    used.is_at(&both[1], "at the second");
+    used.has_left(&both[0]);
+}
+
+#[test]
+fn a_commit_whose_acknowledgement_was_lost_is_acknowledged_before_it_counts() {
+    let [primary] = servers(&keys());
+    let one = [primary];
+    // The connection ends behind `EXEC`, and so does the next one that waits; then a replica comes late.
+    let mut waits = 0;
+    one[0].says(move |command| {
+        waits += u32::from(command == "WAIT");
+        match (command, waits) {
+            ("WAIT", ..3) => Some(String::new()),
+            ("WAIT", ..8) => Some(":0\r\n".to_owned()),
+            ("WAIT", _) => Some(":1\r\n".to_owned()),
+            _ => None,
+        }
+    });
+    let mut used = replicated(&one);
+    used.inject();
+    let until = Instant::now() + WITHIN;
+    let left = loop {
+        assert!(Instant::now() < until, "{:?}", used.statistics.snapshot());
+        used.turn();
+        if let Ok(left) = used.left.try_recv() {
+            break left;
+        }
+        // It was given up; what it wrote is there, and the next one counts on.
+        if used.instance.tally().parked == 0 {
+            used.inject();
+        }
+    };
+    let given_up = used.sent - 1;
+    assert_eq!(u32::from(count_of(&left)), 1, "and {given_up} given up");
+    let seen = used.statistics.snapshot();
+    assert!(seen.connects >= 4, "{seen:?}");
+}
+
 /// Only in a build with `--cfg asterism_mutants`.
 #[cfg(asterism_mutants)]
 #[test]
 fn planted_bugs_of_a_failover_are_found() {
     use asterism_remote_store::mutant::{Mutant, select};
 
-    let tests: [(Mutant, fn()); 2] = [
+    let tests: [(Mutant, fn()); 3] = [
         (
             Mutant::ReplicaTakenForPrimary,
             the_primary_is_found_among_its_replicas_wherever_it_stands,
@@ -237,6 +354,10 @@ fn planted_bugs_of_a_failover_are_found() {
         (
             Mutant::MovedAlone,
             connections_follow_the_keys_of_a_cluster_together,
+        ),
+        (
+            Mutant::ReplicaNotAwaited,
+            a_packet_waits_until_a_replica_has_its_writes,
         ),
     ];
     for (planted, test) in tests {

@@ -10,6 +10,7 @@ use asterism_embedded_store::ServerConfig;
 use asterism_engine::{Instance, InstanceParts, Store};
 use asterism_function::{PortNumber, Reason};
 use asterism_io::frame::FramePool;
+use asterism_lab::redis::Redis;
 use asterism_placement::Time;
 use asterism_remote_store::{AwayReason, Login, RemoteConfig, RemoteStore, StoreStatistics};
 
@@ -125,6 +126,37 @@ fn instances_share_a_redis_cluster() {
 }
 
 #[test]
+fn a_primary_is_killed_and_nothing_that_was_acknowledged_is_lost() {
+    on(Kind::Replicated, |mut stores| {
+        let mut fail_over = |stores: &mut Stores| {
+            let Stores::Replicated(all) = stores else {
+                return;
+            };
+            all[0].kill();
+            Redis::fail_over(all);
+        };
+        run_all(&mut stores, &mut [(PACKETS / 3, &mut fail_over)]);
+    });
+}
+
+#[test]
+fn a_primary_is_demoted_and_nothing_that_was_acknowledged_is_lost() {
+    on(Kind::Replicated, |mut stores| {
+        let mut change = |stores: &mut Stores| {
+            let Stores::Replicated(all) = stores else {
+                return;
+            };
+            // With a single replica all that was acknowledged is there.
+            all[2].kill();
+            all[1].promote();
+            all[0].follow(all[1].address());
+        };
+        let third = PACKETS / 3;
+        run_all(&mut stores, &mut [(third, &mut change)]);
+    });
+}
+
+#[test]
 fn the_keys_of_a_cluster_move_and_clients_follow() {
     on(Kind::Cluster, |mut stores| {
         let mut move_on = |stores: &mut Stores| {
@@ -141,6 +173,50 @@ fn the_keys_of_a_cluster_move_and_clients_follow() {
             &mut stores,
             &mut [(third, &mut move_on), (2 * third, &mut again)],
         );
+    });
+}
+
+#[test]
+fn a_user_needs_no_more_commands_than_the_page_names() {
+    on(Kind::Replicated, |stores| {
+        let Stores::Replicated(all) = &stores else {
+            return;
+        };
+        let page = include_str!("../../../../docs/src/stateless-functions.md");
+        let line = page.lines().find(|line| line.starts_with("ACL SETUSER"));
+        let line = line.expect("an example").replace("{edge}", "{tills}");
+        let words: Vec<&str> = line.split(' ').collect();
+        for redis in all {
+            redis.command(&words).expect("the user is made");
+        }
+        let mut remote = stores.remote(0);
+        remote.login = Login {
+            user: Some("edge".to_owned()),
+            password: Some("password".to_owned()),
+        };
+        let statistics = Arc::<StoreStatistics>::default();
+        let (mut instance, left) = instance_with(remote, statistics.clone());
+        let begun = Instant::now();
+        let mut until = |what: &str, is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                assert!(
+                    begun.elapsed() < ENDS_WITHIN,
+                    "{what}: {:?}",
+                    statistics.snapshot()
+                );
+                let now = Time::from_micros(1 + begun.elapsed().as_micros() as u64);
+                instance.turn(now);
+                if instance.tally().parked == 0 {
+                    assert!(instance.inject(now, PortNumber(0), &packet(0, 1)));
+                }
+            }
+        };
+        until("it leaves", &|| left.try_iter().count() > 0);
+        // Long enough that it was asked whether it still is the primary.
+        let asked = Instant::now() + Duration::from_millis(1_500);
+        until("it goes on", &|| Instant::now() > asked);
+        assert!(statistics.snapshot().is_connected);
+        assert_eq!(statistics.snapshot().connects, 2);
     });
 }
 

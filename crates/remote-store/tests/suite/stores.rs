@@ -57,7 +57,7 @@ pub(crate) fn any_port() -> SocketAddr {
 pub(crate) enum Stores {
     Embedded(Embedded),
     Redis(Redis),
-    /// A primary and two replicas.
+    /// A primary and two replicas; packets leave when a replica has their writes.
     Replicated(Vec<Redis>),
     /// Three members.
     Cluster(RedisCluster),
@@ -106,6 +106,7 @@ impl Stores {
     pub(crate) fn remote(&self, number: u32) -> RemoteConfig {
         RemoteConfig {
             addresses: self.addresses(),
+            waits_for_replica: matches!(self, Stores::Replicated(_)),
             ..RemoteConfig::new(any_port(), config(number as usize, 1))
         }
     }

@@ -243,14 +243,14 @@ fn hosts_share_what_is_in_a_redis() {
 
 /// Two firewalls that share flows by the store at this address alone.
 fn firewalls(address: SocketAddr) -> (Cluster, [Host; 2]) {
-    firewalls_with(address, "")
+    firewalls_of(&format!("address = \"{address}\"\n"))
 }
 
-/// The same with further settings of the store.
-fn firewalls_with(address: SocketAddr, settings: &str) -> (Cluster, [Host; 2]) {
+/// The same with this in the table of the store.
+fn firewalls_of(store: &str) -> (Cluster, [Host; 2]) {
     let remote = "{ placement = \"remote\" }";
     let tables = format!(
-        "[store]\naddress = \"{address}\"\n{settings}{FIREWALL}[function.firewall.state]\nflows = {remote}\nfragments = {remote}\n"
+        "[store]\n{store}{FIREWALL}[function.firewall.state]\nflows = {remote}\nfragments = {remote}\n"
     );
     let cluster = Cluster::of(2, "", &tables);
     let rules = "allow udp on inside\ndefault drop\n";
@@ -296,6 +296,52 @@ fn connections_go_on_through_another_host_by_the_embedded_store() {
 #[test]
 fn connections_go_on_through_another_host_by_a_redis() {
     on_a_redis("firewalls that share a Redis", firewalls_share_the_store);
+}
+
+#[test]
+fn connections_go_on_after_a_failover_of_their_store() {
+    let Some(mut servers) = Redis::start_replicated(2) else {
+        println!("SKIPPED a failover of a store: redis-server is not installed");
+        return;
+    };
+    let addresses: Vec<String> = servers
+        .iter()
+        .map(|one| one.address().to_string())
+        .collect();
+    let store = format!("address = {addresses:?}\nack = \"replica\"\n");
+    let (cluster, [a, b]) = firewalls_of(&store);
+    let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
+    for number in 0..20 {
+        let flow = outbound(4_000 + number);
+        at_a.inside.send(&flow);
+        assert_eq!(at_a.outside.next(), flow);
+    }
+    servers[0].kill();
+    let heir = Redis::fail_over(&servers[1..]).address().to_string();
+    for host in [&a, &b] {
+        wait("the promoted one", || {
+            let store = &host.ask(&["status"])["store"];
+            (store["connected"] == true && store["address"] == heir).then_some(())
+        });
+        let store = &host.ask(&["status"])["store"];
+        assert_eq!(store["addresses"].as_array().map(Vec::len), Some(3));
+        host.says(
+            &["status"],
+            End::Done,
+            &[&format!("store {heir}: connected")],
+        );
+    }
+    // What left was acknowledged by a replica, and the one that has most was promoted: all of them are known.
+    for number in 0..20 {
+        let flow = outbound(4_000 + number);
+        at_b.outside.send(&answer(&flow));
+        assert_eq!(at_b.inside.next(), answer(&flow));
+    }
+    let new = outbound(5_000);
+    at_b.inside.send(&new);
+    assert_eq!(at_b.outside.next(), new);
+    at_a.outside.send(&answer(&new));
+    assert_eq!(at_a.inside.next(), answer(&new));
 }
 
 #[test]
@@ -399,7 +445,7 @@ fn known_flows_go_on_by_what_hosts_keep_while_the_store_is_away() {
     let mut store = StoreProcess::start(folder.path(), "127.0.0.1:0", &arguments);
     let address = store.address;
     let settings = "cache = {}\nwhen_down = \"serve-known\"\nknown_for = \"1h\"\n";
-    let (cluster, [a, b]) = firewalls_with(address, settings);
+    let (cluster, [a, b]) = firewalls_of(&format!("address = \"{address}\"\n{settings}"));
     let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
     let (known, new) = (outbound(4_000), outbound(4_001));
     let mut passes = |number: u32| {

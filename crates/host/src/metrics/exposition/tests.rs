@@ -156,6 +156,7 @@ fn view() -> (View, ChannelSnapshot, Writer) {
         password: None,
         connections: 2,
         name: "test".to_owned(),
+        ack: asterism_config::StoreAck::Primary,
         timeout: Duration::from_secs(1),
         kept: Some(asterism_config::Kept {
             entries: 64,
