@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use asterism_resp::{CommandWriter, Value};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::wait_until;
 
@@ -188,6 +189,24 @@ impl Redis {
             offset.trim().parse().ok()
         });
         offset.expect("the offset of a replica")
+    }
+
+    /// Has it do nothing, until it goes on.
+    ///
+    /// # Panics
+    /// It is not there.
+    pub fn pause(&self) {
+        let id = Pid::from_child(&self.process);
+        kill_process(id, Signal::STOP).expect("it is there");
+    }
+
+    /// Has it go on.
+    ///
+    /// # Panics
+    /// It is not there.
+    pub fn go_on(&self) {
+        let id = Pid::from_child(&self.process);
+        kill_process(id, Signal::CONT).expect("it is there");
     }
 
     /// Kills it.

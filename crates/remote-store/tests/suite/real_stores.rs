@@ -354,35 +354,30 @@ fn a_store_is_away_for_a_reason_that_can_be_seen() {
     }
 }
 
-#[test]
-fn a_store_that_falls_silent_is_given_up_in_time_and_comes_back() {
+fn falls_silent_and_comes_back(mut stores: Stores) {
     let begun = Instant::now();
     let now = || Time::from_micros(1 + begun.elapsed().as_micros() as u64);
-    let embedded = Embedded::start(any_port());
     let statistics = Arc::<StoreStatistics>::default();
     let remote = RemoteConfig {
         timeout: Duration::from_millis(100),
-        ..RemoteConfig::new(embedded.address, config(0, 1))
+        ..stores.remote(0)
     };
-    let address = embedded.address;
     let (mut instance, left) = instance_with(remote, statistics.clone());
     turn_until(begun, &mut instance, &statistics, "connected", |seen| {
         seen.is_connected
     });
     let since_us = statistics.snapshot().since_us;
-    // Its port is taken by one that says nothing.
-    drop(embedded);
-    let silent = TcpListener::bind(address).expect("the port is free");
+    let silent = stores.silence();
     turn_until(begun, &mut instance, &statistics, "away", |seen| {
         !seen.is_connected
     });
     assert!(statistics.snapshot().since_us >= since_us);
     assert!(instance.inject(now(), PortNumber(0), &packet(0, 1)));
+    // Where there are replicas, they are asked, and say that they are none.
     turn_until(begun, &mut instance, &statistics, "silent", |seen| {
-        seen.why == AwayReason::Silent
+        matches!(seen.why, AwayReason::Silent | AwayReason::Replica)
     });
-    drop(silent);
-    let _back = Embedded::start(address);
+    stores.speak(silent);
     turn_until(begun, &mut instance, &statistics, "back", |seen| {
         seen.is_connected
     });
@@ -398,4 +393,24 @@ fn a_store_that_falls_silent_is_given_up_in_time_and_comes_back() {
         "{seen:?}"
     );
     assert!(seen.round_trip_us > 0, "{seen:?}");
+}
+
+#[test]
+fn the_embedded_store_falls_silent_and_comes_back() {
+    on(Kind::Embedded, falls_silent_and_comes_back);
+}
+
+#[test]
+fn a_redis_falls_silent_and_comes_back() {
+    on(Kind::Redis, falls_silent_and_comes_back);
+}
+
+#[test]
+fn the_primary_of_a_redis_falls_silent_and_comes_back() {
+    on(Kind::Replicated, falls_silent_and_comes_back);
+}
+
+#[test]
+fn the_member_of_a_redis_cluster_with_the_keys_falls_silent_and_comes_back() {
+    on(Kind::Cluster, falls_silent_and_comes_back);
 }

@@ -1,6 +1,6 @@
 //! Stores over TCP: the embedded store's server, and the real Redis, alone, with replicas, and as a cluster.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -42,6 +42,13 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Embedded {
+    /// Ends it.
+    fn end(&mut self) {
         self.stops.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.join().expect("it ends");
@@ -56,6 +63,8 @@ pub(crate) fn any_port() -> SocketAddr {
 /// A store of some kind.
 pub(crate) enum Stores {
     Embedded(Embedded),
+    /// Where the embedded store was, nobody says anything.
+    Silent(TcpListener),
     Redis(Redis),
     /// A primary and two replicas; packets leave when a replica has their writes.
     Replicated(Vec<Redis>),
@@ -89,6 +98,7 @@ impl Stores {
         let of = |all: &[Redis]| all.iter().rev().map(Redis::address).collect();
         match self {
             Stores::Embedded(embedded) => vec![embedded.address],
+            Stores::Silent(listener) => vec![listener.local_addr().expect("its port")],
             Stores::Redis(redis) => vec![redis.address()],
             // The primary is the last one.
             Stores::Replicated(all) => of(all),
@@ -99,6 +109,49 @@ impl Stores {
                 members.retain(|member| *member != holder);
                 members
             }
+        }
+    }
+
+    /// The server that has the keys, and its place.
+    fn holder(&self) -> Option<(usize, &Redis)> {
+        match self {
+            Stores::Embedded(_) | Stores::Silent(_) => None,
+            Stores::Redis(redis) => Some((0, redis)),
+            Stores::Replicated(all) => Some((0, all.first()?)),
+            Stores::Cluster(cluster) => {
+                let place = cluster.holder(LAYOUT);
+                Some((place, cluster.members.get(place)?))
+            }
+        }
+    }
+
+    /// The server that has the keys takes connections and says nothing, from now on; and which one that is.
+    pub(crate) fn silence(&mut self) -> usize {
+        if let Stores::Embedded(embedded) = self {
+            let address = embedded.address;
+            embedded.end();
+            let listener = TcpListener::bind(address).expect("the port is free");
+            *self = Stores::Silent(listener);
+            return 0;
+        }
+        let (place, redis) = self.holder().expect("it has the keys");
+        redis.pause();
+        place
+    }
+
+    /// That server speaks again.
+    pub(crate) fn speak(&mut self, place: usize) {
+        match self {
+            Stores::Silent(listener) => {
+                let address = listener.local_addr().expect("its port");
+                // The port is free once the listener is gone.
+                *self = Stores::Silent(TcpListener::bind(any_port()).expect("a port is free"));
+                *self = Stores::Embedded(Embedded::start(address));
+            }
+            Stores::Embedded(_) => {}
+            Stores::Redis(redis) => redis.go_on(),
+            Stores::Replicated(all) => all[place].go_on(),
+            Stores::Cluster(cluster) => cluster.members[place].go_on(),
         }
     }
 
