@@ -21,8 +21,8 @@ const SLOTS: usize = 16_384;
 pub struct Redis {
     process: Child,
     address: SocketAddr,
-    /// What it keeps, of a cluster's member.
-    folder: Option<PathBuf>,
+    /// What it keeps is here.
+    folder: PathBuf,
 }
 
 impl Redis {
@@ -32,23 +32,30 @@ impl Redis {
     /// It does not answer.
     #[must_use]
     pub fn start() -> Option<Redis> {
-        Redis::start_with(&[], None)
+        Redis::start_with(&[])
     }
 
-    fn start_with(arguments: &[&str], folder: Option<PathBuf>) -> Option<Redis> {
+    fn start_with(arguments: &[&str]) -> Option<Redis> {
         let free = TcpListener::bind(("127.0.0.1", 0)).ok()?;
         let address = free.local_addr().ok()?;
         drop(free);
         let port = address.port().to_string();
+        // Of its own: what a primary writes for its replicas the next server there would begin with.
+        let folder = format!("asterism-redis-{}-{port}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).ok()?;
         let process = Command::new("redis-server")
             .args(["--port", &port, "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no"])
             // A replica that has just begun is to be of use at once.
             .args(["--repl-diskless-sync-delay", "0"])
             .args(arguments)
-            .current_dir(folder.clone().unwrap_or_else(std::env::temp_dir))
+            .current_dir(&folder)
             .stdout(Stdio::null())
             .spawn();
+        if process.is_err() {
+            let _ = std::fs::remove_dir(&folder);
+        }
         let redis = Redis {
             process: process.ok()?,
             address,
@@ -224,9 +231,7 @@ impl Drop for Redis {
         // It may have ended by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        if let Some(folder) = &self.folder {
-            let _ = std::fs::remove_dir_all(folder);
-        }
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -249,12 +254,9 @@ impl RedisCluster {
                 let bus = TcpListener::bind(("127.0.0.1", 0)).ok()?;
                 let bus_port = bus.local_addr().ok()?.port().to_string();
                 drop(bus);
-                let folder = format!("asterism-redis-{}-{bus_port}", std::process::id());
-                let folder = std::env::temp_dir().join(folder);
-                std::fs::create_dir_all(&folder).ok()?;
                 let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus_port];
                 let more = ["--cluster-node-timeout", "60000"];
-                Redis::start_with(&[&arguments[..], &more].concat(), Some(folder))
+                Redis::start_with(&[&arguments[..], &more].concat())
             })
             .collect();
         let cluster = RedisCluster { members: members? };
