@@ -189,7 +189,8 @@ fn a_user_needs_no_more_commands_than_the_page_names() {
         for redis in all {
             redis.command(&words).expect("the user is made");
         }
-        let mut remote = stores.remote(0);
+        // It keeps answers too.
+        let mut remote = stores.remote(1);
         remote.login = Login {
             user: Some("edge".to_owned()),
             password: Some("password".to_owned()),

@@ -3,13 +3,19 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use asterism_embedded_store::{Server, ServerConfig};
 use asterism_lab::redis::{Redis, RedisCluster};
-use asterism_remote_store::RemoteConfig;
+use asterism_remote_store::{CacheConfig, ClientConfig, RemoteConfig};
 
 use crate::over_wires::config;
+
+const CACHE: CacheConfig = CacheConfig {
+    entries: 1_024,
+    staleness: Duration::from_millis(500),
+    staleness_away: Duration::ZERO,
+};
 
 /// The embedded store on a thread, until it is dropped.
 pub(crate) struct Embedded {
@@ -155,12 +161,16 @@ impl Stores {
         }
     }
 
-    /// How the client of this number uses it.
+    /// How the client of this number uses it. Those of odd numbers keep answers.
     pub(crate) fn remote(&self, number: u32) -> RemoteConfig {
+        let client = ClientConfig {
+            cache: (number % 2 == 1).then_some(CACHE),
+            ..config(number as usize, 1)
+        };
         RemoteConfig {
             addresses: self.addresses(),
             waits_for_replica: matches!(self, Stores::Replicated(_)),
-            ..RemoteConfig::new(any_port(), config(number as usize, 1))
+            ..RemoteConfig::new(any_port(), client)
         }
     }
 }
