@@ -7,6 +7,7 @@ use asterism_placement::membership::MEMBERS_MAX;
 use asterism_placement::replicated;
 use serde::Serialize;
 
+use super::ack::StoreAck;
 use super::cluster;
 use super::functions::{Described, Functions, STAGE};
 pub(crate) use super::host::HOST;
@@ -16,7 +17,6 @@ pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
 use super::release::{self, HOLD};
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
-use super::store::StoreAck;
 use super::tenants::TENANT;
 use asterism_notation::value;
 

@@ -5,6 +5,7 @@
 //! settings; `diagnostic.rs` shows mistakes. [`Config::read`] takes text and opens no file: `files.rs` and `key_file.rs` do. Read first:
 //! [`Config::read`].
 
+mod ack;
 mod chain;
 mod cluster;
 mod combinations;
@@ -36,6 +37,7 @@ mod store;
 mod tenants;
 pub mod wiring;
 
+pub use ack::StoreAck;
 pub use asterism_notation::{network, suggestion, text, value};
 pub use cluster::{Channel, Cluster, identity};
 pub use eve::{Eve, EveAlerts};
@@ -52,7 +54,7 @@ pub use orchestrator::{
 };
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 pub use purpose::Purpose;
-pub use store::{Store, StoreAck};
+pub use store::Store;
 pub use tenants::{TENANTS_MAX, Tenant};
 
 use core::ops::Range;

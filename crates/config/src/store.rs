@@ -7,20 +7,12 @@ use std::path::PathBuf;
 
 use toml::de::{DeTable, DeValue};
 
-use super::declared::choices;
+use super::ack::StoreAck;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::STORE;
 use super::kept::{self, Kept};
 use super::objects::{ObjectChoice, Placement, Sharing};
 use super::{Function, Purpose, Settings, overlay};
-
-choices! {
-    /// Who has the writes of a packet when it leaves.
-    pub enum StoreAck {
-        Primary = "primary", "the store's primary: what no replica has yet is forgotten when the primary dies";
-        Replica = "replica", "the primary and one of its replicas: nothing that left is forgotten when the primary dies and the replica that has most is promoted";
-    }
-}
 
 /// A store that speaks the protocol of Redis, files as written.
 #[derive(Clone, Debug, PartialEq, Eq)]

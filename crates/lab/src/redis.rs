@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::wait_until;
 
-/// How long it may take to answer, or to do what it was told.
+/// How long it may take to answer, or to do what a command says.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;

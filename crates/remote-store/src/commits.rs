@@ -386,15 +386,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                 Replied::Well
             }
             Step::Executing { is_refused, .. } => {
-                let outcome = match value {
-                    Value::Array(_) => Outcome::Made(self.tries),
-                    Value::Null if !is_refused => match mutant::active(Mutant::CrossedCountsAsMade)
-                    {
-                        true => Outcome::Made(self.tries),
-                        false => Outcome::Crossed,
-                    },
-                    Value::Null | Value::Error(_) => Outcome::Refused,
-                    _ => return Replied::Nonsense,
+                let Some(outcome) = self.outcome(value, is_refused) else {
+                    return Replied::Nonsense;
                 };
                 if self.replicas.is_some() {
                     self.step = Step::Replicating { left: 1, outcome };
@@ -410,9 +403,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                 Replied::Well
             }
             Step::Replicating { outcome, .. } => match (value, outcome) {
-                (Value::Integer(0), Outcome::Made(_))
-                    if !mutant::active(Mutant::ReplicaNotAwaited) =>
-                {
+                (Value::Integer(count), Outcome::Made(_)) if !is_acknowledged(*count) => {
                     self.wait_again(outcome, now_us, out);
                     Replied::Well
                 }
@@ -423,18 +414,35 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                 self.step = Step::Nothing;
                 Replied::Well
             }
-            Step::Checking => {
-                self.meets_replica = is_primary(value) == Some(false)
-                    && !mutant::active(Mutant::ReplicaTakenForPrimary);
-                match is_primary(value) {
-                    _ if self.meets_replica => return Replied::Refused,
-                    None if !matches!(value, Value::Error(_)) => return Replied::Nonsense,
-                    _ => self.step = Step::Nothing,
-                }
-                Replied::Well
-            }
+            Step::Checking => self.take_role(value),
             _ => Replied::Nonsense,
         }
+    }
+
+    /// What the reply to `EXEC` says.
+    fn outcome(&self, value: &Value<'_>, is_refused: bool) -> Option<Outcome> {
+        Some(match value {
+            Value::Array(_) => Outcome::Made(self.tries),
+            Value::Null if is_refused => Outcome::Refused,
+            Value::Null if mutant::active(Mutant::CrossedCountsAsMade) => Outcome::Made(self.tries),
+            Value::Null => Outcome::Crossed,
+            Value::Error(_) => Outcome::Refused,
+            _ => return None,
+        })
+    }
+
+    /// What the server says that it is.
+    fn take_role(&mut self, role: &Value<'_>) -> Replied {
+        let is_primary = is_primary(role);
+        if is_primary == Some(false) && !mutant::active(Mutant::ReplicaTakenForPrimary) {
+            self.meets_replica = true;
+            return Replied::Refused;
+        }
+        if is_primary.is_none() && !matches!(role, Value::Error(_)) {
+            return Replied::Nonsense;
+        }
+        self.step = Step::Nothing;
+        Replied::Well
     }
 
     /// What becomes of the transactions of a try.
@@ -469,10 +477,13 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             return self.leave(out);
         };
         CommandWriter::new(out).command(&[b"UNWATCH"]);
-        // `WAIT` is about what its own connection wrote: whoever has this has what was written before.
-        self.note_try(made, out);
+        // `WAIT` is about what its own connection wrote: a replica that has this has all before it.
+        let writes = !mutant::active(Mutant::WaitWithoutWrite);
+        if writes {
+            self.note_try(made, out);
+        }
         wait(replicas, out);
-        let (left, outcome) = (3, Outcome::Made(made));
+        let (left, outcome) = (2 + usize::from(writes), Outcome::Made(made));
         self.step = Step::Replicating { left, outcome };
     }
 
@@ -674,6 +685,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         CommandWriter::new(out).command(&[b"UNWATCH"]);
         self.step = Step::Leaving;
     }
+}
+
+/// Whether the replicas that acknowledge are enough.
+fn is_acknowledged(replicas: i64) -> bool {
+    replicas > 0 || mutant::active(Mutant::ReplicaNotAwaited)
 }
 
 /// Asks for the acknowledgement of a replica.

@@ -35,4 +35,6 @@ asterism_mutant::planted! {
     MovedAlone,
     /// A packet leaves although no replica has what it wrote (an acknowledged write that a failover forgets).
     ReplicaNotAwaited,
+    /// A new connection asks which replicas have what another one wrote (`WAIT` is about its own writes).
+    WaitWithoutWrite,
 }

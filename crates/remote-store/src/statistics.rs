@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::client::ClientTally;
 
-/// Addresses of primaries that are told apart, at most: the rest is shown as none.
+/// Addresses of primaries that are kept, at most: others are shown as none.
 const ADDRESSES_MAX: usize = 32;
 
 /// Why a store is away.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -120,8 +121,11 @@ fn the_primary_is_found_among_its_replicas_wherever_it_stands() {
                 server.is_replica();
             }
         }
+        // Replicas have what the primary has: nothing but their role shows that they are none.
+        Used::new(&[all[primary].address]).passes("at the primary alone");
         let mut used = Used::new(&addresses(&all));
-        used.is_at(&all[primary], "found");
+        let seen = used.until("connected", |seen| seen.is_connected);
+        assert_eq!(seen.address, Some(all[primary].address));
         used.passes("at the primary");
     }
     // One that knows no roles has none.
@@ -178,11 +182,17 @@ fn connections_follow_the_keys_of_a_cluster_together() {
     let mut used = Used::new(&[one.address]);
     used.is_at(&other, "redirected when it was greeted");
     used.passes("at the other");
-    // Reads alone are sent on: the others follow, though nothing is said to them.
-    let to = third.address;
-    other.says(move |command| (command == "MGET").then(|| format!("-MOVED 7 {to}\r\n")));
+    // One command is sent on: the other connection follows, though nothing is said to it.
+    let (to, mut is_said) = (third.address, false);
+    other.says(move |command| {
+        let is_first = command == "MGET" && !is_said;
+        is_said |= is_first;
+        is_first.then(|| format!("-MOVED 7 {to}\r\n"))
+    });
+    let before = used.statistics.snapshot().connects;
     used.inject();
-    used.is_at(&third, "redirected by a read");
+    let seen = used.is_at(&third, "redirected by a read");
+    assert_eq!(seen.connects - before, 2, "both connections");
     used.passes("at the third");
     used.has_left(&other);
 }
@@ -279,7 +289,7 @@ fn a_packet_waits_until_a_replica_has_its_writes() {
     acknowledges(2);
     used.until("a replica", |seen| seen.is_connected);
     used.passes("with a replica");
-    // Each batch waits anew.
+    // Each batch has a patience of its own.
     let connects = used.statistics.snapshot().connects;
     let mut waits = 0;
     one[0].says(move |command| {
@@ -309,15 +319,24 @@ fn what_no_replica_has_is_looked_for_at_another_primary() {
 fn a_commit_whose_acknowledgement_was_lost_is_acknowledged_before_it_counts() {
     let [primary] = servers(&keys());
     let one = [primary];
-    // The connection ends behind `EXEC`, and so does the next one that waits; then a replica comes late.
-    let mut waits = 0;
+    // The connection ends behind `EXEC`, and so does the next one that waits; then a replica comes late. A connection that wrote nothing is
+    // answered by the number of replicas, as Redis does.
+    let waits = Arc::new(AtomicU32::new(0));
+    let (waited, mut has_written) = (waits.clone(), false);
     one[0].says(move |command| {
-        waits += u32::from(command == "WAIT");
-        match (command, waits) {
-            ("WAIT", ..3) => Some(String::new()),
-            ("WAIT", ..8) => Some(":0\r\n".to_owned()),
-            ("WAIT", _) => Some(":1\r\n".to_owned()),
-            _ => None,
+        match command {
+            "WAIT 0" => has_written = false,
+            "SET" | "EXEC" => has_written = true,
+            _ => {}
+        }
+        let is_wait = command == "WAIT";
+        let count = waited.fetch_add(is_wait.into(), Ordering::Relaxed);
+        match count {
+            _ if !is_wait => None,
+            _ if !has_written => Some(":1\r\n".to_owned()),
+            0..2 => Some(String::new()),
+            2..7 => Some(":0\r\n".to_owned()),
+            _ => Some(":1\r\n".to_owned()),
         }
     });
     let mut used = replicated(&one);
@@ -336,6 +355,8 @@ fn a_commit_whose_acknowledgement_was_lost_is_acknowledged_before_it_counts() {
     };
     let given_up = used.sent - 1;
     assert_eq!(u32::from(count_of(&left)), 1, "and {given_up} given up");
+    let waits = waits.load(Ordering::Relaxed);
+    assert!(waits >= 8, "{waits} waits");
     let seen = used.statistics.snapshot();
     assert!(seen.connects >= 4, "{seen:?}");
 }
@@ -346,7 +367,7 @@ fn a_commit_whose_acknowledgement_was_lost_is_acknowledged_before_it_counts() {
 fn planted_bugs_of_a_failover_are_found() {
     use asterism_remote_store::mutant::{Mutant, select};
 
-    let tests: [(Mutant, fn()); 3] = [
+    let tests: [(Mutant, fn()); 4] = [
         (
             Mutant::ReplicaTakenForPrimary,
             the_primary_is_found_among_its_replicas_wherever_it_stands,
@@ -358,6 +379,10 @@ fn planted_bugs_of_a_failover_are_found() {
         (
             Mutant::ReplicaNotAwaited,
             a_packet_waits_until_a_replica_has_its_writes,
+        ),
+        (
+            Mutant::WaitWithoutWrite,
+            a_commit_whose_acknowledgement_was_lost_is_acknowledged_before_it_counts,
         ),
     ];
     for (planted, test) in tests {

@@ -159,6 +159,7 @@ fn every_planted_bug_is_found() {
         Mutant::ReplicaTakenForPrimary,
         Mutant::MovedAlone,
         Mutant::ReplicaNotAwaited,
+        Mutant::WaitWithoutWrite,
     ];
     let planted = Mutant::ALL.into_iter();
     let survived: Vec<Mutant> = planted
