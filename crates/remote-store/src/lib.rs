@@ -7,7 +7,7 @@
 //!
 //! A store keeps, under each key by which an entry is found, the answer to that read: the entries as an instance takes them in. A transaction
 //! is committed by what all such stores have: `WATCH` of what it read and writes, one read of all, and `MULTI` with what becomes of it. What
-//! becomes of it is computed here, by objects of the same function that hold these entries alone (`workbench.rs`). Transactions that wait
+//! becomes of it is computed here, by objects of the same function that hold these entries alone (`workbench.rs`, `decisions.rs`, `loaded.rs`). Transactions that wait
 //! are committed together, by two round trips for all. Where packets leave only when a replica has their writes, `WAIT` goes behind `EXEC`.
 //!
 //! Read first: `keys.rs`, then `commits.rs`.

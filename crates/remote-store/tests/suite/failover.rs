@@ -149,6 +149,32 @@ fn a_store_without_primary_is_away_until_one_is_promoted() {
 }
 
 #[test]
+fn a_primary_that_cannot_serve_is_passed_over() {
+    let [one, other] = servers(&keys());
+    for (error, expected) in [
+        (
+            "LOADING Redis is loading the dataset in memory",
+            AwayReason::Refused,
+        ),
+        ("CLUSTERDOWN The cluster is down", AwayReason::Refused),
+        ("MASTERDOWN Link with MASTER is down", AwayReason::Replica),
+        ("NOPERM no permission for this key", AwayReason::Login),
+    ] {
+        let refuses = move |command: &str| (command == "GET").then(|| format!("-{error}\r\n"));
+        one.says(refuses);
+        let mut used = Used::new(&[one.address, other.address]);
+        used.is_at(&other, error);
+        used.passes(error);
+        other.says(refuses);
+        let mut used = Used::new(&[one.address, other.address]);
+        let seen = used.until(error, |seen| seen.why == expected);
+        assert!(!seen.is_connected);
+        other.says(|_| None);
+        used.is_at(&other, error);
+    }
+}
+
+#[test]
 fn a_primary_that_is_demoted_is_left_at_once_by_all_connections() {
     let keys = keys();
     let [one, other] = servers(&keys);

@@ -606,6 +606,14 @@ fn hosts_of_two_stores_are_of_two_clusters() {
         );
     });
     assert!(one != named && one != more && named != more);
+    // Servers are named in any order.
+    let listed = |addresses: &str| {
+        shape(&|cluster| cluster.edit(&format!("\"{}\"", store.address), addresses))
+    };
+    let ordered = listed("[\"127.0.0.1:1\", \"127.0.0.1:2\"]");
+    assert_eq!(ordered, listed("[\"127.0.0.1:2\", \"127.0.0.1:1\"]"));
+    assert_ne!(ordered, listed("\"127.0.0.1:1\""));
+    assert_ne!(ordered, one);
     let smaller = shape(&|cluster| cluster.edit("\"remote\" }", "\"remote\", capacity = 128 }"));
     assert_ne!(one, smaller);
 }
