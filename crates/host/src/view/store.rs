@@ -249,6 +249,7 @@ mod tests {
             name: "b".to_owned(),
             ack: asterism_config::StoreAck::Primary,
             timeout: Duration::from_secs(1),
+            kept: None,
         };
         let document = |store: &Store, snapshots: &[StoreSnapshot]| document(store, snapshots, 100);
         let shown = document(&store, &[here(10), here(30)]);
