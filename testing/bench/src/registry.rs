@@ -252,7 +252,7 @@ mod tests {
         idps.scans monitor.error limiter.exact limiter.approximate digests.squid chain.order
         lab.up lab.failover lab.false-alarm lab.scale lab.launch lab.hotspot lab.headless steering.conformance
         director.cost sim.orchestrator api.intruder
-        remote.batching remote.ceiling remote.latency";
+        remote.batching remote.ceiling remote.functions remote.latency";
 
     #[test]
     fn every_promised_measure_has_one_row() {

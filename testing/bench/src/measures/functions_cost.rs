@@ -395,7 +395,7 @@ fn cost(context: &Context) -> Result<Outcome, Failure> {
         .lost(found.lost))
 }
 
-fn firewall() -> Firewall {
+pub(super) fn firewall() -> Firewall {
     Firewall::new(FirewallConfig {
         rules: read_rules("allow any on inside\n").expect("good rules"),
         ..FirewallConfig::default()

@@ -1,11 +1,13 @@
-//! `remote.*`: a NAT whose sessions are in the real Redis, on this machine's loopback.
+//! `remote.*`: a NAT, and a firewall, whose flows are in the real Redis, on this machine's loopback.
 //!
 //! The packet loop polls on one core, the store has the other one. A packet of a known flow costs one read of the store; that of a new
-//! flow three reads in turn and a commit. Nothing is cached: each packet asks.
+//! flow three reads in turn and a commit. Nothing is cached, but where that is measured: each packet asks.
 //!
 //! - `remote.batching`: known flows, with as many packets waiting at a time as may, over one at a time.
 //! - `remote.ceiling`: keys that the store answers in a second of its own core's time, over those that the store's own benchmark tool
 //!   has it answer, which asks for values of the same length by as many connections, pipelined.
+//! - `remote.functions`: known flows of a NAT and of a firewall, in the instance's own memory, in the store, and there with a cache; cached
+//!   over local, of the one that loses more. A balancer's flows cannot be in a store: it counts them by their ends.
 //! - `remote.latency`: packets of known flows become due at half the rate that the NAT takes at most. What a packet takes, less what one
 //!   `GET` takes that a client of this program asks for by itself, in the same run.
 
@@ -17,7 +19,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use asterism_engine::{Instance, InstanceParts, Store};
-use asterism_function::PortNumber;
+use asterism_function::{NetworkFunction, PortNumber, objects_of};
 use asterism_functions::nat::Nat;
 use asterism_io::frame::FramePool;
 use asterism_lab::outside;
@@ -26,6 +28,7 @@ use asterism_placement::Time;
 use asterism_remote_store::{CacheConfig, ClientConfig, RemoteConfig, RemoteStore};
 use asterism_state::ObjectSettings;
 
+use super::functions_cost::firewall;
 use super::nat_bench::nat;
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
@@ -92,41 +95,40 @@ const CACHE: CacheConfig = CacheConfig {
     staleness_away: Duration::ZERO,
 };
 
-/// A NAT, and its store.
-struct RemoteNat {
+/// A function, and its store.
+struct Remote<F: NetworkFunction> {
     redis: Redis,
-    instance: Instance<Nat>,
+    instance: Instance<F>,
     left: Receiver<(usize, u64)>,
     frames: Vec<SmallFrame>,
     begun_ns: u64,
     next: usize,
 }
 
-fn settings(name: &str) -> ObjectSettings {
-    match name {
-        "sessions" | "ports" | "mappings" => ObjectSettings::REMOTE,
-        _ => ObjectSettings::LOCAL,
-    }
+/// Objects that are in the store.
+const NAT: &[&str] = &["sessions", "ports", "mappings"];
+const FIREWALL: &[&str] = &["flows", "fragments"];
+
+fn start_nat(home: Home) -> Result<Remote<Nat>, Failure> {
+    Remote::start(nat(FLOWS as u32, 1), NAT, home)
 }
 
-fn here(_: &str) -> ObjectSettings {
-    ObjectSettings::LOCAL
-}
-
-impl RemoteNat {
+impl<F: NetworkFunction + Send + Sync> Remote<F> {
     /// With all flows open.
-    fn start(home: Home) -> Result<Self, Failure> {
+    fn start(function: F, in_store: &'static [&'static str], home: Home) -> Result<Self, Failure> {
         // The store may use any core, and this program leaves it the other one.
         let redis = Redis::start()
             .ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
         stay_on_core(0);
-        let function = Arc::new(nat(FLOWS as u32, 1));
+        let function = Arc::new(function);
+        // A pool's items are shown by the table whose rows have them, and are in no store themselves.
+        let objects = objects_of(&*function).iter().zip(0..);
+        let objects = objects.filter(|(name, _)| in_store.contains(name) && **name != "ports");
         let client = ClientConfig {
-            function: "nat".to_owned(),
+            function: "bench".to_owned(),
             client: "bench".to_owned(),
             seed: 1,
-            // Sessions and mappings.
-            objects: 0b101,
+            objects: objects.fold(0, |bits, (_, number)| bits | 1 << number),
             commit_pipes: 2,
             cache: (home == Home::Cached).then_some(CACHE),
         };
@@ -145,7 +147,10 @@ impl RemoteNat {
         let ports = vec![outside::port(|_| {}), outside::port(sees)];
         let pool = FramePool::new(4_096).map_err(|error| Failure::Absent(error.to_string()))?;
         let parts = InstanceParts::alone(1).with_store(make);
-        let settings = if home == Home::Here { here } else { settings };
+        let settings = move |name: &str| match home != Home::Here && in_store.contains(&name) {
+            true => ObjectSettings::REMOTE,
+            false => ObjectSettings::LOCAL,
+        };
         let instance = parts.start(function, settings, pool, ports);
         let frame = |flow: usize| {
             let inside = Endpoint {
@@ -158,7 +163,7 @@ impl RemoteNat {
             };
             frame_between(Protocol::Udp, inside, remote)
         };
-        let mut nat = Self {
+        let mut remote = Self {
             redis,
             instance,
             left,
@@ -166,8 +171,8 @@ impl RemoteNat {
             begun_ns: wall_ns(),
             next: 0,
         };
-        nat.drive(FLOWS as u64, TOGETHER)?;
-        Ok(nat)
+        remote.drive(FLOWS as u64, TOGETHER)?;
+        Ok(remote)
     }
 
     fn now(&self) -> Time {
@@ -221,7 +226,7 @@ impl RemoteNat {
 }
 
 fn batching(context: &Context) -> Result<Outcome, Failure> {
-    let mut nat = RemoteNat::start(Home::Store)?;
+    let mut nat = start_nat(Home::Store)?;
     let together = nat.rate(context)?;
     nat.drive(ROUND_SINGLE, 1)?;
     let rounds = if context.full { 9 } else { 5 };
@@ -237,25 +242,49 @@ fn batching(context: &Context) -> Result<Outcome, Failure> {
         .variant("packets-of-one-read", tally.store_reads_alone as f64))
 }
 
-fn functions(context: &Context) -> Result<Outcome, Failure> {
-    let mut rates = Vec::new();
-    for home in [Home::Here, Home::Store, Home::Cached] {
-        let mut nat = RemoteNat::start(home)?;
-        rates.push(Spread::of(&nat.rate(context)?).median);
-        let tally = nat.instance.tally();
-        eprintln!("{:?}", tally);
+/// Packets a second of a function in each home, and whether the cache answered: in the instance's memory, in the store, and there with a
+/// cache.
+fn homes<F: NetworkFunction + Send + Sync>(
+    context: &Context,
+    function: impl Fn() -> F,
+    in_store: &'static [&'static str],
+) -> Result<[f64; 3], Failure> {
+    let mut rates = [0.0; 3];
+    for (rate, home) in rates
+        .iter_mut()
+        .zip([Home::Here, Home::Store, Home::Cached])
+    {
+        let mut remote = Remote::start(function(), in_store, home)?;
+        *rate = Spread::of(&remote.rate(context)?).median;
+        let tally = remote.instance.tally();
+        let at_once = tally.answered_at_once as f64 / tally.received.max(1) as f64;
+        context.say(&format!(
+            "{rate:.0} packets/s, {at_once:.2} answered at once"
+        ));
+        let is_cached = home == Home::Cached;
+        if is_cached != (at_once > 0.5) {
+            return Err(Failure::Unsound("the cache answers nothing".into()));
+        }
     }
-    let [here, store, cached] = rates[..] else {
-        return Err(Failure::Unsound("three homes".into()));
-    };
-    Ok(Outcome::new(cached / here, 7)
-        .variant("nat-local", here)
-        .variant("nat-remote", store)
-        .variant("nat-cached", cached))
+    Ok(rates)
+}
+
+fn functions(context: &Context) -> Result<Outcome, Failure> {
+    let nat = homes(context, || nat(FLOWS as u32, 1), NAT)?;
+    let firewall = homes(context, firewall, FIREWALL)?;
+    let cached = |rates: [f64; 3]| rates[2] / rates[0];
+    let rounds = if context.full { 21 } else { 7 };
+    let mut outcome = Outcome::new(cached(nat).min(cached(firewall)), rounds);
+    for (name, rates) in [("nat", nat), ("firewall", firewall)] {
+        for (home, rate) in ["local", "remote", "cached"].iter().zip(rates) {
+            outcome = outcome.variant(format!("{name}-{home}"), rate);
+        }
+    }
+    Ok(outcome)
 }
 
 fn ceiling(context: &Context) -> Result<Outcome, Failure> {
-    let mut nat = RemoteNat::start(Home::Store)?;
+    let mut nat = start_nat(Home::Store)?;
     nat.drive(ROUND, TOGETHER)?;
     let rounds = if context.full { 11 } else { 5 };
     let port = nat.redis.address().port().to_string();
@@ -314,7 +343,7 @@ fn round_trip_us(redis: &Redis) -> Result<f64, Failure> {
 }
 
 fn latency(context: &Context) -> Result<Outcome, Failure> {
-    let mut nat = RemoteNat::start(Home::Store)?;
+    let mut nat = start_nat(Home::Store)?;
     let rate = Spread::of(&nat.rate(context)?).median;
     let apart_ns = 2.0 * 1e9 / rate;
     let rounds = if context.full { 11 } else { 5 };
@@ -335,7 +364,7 @@ fn latency(context: &Context) -> Result<Outcome, Failure> {
         .variant("packets-per-second", rate / 2.0))
 }
 
-impl RemoteNat {
+impl<F: NetworkFunction + Send + Sync> Remote<F> {
     /// Packets of flows in turn, so far apart; how long each took from when it was due, in ns.
     fn paced(&mut self, apart_ns: f64) -> Result<Vec<u64>, Failure> {
         let packets = (1e9 / apart_ns) as usize;

@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
         "remote.functions",
         "ratio",
         AtLeast(0.9),
-        "packets a second of a NAT, known flows, whose sessions are in Redis and that keeps answers, over one with its sessions in its own memory",
+        "packets a second of known flows in Redis with a cache, over the same in the instance's own memory: the lower of NAT and firewall",
     )
     .anchors(&[published("StatelessNF", "0.95 to 1.0", "the StatelessNF paper, figure 4.4")]),
     row(
