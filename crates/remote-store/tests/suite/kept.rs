@@ -320,7 +320,7 @@ fn known_flows_go_on_while_the_store_is_away_as_long_as_they_may() {
         if !goes_on {
             continue;
         }
-        // Their uses are to be announced, and nobody can be told.
+        // Their uses are to be announced, and nobody can be driven.
         for seconds in [3, 6] {
             world.now_us = seconds * 1_000_000;
             assert_eq!(pass(&mut world, known.clone(), 4), (4, 0), "{seconds} s");
@@ -345,7 +345,7 @@ fn known_flows_go_on_while_the_store_is_away_as_long_as_they_may() {
 }
 
 /// A client with one connection, to which a test says what the store would.
-struct Told {
+struct Driven {
     client: Client<Board, Attempt>,
     tickets: u64,
     now_us: u64,
@@ -354,7 +354,7 @@ struct Told {
 const READS: usize = 0;
 const ENDING: u8 = 1;
 
-impl Told {
+impl Driven {
     fn new() -> Self {
         let mut client = Client::new(&Board, &client(0, 1));
         client.connected(READS);
@@ -390,7 +390,7 @@ impl Told {
     }
 
     /// The store sends this. Whether it is what a store may send.
-    fn told(&mut self, bytes: &[u8]) -> bool {
+    fn receives(&mut self, bytes: &[u8]) -> bool {
         let (value, _) = Reply::read(bytes).expect("a value").expect("whole");
         let is_well = self.client.reply(READS, &value, self.now_us);
         while self.client.next_event().is_some() {}
@@ -413,19 +413,19 @@ fn entry(key: u32, touch_due: u32) -> Vec<u8> {
 
 #[test]
 fn an_entry_that_has_ended_is_asked_for() {
-    let mut told = Told::new();
-    assert!(told.ask(5).is_err());
+    let mut driven = Driven::new();
+    assert!(driven.ask(5).is_err());
     // Eight seconds after its last use, which may have been as late.
-    assert!(told.told(&entry(5, 1_002)));
+    assert!(driven.receives(&entry(5, 1_002)));
     for (tick, is_kept) in [(1_000, true), (1_010, true), (1_011, false)] {
-        told.client.set_tick(tick);
-        assert_eq!(told.ask(5).is_ok(), is_kept, "in second {tick}");
+        driven.client.set_tick(tick);
+        assert_eq!(driven.ask(5).is_ok(), is_kept, "in second {tick}");
     }
 }
 
 #[test]
 fn what_a_store_tells_is_taken_for_no_reply() {
-    let mut told = Told::new();
+    let mut driven = Driven::new();
     for (heard, is_kept) in [
         (&b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n"[..], true),
         (b">3\r\n+message\r\n+a\r\n+b\r\n", true),
@@ -435,19 +435,19 @@ fn what_a_store_tells_is_taken_for_no_reply() {
         ),
         (b">2\r\n$10\r\ninvalidate\r\n_\r\n", false),
     ] {
-        assert!(told.ask(5).is_err());
+        assert!(driven.ask(5).is_err());
         // It comes between the command and its reply.
-        assert!(told.told(heard));
-        assert!(told.told(&entry(5, 1_002)));
-        assert!(told.ask(5).is_ok());
-        assert!(told.told(heard));
+        assert!(driven.receives(heard));
+        assert!(driven.receives(&entry(5, 1_002)));
+        assert!(driven.ask(5).is_ok());
+        assert!(driven.receives(heard));
         let text = String::from_utf8_lossy(heard);
-        assert_eq!(told.ask(5).is_ok(), is_kept, "{text}");
+        assert_eq!(driven.ask(5).is_ok(), is_kept, "{text}");
         if !is_kept {
-            assert!(told.told(&entry(5, 1_002)));
+            assert!(driven.receives(&entry(5, 1_002)));
         }
-        told.client.lost(READS);
-        told.client.connected(READS);
+        driven.client.lost(READS);
+        driven.client.connected(READS);
     }
     for heard in [
         &b">2\r\n$10\r\ninvalidate\r\n:1\r\n"[..],
@@ -455,39 +455,39 @@ fn what_a_store_tells_is_taken_for_no_reply() {
         b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n",
         b">0\r\n",
     ] {
-        assert!(!told.told(heard), "{}", String::from_utf8_lossy(heard));
+        assert!(!driven.receives(heard), "{}", String::from_utf8_lossy(heard));
     }
     // One that commits is told nothing.
     let (value, _) = Reply::read(b">2\r\n$10\r\ninvalidate\r\n_\r\n")
         .unwrap()
         .unwrap();
-    assert!(!told.client.reply(1, &value, told.now_us));
+    assert!(!driven.client.reply(1, &value, driven.now_us));
 }
 
 #[test]
 fn the_store_is_asked_often_enough_for_what_is_kept_to_be_given_out() {
-    let mut told = Told::new();
-    assert_eq!(told.client.next_due_us(), None);
-    assert!(told.ask(5).is_err());
-    assert!(told.told(&entry(5, 1_002)));
+    let mut driven = Driven::new();
+    assert_eq!(driven.client.next_due_us(), None);
+    assert!(driven.ask(5).is_err());
+    assert!(driven.receives(&entry(5, 1_002)));
     let mut asked = 0;
     for _ in 0..40 {
-        told.now_us += 50;
-        let due = told.client.next_due_us().expect("something is kept");
-        let sent = told.sent();
-        assert_eq!(sent.is_empty(), due > told.now_us);
+        driven.now_us += 50;
+        let due = driven.client.next_due_us().expect("something is kept");
+        let sent = driven.sent();
+        assert_eq!(sent.is_empty(), due > driven.now_us);
         if !sent.is_empty() {
             assert_eq!(sent, b"*1\r\n$4\r\nPING\r\n");
-            assert!(told.client.awaits_reply(READS) && told.client.is_waiting());
-            assert!(told.told(b"+PONG\r\n"));
+            assert!(driven.client.awaits_reply(READS) && driven.client.is_waiting());
+            assert!(driven.receives(b"+PONG\r\n"));
             asked += 1;
         }
-        assert!(told.ask(5).is_ok());
+        assert!(driven.ask(5).is_ok());
     }
     assert_eq!(asked, 8, "in twice the staleness");
     // It falls silent.
-    told.now_us += STALENESS.as_micros() as u64 + 1;
-    assert!(told.ask(5).is_err());
+    driven.now_us += STALENESS.as_micros() as u64 + 1;
+    assert!(driven.ask(5).is_err());
 }
 
 /// Only in a build with `--cfg asterism_mutants`.
