@@ -250,7 +250,7 @@ pub fn words(file: &str, config: &Config) -> String {
         if store.ack == StoreAck::Replica {
             text.push_str(
                 "  a packet leaves when a replica has its writes: that takes a round trip from the primary to the replica more, and without a replica \
-                 none leaves; nothing is promised when the two die together, or when a replica that lacks the writes is promoted\n",
+                 no packet leaves that wrote something; nothing is promised when the two die together, or when a replica that lacks the writes is promoted\n",
             );
         }
     }

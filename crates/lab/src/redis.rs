@@ -21,7 +21,7 @@ const SLOTS: usize = 16_384;
 pub struct Redis {
     process: Child,
     address: SocketAddr,
-    /// What it keeps is here.
+    /// A folder of its own. A server reads what it finds there when it begins, and a replica leaves there what it was sent.
     folder: PathBuf,
 }
 
@@ -40,10 +40,11 @@ impl Redis {
         let address = free.local_addr().ok()?;
         drop(free);
         let port = address.port().to_string();
-        // Of its own: what a primary writes for its replicas the next server there would begin with.
         let folder = format!("asterism-redis-{}-{port}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
-        std::fs::create_dir_all(&folder).ok()?;
+        // What a test that was killed left behind.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir(&folder).expect("a folder of its own");
         let process = Command::new("redis-server")
             .args(["--port", &port, "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no"])
@@ -53,11 +54,12 @@ impl Redis {
             .current_dir(&folder)
             .stdout(Stdio::null())
             .spawn();
-        if process.is_err() {
+        let Ok(process) = process else {
             let _ = std::fs::remove_dir(&folder);
-        }
+            return None;
+        };
         let redis = Redis {
-            process: process.ok()?,
+            process,
             address,
             folder,
         };
