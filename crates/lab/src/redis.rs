@@ -178,6 +178,15 @@ impl Redis {
         wait_until("the replica to have all", DONE_WITHIN, is_done).expect("it has all");
     }
 
+    /// A replica receives nothing more, and keeps what it has.
+    ///
+    /// # Panics
+    /// It does not answer.
+    pub fn cut_off(&self) {
+        // Nobody listens there.
+        self.must(&["REPLICAOF", "127.0.0.1", "1"]);
+    }
+
     /// Makes it a primary.
     ///
     /// # Panics

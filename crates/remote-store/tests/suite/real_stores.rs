@@ -138,6 +138,9 @@ fn a_primary_is_killed_and_nothing_that_was_acknowledged_is_lost() {
             let Stores::Replicated(all) = stores else {
                 return;
             };
+            // What the primary takes from now on is lost with it.
+            all[1..].iter().for_each(Redis::cut_off);
+            std::thread::sleep(Duration::from_millis(300));
             all[0].kill();
             Redis::fail_over(all);
         };
@@ -152,8 +155,10 @@ fn a_primary_is_demoted_and_nothing_that_was_acknowledged_is_lost() {
             let Stores::Replicated(all) = stores else {
                 return;
             };
-            // With a single replica all that was acknowledged is there.
+            // With a single replica all that was acknowledged is there, and nothing of what the primary takes from now on.
             all[2].kill();
+            all[1].cut_off();
+            std::thread::sleep(Duration::from_millis(300));
             all[1].promote();
             all[0].follow(all[1].address());
         };
