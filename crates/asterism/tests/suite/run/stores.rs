@@ -316,6 +316,11 @@ fn connections_go_on_after_a_failover_of_their_store() {
         at_a.inside.send(&flow);
         assert_eq!(at_a.outside.next(), flow);
     }
+    // Nothing leaves that would be lost with the primary.
+    servers[1..].iter().for_each(Redis::cut_off);
+    at_a.inside.send(&outbound(4_999));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(at_a.outside.take().is_empty());
     servers[0].kill();
     let heir = Redis::fail_over(&servers[1..]).address().to_string();
     for host in [&a, &b] {
@@ -342,6 +347,11 @@ fn connections_go_on_after_a_failover_of_their_store() {
     assert_eq!(at_b.outside.next(), new);
     at_a.outside.send(&answer(&new));
     assert_eq!(at_a.inside.next(), answer(&new));
+    for host in [&a, &b] {
+        wait("its line", || {
+            host.log().contains("event=store-primary").then_some(())
+        });
+    }
 }
 
 #[test]
