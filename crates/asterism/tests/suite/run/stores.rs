@@ -319,7 +319,7 @@ fn connections_go_on_after_a_failover_of_their_store() {
     // Nothing leaves that would be lost with the primary.
     servers[1..].iter().for_each(Redis::cut_off);
     at_a.inside.send(&outbound(4_999));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    asterism_lab::pause(std::time::Duration::from_millis(300));
     assert!(at_a.outside.take().is_empty());
     servers[0].kill();
     let heir = Redis::fail_over(&servers[1..]).address().to_string();
