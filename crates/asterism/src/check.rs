@@ -8,7 +8,7 @@ use asterism_config::functions::ObjectKind;
 use asterism_config::kind::Absent;
 use asterism_config::value::{show_count, show_duration, show_size};
 use asterism_config::{
-    Config, Kept, ObjectChoice, Placement, Port, PortKind, Purpose, StoreAck, files,
+    Config, ObjectChoice, Placement, Port, PortKind, Purpose, StoreAck, StoreCache, files,
 };
 use asterism_output::End;
 use asterism_output::{Output, Schema};
@@ -245,7 +245,7 @@ pub fn words(file: &str, config: &Config) -> String {
                 (None, Some(_)) => "; logs in with a password".to_owned(),
                 (None, None) => String::new(),
             },
-            store.kept.map_or_else(String::new, kept_text)
+            store.cache.map_or_else(String::new, cache_text)
         ));
         if store.ack == StoreAck::Replica {
             text.push_str(
@@ -268,18 +268,18 @@ pub fn words(file: &str, config: &Config) -> String {
 }
 
 /// What instances keep of the store's answers.
-fn kept_text(kept: Kept) -> String {
-    let known = match kept.known_for.is_zero() {
+fn cache_text(cache: StoreCache) -> String {
+    let known = match cache.known_for.is_zero() {
         true => String::new(),
         false => format!(
             "; while it is away, known flows go on for {}",
-            show_duration(kept.known_for)
+            show_duration(cache.known_for)
         ),
     };
     format!(
         "\n  each instance keeps {} answers; packets that only read may act on what was there {} before{known}",
-        show_count(kept.entries as u64),
-        show_duration(kept.staleness)
+        show_count(cache.entries as u64),
+        show_duration(cache.staleness)
     )
 }
 

@@ -11,12 +11,12 @@ use super::ack::StoreAck;
 use super::cluster;
 use super::functions::{Described, Functions, STAGE};
 pub(crate) use super::host::HOST;
-use super::kept::{self, CACHE};
 use super::kind::{Kind, NamedValues, Word};
 pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
 use super::release::{self, HOLD};
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
+use super::store_cache::{self, CACHE};
 use super::tenants::TENANT;
 use asterism_notation::value;
 
@@ -383,8 +383,8 @@ section! {
             },
             when_down: ChosenWord = Setting {
                 kind: Kind::Choice {
-                    allowed: &[kept::DROP, kept::SERVE_KNOWN],
-                    refused: &[kept::BYPASS],
+                    allowed: &[store_cache::DROP, store_cache::SERVE_KNOWN],
+                    refused: &[store_cache::BYPASS],
                 },
                 default: Default::Is("\"drop\""),
                 meaning: "What becomes of packets while the store is away.",

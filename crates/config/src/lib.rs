@@ -19,7 +19,6 @@ mod file_error;
 pub mod files;
 pub mod functions;
 mod host;
-mod kept;
 pub mod key_file;
 pub mod kind;
 mod launch;
@@ -34,6 +33,7 @@ mod purpose;
 mod release;
 pub mod section;
 mod store;
+mod store_cache;
 mod tenants;
 pub mod wiring;
 
@@ -44,7 +44,6 @@ pub use eve::{Eve, EveAlerts};
 pub use file_error::FILE_BYTES_MAX;
 pub use functions::Settings;
 pub use host::{Host, Idle};
-pub use kept::Kept;
 pub use launch::{ContainerFrom, Launch, LaunchWith};
 pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
 pub use orchestrator::{
@@ -55,6 +54,7 @@ pub use orchestrator::{
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 pub use purpose::Purpose;
 pub use store::Store;
+pub use store_cache::StoreCache;
 pub use tenants::{TENANTS_MAX, Tenant};
 
 use core::ops::Range;

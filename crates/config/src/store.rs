@@ -10,8 +10,8 @@ use toml::de::{DeTable, DeValue};
 use super::ack::StoreAck;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::STORE;
-use super::kept::{self, Kept};
 use super::objects::{ObjectChoice, Placement, Sharing};
+use super::store_cache::{self, StoreCache};
 use super::{Function, Purpose, Settings, overlay};
 
 /// A store that speaks the protocol of Redis, files as written.
@@ -32,7 +32,7 @@ pub struct Store {
     /// How long a reply may take.
     pub timeout: Duration,
     /// Answers that each instance keeps, if it does.
-    pub kept: Option<Kept>,
+    pub cache: Option<StoreCache>,
 }
 
 impl Store {
@@ -182,7 +182,7 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
         name: name?,
         ack: values.get(STORE.ack)?,
         timeout: values.get(STORE.timeout)?,
-        kept: kept::read(document, &values, report)?,
+        cache: store_cache::read(document, &values, report)?,
     })
 }
 

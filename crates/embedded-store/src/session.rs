@@ -326,7 +326,7 @@ impl Session {
             }
             Own::Hello => {
                 self.hello(rest, out);
-                // What a connection keeps it could not be told of any more.
+                // What a connection keeps it could not hear of any more.
                 if !self.is_version_3 {
                     self.track_no_more(keyspace);
                 }

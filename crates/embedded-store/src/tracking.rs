@@ -9,7 +9,7 @@ const TRACKED_MAX: usize = 1 << 20;
 
 /// What a connection is to hear.
 #[derive(Debug, Default)]
-struct News {
+struct Invalidations {
     changed: Vec<Vec<u8>>,
     /// All keys have changed.
     all: bool,
@@ -19,7 +19,7 @@ struct News {
 #[derive(Debug, Default)]
 pub(crate) struct Tracking {
     readers: BTreeMap<Vec<u8>, BTreeSet<u64>>,
-    news: BTreeMap<u64, News>,
+    news: BTreeMap<u64, Invalidations>,
     last: u64,
 }
 
@@ -27,7 +27,7 @@ impl Tracking {
     /// A connection begins to keep what it reads: its number.
     pub(crate) fn begin(&mut self) -> u64 {
         self.last += 1;
-        self.news.insert(self.last, News::default());
+        self.news.insert(self.last, Invalidations::default());
         self.last
     }
 

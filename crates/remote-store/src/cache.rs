@@ -30,7 +30,7 @@ pub struct CacheConfig {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Entry {
     key: Vec<u8>,
     answer: Vec<u8>,
     /// The last second in which none of its entries has ended.
@@ -39,11 +39,21 @@ struct Kept {
     is_used: bool,
 }
 
+impl Entry {
+    fn has_ended(&self, tick: Tick) -> bool {
+        tick > self.through && !mutant::active(Mutant::EndedGivenOut)
+    }
+}
+
+fn is_too_old(age_us: u128, staleness: Duration) -> bool {
+    age_us > staleness.as_micros() && !mutant::active(Mutant::StaleGivenOut)
+}
+
 /// See the module. Times are microseconds.
 #[derive(Debug)]
 pub(crate) struct Cache {
     config: CacheConfig,
-    kept: Vec<Kept>,
+    kept: Vec<Entry>,
     places: HashMap<Vec<u8>, usize>,
     free: Vec<usize>,
     /// The next one that is let go, unless it is used.
@@ -114,11 +124,11 @@ impl Cache {
             false => self.config.staleness_away,
         };
         let age_us = u128::from(now_us.saturating_sub(self.fresh_us));
-        if age_us > staleness.as_micros() && !mutant::active(Mutant::StaleGivenOut) {
+        if is_too_old(age_us, staleness) {
             return None;
         }
         let place = *self.places.get(key)?;
-        if tick > self.kept[place].through && !mutant::active(Mutant::EndedGivenOut) {
+        if self.kept[place].has_ended(tick) {
             self.remove(key);
             return None;
         }
@@ -156,8 +166,7 @@ impl Cache {
     pub(crate) fn keep(&mut self, key: Vec<u8>, answer: &[u8], through: Tick) {
         let bar = self.barred.get(&key).copied().unwrap_or_default();
         let is_barred = bar.max(self.all_barred) >= self.answered;
-        let bars = !mutant::active(Mutant::OwnWriteNotBarred);
-        if answer.len() > ANSWER_BYTES_MAX || is_barred && bars {
+        if answer.len() > ANSWER_BYTES_MAX || is_barred {
             return;
         }
         let place = match self.places.get(&key) {
@@ -181,7 +190,7 @@ impl Cache {
             return place;
         }
         if self.kept.len() < self.config.entries.max(1) {
-            self.kept.push(Kept::default());
+            self.kept.push(Entry::default());
             return self.kept.len() - 1;
         }
         loop {

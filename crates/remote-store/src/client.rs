@@ -9,8 +9,9 @@ use asterism_resp::Value;
 use asterism_state::{LANE_ANY, LANE_ROOM, Query, Tick, Ticket, Transaction, stable_hash};
 
 use crate::cache::{Cache, CacheConfig};
-use crate::commits::{CommitPipe, Named, Outdated, Replicas, Replied};
+use crate::commits::{CommitPipe, Named, Replicas, Replied};
 use crate::keys::Keys;
+use crate::loaded::Outdated;
 use crate::reads::{Answered, Reads};
 use crate::workbench::Workbench;
 
@@ -74,7 +75,7 @@ pub struct ClientTally {
     pub keys_read: u64,
     /// Reads that were answered by what was kept.
     pub cache_hits: u64,
-    /// Changes that the store told of.
+    /// Changes that the store announced.
     pub changes_heard: u64,
     /// Answers that are kept now.
     pub cache_entries: u64,
@@ -107,8 +108,8 @@ pub struct Client<F: NetworkFunction, A> {
     /// What replies have to be sent by each connection.
     to_send: Vec<Vec<u8>>,
     events: VecDeque<ClientEvent<A>>,
-    /// Entries of each object, as of the last census.
-    census: BTreeMap<u8, u64>,
+    /// Entries of each object, as counted last.
+    entry_counts: BTreeMap<u8, u64>,
     /// A key that is looked for.
     key: Vec<u8>,
     /// Memory of answers that were taken.
@@ -137,7 +138,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             waiting: VecDeque::new(),
             to_send: vec![Vec::new(); config.commit_pipes.max(1) + 1],
             events: VecDeque::new(),
-            census: BTreeMap::new(),
+            entry_counts: BTreeMap::new(),
             key: Vec::new(),
             spare: Vec::new(),
             tick: 0,
@@ -174,8 +175,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         }
     }
     /// Entries that the store has of each object, as counted some seconds ago at most; none before that.
-    pub fn census(&self) -> &BTreeMap<u8, u64> {
-        &self.census
+    pub fn entry_counts(&self) -> &BTreeMap<u8, u64> {
+        &self.entry_counts
     }
     /// The second of the cluster's time.
     pub fn set_tick(&mut self, tick: Tick) {
@@ -232,7 +233,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         }
     }
     /// Whether a transaction reads what is kept, and writes no more than that it is in use. While the store is away that goes without it:
-    /// should it have taken the transaction all the same, it was told of a use twice.
+    /// should it have taken the transaction all the same, it hears of a use twice.
     fn goes_without_store(&mut self, transaction: &Transaction, now_us: u64) -> bool {
         let (Some(cache), key) = (&mut self.cache, &mut self.key) else {
             return false;
@@ -309,8 +310,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             READS => {
                 let capacity = |object| bench.capacity(object);
                 let cache = self.cache.as_mut();
-                let census = &mut self.census;
-                let counted = |object, count| _ = census.insert(object, count);
+                let entry_counts = &mut self.entry_counts;
+                let counted = |object, count| _ = entry_counts.insert(object, count);
                 let is_well =
                     self.reads
                         .reply(value, capacity, cache, counted, |cache, answered| {
@@ -405,8 +406,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
 }
 
 /// Takes what a store tells of keys that have changed; how many. `None`: it is something else.
-fn hear(told: &Value<'_>, mut cache: Option<&mut Cache>) -> Option<u64> {
-    let Value::Push(mut values) = *told else {
+fn hear(pushed: &Value<'_>, mut cache: Option<&mut Cache>) -> Option<u64> {
+    let Value::Push(mut values) = *pushed else {
         return None;
     };
     let kind = values.next()?;

@@ -18,7 +18,7 @@ use asterism_state::{LANE_ANY, LANE_ROOM, Tick, Transaction};
 
 use crate::decisions::{make, still_holds};
 use crate::keys::Keys;
-use crate::loaded::{Loaded, write_changes};
+use crate::loaded::{Loaded, Outdated, write_changes};
 use crate::mutant::{self, Mutant};
 use crate::primary::is_primary;
 use crate::reads::count_entries;
@@ -105,20 +105,6 @@ pub(crate) enum Replied {
     Crossed,
     /// That is no reply to what was sent.
     Nonsense,
-}
-
-/// Keys of which the store knows more than was read of them: they were written, or are otherwise than a transaction read.
-#[derive(Debug)]
-pub(crate) enum Outdated {
-    Keys(Vec<Vec<u8>>),
-    /// It is not known which.
-    All,
-}
-
-impl Default for Outdated {
-    fn default() -> Self {
-        Self::Keys(Vec::new())
-    }
 }
 
 /// A connection's transactions.

@@ -19,6 +19,7 @@ mod client;
 mod commits;
 mod connection;
 mod decisions;
+mod document;
 mod keys;
 mod link;
 mod listing;
@@ -32,6 +33,7 @@ mod workbench;
 
 pub use cache::CacheConfig;
 pub use client::{Client, ClientConfig, ClientEvent, ClientTally};
+pub use document::{CacheDocument, StoreDocument, StorePlace};
 pub use link::{RemoteConfig, RemoteStore};
 pub use listing::{Listed, Listing, StoreListing};
 pub use login::Login;

@@ -265,7 +265,8 @@ impl<F: NetworkFunction> RemoteStore<F> {
         let is_connected = !lacks_replica && self.connections.iter().all(Connection::is_open);
         self.statistics.note_connected(is_connected, now_us);
         self.statistics.note_tally(self.client.tally());
-        self.statistics.note_census(self.client.census());
+        self.statistics
+            .note_entry_counts(self.client.entry_counts());
     }
 }
 

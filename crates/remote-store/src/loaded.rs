@@ -131,3 +131,17 @@ pub(crate) fn write_changes<F: NetworkFunction>(
     }
     commands
 }
+
+/// Keys of which the store knows more than was read of them: they were written, or are otherwise than a transaction read.
+#[derive(Debug)]
+pub(crate) enum Outdated {
+    Keys(Vec<Vec<u8>>),
+    /// It is not known which.
+    All,
+}
+
+impl Default for Outdated {
+    fn default() -> Self {
+        Self::Keys(Vec::new())
+    }
+}

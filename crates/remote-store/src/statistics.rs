@@ -153,7 +153,7 @@ pub struct StoreStatistics {
     crossed: AtomicU64,
     refused: AtomicU64,
     nonsense: AtomicU64,
-    census: Census,
+    entry_counts: EntryCounts,
     /// Where primaries were found, and the place of the last one, counted from 1 on.
     addresses: [OnceLock<SocketAddr>; ADDRESSES_MAX],
     address: AtomicUsize,
@@ -161,9 +161,9 @@ pub struct StoreStatistics {
 
 /// One more than the entries of each object in the store, by its number; 0: they were not counted.
 #[derive(Debug)]
-struct Census([AtomicU64; u64::BITS as usize]);
+struct EntryCounts([AtomicU64; u64::BITS as usize]);
 
-impl Default for Census {
+impl Default for EntryCounts {
     fn default() -> Self {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
@@ -267,13 +267,13 @@ impl StoreStatistics {
     /// Entries that the store has of an object, as counted some seconds ago; `None`: they were not.
     #[must_use]
     pub fn entries(&self, object: u8) -> Option<u64> {
-        let noted = self.census.0.get(usize::from(object))?;
+        let noted = self.entry_counts.0.get(usize::from(object))?;
         noted.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    pub(crate) fn note_census(&self, census: &BTreeMap<u8, u64>) {
-        for (object, entries) in census {
-            if let Some(noted) = self.census.0.get(usize::from(*object)) {
+    pub(crate) fn note_entry_counts(&self, counts: &BTreeMap<u8, u64>) {
+        for (object, entries) in counts {
+            if let Some(noted) = self.entry_counts.0.get(usize::from(*object)) {
                 noted.store(entries.saturating_add(1), Ordering::Relaxed);
             }
         }

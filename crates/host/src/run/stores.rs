@@ -81,10 +81,10 @@ impl Stores {
                     seed: 0,
                     objects: config.function.remote(objects_of(function)),
                     commit_pipes: store.connections,
-                    cache: store.kept.map(|kept| CacheConfig {
-                        entries: kept.entries,
-                        staleness: kept.staleness,
-                        staleness_away: kept.known_for,
+                    cache: store.cache.map(|cache| CacheConfig {
+                        entries: cache.entries,
+                        staleness: cache.staleness,
+                        staleness_away: cache.known_for,
                     }),
                 },
             },

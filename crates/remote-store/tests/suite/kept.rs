@@ -31,7 +31,7 @@ struct Count(u32);
 /// Counts up a key by packets of odd numbers; others read it alone. Each packet takes the count with it. Greater keys stand for
 /// two that are counted up together; still greater ones end without packets.
 #[derive(Clone, Copy, Debug)]
-struct Board;
+struct Counting;
 
 #[state]
 struct Counts {
@@ -39,7 +39,7 @@ struct Counts {
     ending: Map<u32, Count>,
 }
 
-impl NetworkFunction for Board {
+impl NetworkFunction for Counting {
     type State = Counts;
     fn state(&self, builder: &Builder) -> Counts {
         builder.writing(2, &[]);
@@ -104,7 +104,7 @@ fn settings(_: &str) -> ObjectSettings {
 
 fn client(number: usize, commit_pipes: usize) -> ClientConfig {
     ClientConfig {
-        function: "board".to_owned(),
+        function: "counting".to_owned(),
         client: format!("0.1.{number}"),
         seed: SEED,
         objects: 0b11,
@@ -137,7 +137,7 @@ struct Left {
 /// Packets to instances that share a store; all that left.
 fn run(faults: Faults, seed: u64) -> (Vec<Left>, u64) {
     let setup = Setup {
-        function: Arc::new(Board),
+        function: Arc::new(Counting),
         settings,
         client,
         commit_pipes: 2,
@@ -148,7 +148,7 @@ fn run(faults: Faults, seed: u64) -> (Vec<Left>, u64) {
     let draw = |number: u64, what: u64, below: u64| hash::words(number, what, seed) % below;
     let mut given = BTreeMap::new();
     let mut left = Vec::new();
-    let mut note = |world: &World<Board>, given: &BTreeMap<u32, Given>| {
+    let mut note = |world: &World<Counting>, given: &BTreeMap<u32, Given>| {
         for instance in 0..3 {
             for bytes in world.left_of(instance, 0) {
                 let number = number_of(&bytes);
@@ -232,7 +232,7 @@ fn what_is_kept_is_never_staler_than_it_may_be() {
 #[test]
 fn what_is_read_of_several_keys_was_so_at_one_time() {
     let setup = Setup {
-        function: Arc::new(Board),
+        function: Arc::new(Counting),
         settings,
         client: client_that_serves_known,
         commit_pipes: 2,
@@ -281,7 +281,7 @@ fn client_that_serves_known(number: usize, commit_pipes: usize) -> ClientConfig 
 }
 
 /// A packet of each of so many flows, known or new ones; how many left, and how many wait or were dropped.
-fn pass(world: &mut World<Board>, flows: core::ops::Range<u16>, number: u32) -> (usize, usize) {
+fn pass(world: &mut World<Counting>, flows: core::ops::Range<u16>, number: u32) -> (usize, usize) {
     let count = flows.len();
     for flow in flows {
         let bytes = packet(1_000 + flow, number);
@@ -302,7 +302,7 @@ fn known_flows_go_on_while_the_store_is_away_as_long_as_they_may() {
         (client_that_serves_known, true),
     ] {
         let setup = Setup {
-            function: Arc::new(Board),
+            function: Arc::new(Counting),
             settings,
             client,
             commit_pipes: 2,
@@ -346,7 +346,7 @@ fn known_flows_go_on_while_the_store_is_away_as_long_as_they_may() {
 
 /// A client with one connection, to which a test says what the store would.
 struct Driven {
-    client: Client<Board, Attempt>,
+    client: Client<Counting, Attempt>,
     tickets: u64,
     now_us: u64,
 }
@@ -356,7 +356,7 @@ const ENDING: u8 = 1;
 
 impl Driven {
     fn new() -> Self {
-        let mut client = Client::new(&Board, &client(0, 1));
+        let mut client = Client::new(&Counting, &client(0, 1));
         client.connected(READS);
         client.set_tick(1_000);
         Self {
@@ -430,7 +430,7 @@ fn what_a_store_tells_is_taken_for_no_reply() {
         (&b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n"[..], true),
         (b">3\r\n+message\r\n+a\r\n+b\r\n", true),
         (
-            b">2\r\n$10\r\ninvalidate\r\n*2\r\n+a\r\n$15\r\n{board}1:0:\x05\0\0\0\r\n",
+            b">2\r\n$10\r\ninvalidate\r\n*2\r\n+a\r\n$18\r\n{counting}1:0:\x05\0\0\0\r\n",
             false,
         ),
         (b">2\r\n$10\r\ninvalidate\r\n_\r\n", false),
@@ -455,9 +455,13 @@ fn what_a_store_tells_is_taken_for_no_reply() {
         b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n",
         b">0\r\n",
     ] {
-        assert!(!driven.receives(heard), "{}", String::from_utf8_lossy(heard));
+        assert!(
+            !driven.receives(heard),
+            "{}",
+            String::from_utf8_lossy(heard)
+        );
     }
-    // One that commits is told nothing.
+    // One that commits hears nothing.
     let (value, _) = Reply::read(b">2\r\n$10\r\ninvalidate\r\n_\r\n")
         .unwrap()
         .unwrap();

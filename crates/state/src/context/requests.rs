@@ -405,8 +405,8 @@ impl Context {
         }
     }
 
-    /// Has what the call that is late asked for answered, as far as `answer` appends an answer now. Whether nothing is left to wait for.
-    pub fn answer_at_once(&self, mut answer: impl FnMut(Query<'_>, &mut Vec<u8>) -> bool) -> bool {
+    /// Has what the call that is late asked for answered, as far as `give` appends an answer now. Whether nothing is left to wait for.
+    pub fn answer_at_once(&self, mut give: impl FnMut(Query<'_>, &mut Vec<u8>) -> bool) -> bool {
         let call = self.call.borrow();
         let mut slots = self.requests.slots.borrow_mut();
         let Some(slot) = slots
@@ -415,34 +415,21 @@ impl Context {
         else {
             return false;
         };
-        let Slot {
-            requests,
-            count,
-            unanswered,
-            keys,
-            answers,
-            is_too_much,
-            ..
-        } = slot;
-        for request in requests.iter_mut().take(*count) {
+        let mut answers = core::mem::take(&mut slot.answers);
+        for place in 0..slot.count {
+            let (request, from) = (slot.requests[place], answers.len());
             if request.stage != Stage::New {
                 continue;
             }
-            let query = Query {
-                object: request.object,
-                lane: request.lane,
-                hash: request.hash,
-                key: keys.get(range(request.key)).unwrap_or_default(),
-            };
-            let from = answers.len();
-            if !answer(query, answers) {
-                return false;
+            if !give(slot.query(&request), &mut answers) {
+                break;
             }
-            *is_too_much |= answers.len() > ANSWER_BYTES_MAX;
-            request.stage = Stage::Answered(from as u32, answers.len() as u32);
-            *unanswered -= 1;
+            slot.is_too_much |= answers.len() > ANSWER_BYTES_MAX;
+            slot.requests[place].stage = Stage::Answered(from as u32, answers.len() as u32);
+            slot.unanswered -= 1;
         }
-        *unanswered == 0 && !*is_too_much && matches!(call.wait, Wait::Answers)
+        slot.answers = answers;
+        slot.unanswered == 0 && !slot.is_too_much && matches!(call.wait, Wait::Answers)
     }
     /// A packet that was late is called again, with what was answered if anything was asked.
     pub(super) fn begin_staged(&self, requests: u16) {

@@ -66,7 +66,7 @@ const CACHE: [Metric<CacheDocument>; 4] = [
     ),
     counter(
         "asterism_store_cache_changes_total",
-        "Changes of what instances keep that the store told of.",
+        "Changes of what instances keep that the store announced.",
         |one| one.changes.into(),
     ),
     counter(

@@ -158,7 +158,7 @@ fn view() -> (View, ChannelSnapshot, Writer) {
         name: "test".to_owned(),
         ack: asterism_config::StoreAck::Primary,
         timeout: Duration::from_secs(1),
-        kept: Some(asterism_config::Kept {
+        cache: Some(asterism_config::StoreCache {
             entries: 64,
             staleness: std::time::Duration::ZERO,
             known_for: std::time::Duration::ZERO,

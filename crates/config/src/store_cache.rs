@@ -12,7 +12,7 @@ use super::section::{Default, Setting, Values, section};
 
 /// Answers that each instance keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoreCache {
     /// How many at most.
     pub entries: usize,
     /// One that is given out was so within this time.
@@ -68,7 +68,7 @@ pub(super) fn read(
     document: &DeTable<'_>,
     values: &Values,
     report: &mut Report,
-) -> Option<Option<Kept>> {
+) -> Option<Option<StoreCache>> {
     let table = overlay::get(document, "store").and_then(|(_, table)| match table.get_ref() {
         DeValue::Table(table) => overlay::get(table, "cache"),
         _ => None,
@@ -89,7 +89,7 @@ pub(super) fn read(
         }
         return Some(None);
     }
-    Some(Some(Kept {
+    Some(Some(StoreCache {
         entries: usize::try_from(cache.get(CACHE.entries)?).ok()?,
         staleness: cache.get(CACHE.staleness)?,
         known_for: match serves_known {
