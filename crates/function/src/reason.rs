@@ -86,6 +86,7 @@ reasons! {
     HeldOverflow "held-overflow" "Too many packets waited for other members to have what they depend on; the newest was dropped.";
     StoreTooMuch "store-too-much" "The packet asked a store for more than a packet may, or was answered with more than it may be.";
     StoreAnswer "store-answer" "A store answered with what is no answer.";
+    NotReassembled "not-reassembled" "The segment leaves more gaps in its TCP stream than are kept, or the table of streams is full; only if the function is strict.";
     Own0 "own-0" "The function's own reason 0.";
     Own1 "own-1" "The function's own reason 1.";
     Own2 "own-2" "The function's own reason 2.";

@@ -36,6 +36,8 @@ pub struct SignatureSettings {
     pub drops_fragments: bool,
     /// Whether a stream that is cut into too many pieces is blocked.
     pub strict: bool,
+    /// Whether TCP streams are reassembled.
+    pub reassembly: bool,
 }
 
 /// What a signature that was found blocks.
@@ -77,6 +79,12 @@ objects! {
     fragments: Counter = "IP fragments, which are not inspected.",
         [kept_here(REPLICATED, SUMMED), delay()];
     unrecorded: Counter = "How often an entry found no room.",
+        [kept_here(REPLICATED, SUMMED), delay()];
+    streams: Table = "With `reassembly`: reassembled TCP streams, an entry for each direction with data.",
+        [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
+    out_of_order: Counter = "With `reassembly`: segments that left a gap in their stream before them.",
+        [kept_here(REPLICATED, SUMMED), delay()];
+    gaps: Counter = "With `reassembly`: gaps that were given up, as a stream had too many.",
         [kept_here(REPLICATED, SUMMED), delay()];
 }
 
@@ -163,7 +171,12 @@ section! {
             strict: bool = Setting {
                 kind: Kind::Flag,
                 default: Default::Is("false"),
-                meaning: "Whether a blocking response also applies to a stream that is cut into more pieces than are kept.",
+                meaning: "Whether a blocking response also applies to a stream that is cut into more pieces than are kept. With `reassembly`: whether it drops a segment that leaves too many gaps, or finds the table of streams full.",
+            },
+            reassembly: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether TCP streams are reassembled, so that no split hides a signature. Every segment with new data then writes an entry of `streams`.",
             },
         },
     };
@@ -280,6 +293,7 @@ fn build(values: &Values, report: &mut Report) -> Option<SignatureSettings> {
         wait: values.get(SETTINGS.wait)?,
         drops_fragments: values.get(SETTINGS.fragments)? == "drop",
         strict: values.get(SETTINGS.strict)?,
+        reassembly: values.get(SETTINGS.reassembly)?,
     })
 }
 
@@ -308,6 +322,7 @@ impl FunctionSettings for SignatureSettings {
         let of = |name| objects::capacity(objects, name);
         Signatures::new(SignatureConfig {
             pieces_max: of(OBJECT.pieces),
+            streams_max: of(OBJECT.streams),
             alerts_max: of(OBJECT.alerts)
                 .max(of(OBJECT.blocked))
                 .max(of(OBJECT.manual)),
@@ -368,6 +383,7 @@ fn config(settings: &SignatureSettings) -> SignatureConfig {
             Fragments::Pass
         },
         strict: settings.strict,
+        reassembly: settings.reassembly,
         ..SignatureConfig::new(signatures.collect())
     }
 }
@@ -428,6 +444,7 @@ mod tests {
             "response = \"block\"",
             "min_piece = 3",
             "fragments = \"drop\"",
+            "reassembly = true",
         ] {
             assert_eq!(
                 now.change_to(&read(&format!("{other}\n{LIST}"))),

@@ -83,14 +83,21 @@ pub struct SignatureConfig {
     pub wait_us: u32,
     /// What becomes of IP fragments. Default: they pass.
     pub fragments: Fragments,
-    /// Whether a response that blocks is also given to a stream that is cut into more pieces than are kept. Default no.
+    /// Whether a response that blocks is also given to a stream that is cut into more pieces than are kept. With `reassembly`: whether
+    /// a segment is dropped for which a bound is reached, of gaps or of streams. Default no.
     pub strict: bool,
+    /// Whether TCP streams are reassembled: then no split hides a signature, and each segment with new data writes an entry. Default no.
+    pub reassembly: bool,
+    /// Entries of reassembled streams at most, over the whole cluster: one for each direction. Default 65,536.
+    pub streams_max: u32,
     /// Entries of pieces at most, over the whole cluster: one for each 16 KiB of a stream that has some. Default 65,536.
     pub pieces_max: u32,
     /// Alerts, blocks and manual blocks at most, each. Default 8,192.
     pub alerts_max: u32,
     /// Seconds for which pieces are kept after the last new one. Default 30: retransmission is over by then.
     pub pieces_keep_s: Tick,
+    /// Seconds for which a reassembled stream is kept after its last new data. Default 120.
+    pub streams_keep_s: Tick,
     /// Seconds for which an alert is kept. Default 3,600.
     pub alert_keep_s: Tick,
 }
@@ -106,9 +113,12 @@ impl SignatureConfig {
             wait_us: 0,
             fragments: Fragments::Pass,
             strict: false,
+            reassembly: false,
+            streams_max: 1 << 16,
             pieces_max: 1 << 16,
             alerts_max: 1 << 13,
             pieces_keep_s: 30,
+            streams_keep_s: 120,
             alert_keep_s: 3_600,
         }
     }

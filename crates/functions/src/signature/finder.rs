@@ -37,6 +37,11 @@ impl Found {
     pub(super) fn all(&self) -> &[u16] {
         &self.places[..self.count]
     }
+    /// Leaves out all beyond so many.
+    pub(super) fn truncate(&mut self, most: usize) {
+        self.is_cut |= self.count > most;
+        self.count = self.count.min(most);
+    }
     fn add(&mut self, place: u16) {
         if self.all().contains(&place) {
             return;
@@ -101,6 +106,8 @@ pub(super) struct Finder {
     /// Bytes of the longest piece there can be.
     piece_max: usize,
     piece_min: usize,
+    /// Streams are reassembled: a signature is found whole or not at all.
+    is_exact: bool,
 }
 
 impl Finder {
@@ -174,6 +181,7 @@ impl Finder {
             list: list as u32,
             piece_max: longest - 1,
             piece_min: config.min_piece.into(),
+            is_exact: config.reassembly,
         }
     }
 
@@ -237,9 +245,9 @@ impl Finder {
 
     /// The pieces at a payload's edges: the whole payload if it lies within a signature, else the longest at its begin and
     /// the longest at its end. Costs a bit looked up for each of up to 63 bytes at either edge, and a binary search for each
-    /// that is set and two for what is shorter.
+    /// that is set and two for what is shorter. The shortest have `least` bytes.
     #[inline(always)]
-    pub(super) fn edges(&self, payload: &[u8]) -> [Option<Edge>; 2] {
+    pub(super) fn edges(&self, payload: &[u8], least: usize) -> [Option<Edge>; 2] {
         let length = payload.len();
         if length <= self.piece_max
             && let Some(rank) = self.rank(payload)
@@ -253,12 +261,15 @@ impl Finder {
             };
             return [Some(whole), None];
         }
-        [self.first_edge(payload), self.last_edge(payload)]
+        [
+            self.first_edge(payload, least),
+            self.last_edge(payload, least),
+        ]
     }
 
     /// The longest piece that the payload begins with and a signature ends with.
     #[inline(always)]
-    fn first_edge(&self, payload: &[u8]) -> Option<Edge> {
+    pub(super) fn first_edge(&self, payload: &[u8], least: usize) -> Option<Edge> {
         let head = &payload[..payload.len().min(self.piece_max)];
         for (at, bytes) in head.windows(3).enumerate().rev() {
             if self.last.has(three(bytes))
@@ -267,7 +278,7 @@ impl Finder {
                 return Some(edge);
             }
         }
-        let mut short = (self.piece_min..=2.min(head.len())).rev();
+        let mut short = (least..=2.min(head.len())).rev();
         short.find_map(|length| self.head_edge(&head[..length]))
     }
 
@@ -283,16 +294,16 @@ impl Finder {
 
     /// The longest piece that the payload ends with and a signature begins with.
     #[inline(always)]
-    fn last_edge(&self, payload: &[u8]) -> Option<Edge> {
+    pub(super) fn last_edge(&self, payload: &[u8], least: usize) -> Option<Edge> {
         let begin = payload.len() - payload.len().min(self.piece_max);
         let tail = &payload[begin..];
         for (at, bytes) in tail.windows(3).enumerate() {
-            if self.first.has(three(bytes)) && self.is_begin(&tail[at..]) {
+            if self.first.has(three(bytes)) && self.is_begin(&tail[at..], least) {
                 return self.tail_edge(payload, begin + at);
             }
         }
-        let mut short = (self.piece_min..=2.min(tail.len())).rev();
-        let length = short.find(|length| self.is_begin(&tail[tail.len() - length..]))?;
+        let mut short = (least..=2.min(tail.len())).rev();
+        let length = short.find(|length| self.is_begin(&tail[tail.len() - length..], least))?;
         self.tail_edge(payload, payload.len() - length)
     }
 
@@ -324,8 +335,8 @@ impl Finder {
     }
 
     /// Whether a pattern begins with these bytes and has others behind.
-    fn is_begin(&self, bytes: &[u8]) -> bool {
-        if bytes.len() < self.piece_min {
+    fn is_begin(&self, bytes: &[u8], least: usize) -> bool {
+        if bytes.len() < least {
             return false;
         }
         let place = self.patterns.partition_point(|pattern| **pattern <= *bytes);
@@ -336,13 +347,14 @@ impl Finder {
 
     /// Whether the payload may be the begin of a signature.
     pub(super) fn may_begin(&self, payload: &[u8]) -> bool {
-        self.is_begin(payload)
+        self.is_begin(payload, if self.is_exact { 1 } else { self.piece_min })
     }
 
-    /// A piece's bytes; `None` of one that is not of this list.
-    fn bytes_of(&self, piece: Piece) -> Option<&[u8]> {
-        let end = self.ends.get(usize::from(piece.rank))?;
-        self.end(end).get(..piece.length())
+    /// So many bytes of the signature's end of this rank; none if it is not of this list.
+    pub(super) fn bytes_of(&self, rank: u16, length: usize) -> &[u8] {
+        let end = self.ends.get(usize::from(rank));
+        end.and_then(|end| self.end(end).get(..length))
+            .unwrap_or_default()
     }
 
     /// Adds what pieces hold when they are put together. Where two pieces disagree about a byte, that of the one
@@ -351,9 +363,10 @@ impl Finder {
         let mut bytes = [0; PIECES_MAX * 64];
         let mut run = Run::default();
         for &piece in pieces.all() {
-            let Some(content) = self.bytes_of(piece) else {
+            let content = self.bytes_of(piece.rank, piece.length());
+            if content.is_empty() {
                 continue;
-            };
+            }
             let offset = usize::from(piece.offset);
             if offset > run.begin + run.length || run.length == 0 {
                 self.find_in_run(&bytes, &run, stream, found);
@@ -383,7 +396,7 @@ impl Finder {
             return;
         }
         self.find(bytes, stream, found);
-        if self.piece_min == 1 || !(run.open.0 || run.open.1) {
+        if self.is_exact || self.piece_min == 1 || !(run.open.0 || run.open.1) {
             return;
         }
         for (place, pattern) in self.patterns.iter().enumerate() {
@@ -452,10 +465,9 @@ mod tests {
     }
 
     fn texts(finder: &Finder, payload: &[u8]) -> Vec<(usize, String, (bool, bool))> {
-        let edges = finder.edges(payload);
+        let edges = finder.edges(payload, finder.piece_min);
         let text = |edge: Edge| {
-            let piece = Piece::new(0, edge.rank, edge.length as u8, edge.open);
-            let bytes = finder.bytes_of(piece).expect("a rank of the list");
+            let bytes = finder.bytes_of(edge.rank, edge.length);
             assert_eq!(bytes, &payload[edge.at..edge.at + edge.length]);
             (
                 edge.at,
@@ -497,8 +509,11 @@ mod tests {
                 for cut in min_piece..=bytes.len() - min_piece {
                     let before = [&[0xEE; 80][..], &bytes[..cut]].concat();
                     let after = [&bytes[cut..], &[0xEE; 80][..]].concat();
-                    assert_eq!(finder.edges(&before)[1].expect("an end").length, cut);
-                    let first = finder.edges(&after)[0].expect("a begin");
+                    assert_eq!(
+                        finder.edges(&before, min_piece)[1].expect("an end").length,
+                        cut
+                    );
+                    let first = finder.edges(&after, min_piece)[0].expect("a begin");
                     assert!(first.length >= bytes.len() - cut);
                 }
             }

@@ -4,7 +4,7 @@ use asterism_function::OwnMetric;
 
 use super::SignatureState;
 
-pub(super) const METRICS: [OwnMetric; 7] = [
+pub(super) const METRICS: [OwnMetric; 9] = [
     OwnMetric::counter(
         "alerts_total",
         "Alerts of all hosts since this instance started, as it knows.",
@@ -23,7 +23,15 @@ pub(super) const METRICS: [OwnMetric; 7] = [
     ),
     OwnMetric::counter(
         "unrecorded_total",
-        "Pieces, alerts and blocks of all hosts for which there was no room, and signatures beyond the seventh of one packet.",
+        "Pieces, alerts, blocks and streams of all hosts for which there was no room, and signatures beyond the seventh of one packet (with reassembly the fifth).",
+    ),
+    OwnMetric::counter(
+        "out_of_order_segments_total",
+        "TCP segments of all hosts that left a gap in their stream before them. With reassembly.",
+    ),
+    OwnMetric::counter(
+        "gaps_given_up_total",
+        "Gaps in TCP streams of all hosts that were given up, as a stream had too many: bytes that fill them are not searched together with those on both sides. With reassembly.",
     ),
     OwnMetric::gauge("signatures", "Signatures that this host looks for."),
     OwnMetric::gauge(
@@ -37,7 +45,13 @@ impl SignatureState {
     pub(super) fn measure(&self, values: &mut Vec<u64>) {
         let blocked = self.blocked.len_now() + self.manual.len_now();
         values.extend([self.alerts.begun(), blocked as u64]);
-        let counters = [&self.short, &self.fragments, &self.unrecorded];
+        let counters = [
+            &self.short,
+            &self.fragments,
+            &self.unrecorded,
+            &self.out_of_order,
+            &self.gaps,
+        ];
         values.extend(counters.map(|counter| counter.total()));
     }
 }

@@ -1,7 +1,7 @@
 //! Finds byte signatures in packets and in TCP streams, also where a signature is split over segments that go through
 //! different instances (the IDPS of Constellation §3.1, whose flows take several paths).
 //!
-//! No stream is reassembled and no segment is kept. An instance searches each payload by itself. A whole signature is an
+//! Without `reassembly` no stream is reassembled. No segment is ever kept. An instance searches each payload by itself. A whole signature is an
 //! alert. A possible piece of a signature at a payload's edge is recorded by sequence number, in sets that join (`pieces.rs`,
 //! read it first), which every instance knows after the lag. An instance that sees a piece, or any later segment near by,
 //! joins the recorded pieces (`finder.rs`). So order, retransmission, overlap, and the instance of each segment do not
@@ -10,7 +10,10 @@
 //! Hosts may search for different signatures while a list changes: only hosts with a list find its pieces (`flow.rs`), and
 //! alerts name a signature by its identifier, which the operator gives and keeps.
 //!
-//! Not seen: signatures split so that a part in the middle has fewer than `min_piece` bytes; those split within IP fragments
+//! With `reassembly` each TCP stream has an entry with its runs of contiguous bytes, without the bytes (`runs.rs`). No split hides a
+//! signature then, and each segment with new data writes that entry (`reassembly.rs`).
+//!
+//! Not seen without it: signatures split so that a part in the middle has fewer than `min_piece` bytes; those split within IP fragments
 //! or over UDP datagrams; bytes that a receiver takes otherwise than the instances, as segments with a wrong checksum or two
 //! that disagree about the same bytes; parts of one signature that were seen under different lists.
 
@@ -19,8 +22,12 @@ mod config;
 mod finder;
 mod flow;
 mod metrics;
+pub mod mutant;
 mod pieces;
+mod progress;
+mod reassembly;
 mod record;
+mod runs;
 
 use asterism_function::notice::{self, End, Notice, Outcome};
 use asterism_function::{
@@ -35,6 +42,7 @@ pub use config::{
 };
 pub use flow::{Place, Stream, Target};
 pub use pieces::{PIECES_MAX, Piece, Pieces};
+pub use runs::{Part, RUN_BYTES_MAX, RUNS_MAX, Reading, Run, Runs};
 
 use crate::events::{ATTACK, UNUSUAL, event};
 use asterism_blocking::blocked::BLOCKED_QUESTION;
@@ -65,8 +73,14 @@ pub struct SignatureState {
     pub short: Counter,
     /// IP fragments: not looked at.
     pub fragments: Counter,
-    /// Pieces, alerts and blocks for which there was no room.
+    /// Pieces, alerts, blocks and streams for which there was no room.
     pub unrecorded: Counter,
+    /// Reassembled TCP streams.
+    pub streams: Map<Reading, Runs>,
+    /// Segments of reassembled streams that left a gap before them.
+    pub out_of_order: Counter,
+    /// Gaps of reassembled streams beyond the bound.
+    pub gaps: Counter,
 }
 
 /// What is measured of it.
@@ -175,9 +189,19 @@ impl Signatures {
                 .iter()
                 .map(|&place| self.finder.signature(place).id);
             subjects.extend(ids.map(|id| Subject { stream, id }));
-            if pieces.is_overfull() {
+            if pieces.is_overfull() && !self.config.reassembly {
                 subjects.push(Subject { stream, id: 0 });
             }
+        });
+        state.streams.for_each(|row, runs| {
+            if row.0.list != self.finder.list() {
+                return;
+            }
+            let (stream, mut found) = (row.0.stream, Found::default());
+            self.finder.take(runs, None, &stream, &mut found);
+            let signatures = found.all().iter();
+            let ids = signatures.map(|&place| self.finder.signature(place).id);
+            subjects.extend(ids.map(|id| Subject { stream, id }));
         });
         let known = state.alerts();
         subjects.retain(|subject| !known.iter().any(|(other, _)| other == subject));
@@ -287,18 +311,33 @@ impl Signatures {
         }
         let mut found = Found::default();
         self.finder.find(payload, &stream, &mut found);
-        let edges = self.finder.edges(payload);
+        let edges = self.finder.edges(payload, self.config.min_piece.into());
         let sequence = sequence(&ask);
-        if found.all().is_empty() && edges == [None, None] {
-            // What two other instances saw within the lag of each other may be known by now.
-            let [place, other] = record::places_before(stream, sequence, self.finder.list());
-            if ask.pieces.get(&place)?.is_none()
-                && (place == other || ask.pieces.get(&other)?.is_none())
-            {
-                return Ok(Verdict::Forward(forward(&ask)));
-            }
+        if found.all().is_empty()
+            && edges == [None, None]
+            && !self.is_near_pieces(&ask, stream, sequence)?
+        {
+            return Ok(Verdict::Forward(forward(&ask)));
         }
-        self.follow(ask, stream, sequence, edges, found)
+        self.follow(ask, stream, sequence, edges, found, None)
+    }
+}
+
+impl Signatures {
+    /// Whether pieces are recorded that a segment may follow: what two other instances saw within the lag of each other may be known by
+    /// now.
+    #[inline(always)]
+    fn is_near_pieces(
+        &self,
+        ask: &Ask<'_, SignatureState>,
+        stream: Stream,
+        sequence: u32,
+    ) -> Result<bool, Late> {
+        let [place, other] = record::places_before(stream, sequence, self.finder.list());
+        Ok(
+            ask.pieces.get(&place)?.is_some()
+                || place != other && ask.pieces.get(&other)?.is_some(),
+        )
     }
 }
 
@@ -314,13 +353,15 @@ impl NetworkFunction for Signatures {
                 block_s.max(1)
             }
         };
+        let (alerts_written, written) = self.writes_max();
         builder.writing(
-            record::WRITES_MAX,
+            written,
             &[
                 ("pieces", record::PLACES_WRITTEN_MAX),
-                ("alerts", record::ALERTS_MAX),
+                ("alerts", alerts_written),
                 ("blocked", 1),
                 ("manual", 1),
+                ("streams", config.reassembly.into()),
             ],
         );
         SignatureState {
@@ -331,6 +372,13 @@ impl NetworkFunction for Signatures {
             short: builder.counter("short"),
             fragments: builder.counter("fragments"),
             unrecorded: builder.counter("unrecorded"),
+            streams: builder.table(
+                "streams",
+                config.streams_max,
+                &[config.streams_keep_s.max(1)],
+            ),
+            out_of_order: builder.counter("out_of_order"),
+            gaps: builder.counter("gaps"),
         }
     }
 
@@ -347,8 +395,13 @@ impl NetworkFunction for Signatures {
         let Some(stream) = stream else {
             return Self::other(ask);
         };
-        if packet.payload().is_empty() || !self.finder.is_watched(&stream) {
+        // A SYN matters to reassembled streams.
+        let is_empty = packet.payload().is_empty() && !self.config.reassembly;
+        if is_empty || !self.finder.is_watched(&stream) {
             return Ok(Verdict::Forward(forward(&ask)));
+        }
+        if stream.is_tcp && self.config.reassembly {
+            return self.reassemble(ask, stream);
         }
         if stream.is_tcp {
             return self.tcp(ask, stream);
@@ -358,16 +411,17 @@ impl NetworkFunction for Signatures {
         if found.all().is_empty() {
             return Ok(Verdict::Forward(forward(&ask)));
         }
-        self.conclude(ask, stream, record::Changes::default(), found)
+        self.conclude(ask, stream, record::Changes::default(), found, None)
     }
 
     fn observable(&self) -> Option<&dyn Observable<SignatureState>> {
         Some(self)
     }
 
-    /// Which pieces are recorded. The list is none of it: pieces of another one are not read.
+    /// Which pieces are recorded, and whether streams are reassembled. The list is none of it: pieces of another one are not read.
     fn schema(&self) -> u64 {
-        hash::word(self.config.min_piece.into(), 0x51_68)
+        let reassembly = u64::from(self.config.reassembly);
+        hash::words(self.config.min_piece.into(), reassembly, 0x51_68)
     }
 }
 

@@ -6,19 +6,19 @@ use asterism_function::{Ask, At, Late, Reason, Single, Verdict};
 
 use super::finder::{Edge, FOUND_MAX, Finder, Found};
 use super::flow::{BLOCK_BITS, Place, Stream, Target};
+use super::mutant::{self, Mutant};
 use super::pieces::{Piece, Pieces};
+use super::progress::{Known, NOT_REASSEMBLED, Progress, Segment, StreamWrite};
 use super::{Alert, Block, Response, SignatureState, Signatures, Subject, forward};
-use crate::mutant::{self, Mutant};
+use crate::mutant as planted;
 
 /// Places that a segment has to do with, at most: what comes before it and its two pieces may each lie near the border of two.
 const PLACES_MAX: usize = 6;
 
 /// Of those a segment changes the ones that its two pieces lie in, each in two at most.
 pub(super) const PLACES_WRITTEN_MAX: u32 = 4;
-/// Alerts that a segment writes at most: one for each signature, and one for a stream with too many pieces.
-pub(super) const ALERTS_MAX: u32 = FOUND_MAX as u32 + 1;
-/// Entries that a segment writes at most, a block among them.
-pub(super) const WRITES_MAX: u32 = PLACES_WRITTEN_MAX + ALERTS_MAX + 1;
+/// Signatures that a packet of a reassembled stream reports at most: the write of its stream takes the bytes of two alerts.
+const REASSEMBLED_FOUND_MAX: usize = FOUND_MAX - 2;
 
 /// Bytes before a place from which offsets count: as long as a signature, which may begin in the place before.
 const MARGIN: u32 = 64;
@@ -52,6 +52,24 @@ impl Change {
 pub(super) struct Changes([Option<Change>; PLACES_MAX]);
 
 impl Signatures {
+    /// Signatures that a packet reports at most.
+    const fn found_max(&self) -> usize {
+        match self.config.reassembly {
+            true => REASSEMBLED_FOUND_MAX,
+            false => FOUND_MAX,
+        }
+    }
+
+    /// Entries that a segment writes at most: alerts, one for each signature and one for a stream with too many pieces; and in all, with
+    /// pieces, a block and a reassembled stream.
+    pub(super) const fn writes_max(&self) -> (u32, u32) {
+        let alerts = self.found_max() as u32 + 1;
+        (
+            alerts,
+            PLACES_WRITTEN_MAX + alerts + 1 + self.config.reassembly as u32,
+        )
+    }
+
     /// Records a segment's pieces and puts together what is known around it.
     #[inline(never)]
     pub(super) fn follow(
@@ -61,6 +79,7 @@ impl Signatures {
         sequence: u32,
         edges: [Option<Edge>; 2],
         mut found: Found,
+        reassembled: Option<(Segment, Result<Known, Late>)>,
     ) -> Result<Verdict, Late> {
         let mut places = [None; PLACES_MAX];
         let add = |places: &mut [Option<Place>; PLACES_MAX], sequence| {
@@ -98,13 +117,34 @@ impl Signatures {
                     continues = true;
                     is_preceded |= Finder::is_preceded(&change.pieces, piece);
                 }
-                if piece.is_open_left() || !mutant::active(Mutant::BeginningForgotten) {
+                if piece.is_open_left() || !planted::active(planted::Mutant::BeginningForgotten) {
                     change.pieces.add(piece);
                 }
             }
             self.finder
                 .put_together(&change.pieces, &stream, &mut found);
         }
+        let progress = match reassembled {
+            None => None,
+            Some((segment, known)) => {
+                let progress = self.progress(known?, segment, &mut found);
+                // Runs know more of the stream than pieces do.
+                (continues, is_preceded) = (progress.continues, progress.is_preceded);
+                Some(progress)
+            }
+        };
+        self.wait_for_begin(&ask, continues, is_preceded, &found)?;
+        self.conclude(ask, stream, changes, found, progress)
+    }
+
+    /// Waits for the segment before this one, if a signature may go on from there and nothing is known of it.
+    pub(super) fn wait_for_begin(
+        &self,
+        ask: &Ask<'_, SignatureState>,
+        continues: bool,
+        is_preceded: bool,
+        found: &Found,
+    ) -> Result<(), Late> {
         // What begins a signature waits for nothing: else the parts of one would wait for each other.
         if continues
             && !is_preceded
@@ -115,25 +155,25 @@ impl Signatures {
         {
             ask.expect(self.config.wait_us.into())?;
         }
-        self.conclude(ask, stream, changes, found)
+        Ok(())
     }
 
-    /// Writes what was learnt: pieces, alerts, a block.
+    /// Writes what was learnt: pieces, alerts, a block, the stream's runs.
     #[inline(never)]
     pub(super) fn conclude(
         &self,
         ask: Ask<'_, SignatureState>,
         stream: Stream,
         changes: Changes,
-        found: Found,
+        mut found: Found,
+        progress: Option<Progress>,
     ) -> Result<Verdict, Late> {
         let out = forward(&ask);
         let now = ask.now();
-        let is_overfull = changes
-            .0
-            .iter()
-            .flatten()
-            .any(|change| change.pieces.is_overfull());
+        found.truncate(self.found_max());
+        // A reassembled stream does without them.
+        let is_overfull = progress.is_none()
+            && (changes.0.iter().flatten()).any(|change| change.pieces.is_overfull());
         let blocks = self.config.response != Response::Detect
             && (!found.all().is_empty() || is_overfull && self.config.strict);
         let mut ids = [None; FOUND_MAX + 1];
@@ -181,12 +221,33 @@ impl Signatures {
                 *write = Some((room, change.pieces));
             }
         }
+        // A dropped segment does not count as seen: retransmitted, it completes the signature again.
+        let progress = progress.filter(|_| !blocks || mutant::active(Mutant::DroppedRemembered));
+        let stream_write = match &progress {
+            None => StreamWrite::NONE,
+            Some(progress) => {
+                let write = Self::stream_write(&ask, progress)?;
+                if self.is_refused(progress, &write) {
+                    return Ok(NOT_REASSEMBLED);
+                }
+                write
+            }
+        };
         let is_idle = writes.iter().all(Option::is_none) && alerts.iter().all(Option::is_none);
-        if is_idle && block.is_none() && !found.is_cut {
+        if is_idle && block.is_none() && stream_write.is_none() && !found.is_cut {
             return Ok(Verdict::Forward(out));
         }
         let mut act = ask.act()?;
         let mut unrecorded = u64::from(found.is_cut);
+        if let Some(progress) = progress {
+            unrecorded += u64::from(!stream_write.write(&mut act.streams));
+            if progress.is_out_of_order {
+                act.out_of_order.add(1);
+            }
+            if progress.taken.gaps > 0 {
+                act.gaps.add(progress.taken.gaps.into());
+            }
+        }
         for (room, pieces) in writes.into_iter().flatten() {
             unrecorded += u64::from(!act.pieces.put(room, pieces));
         }

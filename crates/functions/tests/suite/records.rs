@@ -184,6 +184,16 @@ fn records_are_what_they_were() {
             value::<signature::Pieces>("02 0100 0200 05 0300 0200 06"),
         ),
         (
+            "signature reading",
+            key::<signature::Reading>(&with(&[&stream, "04050607"])),
+        ),
+        (
+            "signature runs",
+            value::<signature::Runs>(
+                "02 01020304 050000 0a00 03 0b00 07 01030304 060000 0a00 00 0b00 00",
+            ),
+        ),
+        (
             "digest bits",
             value::<cache_digests::Bits>(&"a5".repeat(128)),
         ),

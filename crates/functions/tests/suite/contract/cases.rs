@@ -13,10 +13,9 @@ use asterism_functions::monitor::{self, Monitor, MonitorConfig};
 use asterism_functions::nat::Nat;
 use asterism_functions::pass_through::{Access, PassThrough};
 use asterism_functions::port_scan::{self, FloodPolicy, PortScan, PortScanConfig, VolumePolicy};
-use asterism_functions::signature::{self, Fragments, Response, SignatureConfig, Signatures};
 use asterism_functions::span::{Copied, Span};
 
-use crate::contract::{balanced, digested, filtered, made, signed, translated};
+use crate::contract::{balanced, digested, filtered, made, translated};
 use Reached::{ByPackets, Otherwise};
 
 /// A page of the project's documents, or several.
@@ -430,60 +429,6 @@ pub(crate) fn port_scan() -> Contract<PortScan> {
         keeps: &[("volume", SUMS), ("syns", CELLS), ("unrecorded", SUMS)],
         shares: None,
         page: page!("idps.md"),
-    }
-}
-
-pub(crate) fn signature() -> Contract<Signatures> {
-    fn steps() -> Vec<Step> {
-        let mut steps = Vec::new();
-        for number in 0..20u16 {
-            let (client, server) = ((number, 1_025), (200, 80));
-            steps.extend([
-                now(IN, signed::tcp(client, server, 1, b"harmless EVIL-")),
-                now(IN, signed::tcp(client, server, 15, b"stuf7+X and more")),
-                now(IN, signed::tcp(client, server, 31, b"nothing")),
-                now(
-                    IN,
-                    signed::udp((300 + number, 9), server, b"..abababababab.."),
-                ),
-                now(IN, signed::udp((300 + number, 9), server, b"..abab..")),
-                now(
-                    IN,
-                    signed::first_fragment(signed::udp(client, server, &[0; 64])),
-                ),
-                now(IN, signed::tcp6(client, server, 1, b"EVIL-stuf7+X")),
-            ]);
-        }
-        steps
-    }
-    Contract {
-        make: || {
-            signed::made(&SignatureConfig {
-                response: Response::BlockConnection { block_s: 60 },
-                fragments: Fragments::Drop,
-                ..SignatureConfig::new(signed::list(&[b"EVIL-stuf7+X", b"abababababab"]))
-            })
-        },
-        steps,
-        reasons: &[
-            (Reason::ConnectionBlocked, ByPackets),
-            (Reason::FragmentNotInspected, ByPackets),
-            (Reason::SignatureFound, ByPackets),
-            (
-                Reason::Blocked,
-                Otherwise("the response blocks connections; tests/signature/splits.rs"),
-            ),
-        ],
-        events: &[
-            (
-                signature::EVENTS[0],
-                Otherwise("no stream is in so many pieces; tests/signature/hostile.rs"),
-            ),
-            (signature::EVENTS[1], ByPackets),
-        ],
-        keeps: &[("short", SUMS), ("fragments", SUMS), ("unrecorded", SUMS)],
-        shares: None,
-        page: page!("signature.md", "idps.md"),
     }
 }
 

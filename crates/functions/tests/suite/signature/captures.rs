@@ -137,6 +137,19 @@ struct PlaceAssignment {
     disagree: BTreeSet<String>,
     segments: u64,
     places: usize,
+    /// With reassembly: streams, segments that left a gap before them, and gaps that were given up.
+    reassembled: (usize, u64, u64),
+}
+
+/// The frames in another order: some overtake the three before them.
+fn reordered(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut frames = frames.to_vec();
+    for (place, some) in frames.chunks_mut(4).enumerate() {
+        if place % 3 > 0 {
+            some.rotate_right(1);
+        }
+    }
+    frames
 }
 
 fn deal(frames: &[Vec<u8>], config: &SignatureConfig, lag: usize) -> PlaceAssignment {
@@ -203,6 +216,11 @@ fn deal(frames: &[Vec<u8>], config: &SignatureConfig, lag: usize) -> PlaceAssign
             .collect(),
         segments,
         places: cluster.state(0).pieces.len_now(),
+        reassembled: {
+            let state = cluster.state(0);
+            let counts = [&state.out_of_order, &state.gaps].map(|count| count.total());
+            (state.streams.len_now(), counts[0], counts[1])
+        },
     }
 }
 
@@ -248,36 +266,68 @@ fn captures_dealt_over_three_instances_give_what_whole_streams_give() {
 /// Signatures taken out of the captures themselves, from where two segments meet: so real segmentation splits them.
 #[test]
 fn what_real_segments_split_is_found() {
-    let Some(paths) = captures("what_real_segments_split_is_found") else {
+    what_real_segments_split(false);
+}
+
+/// The same with reassembly, and frames out of order: the findings are exactly those of whole streams.
+#[test]
+fn what_real_segments_in_the_wrong_order_split_is_found() {
+    what_real_segments_split(true);
+}
+
+fn what_real_segments_split(reassembly: bool) {
+    let Some(paths) = captures("what_real_segments_split") else {
         return;
     };
-    let mut split = 0;
+    let (mut split, mut together, mut early, mut given_up) = (0, 0, 0, 0);
     for path in paths {
         let frames = frames(&path);
         let wanted = across_segments(&frames);
         if wanted.is_empty() {
             continue;
         }
-        let wanted: Vec<&[u8]> = wanted.iter().map(|bytes| &bytes[..]).collect();
+        // As many as one packet can tell.
+        let most = if reassembly { 5 } else { 8 };
+        let wanted = wanted.iter().take(most);
+        let wanted: Vec<&[u8]> = wanted.map(|bytes| &bytes[..]).collect();
         let config = SignatureConfig {
             alerts_max: 1 << 14,
+            reassembly,
             ..SignatureConfig::new(list(&wanted))
         };
-        let dealt = deal(&frames, &config, 1);
+        let dealt = match reassembly {
+            true => deal(&reordered(&frames), &config, 1),
+            false => deal(&frames, &config, 1),
+        };
         let name = path.display();
         for wanted in &dealt.all {
             if dealt.disagree.contains(&wanted.0) {
                 continue;
             }
             split += u32::from(!dealt.whole.contains(wanted));
+            let in_pieces = !reassembly && dealt.found.contains(&(wanted.0.clone(), 0));
             assert!(
-                dealt.found.contains(wanted) || dealt.found.contains(&(wanted.0.clone(), 0)),
+                dealt.found.contains(wanted) || in_pieces,
                 "{name}: {wanted:?} was not found"
             );
         }
+        if reassembly {
+            let wrong = dealt.found.iter().find(|found| !dealt.all.contains(*found));
+            let is_known = wrong.is_none_or(|found| dealt.disagree.contains(&found.0));
+            assert!(is_known, "{name}: {wrong:?} is nowhere in its stream");
+            let (streams, before, gaps) = dealt.reassembled;
+            (together, early) = (together + streams, early + before);
+            // Captures lack some segments for good: their gaps are given up, and hide nothing.
+            given_up += gaps;
+        }
     }
-    eprintln!("{split} signatures that real segments split");
-    assert!(split > 100, "{split}");
+    eprintln!(
+        "{split} signatures that real segments split; {together} streams reassembled, {early} segments out of order, {given_up} gaps given up"
+    );
+    assert!(
+        split > 100 && (early > 100 || !reassembly),
+        "{split} {early}"
+    );
 }
 
 /// Up to eight texts of sixteen bytes that lie across the border of two segments in order, a different part on either side.

@@ -8,4 +8,7 @@ mod lists;
 mod manual;
 mod metrics;
 pub(crate) mod packets;
+#[cfg(asterism_mutants)]
+mod planted;
+mod reassembly;
 mod splits;

@@ -8,7 +8,7 @@ use crate::signature::packets::{End, flagged, host, list, tcp, tcp6};
 
 /// No two bytes alike, so that no part of it is another part.
 const WANTED: &[u8] = b"EVIL-stuf7+X";
-const SERVER: End = (2, 80);
+pub(crate) const SERVER: End = (2, 80);
 
 /// Others that share its begin, its end, and what is in it.
 fn config(min_piece: u8) -> SignatureConfig {
@@ -26,7 +26,7 @@ fn config(min_piece: u8) -> SignatureConfig {
     }
 }
 
-fn subject(client: End, id: u32) -> Subject {
+pub(crate) fn subject(client: End, id: u32) -> Subject {
     let stream = Stream {
         source: (host(client.0).into(), client.1),
         destination: (host(SERVER.0).into(), SERVER.1),
@@ -36,7 +36,7 @@ fn subject(client: End, id: u32) -> Subject {
 }
 
 /// A text cut in two or three, with other bytes before and after, as payloads with their sequence numbers.
-fn cuts(text: &[u8], first: u32) -> Vec<Vec<(u32, Vec<u8>)>> {
+pub(crate) fn cuts(text: &[u8], first: u32) -> Vec<Vec<(u32, Vec<u8>)>> {
     let mut all = Vec::new();
     for one in 1..text.len() {
         for two in one..text.len() {
@@ -62,7 +62,7 @@ fn cuts(text: &[u8], first: u32) -> Vec<Vec<(u32, Vec<u8>)>> {
 }
 
 /// Every order of so many things.
-fn orders(count: usize) -> Vec<Vec<usize>> {
+pub(crate) fn orders(count: usize) -> Vec<Vec<usize>> {
     match count {
         2 => vec![vec![0, 1], vec![1, 0]],
         _ => [
