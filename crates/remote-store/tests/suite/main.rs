@@ -11,6 +11,7 @@ mod over_wires;
 mod real_stores;
 mod scripted;
 mod stores;
+mod streams;
 mod tills;
 mod wires;
 mod world;
