@@ -48,6 +48,7 @@ fn client(number: usize, commit_pipes: usize) -> ClientConfig {
         seed: SEED,
         objects: remote.fold(0, |bits, (place, _)| bits | 1 << place),
         commit_pipes,
+        cache: None,
     }
 }
 
@@ -178,10 +179,7 @@ fn found_by_the_last(text: &[u8], faults: Faults, at_once: bool) -> Streams {
 }
 
 fn quiet() -> Faults {
-    Faults {
-        broken_of: 0,
-        delay_us: 100,
-    }
+    Faults::breaking(0, 100)
 }
 
 #[test]
