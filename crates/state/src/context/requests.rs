@@ -409,10 +409,7 @@ impl Context {
     pub fn answer_at_once(&self, mut give: impl FnMut(Query<'_>, &mut Vec<u8>) -> bool) -> bool {
         let call = self.call.borrow();
         let mut slots = self.requests.slots.borrow_mut();
-        let Some(slot) = slots
-            .get_mut(call.requests)
-            .filter(|slot| !slot.is_too_much)
-        else {
+        let Some(slot) = slots.get_mut(call.requests) else {
             return false;
         };
         let mut answers = core::mem::take(&mut slot.answers);
