@@ -118,6 +118,10 @@ fn open(address: SocketAddr, greeting: &Greeting) -> Result<TcpStream, Passed> {
         return Err(AwayReason::Unreachable.into());
     }
     greet(&stream, address, greeting)?;
+    if greeting.tracks {
+        // Behind all else that is read: what changes of that nobody is to hear.
+        track(&mut &stream)?;
+    }
     Ok(stream)
 }
 
@@ -140,9 +144,6 @@ fn greet(mut stream: &TcpStream, address: SocketAddr, greeting: &Greeting) -> Re
         Some(false) => Err(AwayReason::Replica.into()),
         None => Err(refusal(role, address)),
     })?;
-    if greeting.tracks {
-        track(&mut stream)?;
-    }
     if greeting.waits_for_replica {
         ask(&mut stream, &[b"WAIT", b"0", b"1"], |count| match count {
             Value::Integer(_) => Ok(()),
