@@ -503,15 +503,3 @@ pub(crate) const TESTS: [fn(); 5] = [
     an_entry_that_has_ended_is_asked_for,
     what_a_store_tells_is_taken_for_no_reply,
 ];
-
-/// Only in a build with `--cfg asterism_mutants`.
-#[cfg(asterism_mutants)]
-#[test]
-fn reads_that_are_taken_for_one_are_found() {
-    use asterism_engine::mutant::{Mutant, select};
-
-    select(Some(Mutant::ReadsTakenForOne));
-    let found = std::panic::catch_unwind(what_is_read_of_several_keys_was_so_at_one_time).is_err();
-    select(None);
-    assert!(found, "reads of several times, and nothing was found");
-}
