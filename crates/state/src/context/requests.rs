@@ -405,14 +405,14 @@ impl Context {
         }
     }
 
-    /// Has what the call that is late asked for answered, as far as `give` appends an answer now. Whether nothing is left to wait for.
+    /// Has what the call that is late asked for answered, as far as `give` appends an answer now. Whether nothing is left to wait for; false if nothing was.
     pub fn answer_at_once(&self, mut give: impl FnMut(Query<'_>, &mut Vec<u8>) -> bool) -> bool {
         let call = self.call.borrow();
         let mut slots = self.requests.slots.borrow_mut();
         let Some(slot) = slots.get_mut(call.requests) else {
             return false;
         };
-        let mut answers = core::mem::take(&mut slot.answers);
+        let (mut answers, had) = (core::mem::take(&mut slot.answers), slot.unanswered);
         for place in 0..slot.count {
             let (request, from) = (slot.requests[place], answers.len());
             if request.stage != Stage::New {
@@ -426,7 +426,7 @@ impl Context {
             slot.unanswered -= 1;
         }
         slot.answers = answers;
-        slot.unanswered == 0 && !slot.is_too_much && matches!(call.wait, Wait::Answers)
+        had > 0 && slot.unanswered == 0 && !slot.is_too_much && matches!(call.wait, Wait::Answers)
     }
     /// A packet that was late is called again, with what was answered if anything was asked.
     pub(super) fn begin_staged(&self, requests: u16) {
