@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use asterism_resp::ReplyWriter;
 
-/// Keys that are tracked for all connections together, at most. One more, and the first of them counts as changed.
+/// Keys that are tracked for all connections together at most, and their bytes. One more, and the first of them counts as changed.
 const TRACKED_MAX: usize = 1 << 20;
+const TRACKED_BYTES_MAX: usize = 64 << 20;
 
 /// What a connection is to hear.
 #[derive(Debug, Default)]
@@ -19,7 +20,9 @@ struct Invalidations {
 #[derive(Debug, Default)]
 pub(crate) struct Tracking {
     readers: BTreeMap<Vec<u8>, BTreeSet<u64>>,
-    news: BTreeMap<u64, Invalidations>,
+    /// Of these keys.
+    bytes: usize,
+    unheard: BTreeMap<u64, Invalidations>,
     last: u64,
 }
 
@@ -27,15 +30,19 @@ impl Tracking {
     /// A connection begins to keep what it reads: its number.
     pub(crate) fn begin(&mut self) -> u64 {
         self.last += 1;
-        self.news.insert(self.last, Invalidations::default());
+        self.unheard.insert(self.last, Invalidations::default());
         self.last
     }
 
     /// It keeps nothing any more.
     pub(crate) fn end(&mut self, reader: u64) {
-        if self.news.remove(&reader).is_some() {
-            self.readers.retain(|_, readers| {
+        if self.unheard.remove(&reader).is_some() {
+            let bytes = &mut self.bytes;
+            self.readers.retain(|key, readers| {
                 readers.remove(&reader);
+                if readers.is_empty() {
+                    *bytes -= key.len();
+                }
                 !readers.is_empty()
             });
         }
@@ -45,11 +52,16 @@ impl Tracking {
     pub(crate) fn read(&mut self, reader: u64, key: &[u8]) {
         match self.readers.get_mut(key) {
             Some(readers) => _ = readers.insert(reader),
-            None => _ = self.readers.insert(key.to_vec(), [reader].into()),
+            None => {
+                self.bytes += key.len();
+                self.readers.insert(key.to_vec(), [reader].into());
+            }
         }
-        if self.readers.len() > TRACKED_MAX
-            && let Some((first, readers)) = self.readers.pop_first()
-        {
+        while self.readers.len() > TRACKED_MAX || self.bytes > TRACKED_BYTES_MAX {
+            let Some((first, readers)) = self.readers.pop_first() else {
+                return;
+            };
+            self.bytes -= first.len();
             self.tell(&first, &readers);
         }
     }
@@ -57,6 +69,7 @@ impl Tracking {
     /// A key has changed.
     pub(crate) fn changed(&mut self, key: &[u8]) {
         if let Some(readers) = self.readers.remove(key) {
+            self.bytes -= key.len();
             self.tell(key, &readers);
         }
     }
@@ -64,36 +77,40 @@ impl Tracking {
     /// All keys have.
     pub(crate) fn all_changed(&mut self) {
         self.readers.clear();
-        for news in self.news.values_mut() {
-            news.changed.clear();
-            news.all = true;
+        self.bytes = 0;
+        for unheard in self.unheard.values_mut() {
+            unheard.changed.clear();
+            unheard.all = true;
         }
     }
 
     fn tell(&mut self, key: &[u8], readers: &BTreeSet<u64>) {
         for reader in readers {
-            if let Some(news) = self.news.get_mut(reader) {
-                news.changed.push(key.to_vec());
+            if let Some(unheard) = self.unheard.get_mut(reader) {
+                unheard.changed.push(key.to_vec());
             }
         }
     }
 
     /// Writes what a connection is to hear.
     pub(crate) fn write(&mut self, reader: u64, out: &mut Vec<u8>) {
-        let Some(news) = self.news.get_mut(&reader) else {
+        let Some(unheard) = self.unheard.get_mut(&reader) else {
             return;
         };
         let mut writer = ReplyWriter::new(out, true);
-        if core::mem::take(&mut news.all) {
+        if core::mem::take(&mut unheard.all) {
             writer.push(2);
             writer.string(b"invalidate");
             writer.null();
         }
-        if !news.changed.is_empty() {
+        if !unheard.changed.is_empty() {
             writer.push(2);
             writer.string(b"invalidate");
-            writer.array(news.changed.len());
-            news.changed.drain(..).for_each(|key| writer.string(&key));
+            writer.array(unheard.changed.len());
+            unheard
+                .changed
+                .drain(..)
+                .for_each(|key| writer.string(&key));
         }
     }
 }

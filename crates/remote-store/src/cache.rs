@@ -18,6 +18,9 @@ use crate::mutant::{self, Mutant};
 /// Answers longer than this are not kept.
 const ANSWER_BYTES_MAX: usize = 4_096;
 
+/// Keys that are barred one by one at most, while the store takes long to answer: beyond that no answer that is under way is kept.
+const BARS_MAX: usize = 1 << 16;
+
 /// How answers are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
@@ -229,6 +232,11 @@ impl Cache {
             return;
         }
         self.remove(key);
+        if self.bars.len() >= BARS_MAX {
+            self.bars.clear();
+            self.barred.clear();
+            self.all_barred = self.sent;
+        }
         if self.is_connected && self.answered < self.sent {
             self.barred.insert(key.to_vec(), self.sent);
             self.bars.push_back((self.sent, key.to_vec()));

@@ -338,6 +338,14 @@ fn a_connection_that_tracks_hears_once_of_what_it_read() {
     );
     ask(&mut other, &mut keyspace, "flushall");
     assert_eq!(heard(&mut one, &mut keyspace), [invalidate(&[])]);
+    // What is tracked is bounded: the first of too many bytes of keys counts as changed.
+    let long = "k".repeat(15 << 20);
+    for number in 0..5 {
+        assert_eq!(heard(&mut one, &mut keyspace), [], "{number}");
+        ask(&mut one, &mut keyspace, &format!("exists {number}{long}"));
+    }
+    let first = format!("0{long}");
+    assert_eq!(heard(&mut one, &mut keyspace), [invalidate(&[&first])]);
     ask(&mut one, &mut keyspace, "get a");
     ask(&mut one, &mut keyspace, "hello 2");
     ask(&mut other, &mut keyspace, "set a 4");
