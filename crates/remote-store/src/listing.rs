@@ -1,16 +1,15 @@
 //! All that a store has of a function, read for people: by a connection of its own, which waits, so not on an instance's thread.
 
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use asterism_function::NetworkFunction;
-use asterism_resp::{CommandWriter, Scanner, Value};
+use asterism_resp::Value;
 use asterism_state::{Query, Shown, Tick};
 
 use crate::keys::Keys;
 use crate::link::RemoteConfig;
-use crate::login::{Greeting, lost, open_waiting, refusal};
+use crate::login::{Greeting, Passed, exchange, open_waiting, refusal};
 use crate::statistics::AwayReason;
 use crate::workbench::{Read as ReadOf, Workbench};
 
@@ -105,7 +104,6 @@ struct Asker {
     stream: TcpStream,
     address: SocketAddr,
     keys: Keys,
-    received: Vec<u8>,
 }
 
 impl Asker {
@@ -123,7 +121,6 @@ impl Asker {
             stream,
             address,
             keys,
-            received: Vec::new(),
         })
     }
 
@@ -134,33 +131,13 @@ impl Asker {
         is_over: &dyn Fn() -> bool,
         take: impl FnOnce(&Value<'_>) -> Option<T>,
     ) -> Result<T, AwayReason> {
-        let mut command = Vec::new();
-        CommandWriter::new(&mut command).command(words);
-        let lost = |error: std::io::Error| lost(&error);
-        self.stream.write_all(&command).map_err(lost)?;
-        self.received.clear();
-        let mut scanner = Scanner::new();
-        let mut room = vec![0; 1 << 16];
-        loop {
-            let count = self.stream.read(&mut room).map_err(lost)?;
-            if count == 0 {
-                return Err(AwayReason::Closed);
-            }
-            self.received.extend(&room[..count]);
-            match scanner.scan(&self.received) {
-                Ok(Some(_)) => break,
-                Ok(None) if is_over() => return Err(AwayReason::Silent),
-                Ok(None) if self.received.len() <= REPLY_BYTES_MAX => {}
-                _ => return Err(AwayReason::NoStore),
-            }
-        }
-        match Value::read(&self.received) {
-            Ok(Some((reply @ Value::Error(_), _))) => {
-                Err(refusal(&reply, self.address).without_redirection())
-            }
-            Ok(Some((value, _))) => take(&value).ok_or(AwayReason::NoStore),
-            _ => Err(AwayReason::NoStore),
-        }
+        let address = self.address;
+        let bounds = (REPLY_BYTES_MAX, is_over);
+        let taken = exchange(&mut &self.stream, words, bounds, |reply| match reply {
+            Value::Error(_) => Err(refusal(reply, address)),
+            reply => take(reply).ok_or(AwayReason::NoStore.into()),
+        });
+        taken.map_err(Passed::without_redirection)
     }
 
     /// Some keys of the first lane of an object, under each of which some of its entries are, and where to go on.

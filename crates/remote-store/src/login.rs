@@ -14,6 +14,8 @@ use crate::statistics::AwayReason;
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a reply at most: the longest is an error's sentence.
 const REPLY_BYTES_MAX: usize = 4_096;
+/// Bytes read at a time.
+const READ_BYTES: usize = 1 << 16;
 /// Times that members of a cluster may send on to another one while a connection is made.
 const REDIRECTIONS_MAX: u32 = 4;
 
@@ -214,12 +216,22 @@ fn ask<T>(
     words: &[&[u8]],
     take: impl FnOnce(&Value<'_>) -> Result<T, Passed>,
 ) -> Result<T, Passed> {
+    exchange(stream, words, (REPLY_BYTES_MAX, &|| false), take)
+}
+
+/// The same where a reply has so many bytes at most, and comes before it took too long.
+pub(crate) fn exchange<T>(
+    stream: &mut &TcpStream,
+    words: &[&[u8]],
+    (bytes_max, is_over): (usize, &dyn Fn() -> bool),
+    take: impl FnOnce(&Value<'_>) -> Result<T, Passed>,
+) -> Result<T, Passed> {
     let mut command = Vec::new();
     CommandWriter::new(&mut command).command(words);
     stream.write_all(&command).map_err(|error| lost(&error))?;
     let mut scanner = Scanner::new();
     let mut received = Vec::new();
-    let mut room = [0; 512];
+    let mut room = vec![0; bytes_max.min(READ_BYTES)];
     loop {
         let count = stream.read(&mut room).map_err(|error| lost(&error))?;
         if count == 0 {
@@ -233,13 +245,14 @@ fn ask<T>(
                     _ => Err(AwayReason::NoStore.into()),
                 };
             }
-            Ok(None) if received.len() <= REPLY_BYTES_MAX => {}
+            Ok(None) if is_over() => return Err(AwayReason::Silent.into()),
+            Ok(None) if received.len() <= bytes_max => {}
             _ => return Err(AwayReason::NoStore.into()),
         }
     }
 }
 
-pub(crate) fn lost(error: &std::io::Error) -> AwayReason {
+fn lost(error: &std::io::Error) -> AwayReason {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => AwayReason::Silent,
         _ => AwayReason::Closed,
