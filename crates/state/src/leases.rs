@@ -14,7 +14,8 @@
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use crate::block_assignment::BlockAssignment;
+use asterism_block_assignment::BlockAssignment;
+
 use crate::branch::{Branch, taken};
 use crate::context::{Context, Tick};
 use crate::mutant::{self, Mutant};

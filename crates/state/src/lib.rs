@@ -13,7 +13,6 @@ extern crate self as asterism_state;
 
 mod accumulator;
 mod answer;
-mod block_assignment;
 pub mod branch;
 mod builder;
 mod context;
@@ -49,9 +48,10 @@ pub use accumulator::{
     CountingBloom, CountingBloomAct, Heavy, HeavyKeys, HeavyPlace, Later, Rates, SKEW_SECONDS_MAX,
     Spending, Tally, TokenBucket, TokenBucketAct, TokenRate, TokenRates, TokenTally, Tokens, TopK,
     TopKAct, Vector, VectorAct, Window, WindowTally, WindowedCountMin, WindowedCountMinAct,
-    WindowedCounters, WindowedCountersAct,
+    WindowedCounters, WindowedCountersAct, write_sums,
 };
 pub use answer::{Late, Nearby, Wait};
+pub use asterism_block_assignment::{BlockAssignment, PARTITIONS, PlaceAssignment};
 pub use asterism_memory::prefetch_hints::{BURST_MAX, PrefetchHints};
 pub use asterism_memory::{hash, region as memory};
 pub use asterism_stamps::audit;
@@ -59,13 +59,12 @@ pub use asterism_state_macro::{
     KeyBelow as Key, ValueBelow as Value, WireBelow as Wire, state_below as state,
 };
 pub use asterism_wire::{Flow4Key, flow_digest};
-pub use block_assignment::{BlockAssignment, PARTITIONS, PlaceAssignment};
 pub use builder::Builder;
 pub use context::{
     ADDITIONS_PER_CALL, ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context,
-    GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, MISSES_PER_PACKET_MAX,
-    OPERATION_BYTES_MAX, Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick, Ticket, Transaction,
-    UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong, stable_hash,
+    GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, LANE_SUMS,
+    MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick,
+    Ticket, Transaction, UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong, stable_hash,
 };
 pub use counts::{ObjectCount, ObjectCounts};
 pub use forgetting::{FORGETS_FROM, forget_incarnations};

@@ -119,12 +119,6 @@ asterism_mutant::planted! {
     /// A host whose lease ended still handles packets of known flows (a NAT port used by two flows, by a host that was only cut
     /// off).
     ServesWithoutLease,
-    /// Only the first of a partition's former holders is recorded (a partition reassigned twice is granted while the second
-    /// holder still grants it).
-    HeirNotNoted,
-    /// A partition that returns to its place keeps the date at which it was reassigned (the returned host grants from it while
-    /// another host still does).
-    ReturnNotDated,
     /// An assigned partition is granted from at once, without quarantine (a NAT port given to a second flow while the first still
     /// talks).
     QuarantineSkipped,

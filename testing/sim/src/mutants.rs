@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use asterism_balancing::mutant as balancing;
+use asterism_block_assignment::mutant as block_assignment;
 use asterism_detection::mutant as detection;
 use asterism_engine::mutant as engine;
 use asterism_functions::mutant as functions;
@@ -32,6 +33,8 @@ pub enum Planted {
     SecureChannel(secure_channel::Mutant),
     /// Of the placement's protocol.
     Placement(placement::Mutant),
+    /// Of who holds which blocks of a pool: seeds in which members inherit find them.
+    BlockAssignment(block_assignment::Mutant),
     /// Of the state objects.
     State(state::Mutant),
     /// Of the packet loop and the state channel.
@@ -201,7 +204,7 @@ const OF_CHANNEL_HOMES: engine::Mutant = engine::Mutant::AnswerToFirstInstance;
 const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconfirmed;
 
 /// Planted bugs of leases: only [inheritances](crate::inheritance) have any, so only seeds that have one are run.
-const OF_INHERITANCES: [state::Mutant; 12] = [
+const OF_INHERITANCES: [state::Mutant; 10] = [
     state::Mutant::ReassignedUnfenced,
     state::Mutant::ReassignedBeforeIdle,
     state::Mutant::ReassignedUnreleased,
@@ -211,8 +214,6 @@ const OF_INHERITANCES: [state::Mutant; 12] = [
     state::Mutant::LeaseByLastAnswer,
     state::Mutant::FewForEver,
     state::Mutant::ServesWithoutLease,
-    state::Mutant::HeirNotNoted,
-    state::Mutant::ReturnNotDated,
     state::Mutant::QuarantineSkipped,
 ];
 
@@ -249,6 +250,8 @@ impl Planted {
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
         let placement = placement.filter(|planted| *planted != IN_THE_ENGINE.0);
         let placement = placement.map(Planted::Placement);
+        let blocks = block_assignment::Mutant::ALL.into_iter();
+        let blocks = blocks.map(Planted::BlockAssignment);
         let state = state::Mutant::ALL.into_iter();
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.filter(|planted| !OF_WAKING.contains(planted));
@@ -273,7 +276,8 @@ impl Planted {
         let secure_channel =
             secure_channel.filter(|planted| !IN_THE_SECURE_CHANNEL.contains(planted));
         let secure_channel = secure_channel.map(Planted::SecureChannel);
-        let below = secure_channel.chain(placement).chain(state).chain(engine);
+        let below = secure_channel.chain(placement).chain(blocks);
+        let below = below.chain(state).chain(engine);
         let libraries = tracking
             .chain(translation)
             .chain(balancing)
@@ -288,7 +292,9 @@ impl Planted {
             Planted::State(mutant) if OF_INHERITANCES.contains(&mutant) => {
                 inheritance::nth_seed(number)
             }
-            Planted::Placement(placement::Mutant::SameEpochAgain) => inheritance::nth_seed(number),
+            Planted::BlockAssignment(_) | Planted::Placement(placement::Mutant::SameEpochAgain) => {
+                inheritance::nth_seed(number)
+            }
             Planted::State(mutant) if OF_MOVES.0.contains(&mutant) => moves::nth_seed(number),
             Planted::Engine(mutant) if OF_MOVES.1.contains(&mutant) => moves::nth_seed(number),
             _ if self.is_of_holding() => nth_holding_seed(number),
@@ -309,6 +315,7 @@ impl Planted {
         match self {
             Planted::SecureChannel(mutant) => format!("{mutant:?}"),
             Planted::Placement(mutant) => format!("{mutant:?}"),
+            Planted::BlockAssignment(mutant) => format!("{mutant:?}"),
             Planted::State(mutant) => format!("{mutant:?}"),
             Planted::Engine(mutant) => format!("{mutant:?}"),
             Planted::Tracking(mutant) => format!("{mutant:?}"),
@@ -324,6 +331,7 @@ impl Planted {
         match self {
             Planted::SecureChannel(_) => "secure-channel",
             Planted::Placement(_) => "placement",
+            Planted::BlockAssignment(_) => "block-assignment",
             Planted::State(_) => "state",
             Planted::Engine(_) => "engine",
             Planted::Tracking(_) => "tracking",
@@ -368,7 +376,10 @@ impl Planted {
     fn is_of_functions(self) -> bool {
         match self {
             _ if self.is_of_holding() => true,
-            Planted::SecureChannel(_) | Planted::Placement(_) | Planted::Orchestrator(_) => false,
+            Planted::SecureChannel(_)
+            | Planted::Placement(_)
+            | Planted::BlockAssignment(_)
+            | Planted::Orchestrator(_) => false,
             Planted::State(mutant) => OF_BUCKETS.contains(&mutant),
             Planted::Engine(mutant) => OF_FUNCTIONS.contains(&mutant),
             Planted::Tracking(_)
@@ -384,6 +395,7 @@ impl Planted {
         match self {
             Planted::SecureChannel(mutant) => secure_channel::select(Some(mutant)),
             Planted::Placement(mutant) => placement::select(Some(mutant)),
+            Planted::BlockAssignment(mutant) => block_assignment::select(Some(mutant)),
             Planted::State(mutant) => state::select(Some(mutant)),
             Planted::Engine(mutant) => engine::select(Some(mutant)),
             Planted::Tracking(mutant) => tracking::select(Some(mutant)),
@@ -399,6 +411,7 @@ impl Planted {
 fn clear() {
     secure_channel::select(None);
     placement::select(None);
+    block_assignment::select(None);
     state::select(None);
     engine::select(None);
     tracking::select(None);

@@ -15,10 +15,10 @@ use core::cell::{Cell, RefCell};
 use core::fmt::Debug;
 use std::rc::Rc;
 
+use asterism_block_assignment::PARTITIONS;
 use asterism_memory::blocks::{Begin, BlockAllocator, Standing};
 
 use crate::answer::Late;
-use crate::block_assignment::PARTITIONS;
 use crate::branch::{Branch, taken};
 use crate::context::{Context, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};

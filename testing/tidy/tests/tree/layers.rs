@@ -16,11 +16,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sketches", &["memory", "wire"]),
     ("token-buckets", &["memory", "wire"]),
     ("stamps", &["wire"]),
+    ("block-assignment", &["mutant"]),
     (
         "state",
         &[
             "packet",
             "mutant",
+            "block-assignment",
             "memory",
             "wire",
             "sketches",

@@ -32,8 +32,6 @@ const ELSEWHERE: [Mutant; 39] = [
     Mutant::LeaseByLastAnswer,
     Mutant::FewForEver,
     Mutant::ServesWithoutLease,
-    Mutant::HeirNotNoted,
-    Mutant::ReturnNotDated,
     Mutant::QuarantineSkipped,
     Mutant::EqualUseTakesOver,
     Mutant::RemovedStaysInDigest,
