@@ -27,7 +27,8 @@ pub struct Sizes {
 
 /// Builds the four objects of a function that balances flows, in this order: `flows`, `affinity`, `usage` and `health`.
 ///
-/// Each instance counts of `flows` for itself how many flows each backend has. So `usage` is never reported, and never drifts.
+/// Each instance counts of `flows` for itself how many flows each backend has. So `usage` is never reported, and never drifts. Where `flows`
+/// are in a store, so is `usage`: each flow is counted there when it comes and when its end is committed.
 #[must_use]
 pub fn tables(builder: &Builder, sizes: &Sizes) -> (Flows, Clients, Vector, Health) {
     let mut idle = [sizes.half_closed_s; Progress::HALF_CLOSED_CLASS as usize + 1];
@@ -35,11 +36,8 @@ pub fn tables(builder: &Builder, sizes: &Sizes) -> (Flows, Clients, Vector, Heal
     idle[..others.len()].copy_from_slice(&others);
     let mut flows: Flows = builder.table("flows", sizes.flows_max, &idle);
     let affinity = builder.table("affinity", sizes.affinity_max, &[sizes.persistence_s]);
-    let usage = builder.own_vector("usage", usage_places(sizes.backends_max));
-    let later = usage.later();
-    flows.on_turn(move |flow: &Flow, is_live| {
-        later.add(flow.place.into(), if is_live { 1 } else { -1 });
-    });
+    let mut usage = builder.own_vector("usage", usage_places(sizes.backends_max));
+    flows.counted_in(&mut usage, |flow: &Flow| flow.place.into());
     let health = watch::health(builder, sizes.backends_max);
     (flows, affinity, usage, health)
 }

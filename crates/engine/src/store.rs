@@ -53,6 +53,13 @@ pub enum StoreEvent<'a> {
         /// Its writes are made.
         is_committed: bool,
     },
+    /// The sums that an object has there, which nobody asked for: for people.
+    Sums {
+        /// Of which object, by its number.
+        object: u8,
+        /// As [`Fetch::extract`](asterism_state::Fetch::extract) wrote it.
+        answer: &'a [u8],
+    },
 }
 
 /// Makes an instance's end of a store, on the instance's thread; or the ring of its answers, if the store is on the state channel's.

@@ -6,13 +6,16 @@ use std::collections::{BTreeMap, VecDeque};
 use asterism_engine::{Attempt, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_resp::Value;
-use asterism_state::{LANE_ANY, LANE_ROOM, Query, Tick, Ticket, Transaction, stable_hash};
+use asterism_state::{
+    LANE_ANY, LANE_ROOM, LANE_SUMS, Query, Tick, Ticket, Transaction, stable_hash,
+};
 
 use crate::cache::{Cache, CacheConfig};
-use crate::commits::{CommitPipe, Named, Replicas, Replied};
+use crate::commits::{CommitPipe, Named};
 use crate::keys::Keys;
 use crate::loaded::Outdated;
 use crate::reads::{Answered, Reads};
+use crate::steps::{Replicas, Replied};
 use crate::workbench::Workbench;
 
 /// How a client is set up.
@@ -49,6 +52,13 @@ pub enum ClientEvent<A> {
         /// Its writes are made; else it is refused whole.
         is_committed: bool,
     },
+    /// The sums of an object, which nobody asked for.
+    Sums {
+        /// Of which object, by its number.
+        object: u8,
+        /// What was found.
+        answer: Vec<u8>,
+    },
 }
 
 impl ClientEvent<Attempt> {
@@ -58,6 +68,10 @@ impl ClientEvent<Attempt> {
         match self {
             Self::Answer { ticket, answer } => StoreEvent::Answer {
                 ticket: *ticket,
+                answer,
+            },
+            Self::Sums { object, answer } => StoreEvent::Sums {
+                object: *object,
                 answer,
             },
             Self::Decision { name, is_committed } => StoreEvent::Decision {
@@ -83,6 +97,8 @@ pub struct ClientTally {
     pub decided: u64,
     /// Transactions that went without the store while it was away: they read what was kept, and wrote no more than that it is in use.
     pub decided_away: u64,
+    /// Entries whose end this client has committed.
+    pub ends_committed: u64,
     /// Batches that another client crossed, and that began again.
     pub crossed: u64,
     /// Commands that the store refused for the time being.
@@ -110,6 +126,8 @@ pub struct Client<F: NetworkFunction, A> {
     events: VecDeque<ClientEvent<A>>,
     /// Entries of each object, as counted last.
     entry_counts: BTreeMap<u8, u64>,
+    /// Objects whose sums are asked for, for people.
+    with_sums: Vec<u8>,
     /// A key that is looked for.
     key: Vec<u8>,
     /// Memory of answers that were taken.
@@ -127,10 +145,18 @@ impl<F: NetworkFunction, A> Debug for Client<F, A> {
 impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     /// For the instances of a function.
     pub fn new(function: &F, config: &ClientConfig) -> Self {
-        let keys = Keys::new(&config.function);
-        let pipe = |number| CommitPipe::new(keys.of_pipe(&config.client, number));
+        let bench = Workbench::new(function, config.seed, config.objects);
+        let that_commit_ends = bench.that_commit_ends();
+        let keys = Keys::new(&config.function).with_committed_ends(&that_commit_ends);
+        let pipe = |number| {
+            // One connection of a client is enough.
+            let objects = (number == 0).then(|| that_commit_ends.clone());
+            let objects = objects.unwrap_or_default();
+            CommitPipe::new(keys.of_pipe(&config.client, number), objects)
+        };
         Self {
-            bench: Workbench::new(function, config.seed, config.objects),
+            with_sums: bench.with_sums(),
+            bench,
             reads: Reads::default(),
             cache: config.cache.map(Cache::new),
             reads_connected: false,
@@ -205,7 +231,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         let Some(cache) = &mut self.cache else {
             return false;
         };
-        if matches!(query.lane, LANE_ROOM | LANE_ANY) {
+        if matches!(query.lane, LANE_ROOM | LANE_ANY | LANE_SUMS) {
             return false;
         }
         self.key.clear();
@@ -282,13 +308,13 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             READS if self.reads_connected => {
                 let now = (now_us, self.tick);
                 let cache = self.cache.as_mut();
-                let keys = (&self.keys, self.bench.objects());
+                let keys = (&self.keys, self.bench.objects(), &*self.with_sums);
                 self.tally.keys_read += self.reads.write(now, keys, cache, out);
             }
             READS => {}
             pipe => {
                 let pipe = &mut self.commits[pipe - 1];
-                if pipe.is_free() && !self.waiting.is_empty() {
+                if pipe.is_free_for_packets(now_us) && !self.waiting.is_empty() {
                     pipe.begin(&mut self.waiting);
                 }
                 pipe.write((now_us, self.tick), &self.keys, &self.bench, out);
@@ -321,6 +347,10 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                                 tickets,
                                 answer,
                             } = answered;
+                            if tickets.is_empty() {
+                                let answer = answer.to_vec();
+                                events.push_back(ClientEvent::Sums { object, answer });
+                            }
                             for &ticket in tickets {
                                 let answer = answer.to_vec();
                                 events.push_back(ClientEvent::Answer { ticket, answer });
@@ -345,6 +375,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                 let now = (now_us, self.tick);
                 let pipe = &mut self.commits[pipe - 1];
                 let replied = pipe.reply(value, now, (&self.keys, bench), out, &mut decided);
+                tally.ends_committed += pipe.take_ended();
                 let outdated = pipe.take_outdated();
                 if let Some(cache) = &mut self.cache {
                     match outdated {

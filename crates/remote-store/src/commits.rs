@@ -14,14 +14,16 @@ use std::collections::{BTreeSet, VecDeque};
 
 use asterism_function::NetworkFunction;
 use asterism_resp::{CommandWriter, Value};
-use asterism_state::{LANE_ANY, LANE_ROOM, Tick, Transaction};
+use asterism_state::{LANE_ANY, LANE_ROOM, LANE_SUMS, Tick, Transaction};
 
 use crate::decisions::{make, still_holds};
+use crate::ends::{self, Claim, Ends};
 use crate::keys::Keys;
 use crate::loaded::{Loaded, Outdated, write_changes};
 use crate::mutant::{self, Mutant};
 use crate::primary::is_primary;
 use crate::reads::count_entries;
+use crate::steps::{Outcome, Replicas, Replied, Step, is_acknowledged, wait};
 use crate::workbench::{NOTHING, Read, Workbench};
 
 /// Transactions that are committed together, at most.
@@ -45,67 +47,6 @@ const PIPE_STAYS_S: i64 = 24 * 3_600;
 
 /// A transaction under its name.
 pub(crate) type Named<A> = (A, Transaction);
-
-/// What is waited for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
-    Nothing,
-    /// The replies to `WATCH`, to the read of the pipe's key and of those after so many, and then these counts.
-    Loading {
-        replies: usize,
-        counts: Vec<u8>,
-        is_first: bool,
-    },
-    /// The replies to so many commands, of which the last one is `EXEC`.
-    Executing {
-        left: usize,
-        is_refused: bool,
-    },
-    /// The replies to so many commands, of which the last one is `WAIT`. This is what `EXEC` came to.
-    Replicating {
-        left: usize,
-        outcome: Outcome,
-    },
-    /// The reply to `UNWATCH`: nothing was to be written.
-    Leaving,
-    /// The reply to `ROLE`.
-    Checking,
-    /// A connection.
-    Connection,
-    /// This time, in microseconds: the store takes nothing now.
-    Time(u64),
-}
-
-/// What a try came to at the primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// The try of this number was made.
-    Made(u32),
-    Crossed,
-    Refused,
-}
-
-/// A packet leaves when a replica has its writes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Replicas {
-    /// Milliseconds that one `WAIT` may take.
-    pub(crate) wait_ms: u32,
-    /// Microseconds after which another server is looked for that may be the primary.
-    pub(crate) patience_us: u64,
-}
-
-/// What came of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replied {
-    /// All is as it should be.
-    Well,
-    /// The store refused a command, for now.
-    Refused,
-    /// Somebody else wrote what was read: it begins again.
-    Crossed,
-    /// That is no reply to what was sent.
-    Nonsense,
-}
 
 /// A connection's transactions.
 #[derive(Debug)]
@@ -133,14 +74,26 @@ pub(crate) struct CommitPipe<A> {
     /// Which try was made, by the pipe's key, when the reply to it was lost.
     made: Option<u32>,
     pub(crate) replicas: Option<Replicas>,
+    /// If this connection ends entries: when, and those that it is ending. It has no transactions meanwhile.
+    ends: Option<Ends>,
+    claim: Option<Claim>,
+    /// Entries that it ends with what is committed now, and that it has ended.
+    ending: u64,
+    ended: u64,
     /// Since when no replica has acknowledged what is committed now; and since when by this connection.
     unacknowledged_us: Option<u64>,
     unacknowledged_here_us: Option<u64>,
 }
 
 impl<A: Copy + PartialEq> CommitPipe<A> {
-    pub(crate) fn new(own_key: Vec<u8>) -> Self {
+    /// Its own key, and the objects of which it ends entries.
+    pub(crate) fn new(own_key: Vec<u8>, ends: Vec<u8>) -> Self {
+        let has_ends = !ends.is_empty();
         Self {
+            ends: has_ends.then(|| Ends::new(own_key.clone(), ends)),
+            claim: None,
+            ending: 0,
+            ended: 0,
             own_key,
             step: Step::Nothing,
             number: 0,
@@ -167,8 +120,15 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         self.step == Step::Nothing && self.transactions.is_empty() && self.is_connected
     }
 
+    /// Whether it is free, and packets are to be served before entries are ended.
+    pub(crate) fn is_free_for_packets(&self, now_us: u64) -> bool {
+        let ends = self.ends.as_ref();
+        self.is_free() && !ends.is_some_and(|ends| ends.is_due(now_us, true))
+    }
+
     pub(crate) fn is_waiting(&self) -> bool {
-        !self.transactions.is_empty() || self.step == Step::Checking
+        let is_ending = self.claim.is_some() || matches!(self.step, Step::Looking(_));
+        !self.transactions.is_empty() || self.step == Step::Checking || is_ending
     }
 
     /// Whether the server is no primary any more.
@@ -189,10 +149,15 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
 
     /// Whether a reply is to come.
     pub(crate) fn awaits_reply(&self) -> bool {
-        use Step::{Checking, Executing, Leaving, Loading, Replicating};
+        use Step::{Checking, Executing, Leaving, Loading, Looking, Replicating};
         matches!(
             self.step,
-            Loading { .. } | Executing { .. } | Replicating { .. } | Leaving | Checking
+            Loading { .. }
+                | Executing { .. }
+                | Replicating { .. }
+                | Leaving
+                | Checking
+                | Looking(_)
         )
     }
 
@@ -205,7 +170,14 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         core::mem::take(&mut self.outdated)
     }
 
+    /// Entries that it has ended since the last time.
+    pub(crate) fn take_ended(&mut self) -> u64 {
+        core::mem::take(&mut self.ended)
+    }
+
     pub(crate) fn connected(&mut self) {
+        // Its entries have ended, or somebody finds them again.
+        self.claim = None;
         (self.is_connected, self.meets_replica) = (true, false);
         self.unacknowledged_here_us = None;
         self.step = match self.transactions.is_empty() {
@@ -226,10 +198,15 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     pub(crate) fn begin(&mut self, transactions: &mut VecDeque<Named<A>>) {
         let count = transactions.len().min(TOGETHER_MAX);
         self.transactions.extend(transactions.drain(..count));
+        self.ends.iter_mut().for_each(Ends::packets_served);
+        self.begin_number();
+        self.step = Step::Time(0);
+    }
+
+    fn begin_number(&mut self) {
         self.number += 1;
         self.tries = 0;
         self.decisions.clear();
-        self.step = Step::Time(0);
     }
 
     /// Writes what is to be sent now.
@@ -243,6 +220,13 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         let is_due = matches!(self.step, Step::Time(at) if at <= now_us);
         if is_due && self.is_connected && !self.transactions.is_empty() {
             self.load_first(tick, keys, bench, out);
+        } else if let Some(ends) = &mut self.ends
+            && self.step == Step::Nothing
+            && self.is_connected
+            && ends.is_due(now_us, false)
+        {
+            ends.look(tick, keys, out);
+            self.step = Step::Looking(ends::REPLIES);
         } else if self.is_free() && now_us >= self.checked_us + CHECKED_EACH_US {
             // One that was demoted goes on to answer reads.
             self.checked_us = now_us;
@@ -265,6 +249,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         for (_, transaction) in &self.transactions {
             for (query, _) in transaction.reads() {
                 match query.lane {
+                    LANE_SUMS => {}
                     LANE_ROOM | LANE_ANY => _ = loaded.counts.entry(query.object).or_default(),
                     _ => loaded.add(keys, Read::new(&query), false),
                 }
@@ -314,7 +299,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             replies += 1;
         }
         for &object in &counts {
-            count_entries(&keys.of_ends(object), tick, out);
+            count_entries(keys, object, tick, out);
         }
         self.step = Step::Loading {
             replies: replies + counts.len(),
@@ -333,6 +318,26 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         decided: &mut impl FnMut(A, bool),
     ) -> Replied {
         match core::mem::replace(&mut self.step, Step::Connection) {
+            Step::Looking(_) if matches!(value, Value::Error(_)) => Replied::Refused,
+            Step::Looking(left) => {
+                let ends = self.ends.as_mut();
+                let Some(Ok(claim)) = ends.map(|ends| ends.reply(value, left, now_us)) else {
+                    return Replied::Nonsense;
+                };
+                self.step = match left {
+                    1 => Step::Nothing,
+                    _ => Step::Looking(left - 1),
+                };
+                if let Some(claim) = claim {
+                    self.begin_number();
+                    self.loaded = Loaded::default();
+                    (self.rounds, self.made) = (0, None);
+                    claim.load((keys, bench), &mut self.loaded);
+                    self.claim = Some(claim);
+                    self.load(tick, keys, Vec::new(), out);
+                }
+                Replied::Well
+            }
             Step::Loading {
                 replies,
                 mut counts,
@@ -375,7 +380,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                 let Some(outcome) = self.outcome(value, is_refused) else {
                     return Replied::Nonsense;
                 };
-                if self.replicas.is_some() {
+                if self.replicas.is_some() && self.claim.is_none() {
                     self.step = Step::Replicating { left: 1, outcome };
                     return Replied::Well;
                 }
@@ -447,6 +452,10 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             Outcome::Crossed => (0, Replied::Crossed),
             Outcome::Refused => (PAUSE_US, Replied::Refused),
         };
+        if self.claim.take().is_some() {
+            self.step = Step::Nothing;
+            return replied;
+        }
         self.step = Step::Time(now_us + pause_us);
         if self.tries >= TRIES_MAX {
             self.refuse_all(decided);
@@ -573,7 +582,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             return self.load(tick, keys, few, out);
         }
         let decisions = self.decide(bench);
-        if decisions.contains(&true) {
+        if decisions.contains(&true) || self.claim.is_some() {
             self.execute(tick, (keys, bench), decisions, out);
         } else {
             self.refuse_all(decided);
@@ -588,6 +597,9 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         let mut is_well = true;
         for (read, answer) in loaded.reads.iter().zip(&loaded.answers) {
             is_well &= bench.install(read, answer).is_ok();
+        }
+        if let Some(claim) = &self.claim {
+            bench.end_over(claim.object);
         }
         let counts = &mut loaded.counts;
         let transactions = self.transactions.iter();
@@ -613,9 +625,15 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         let mut commands = 2;
         CommandWriter::new(out).command(&[b"MULTI"]);
         commands += write_changes(&self.loaded, tick, (keys, bench), out);
+        if let Some(claim) = &self.claim {
+            let (written, ended) = claim.write((keys, bench), out);
+            commands += written;
+            self.ending = ended;
+        }
         let mut writer = CommandWriter::new(out);
         if self.number.is_multiple_of(CLEANED_EACH) {
-            for &object in self.loaded.counts.keys() {
+            let counted = self.loaded.counts.keys();
+            for &object in counted.filter(|object| !keys.commit_ends(**object)) {
                 writer.begin(4);
                 writer.argument(b"ZREMRANGEBYSCORE");
                 writer.argument(&keys.of_ends(object));
@@ -626,7 +644,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         }
         self.note_try(self.tries, out);
         CommandWriter::new(out).command(&[b"EXEC"]);
-        if let Some(replicas) = self.replicas {
+        if let Some(replicas) = self.replicas.filter(|_| self.claim.is_none()) {
             wait(replicas, out);
         }
         self.step = Step::Executing {
@@ -647,6 +665,9 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             decided(*name, is_committed);
         }
         self.transactions.clear();
+        if self.claim.take().is_some() {
+            self.ended += core::mem::take(&mut self.ending);
+        }
         (self.unacknowledged_us, self.unacknowledged_here_us) = (None, None);
         let loaded = core::mem::take(&mut self.loaded);
         let keys = loaded.keys.into_iter().zip(loaded.may_change);
@@ -659,6 +680,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     }
 
     fn refuse_all(&mut self, decided: &mut impl FnMut(A, bool)) {
+        self.claim = None;
         (self.unacknowledged_us, self.unacknowledged_here_us) = (None, None);
         for (name, _) in self.transactions.drain(..) {
             decided(name, false);
@@ -671,18 +693,4 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         CommandWriter::new(out).command(&[b"UNWATCH"]);
         self.step = Step::Leaving;
     }
-}
-
-/// Whether the replicas that acknowledge are enough.
-fn is_acknowledged(replicas: i64) -> bool {
-    replicas > 0 || mutant::active(Mutant::ReplicaNotAwaited)
-}
-
-/// Asks for the acknowledgement of a replica.
-fn wait(replicas: Replicas, out: &mut Vec<u8>) {
-    let mut writer = CommandWriter::new(out);
-    writer.begin(3);
-    writer.argument(b"WAIT");
-    writer.number(1);
-    writer.number(replicas.wait_ms.into());
 }

@@ -39,6 +39,9 @@ pub struct StoreDocument {
     pub decided: u64,
     /// Batches that another instance crossed, and that were made again.
     pub crossed: u64,
+    /// Entries whose end these instances committed.
+    #[serde(default)]
+    pub ended: u64,
     /// Commands that the store refused.
     pub refused: u64,
     /// Replies that were none to what was asked.
@@ -118,6 +121,7 @@ impl StoreDocument {
             }),
             decided: sum(|one| one.tally.decided),
             crossed: sum(|one| one.tally.crossed),
+            ended: sum(|one| one.tally.ends_committed),
             refused: sum(|one| one.tally.refused),
             nonsense: sum(|one| one.tally.nonsense),
             connects: sum(|one| one.connects),

@@ -3,7 +3,9 @@
 //! | key | value |
 //! |---|---|
 //! | `{name}` object `:` lane `:` key | a string: the entries under that key of the lane, as [`Fetch::extract`](asterism_state::Fetch::extract) writes them |
-//! | `{name}` object `:ends` | a sorted set: each entry's row, with the second of the cluster's time at which it ends |
+//! | `{name}` object `:ends` | a sorted set: each entry's row, with the second of the cluster's time at which its idle time is over |
+//! | `{name}` object `:sums` | a hash: for each place of a vector its sum |
+//! | `{name}` object `:word` | a string: the client that ends entries of the object, for some seconds |
 //! | `{name}` `layout` | a number in hexadecimal digits: how entries are laid out, alike for all clients |
 //! | `{name}` `pipe:` client `:` pipe | a number: how many commits of that client and pipe were made |
 
@@ -15,6 +17,8 @@ use asterism_state::Query;
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     tag: Vec<u8>,
+    /// The objects whose entries stay until their end is committed, a bit for each.
+    commit_ends: u64,
 }
 
 impl Keys {
@@ -22,7 +26,22 @@ impl Keys {
     pub(crate) fn new(name: &str) -> Self {
         Self {
             tag: format!("{{{name}}}").into_bytes(),
+            commit_ends: 0,
         }
+    }
+
+    /// Entries of these objects stay until their end is committed.
+    pub(crate) fn with_committed_ends(self, objects: &[u8]) -> Self {
+        let commit_ends = objects.iter().fold(0, |all, object| all | 1 << object);
+        Self {
+            commit_ends,
+            ..self
+        }
+    }
+
+    /// Whether entries of an object stay until their end is committed.
+    pub(crate) fn commit_ends(&self, object: u8) -> bool {
+        self.commit_ends >> object & 1 != 0
     }
 
     /// Appends what the keys of an object begin with.
@@ -45,12 +64,27 @@ impl Keys {
         key
     }
 
-    /// Where it says which entries an object has, and when they end.
-    pub(crate) fn of_ends(&self, object: u8) -> Vec<u8> {
+    /// What is known of an object beside its entries.
+    fn of(&self, object: u8, name: &[u8]) -> Vec<u8> {
         let mut key = Vec::new();
         self.append_object(object, &mut key);
-        key.extend(b"ends");
+        key.extend(name);
         key
+    }
+
+    /// Where it says which entries an object has, and when they end.
+    pub(crate) fn of_ends(&self, object: u8) -> Vec<u8> {
+        self.of(object, b"ends")
+    }
+
+    /// Where the sums of a vector are.
+    pub(crate) fn of_sums(&self, object: u8) -> Vec<u8> {
+        self.of(object, b"sums")
+    }
+
+    /// Where it says which client ends entries of an object.
+    pub(crate) fn of_word(&self, object: u8) -> Vec<u8> {
+        self.of(object, b"word")
     }
 
     /// Where it says how entries are laid out.

@@ -10,6 +10,8 @@
 //! becomes of it is computed here, by objects of the same function that hold these entries alone (`workbench.rs`, `decisions.rs`, `loaded.rs`). Transactions that wait
 //! are committed together, by two round trips for all. Where packets leave only when a replica has their writes, `WAIT` goes behind `EXEC`.
 //!
+//! Entries that sums in the store follow end by commits of their own (`ends.rs`).
+//!
 //! Read first: `keys.rs`, then `commits.rs`.
 
 #![forbid(unsafe_code)]
@@ -20,6 +22,7 @@ mod commits;
 mod connection;
 mod decisions;
 mod document;
+mod ends;
 mod keys;
 mod link;
 mod listing;
@@ -29,6 +32,7 @@ pub mod mutant;
 mod primary;
 mod reads;
 mod statistics;
+mod steps;
 mod workbench;
 
 pub use cache::CacheConfig;

@@ -92,9 +92,10 @@ pub(crate) fn write_changes<F: NetworkFunction>(
         let mut writer = CommandWriter::new(out);
         commands += 1;
         let all_end = ends.iter().map(|(_, end)| *end).collect::<Option<Vec<_>>>();
+        let stays = bench.commits_ends(read.object) && !mutant::active(Mutant::EndsUncommitted);
         match all_end.map(|all| all.into_iter().max()) {
             _ if ends.is_empty() => writer.command(&[b"DEL", key]),
-            Some(Some(last)) => {
+            Some(Some(last)) if !stays => {
                 writer.begin(5);
                 writer.argument(b"SET");
                 writer.argument(key);
@@ -129,6 +130,15 @@ pub(crate) fn write_changes<F: NetworkFunction>(
             commands += 1;
         }
     }
+    bench.take_sums(|object, place, amount| {
+        let mut writer = CommandWriter::new(out);
+        writer.begin(4);
+        writer.argument(b"HINCRBY");
+        writer.argument(&keys.of_sums(object));
+        writer.number(place.into());
+        writer.number(amount);
+        commands += 1;
+    });
     commands
 }
 

@@ -1,9 +1,9 @@
 //! Reads of a store: all that were asked for since the last command are asked for by one, each key once.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use asterism_resp::{CommandWriter, Value};
-use asterism_state::{LANE_ANY, LANE_ROOM, Query, Tick, Ticket};
+use asterism_resp::{CommandWriter, Value, Values};
+use asterism_state::{LANE_ANY, LANE_ROOM, LANE_SUMS, Query, Tick, Ticket, write_sums};
 
 use crate::cache::Cache;
 use crate::keys::Keys;
@@ -34,7 +34,12 @@ enum Sent {
         object: u8,
         of: Vec<(u8, Ticket)>,
     },
-    /// The same, for people.
+    /// The sums of a vector; without tickets for people.
+    Sums {
+        object: u8,
+        tickets: Vec<Ticket>,
+    },
+    /// How many entries an object has, for people.
     Census {
         object: u8,
     },
@@ -45,7 +50,7 @@ enum Sent {
 /// A read that was answered.
 pub(crate) struct Answered<'a> {
     pub(crate) object: u8,
-    /// `None`: it is an answer to no key.
+    /// `None`: it is an answer to no key; without tickets it is one of sums.
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) tickets: &'a [Ticket],
     pub(crate) answer: &'a [u8],
@@ -58,6 +63,7 @@ pub(crate) struct Reads {
     keys: Vec<Asked>,
     places: HashMap<Vec<u8>, usize>,
     counts: Vec<(u8, Vec<(u8, Ticket)>)>,
+    sums: BTreeMap<u8, Vec<Ticket>>,
     /// All that wait, the sent ones included.
     waiting: HashSet<Ticket>,
     /// What was asked for, each with the time, in microseconds.
@@ -72,6 +78,9 @@ impl Reads {
     pub(crate) fn ask(&mut self, ticket: Ticket, query: &Query<'_>, keys: &Keys) {
         if !self.waiting.insert(ticket) {
             return;
+        }
+        if query.lane == LANE_SUMS {
+            return self.sums.entry(query.object).or_default().push(ticket);
         }
         if matches!(query.lane, LANE_ROOM | LANE_ANY) {
             let known = self
@@ -136,7 +145,7 @@ impl Reads {
     pub(crate) fn write(
         &mut self,
         (now_us, tick): (u64, Tick),
-        (keys, objects): (&Keys, u64),
+        (keys, objects, with_sums): (&Keys, u64, &[u8]),
         cache: Option<&mut Cache>,
         out: &mut Vec<u8>,
     ) -> u64 {
@@ -158,15 +167,27 @@ impl Reads {
         }
         if self.sent.len() <= COMMANDS_MAX {
             for (object, of) in self.counts.drain(..) {
-                count_entries(&keys.of_ends(object), tick, out);
+                count_entries(keys, object, tick, out);
                 named += 1;
                 self.sent.push_back((now_us, Sent::Count { object, of }));
+            }
+            for (object, tickets) in core::mem::take(&mut self.sums) {
+                CommandWriter::new(out).command(&[b"HGETALL", &keys.of_sums(object)]);
+                named += 1;
+                self.sent
+                    .push_back((now_us, Sent::Sums { object, tickets }));
             }
         }
         if self.is_census_due(tick) {
             for object in (0..u64::BITS as u8).filter(|number| objects >> number & 1 != 0) {
-                count_entries(&keys.of_ends(object), tick, out);
+                count_entries(keys, object, tick, out);
                 self.sent.push_back((now_us, Sent::Census { object }));
+            }
+            for &object in with_sums {
+                CommandWriter::new(out).command(&[b"HGETALL", &keys.of_sums(object)]);
+                let tickets = Vec::new();
+                self.sent
+                    .push_back((now_us, Sent::Sums { object, tickets }));
             }
         }
         if let Some(cache) = cache {
@@ -231,6 +252,21 @@ impl Reads {
                 }
                 true
             }
+            (Sent::Sums { object, tickets }, Value::Array(values)) => {
+                for ticket in &tickets {
+                    self.waiting.remove(ticket);
+                }
+                let mut answer = Vec::new();
+                write_sums(sums_of(*values), &mut answer);
+                let one = Answered {
+                    object,
+                    key: None,
+                    tickets: &tickets,
+                    answer: &answer,
+                };
+                answered(None, one);
+                true
+            }
             (Sent::Census { object }, Value::Integer(count)) => {
                 counted(object, u64::try_from(*count).unwrap_or_default());
                 true
@@ -241,6 +277,7 @@ impl Reads {
                 let tickets: Vec<Ticket> = match sent {
                     Sent::Keys(asked) => asked.into_iter().flat_map(|one| one.tickets).collect(),
                     Sent::Count { of, .. } => of.into_iter().map(|(_, ticket)| ticket).collect(),
+                    Sent::Sums { tickets, .. } => tickets,
                     Sent::Census { .. } | Sent::Ping => Vec::new(),
                 };
                 for ticket in tickets {
@@ -270,12 +307,30 @@ pub(crate) fn any_answer(entries: u64) -> [u8; 3] {
     [1, 0, u8::from(entries > 0)]
 }
 
-/// Asks for how many entries have not ended.
-pub(crate) fn count_entries(ends: &[u8], tick: Tick, out: &mut Vec<u8>) {
+/// The sums that a hash has, by place.
+fn sums_of(mut fields: Values<'_>) -> impl Iterator<Item = (u32, i64)> {
+    core::iter::from_fn(move || {
+        let (place, sum) = (fields.next()?, fields.next()?);
+        Some((number(&place), number(&sum)))
+    })
+    // What somebody else put there is none.
+    .filter_map(|(place, sum)| Some((place?.try_into().ok()?, sum?)))
+}
+
+/// A number in decimal digits.
+fn number(value: &Value<'_>) -> Option<i64> {
+    core::str::from_utf8(value.bytes()?).ok()?.parse().ok()
+}
+
+/// Asks for how many entries an object has: those that have not ended, or whose end is not committed if it is to be.
+pub(crate) fn count_entries(keys: &Keys, object: u8, tick: Tick, out: &mut Vec<u8>) {
     let mut writer = CommandWriter::new(out);
     writer.begin(4);
     writer.argument(b"ZCOUNT");
-    writer.argument(ends);
-    writer.number(tick.into());
+    writer.argument(&keys.of_ends(object));
+    match keys.commit_ends(object) {
+        true => writer.argument(b"-inf"),
+        false => writer.number(tick.into()),
+    }
     writer.argument(b"+inf");
 }

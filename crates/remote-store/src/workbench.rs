@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use asterism_function::{Builder, NetworkFunction};
 use asterism_state::{
-    BadBytes, Context, FetchedEntry, Identity, Object, ObjectSettings, Query, Sequencer, Shown,
-    State, Tick, Transaction,
+    BadBytes, Context, Fetch, FetchedEntry, Identity, Object, ObjectSettings, Query, Sequencer,
+    Shown, State, Tick, Transaction,
 };
 
 /// The answer to a read by a key that finds nothing.
@@ -103,6 +103,71 @@ impl<F: NetworkFunction> Workbench<F> {
     pub(crate) fn capacity(&self, object: u8) -> u64 {
         self.object(object)
             .map_or(0, |object| object.capacity().into())
+    }
+
+    /// Whether entries of an object stay until their end is committed.
+    pub(crate) fn commits_ends(&self, object: u8) -> bool {
+        self.object(object).is_ok_and(Fetch::commits_ends)
+    }
+
+    /// The objects in the store of which that is so.
+    pub(crate) fn that_commit_ends(&self) -> Vec<u8> {
+        let all = 0..u64::BITS as u8;
+        all.filter(|number| self.objects >> number & 1 != 0 && self.commits_ends(*number))
+            .collect()
+    }
+
+    /// The objects with sums that may follow entries in the store.
+    pub(crate) fn with_sums(&self) -> Vec<u8> {
+        let follow = self.that_commit_ends();
+        let all = 0..self.state.objects().len() as u8;
+        // Of entries that are elsewhere the store has none.
+        all.filter(|number| !follow.is_empty() && self.object(*number).is_ok_and(Fetch::has_sums))
+            .collect()
+    }
+
+    /// The reads that find a row of an object.
+    pub(crate) fn reads_of(
+        &self,
+        object: u8,
+        row: &[u8],
+        each: &mut dyn FnMut(&[Query<'_>]),
+    ) -> Result<(), BadBytes> {
+        self.object(object)?.reads_of(row, each)
+    }
+
+    /// When the entry of a row that is here ends; `None` if there is none.
+    pub(crate) fn end_of(&mut self, object: u8, row: &[u8]) -> Option<Option<Tick>> {
+        let mut first = None;
+        let read = self.reads_of(object, row, &mut |reads| {
+            first = reads.first().map(Read::new);
+        });
+        read.ok()?;
+        let answer = self.extract(&first?.query()).to_vec();
+        let mut end = None;
+        let _ = self.each_entry(object, &answer, &mut |entry| {
+            if entry.row == row {
+                end = Some(entry.ends);
+            }
+        });
+        end
+    }
+
+    /// Ends the entries of an object that are here and whose time is over.
+    pub(crate) fn end_over(&mut self, object: u8) {
+        if let Some(object) = self.state.object_mut(object) {
+            object.end_over();
+        }
+        self.context.end(|_, _| {});
+    }
+
+    /// Takes what has come to sums since all was forgotten: of each its object and its place.
+    pub(crate) fn take_sums(&mut self, mut each: impl FnMut(u8, u32, i64)) {
+        for number in 0..self.state.objects().len() as u8 {
+            if let Some(object) = self.state.object_mut(number) {
+                object.take_sums(&mut |place, amount| each(number, place, amount));
+            }
+        }
     }
 
     /// Forgets all.

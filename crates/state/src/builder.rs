@@ -336,7 +336,8 @@ impl Builder {
     }
 
     /// As [`Builder::vector`], of this instance alone wherever other objects live: for sums that follow from an object that is
-    /// shared itself, as of what [`Table::on_turn`] tells. It is not reported, compared or saved.
+    /// shared itself, as of what [`Table::on_turn`] tells. It is not reported, compared or saved. Only [`Table::counted_in`] moves it
+    /// to where the table is.
     pub fn own_vector(&self, name: &str, length: u32) -> crate::Vector {
         let (object, mut settings) = self.object(name);
         (settings.home, settings.audited) = (Home::Local, false);

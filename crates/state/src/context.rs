@@ -29,8 +29,8 @@ use crate::trace::Step;
 use crate::wire::Writer;
 pub use awaited::AWAITED_READS_MAX;
 pub use requests::{
-    ANSWER_BYTES_MAX, Answered, LANE_ANY, LANE_ROOM, Query, REQUESTS_PER_PACKET_MAX, Ticket,
-    Transaction, stable_hash,
+    ANSWER_BYTES_MAX, Answered, LANE_ANY, LANE_ROOM, LANE_SUMS, Query, REQUESTS_PER_PACKET_MAX,
+    Ticket, Transaction, stable_hash,
 };
 pub use unconfirmed::UNCONFIRMED_MAX;
 pub(crate) use write_set::WriteSet;

@@ -63,6 +63,7 @@ mod placement_instructions;
 mod ports;
 mod relay;
 mod remote;
+mod remote_timers;
 mod replication;
 mod replication_coalescing;
 mod replication_hosts;
@@ -133,6 +134,7 @@ const MEASURES: &[&[Measure]] = &[
     placement_instructions::MEASURES,
     ports::MEASURES,
     remote::MEASURES,
+    remote_timers::MEASURES,
     replication::MEASURES,
     replication_coalescing::MEASURES,
     replication_inserts::MEASURES,

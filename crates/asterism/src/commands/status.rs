@@ -155,12 +155,13 @@ fn store_text(store: Option<&StoreDocument>) -> String {
         )
     });
     format!(
-        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} refused, {} timeouts\n{entries}{cache}",
+        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} ended, {} refused, {} timeouts\n{entries}{cache}",
         store.address,
         span(store.for_us),
         store.keys_read,
         store.decided,
         store.crossed,
+        store.ended,
         store.refused,
         store.timeouts,
     )

@@ -1,6 +1,6 @@
 //! Commands of hashes: keys that hold fields.
 
-use super::{Call, Refused, held};
+use super::{Call, Refused, held, integer};
 use crate::fields::Fields;
 use crate::keyspace::Stored;
 
@@ -39,6 +39,25 @@ pub(super) fn hset(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     });
     call.note_as_it_is();
     call.reply.integer(added as i64);
+    Ok(())
+}
+
+pub(super) fn hincrby(call: &mut Call<'_, '_>) -> Result<(), Refused> {
+    let (key, field) = (call.argument(1), call.argument(2));
+    let amount = integer(call.argument(3))?;
+    let before = held(call.keyspace, key, fields)?.and_then(|fields| fields.get(field));
+    let before = before.map(integer).transpose();
+    let before = before.map_err(|_| Refused::HashInteger)?.unwrap_or(0);
+    let sum = before.checked_add(amount).ok_or(Refused::Overflow)?;
+    let new = || Stored::Hash(Fields::default());
+    call.keyspace.change(key, new, |stored| {
+        if let Stored::Hash(fields) = stored {
+            fields.set(field, sum.to_string().as_bytes());
+        }
+        ((), true)
+    });
+    call.note(&[b"hincrby", key, field, amount.to_string().as_bytes()]);
+    call.reply.integer(sum);
     Ok(())
 }
 

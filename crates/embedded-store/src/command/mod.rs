@@ -39,6 +39,8 @@ pub(crate) enum Refused {
     WrongType,
     /// An argument is no number, or one beyond its range.
     Integer,
+    /// What is to be a number in a field of a hash is none.
+    HashInteger,
     /// Two words that contradict each other.
     Contradiction,
     /// A sum is beyond the range of numbers.
@@ -76,6 +78,7 @@ impl Refused {
                 "WRONGTYPE Operation against a key holding the wrong kind of value".into()
             }
             Self::Integer => "ERR value is not an integer or out of range".into(),
+            Self::HashInteger => "ERR hash value is not an integer".into(),
             Self::Contradiction => {
                 "ERR XX and NX options at the same time are not compatible".into()
             }
@@ -127,6 +130,7 @@ commands! {
     "flushall" AtLeast(1), false => keys::flushall;
     "hget" Exactly(3), false => hashes::hget;
     "hset" AtLeast(4), true => hashes::hset;
+    "hincrby" Exactly(4), true => hashes::hincrby;
     "hdel" AtLeast(3), false => hashes::hdel;
     "hgetall" Exactly(2), false => hashes::hgetall;
     "hlen" Exactly(2), false => hashes::hlen;

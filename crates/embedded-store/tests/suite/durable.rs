@@ -70,6 +70,8 @@ const COMMANDS: &str = "
     set b 3 nx get
     hset h f 1 g 2
     hdel h f
+    hincrby h n 5
+    hincrby h n -2
     zadd z 1.5 m 2 n
     zrem z n
     multi
@@ -96,7 +98,10 @@ fn all_is_there_again() {
     for (words, reply) in [
         ("get a", text("6")),
         ("get b", Reply::Null),
-        ("hgetall h", Reply::Array(vec![text("g"), text("2")])),
+        (
+            "hgetall h",
+            Reply::Array(["g", "2", "n", "3"].map(text).to_vec()),
+        ),
         (
             "zrangebyscore z -inf inf withscores",
             Reply::Array(vec![text("m"), text("1.5")]),

@@ -199,6 +199,16 @@ const COMMANDS: &str = "
     hgetall nothing
     hlen h
     hlen nothing
+    hincrby h f 3
+    hincrby h n -7
+    hincrby h n 9223372036854775807
+    hincrby h n 9223372036854775807
+    hincrby h n x
+    hincrby h n
+    hset h t text
+    hincrby h t 1
+    hget h n
+    hdel h t n
     hdel h f nothing
     hdel nothing f
     get h
@@ -207,6 +217,7 @@ const COMMANDS: &str = "
     incr h
     hget x f
     hset x f 1
+    hincrby x f 1
     zadd x 1 a
     mget x h
     hdel h g i

@@ -130,6 +130,12 @@ impl<F: NetworkFunction> Instance<F> {
                     };
                     requests
                 }
+                StoreEvent::Sums { object, answer } => {
+                    if let Some(object) = self.state.object_mut(object) {
+                        object.note_sums(answer);
+                    }
+                    continue;
+                }
                 StoreEvent::Decision {
                     attempt,
                     is_committed,

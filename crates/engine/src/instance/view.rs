@@ -1,7 +1,7 @@
 //! An instance looked at and steered from outside its loop.
 
 use asterism_function::chain::StageTally;
-use asterism_function::{NetworkFunction, PortNumber, stage_tallies};
+use asterism_function::{NetworkFunction, PortNumber, report_of, stage_tallies};
 use asterism_placement::{MemberId, Time};
 use asterism_state::{Context, OriginName, State, Tick};
 
@@ -26,6 +26,14 @@ impl<F: NetworkFunction> Instance<F> {
     /// The state, to read.
     pub fn state(&self) -> &F::State {
         &self.state
+    }
+    /// A part of the function's report: see [`report_of`]. What it asks of a store is not known, and nobody waits for it.
+    pub fn report(&mut self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32> {
+        let next = report_of(&**self.function, &self.state, question, range, out);
+        if self.context.needs_attention() {
+            self.context.end(|_, _| {});
+        }
+        next
     }
     /// The shared part of the state.
     pub fn context(&self) -> &Context {

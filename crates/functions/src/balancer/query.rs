@@ -98,10 +98,7 @@ impl Balancer {
 
 fn record(pool: &Pool, number: usize, state: &BalancerState) -> BackendRecord {
     let (service, backend) = (pool.service(), pool.backends()[number]);
-    let flows = state
-        .usage
-        .get(pool.usage_place(number).into())
-        .unwrap_or(0);
+    let flows = state.usage.known(pool.usage_place(number).into());
     let said = state.health.get(&pool.backend_name(number));
     BackendRecord {
         service: pool.name(),

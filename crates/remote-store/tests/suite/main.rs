@@ -5,6 +5,7 @@
 )]
 
 mod addresses;
+mod ends;
 mod failover;
 mod kept;
 mod over_wires;

@@ -47,7 +47,7 @@ pub use counters::{Counters, CountersAct, Tally};
 pub use counting_bloom::{CountingBloom, CountingBloomAct};
 pub use token_bucket::{Spending, TokenBucket, TokenBucketAct, TokenTally, Tokens};
 pub use top_k::{TopK, TopKAct};
-pub use vector::{Later, Vector, VectorAct};
+pub use vector::{Later, Vector, VectorAct, write_sums};
 pub use window::{SKEW_SECONDS_MAX, Window, WindowTally};
 pub use windowed_count_min::{WindowedCountMin, WindowedCountMinAct};
 pub use windowed_counters::{WindowedCounters, WindowedCountersAct};

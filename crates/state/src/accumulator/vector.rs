@@ -7,14 +7,14 @@ use super::writer_counters::{Totals, WriterCounters, hash_place, read_place, wri
 use super::{late, read_saved};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::Context;
+use crate::context::{Context, LANE_SUMS, Query};
 use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
 use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, Reader};
+use crate::wire::{BadBytes, Reader, Writer};
 
 /// A sum for each place of a fixed number of them, as the load of servers: what all instances added and took away. What a host
 /// added before it died stays, until others take it away.
@@ -25,6 +25,12 @@ pub struct Vector {
     late_us: u32,
     writer_counters: WriterCounters<()>,
     later: Rc<Later>,
+    /// They count the entries of a table.
+    counts_entries: bool,
+    /// In a store: what was answered for the call under way, by place.
+    answered: Option<Vec<(u32, i64)>>,
+    /// The same as it was some seconds ago.
+    known: Vec<(u32, i64)>,
 }
 
 /// Adds to a [`Vector`] from where no packet acts, as when a row of a table comes or ends: what is added counts here at once, and
@@ -42,6 +48,19 @@ impl Later {
         if let Some(cell) = self.amounts.get(place as usize) {
             cell.set(cell.get().wrapping_add(amount));
             self.any.set(true);
+        }
+    }
+
+    /// Takes what was added, by place.
+    fn take(&self, each: &mut dyn FnMut(u32, i64)) {
+        if !self.any.replace(false) {
+            return;
+        }
+        for (place, amount) in (0..).zip(&self.amounts) {
+            match amount.replace(0) {
+                0 => {}
+                amount => each(place, amount),
+            }
         }
     }
 
@@ -69,7 +88,21 @@ impl Vector {
             late_us: settings.late_us,
             writer_counters,
             later,
+            counts_entries: false,
+            answered: None,
+            known: Vec::new(),
         }
+    }
+
+    /// The sums count the entries of a table, and are where these are: in a store, additions find no place here.
+    pub(crate) fn count_entries(&mut self, in_store: bool) {
+        self.counts_entries = true;
+        if !in_store {
+            return;
+        }
+        self.context.expect_in_store(self.object);
+        self.writer_counters.begin_recording();
+        self.answered = Some(Vec::new());
     }
 
     /// What adds to it from where no packet acts.
@@ -79,20 +112,13 @@ impl Vector {
 
     /// What was added by [`Later`] goes to the cells.
     fn take_later(&mut self) {
-        if !self.later.any.replace(false) {
-            return;
-        }
-        for (place, amount) in self.later.amounts.iter().enumerate() {
-            let amount = amount.replace(0);
-            if amount != 0 {
-                self.writer_counters.add(place as u32, amount as u64);
-            }
-        }
+        let later = self.later.clone();
+        later.take(&mut |place, amount| _ = self.writer_counters.add(place, amount as u64));
     }
 
     /// How many places there are.
     pub fn len(&self) -> u32 {
-        self.writer_counters.len()
+        self.later.amounts.len() as u32
     }
 
     /// Whether there is no place at all.
@@ -104,8 +130,8 @@ impl Vector {
     /// is no such place.
     #[inline(always)]
     pub fn get(&self, place: u32) -> Result<i64, Late> {
-        if place >= self.len() {
-            return Ok(0);
+        if place >= self.writer_counters.len() {
+            return self.answered(place);
         }
         if !self.context.answers_plainly() {
             self.ahead(place)?;
@@ -138,6 +164,24 @@ impl Vector {
                 out.varint(place.into());
                 out.varint(amount as u64);
             });
+        }
+    }
+
+    /// What a store answers of a place that is not here.
+    #[cold]
+    fn answered(&self, place: u32) -> Result<i64, Late> {
+        let Some(answered) = &self.answered else {
+            return Ok(0);
+        };
+        self.context.answered((self.object, LANE_SUMS, 0), |_| {})?;
+        Ok(sum_of(answered, place))
+    }
+
+    /// The sum in a place for people, and never late: in a store as of some seconds ago.
+    pub fn known(&self, place: u32) -> i64 {
+        match self.answered {
+            Some(_) => sum_of(&self.known, place),
+            None => self.get(place).unwrap_or(0),
         }
     }
 
@@ -242,14 +286,77 @@ impl Inspect for Vector {
     }
 }
 
-impl Fetch for Vector {}
+/// Appends the answer to a read of sums, for a store that has them: each that is not zero with its place. No part of it must be the same
+/// when a call is committed.
+pub fn write_sums(sums: impl Iterator<Item = (u32, i64)>, out: &mut Vec<u8>) {
+    out.extend([0; 2]);
+    let mut writer = Writer::new(out, &[]);
+    for (place, sum) in sums.filter(|(_, sum)| *sum != 0) {
+        writer.varint(place.into());
+        writer.varint((sum << 1 ^ sum >> 63) as u64);
+    }
+}
+
+/// Reads what [`write_sums`] wrote.
+fn read_sums(answer: &[u8], sums: &mut Vec<(u32, i64)>) -> Result<(), BadBytes> {
+    sums.clear();
+    let mut input = Reader::new(answer.get(2..).ok_or(BadBytes)?, &[]);
+    while !input.is_empty() {
+        let (place, sum) = (input.varint()?, input.varint()?);
+        let place = u32::try_from(place).map_err(|_| BadBytes)?;
+        sums.push((place, (sum >> 1) as i64 ^ -((sum & 1) as i64)));
+    }
+    sums.sort_unstable();
+    Ok(())
+}
+
+fn sum_of(sums: &[(u32, i64)], place: u32) -> i64 {
+    let found = sums.binary_search_by_key(&place, |(place, _)| *place);
+    found.map_or(0, |found| sums[found].1)
+}
+
+impl Fetch for Vector {
+    fn stays_because(&self) -> Option<&'static str> {
+        (self.answered.is_none())
+            .then_some("what it answers is a sum over all that was added, not an entry")
+    }
+    fn extract(&self, _: &Query<'_>, out: &mut Vec<u8>) {
+        let sum = |place| {
+            let added = self.later.amount(place);
+            (self.writer_counters.sum(place) as i64).wrapping_add(added)
+        };
+        write_sums((0..self.len()).map(|place| (place, sum(place))), out);
+    }
+    fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
+        read_sums(answer, self.answered.as_mut().ok_or(BadBytes)?)
+    }
+    fn has_sums(&self) -> bool {
+        self.counts_entries
+    }
+    fn note_sums(&mut self, answer: &[u8]) {
+        if read_sums(answer, &mut self.known).is_err() {
+            self.known.clear();
+        }
+    }
+    fn withdraw(&mut self) {
+        self.answered.iter_mut().for_each(Vec::clear);
+    }
+    fn clear(&mut self) {
+        self.take_sums(&mut |_, _| {});
+    }
+    fn take_sums(&mut self, each: &mut dyn FnMut(u32, i64)) {
+        self.later.take(each);
+    }
+}
 
 impl Operations for Vector {
     fn begin_recording(&mut self) {
         self.writer_counters.begin_recording();
     }
     fn end_recording(&mut self) {
-        self.writer_counters.end_recording();
+        if self.answered.is_none() {
+            self.writer_counters.end_recording();
+        }
     }
     fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let place = read_place(input, self.len())?;

@@ -26,6 +26,8 @@ pub(super) const STAGED: u8 = 64;
 pub const LANE_ROOM: u8 = u8::MAX;
 /// In place of a lane: whether there is any entry.
 pub const LANE_ANY: u8 = u8::MAX - 1;
+/// In place of a lane: the sums of all places.
+pub const LANE_SUMS: u8 = u8::MAX - 2;
 
 /// The number of a request, which its answer comes with. Those of requests that nobody waits for any more name nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +56,7 @@ impl Ticket {
 pub struct Query<'a> {
     /// Number of the object.
     pub object: u8,
-    /// The lane of the key, or [`LANE_ROOM`] or [`LANE_ANY`].
+    /// The lane of the key, or [`LANE_ROOM`], [`LANE_ANY`] or [`LANE_SUMS`].
     pub lane: u8,
     /// The key's hash with the cluster's seed.
     pub hash: u64,

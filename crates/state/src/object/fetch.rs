@@ -37,6 +37,27 @@ pub trait Fetch {
     fn withdraw(&mut self) {}
     /// Has nothing here any more at all, for an object that computes what a store is to hold: see [`Fetch::each_entry`].
     fn clear(&mut self) {}
+    /// Whether an entry stays until its end is committed, since something in the store follows it: [`Fetch::end_over`] ends it.
+    fn commits_ends(&self) -> bool {
+        false
+    }
+    /// Ends the entries here whose time is over, for an object that computes what a store is to hold.
+    fn end_over(&mut self) {}
+    /// The reads that find a row, as an answer has it.
+    ///
+    /// # Errors
+    /// It is no row of this object.
+    fn reads_of(&self, _row: &[u8], _each: &mut dyn FnMut(&[Query<'_>])) -> Result<(), BadBytes> {
+        Err(BadBytes)
+    }
+    /// Whether it has sums that follow entries, and are where these are.
+    fn has_sums(&self) -> bool {
+        false
+    }
+    /// Notes the sums that a store has, for people: as an answer has them.
+    fn note_sums(&mut self, _answer: &[u8]) {}
+    /// Takes what has come to the sum of each place since [`Fetch::clear`], for an object that computes what a store is to add.
+    fn take_sums(&mut self, _each: &mut dyn FnMut(u32, i64)) {}
     /// The entries in an answer to a read by a key, for a store that keeps answers under keys.
     ///
     /// # Errors

@@ -138,7 +138,7 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// Whether an entry's idle time is over, even if announced uses are late.
     #[inline]
-    fn is_idle(&self, number: u32) -> bool {
+    pub(super) fn is_idle(&self, number: u32) -> bool {
         let record = &self.records[number as usize];
         let idle = self.idle(&record.value);
         let over = record

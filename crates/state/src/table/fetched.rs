@@ -6,6 +6,7 @@
 use super::lanes::MEMBERS_SEEN_MAX;
 use super::record::{CONFIRMED, DOMINATED, Header, LIVE, LIVED, Record, USED};
 use super::{LANES_MAX, Row, Table, Value};
+use crate::accumulator::Vector;
 use crate::answer::Late;
 use crate::context::{LANE_ANY, LANE_ROOM, Query, Tick};
 use crate::mutant::{self, Mutant};
@@ -30,6 +31,15 @@ impl<R: Row, V: Value> Table<R, V> {
     /// in a store.
     pub fn goes_unfollowed_in_store(&mut self) {
         self.goes_unfollowed = true;
+    }
+
+    /// Has each row that lives counted as one in a place of these sums, whoever wrote it: see [`Table::on_turn`]. The sums are where the
+    /// table is. In a store an entry then stays, and is found, until its end is committed together with what that takes from its sum.
+    pub fn counted_in(&mut self, sums: &mut Vector, place: impl Fn(&R) -> u32 + 'static) {
+        let later = sums.later();
+        self.on_turn(move |row, is_live| later.add(place(row), if is_live { 1 } else { -1 }));
+        self.is_counted = true;
+        sums.count_entries(self.settings.is_remote);
     }
 
     /// Asks a store, ahead of [`Table::vacancy`], how many entries may be added; late until it has answered.
@@ -113,6 +123,22 @@ impl<R: Row, V: Value> Table<R, V> {
         found
     }
 
+    /// The reads that find a row, of which [`Row::LANES`] are some.
+    fn reads<'a>(&self, row: &R, keys: &'a mut [Vec<u8>; LANES_MAX]) -> [Query<'a>; LANES_MAX] {
+        let hashes = self.hashes(row);
+        for (lane, key) in keys.iter_mut().enumerate().take(R::LANES) {
+            key.clear();
+            row.lane_key(lane, &mut Writer::new(key, self.context.addresses()));
+        }
+        let keys = &*keys;
+        core::array::from_fn(|lane| Query {
+            object: self.object,
+            lane: lane as u8,
+            hash: hashes[lane],
+            key: &keys[lane],
+        })
+    }
+
     /// Puts an entry here for the call under way.
     fn install_entry(&mut self, row: R, value: V, known: Known) {
         let Known {
@@ -152,8 +178,8 @@ impl<R: Row, V: Value> Table<R, V> {
 
 impl<R: Row, V: Value> Fetch for Table<R, V> {
     fn stays_because(&self) -> Option<&'static str> {
-        let is_followed =
-            self.on_forget.is_some() || self.on_adopt.is_some() || self.on_turn.is_some();
+        let turns = self.on_turn.is_some() && !self.is_counted;
+        let is_followed = self.on_forget.is_some() || self.on_adopt.is_some() || turns;
         (is_followed && !self.goes_unfollowed)
             .then_some("other objects follow the end and the arrival of its entries")
     }
@@ -225,6 +251,26 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
         }
     }
 
+    fn commits_ends(&self) -> bool {
+        self.is_counted
+    }
+
+    fn end_over(&mut self) {
+        for number in 0..self.used {
+            let is_live = self.records[number as usize].header.flags & LIVE != 0;
+            if is_live && self.is_idle(number) {
+                self.expire(number);
+            }
+        }
+    }
+
+    fn reads_of(&self, row: &[u8], each: &mut dyn FnMut(&[Query<'_>])) -> Result<(), BadBytes> {
+        let row = R::decode(&mut Reader::new(row, self.context.addresses()))?;
+        let mut keys = Default::default();
+        each(&self.reads(&row, &mut keys)[..R::LANES]);
+        Ok(())
+    }
+
     fn each_entry(
         &self,
         answer: &[u8],
@@ -235,17 +281,7 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
             answer,
             self.context.addresses(),
             |row: R, value: V, known, bytes| {
-                let hashes = self.hashes(&row);
-                for (lane, key) in keys.iter_mut().enumerate().take(R::LANES) {
-                    key.clear();
-                    row.lane_key(lane, &mut Writer::new(key, self.context.addresses()));
-                }
-                let reads: [Query<'_>; LANES_MAX] = core::array::from_fn(|lane| Query {
-                    object: self.object,
-                    lane: lane as u8,
-                    hash: hashes[lane],
-                    key: &keys[lane],
-                });
+                let reads = self.reads(&row, &mut keys);
                 let idle = self.idle(&value);
                 each(&FetchedEntry {
                     row: bytes,

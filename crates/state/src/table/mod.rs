@@ -135,6 +135,7 @@ pub struct Table<R: Row, V: Value> {
     on_adopt: Option<OnAdopt<R>>,
     on_prefetch: Option<OnPrefetch<R>>,
     on_turn: Option<OnTurn<R>>,
+    is_counted: bool,
     /// Those three are not needed where the entries are in a store.
     goes_unfollowed: bool,
     /// What others' repairs remove here, while it is looked for.
@@ -237,6 +238,7 @@ impl<R: Row, V: Value> Table<R, V> {
             on_adopt: None,
             on_prefetch: None,
             on_turn: None,
+            is_counted: false,
             goes_unfollowed: false,
             purges: Vec::new(),
             turned: None,

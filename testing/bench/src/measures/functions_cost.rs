@@ -63,7 +63,7 @@ const DELIVERED_WITHIN: Duration = Duration::from_millis(40);
 /// Backends of the balancer.
 const BACKENDS: u8 = 10;
 /// Where the balancer's service is.
-const SERVICE: [u8; 4] = [203, 0, 113, 10];
+pub(super) const SERVICE: [u8; 4] = [203, 0, 113, 10];
 /// So many tokens that no packet is over a limit, at a rate at which no bucket is full again during a run: a full one is forgotten, and
 /// the one side that knows no others' spending would have fewer keys in its tables than the other.
 const PLENTY: TokenRate = TokenRate {
@@ -439,7 +439,7 @@ fn limiter() -> Limiter {
 }
 
 /// Of clients by port 0, with backends on the link behind port 1, where no client is: they are of 10.0.0.0/8.
-fn balancer() -> Balancer {
+pub(super) fn balancer() -> Balancer {
     let mac = MacAddress(GATEWAY_MAC);
     let clients = Interface::new(PortNumber(0), [203, 0, 112, 1].into(), 24, mac);
     let backends = Interface::new(PortNumber(1), [172, 16, 0, 1].into(), 24, mac);

@@ -37,4 +37,12 @@ pub(super) const ROWS: &[Row] = &[
     )
     .also(&[("at-95", AtMost(60.0))])
     .anchors(&[published("StatelessNF", "100 µs at the median, 300 µs at 95 %", "the StatelessNF paper, figure 4.6")]),
+    row(
+        Remote,
+        "remote.timers",
+        "ends/s",
+        AtLeast(100_000.0),
+        "flows of a balancer in Redis whose idle time is over, ended by one client; `twice-or-never`: flows that were not ended once, through 20 kills of whoever ends them",
+    )
+    .also(&[("twice-or-never", AtMost(0.0))]),
 ];

@@ -26,7 +26,8 @@ mod shapes;
 mod sites;
 mod span;
 mod starts;
-pub(crate) mod stores;
+pub(crate) mod stored_counts;
+mod stores;
 mod traffic;
 
 use std::collections::HashSet;

@@ -67,13 +67,13 @@ impl StoreProcess {
     }
 }
 
-fn on_the_embedded_store(test: fn(SocketAddr)) {
+pub(super) fn on_the_embedded_store(test: fn(SocketAddr)) {
     let folder = tempfile::tempdir().unwrap();
     let store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
     test(store.address);
 }
 
-fn on_a_redis(what: &str, test: fn(SocketAddr)) {
+pub(super) fn on_a_redis(what: &str, test: fn(SocketAddr)) {
     match Redis::start() {
         Some(redis) => test(redis.address()),
         None => println!("SKIPPED {what}: redis-server is not installed"),
@@ -100,13 +100,13 @@ fn fragments(flow: u16, identification: u16) -> [Vec<u8>; 2] {
 }
 
 /// The ends of a host's ports.
-struct Ends {
-    inside: PortEnd,
-    outside: PortEnd,
+pub(super) struct Ends {
+    pub(super) inside: PortEnd,
+    pub(super) outside: PortEnd,
 }
 
 impl Ends {
-    fn of(cluster: &Cluster, host: &str) -> Ends {
+    pub(super) fn of(cluster: &Cluster, host: &str) -> Ends {
         let end = |port| cluster.end(host, port);
         let (inside, outside) = (end("inside"), end("outside"));
         Ends { inside, outside }
@@ -143,7 +143,7 @@ fn tables(address: SocketAddr) -> String {
     )
 }
 
-fn hosts(cluster: &Cluster) -> [Host; 2] {
+pub(super) fn hosts(cluster: &Cluster) -> [Host; 2] {
     let mut hosts = [cluster.begin(0, &[]), cluster.begin(1, &[])];
     for host in &mut hosts {
         host.wait_for("READY=1");

@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use super::{BalancerMode, BalancerSettings};
 use crate::functions::described::{
-    CHOICE, DROP, Description, FOLLOWED, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent,
-    capacity, delay, flow_capacity, kept_here, objects, placement, release, times,
+    CHOICE, DROP, Description, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
+    delay, flow_capacity, objects, placement, release, times,
 };
 use crate::functions::nat::fields::{NOT_PROTOCOLS, link};
 use crate::kind::{Kind, NamedValues, Word};
@@ -18,7 +18,7 @@ const FOLLOWS: Field = CHOICE.placement.field(Setting {
         allowed: &[
             Word {
                 word: "local",
-                meaning: "Each instance counts the entries of its `flows`; a replica has those of all hosts.",
+                meaning: "Each instance counts the entries of its `flows`; a replica has those of all hosts. Where `flows` are in the store, so is this.",
             },
             Word {
                 word: "late",
@@ -32,7 +32,7 @@ const FOLLOWS: Field = CHOICE.placement.field(Setting {
             },
             Word {
                 word: "remote",
-                meaning: "choose \"local\": it follows from `flows`, and what it answers is a sum over all that was added, not an entry",
+                meaning: "leave it out: `usage` is in the store where `flows` are; alone it cannot be, since what it answers is a sum over all that was added, not an entry",
             },
         ],
     },
@@ -43,7 +43,7 @@ const FOLLOWS: Field = CHOICE.placement.field(Setting {
 objects! {
     @router "balancer":
     flows: Table = "The backend of each flow.",
-        [kept_here(REPLICATED, FOLLOWED), delay(), absent(DROP), release(), flow_capacity("262_144")];
+        [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("262_144")];
     affinity: Table = "The backend that a client keeps, for services with `persistent`.",
         [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("65_536")];
     usage: Derived = "The flows of each backend, as each instance counts them in `flows`.",

@@ -5,7 +5,7 @@ use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 use crate::view::View;
 use crate::view::store::{CacheDocument, StoreDocument};
 
-const STORE: [Metric<StoreDocument>; 9] = [
+const STORE: [Metric<StoreDocument>; 10] = [
     gauge(
         "asterism_store_up",
         "Whether all connections to the store of remote objects are open.",
@@ -30,6 +30,11 @@ const STORE: [Metric<StoreDocument>; 9] = [
         "asterism_store_crossed_total",
         "Batches of writes that another instance crossed, and that were made again.",
         |one| one.crossed.into(),
+    ),
+    counter(
+        "asterism_store_ended_total",
+        "Entries whose end these instances committed in the store: of tables by which sums there go.",
+        |one| one.ended.into(),
     ),
     counter(
         "asterism_store_refused_total",

@@ -87,6 +87,7 @@ mod tests {
             cache: None,
             decided: 0,
             crossed: 0,
+            ended: 0,
             refused: 0,
             nonsense: 0,
             connects: 0,

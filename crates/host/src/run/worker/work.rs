@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 
 use asterism_engine::{Instance, Repair, Repaired, TracedPacket};
-use asterism_function::{NetworkFunction, report_of};
+use asterism_function::NetworkFunction;
 use asterism_placement::Time;
 use asterism_state::{Shown, Since, State};
 
@@ -163,9 +163,8 @@ impl Report {
             (Some(part), _) => part,
             (None, Some(from)) => {
                 let mut part = Vec::new();
-                let (function, state) = (instance.function(), instance.state());
                 let range = (from, RECORDS_PER_TURN);
-                self.cursor = report_of(function, state, self.question, range, &mut part);
+                self.cursor = instance.report(self.question, range, &mut part);
                 part
             }
             (None, None) => return Left::Nothing,

@@ -1,0 +1,175 @@
+//! Ends that are committed: of entries that something in the store follows, such as sums of how many there are.
+//!
+//! Such an entry stays, and is found, until a client has committed its end, by the same `WATCH` and `EXEC` as packets' writes, and together with
+//! what that takes from sums. So it ends once, whoever dies or pauses meanwhile, and a packet that uses it first has it go on. (Timers in the
+//! store, the StatelessNF paper, section 4.3.1.)
+//!
+//! One client at a time looks for entries whose time is over: it has the store's word for some seconds. That saves work, no more: of two that end one
+//! entry, the store lets one.
+
+use asterism_function::NetworkFunction;
+use asterism_resp::{CommandWriter, Value};
+use asterism_state::Tick;
+
+use crate::keys::Keys;
+use crate::loaded::Loaded;
+use crate::workbench::{Read, Workbench};
+
+/// Entries that are ended together at most.
+const TOGETHER_MAX: usize = 512;
+/// Microseconds from one look to the next, unless there was more than one could end.
+const EACH_US: u64 = 1_000_000;
+/// Milliseconds for which one client looks.
+const WORD_MS: i64 = 2_000;
+/// Replies to a look.
+pub(crate) const REPLIES: usize = 3;
+
+/// Entries of one object whose end is to be committed, by their rows.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) object: u8,
+    pub(crate) rows: Vec<Vec<u8>>,
+}
+
+/// When a connection looks for such entries, and of which object.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    /// The client, as it names itself in the store.
+    name: Vec<u8>,
+    objects: Vec<u8>,
+    place: usize,
+    due_us: u64,
+    /// Packets' writes come first the next time.
+    yields: bool,
+    is_its_turn: bool,
+}
+
+impl Ends {
+    /// Of these objects.
+    pub(crate) fn new(name: Vec<u8>, objects: Vec<u8>) -> Self {
+        Self {
+            name,
+            objects,
+            place: 0,
+            due_us: 0,
+            yields: false,
+            is_its_turn: false,
+        }
+    }
+
+    /// Whether it is time to look, `before` what packets write or when there is nothing else to do.
+    pub(crate) fn is_due(&self, now_us: u64, before: bool) -> bool {
+        now_us >= self.due_us && !(before && self.yields)
+    }
+
+    /// Packets' writes had their turn.
+    pub(crate) fn packets_served(&mut self) {
+        self.yields = false;
+    }
+
+    /// Writes what is asked for.
+    pub(crate) fn look(&mut self, tick: Tick, keys: &Keys, out: &mut Vec<u8>) {
+        let object = self.objects[self.place];
+        let word = keys.of_word(object);
+        let mut writer = CommandWriter::new(out);
+        writer.begin(6);
+        writer.argument(b"SET");
+        writer.argument(&word);
+        writer.argument(&self.name);
+        writer.argument(b"NX");
+        writer.argument(b"PX");
+        writer.number(WORD_MS);
+        writer.command(&[b"GET", &word]);
+        writer.begin(7);
+        writer.argument(b"ZRANGEBYSCORE");
+        writer.argument(&keys.of_ends(object));
+        writer.argument(b"-inf");
+        writer.argument(format!("({}", tick.saturating_sub(1)).as_bytes());
+        writer.argument(b"LIMIT");
+        writer.number(0);
+        writer.number(TOGETHER_MAX as i64);
+    }
+
+    /// The next reply to that, of which so many are left with this one. `Err`: that is none; `Ok(None)`: nothing is to be done yet.
+    pub(crate) fn reply(
+        &mut self,
+        value: &Value<'_>,
+        left: usize,
+        now_us: u64,
+    ) -> Result<Option<Claim>, ()> {
+        match (left, value) {
+            (3, Value::Status(_) | Value::Null) => Ok(None),
+            (2, _) => {
+                self.is_its_turn = value.bytes() == Some(&self.name);
+                Ok(None)
+            }
+            (1, Value::Array(values)) => {
+                let rows: Vec<Vec<u8>> = values
+                    .filter_map(|row| row.bytes().map(<[u8]>::to_vec))
+                    .collect();
+                let object = self.objects[self.place];
+                let has_more = rows.len() >= TOGETHER_MAX && self.is_its_turn;
+                if !has_more {
+                    self.place = (self.place + 1) % self.objects.len();
+                }
+                self.yields = true;
+                self.due_us = match has_more || self.place > 0 {
+                    true => now_us,
+                    false => now_us + EACH_US,
+                };
+                let is_any = self.is_its_turn && !rows.is_empty();
+                Ok(is_any.then_some(Claim { object, rows }))
+            }
+            _ => Err(()),
+        }
+    }
+}
+
+impl Claim {
+    /// Has all that is to be read of them loaded.
+    pub(crate) fn load<F: NetworkFunction>(
+        &self,
+        (keys, bench): (&Keys, &Workbench<F>),
+        loaded: &mut Loaded,
+    ) {
+        for row in &self.rows {
+            // What is no row is taken out of the set.
+            let _ = bench.reads_of(self.object, row, &mut |reads| {
+                for query in reads {
+                    loaded.add(keys, Read::new(query), true);
+                }
+            });
+        }
+    }
+
+    /// Writes when these entries end, as the workbench has it now; those that are gone end never. How many commands that takes, and how many
+    /// are gone.
+    pub(crate) fn write<F: NetworkFunction>(
+        &self,
+        (keys, bench): (&Keys, &mut Workbench<F>),
+        out: &mut Vec<u8>,
+    ) -> (usize, u64) {
+        let ends_key = keys.of_ends(self.object);
+        let mut gone = 0;
+        for row in &self.rows {
+            match bench.end_of(self.object, row) {
+                Some(end) => {
+                    let mut writer = CommandWriter::new(out);
+                    writer.begin(4);
+                    writer.argument(b"ZADD");
+                    writer.argument(&ends_key);
+                    match end {
+                        Some(end) => writer.number(end.into()),
+                        None => writer.argument(b"+inf"),
+                    }
+                    writer.argument(row);
+                }
+                None => {
+                    CommandWriter::new(out).command(&[b"ZREM", &ends_key, row]);
+                    gone += 1;
+                }
+            }
+        }
+        (self.rows.len(), gone)
+    }
+}

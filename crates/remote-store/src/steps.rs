@@ -1,0 +1,82 @@
+//! What a connection that commits (`commits.rs`) waits for, and what came of it.
+
+use asterism_resp::CommandWriter;
+
+use crate::mutant::{self, Mutant};
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Nothing,
+    /// So many replies to a look for entries whose time is over.
+    Looking(usize),
+    /// The replies to `WATCH`, to the read of the pipe's key and of those after so many, and then these counts.
+    Loading {
+        replies: usize,
+        counts: Vec<u8>,
+        is_first: bool,
+    },
+    /// The replies to so many commands, of which the last one is `EXEC`.
+    Executing {
+        left: usize,
+        is_refused: bool,
+    },
+    /// The replies to so many commands, of which the last one is `WAIT`. This is what `EXEC` came to.
+    Replicating {
+        left: usize,
+        outcome: Outcome,
+    },
+    /// The reply to `UNWATCH`: nothing was to be written.
+    Leaving,
+    /// The reply to `ROLE`.
+    Checking,
+    /// A connection.
+    Connection,
+    /// This time, in microseconds: the store takes nothing now.
+    Time(u64),
+}
+
+/// What a try came to at the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The try of this number was made.
+    Made(u32),
+    Crossed,
+    Refused,
+}
+
+/// A packet leaves when a replica has its writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replicas {
+    /// Milliseconds that one `WAIT` may take.
+    pub(crate) wait_ms: u32,
+    /// Microseconds after which another server is looked for that may be the primary.
+    pub(crate) patience_us: u64,
+}
+
+/// What came of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replied {
+    /// All is as it should be.
+    Well,
+    /// The store refused a command, for now.
+    Refused,
+    /// Somebody else wrote what was read: it begins again.
+    Crossed,
+    /// That is no reply to what was sent.
+    Nonsense,
+}
+
+/// Whether the replicas that acknowledge are enough.
+pub(crate) fn is_acknowledged(replicas: i64) -> bool {
+    replicas > 0 || mutant::active(Mutant::ReplicaNotAwaited)
+}
+
+/// Asks for the acknowledgement of a replica.
+pub(crate) fn wait(replicas: Replicas, out: &mut Vec<u8>) {
+    let mut writer = CommandWriter::new(out);
+    writer.begin(3);
+    writer.argument(b"WAIT");
+    writer.number(1);
+    writer.number(replicas.wait_ms.into());
+}

@@ -1,0 +1,282 @@
+//! Entries that sums count, and whose end is committed: each ends once, whoever dies, and no sum is ever otherwise than its entries.
+
+use std::sync::Arc;
+
+use asterism_embedded_store::Session;
+use asterism_function::{
+    Ask, Builder, Late, Map, NetworkFunction, PortNumber, Reason, Value, Vector, Verdict, Wire,
+    state,
+};
+use asterism_placement::Time;
+use asterism_remote_store::ClientConfig;
+use asterism_resp::{CommandWriter, Value as Reply};
+use asterism_state::{Home, ObjectSettings, Single};
+
+use crate::tills::{number_of, packet};
+use crate::wires::Faults;
+use crate::world::{SEED, Setup, World};
+
+/// Rooms, of which each has a sum.
+const ROOMS: u32 = 8;
+/// Seconds.
+const IDLE: u32 = 4;
+const SECOND_US: u64 = 1_000_000;
+/// Packets with greater numbers show the way out.
+const LEAVES_FROM: u32 = 1 << 16;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+pub(crate) struct Guest(u32);
+
+/// Guests, by the ports of their packets, come to rooms. Each packet takes with it how many guests its room had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rooms;
+
+#[state]
+pub(crate) struct House {
+    guests: Map<u32, Guest>,
+    rooms: Vector,
+}
+
+impl NetworkFunction for Rooms {
+    type State = House;
+    fn state(&self, builder: &Builder) -> House {
+        builder.writing(1, &[]);
+        let mut guests = builder.table("guests", 4_096, &[IDLE]);
+        let mut rooms = builder.own_vector("rooms", ROOMS);
+        guests.counted_in(&mut rooms, |guest: &Single<u32>| guest.0 % ROOMS);
+        House { guests, rooms }
+    }
+    fn packet(&self, ask: Ask<'_, House>) -> Result<Verdict, Late> {
+        let number = number_of(ask.packet().bytes());
+        let Some(flow) = ask.packet().flow4() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        let guest = u32::from(flow.source_port);
+        let (known, there) = ask.all((ask.guests.entry(guest), ask.rooms.get(guest % ROOMS)))?;
+        let at = match number < LEAVES_FROM {
+            true => None,
+            false => ask.guests.get(&guest)?,
+        };
+        let mut act = ask.act()?;
+        match at {
+            Some(at) => act.guests.remove(&at),
+            None if number >= LEAVES_FROM => {}
+            None if act.guests.put(known, Guest(number)) => {}
+            None => return Ok(Verdict::Drop(Reason::TableFull)),
+        }
+        act.packet.set_source_port(there as u16);
+        Ok(Verdict::Forward(PortNumber(0)))
+    }
+}
+
+pub(crate) fn settings(name: &str) -> ObjectSettings {
+    match name {
+        "guests" => ObjectSettings {
+            home: Home::Remote,
+            ..ObjectSettings::LOCAL
+        },
+        _ => ObjectSettings::LOCAL,
+    }
+}
+
+pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
+    ClientConfig {
+        function: "rooms".to_owned(),
+        client: format!("0.1.{number}"),
+        seed: SEED,
+        objects: 1,
+        commit_pipes,
+        cache: None,
+    }
+}
+
+fn world(instances: usize, faults: Faults) -> World<Rooms> {
+    let setup = Setup {
+        function: Arc::new(Rooms),
+        settings,
+        client: config,
+        commit_pipes: 2,
+        faults,
+        ports: 1,
+    };
+    World::new(setup, instances)
+}
+
+impl World<Rooms> {
+    /// The strings of a reply that is an array; of those in it, if it is one of arrays.
+    fn strings(&self, words: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut command = Vec::new();
+        CommandWriter::new(&mut command).command(words);
+        let (sent, _) = Reply::read(&command).expect("a command").expect("whole");
+        let mut reply = Vec::new();
+        let mut store = self.store.keyspace.borrow_mut();
+        Session::new().call(&mut store, sent, &mut reply, None);
+        let (reply, _) = Reply::read(&reply).expect("a reply").expect("whole");
+        let mut strings = Vec::new();
+        let mut take = |value: Reply<'_>| strings.extend(value.bytes().map(<[u8]>::to_vec));
+        let Reply::Array(values) = reply else {
+            panic!("{words:?}: {reply:?}");
+        };
+        for value in values {
+            match value {
+                Reply::Array(values) => values.for_each(&mut take),
+                value => take(value),
+            }
+        }
+        strings
+    }
+
+    /// Guests of each room, by the rows of the set of ends.
+    fn guests(&self) -> [i64; ROOMS as usize] {
+        let rows = self.strings(&[b"ZRANGEBYSCORE", b"{rooms}0:ends", b"-inf", b"+inf"]);
+        let mut guests = [0; ROOMS as usize];
+        for row in rows {
+            let guest = u32::from_le_bytes(*row.first_chunk().expect("a row is a number"));
+            guests[(guest % ROOMS) as usize] += 1;
+        }
+        guests
+    }
+
+    /// What the sums say.
+    fn sums(&self) -> [i64; ROOMS as usize] {
+        let fields = self.strings(&[b"HGETALL", b"{rooms}1:sums"]);
+        let number = |text: &[u8]| -> i64 {
+            let text = core::str::from_utf8(text).expect("digits");
+            text.parse().expect("a number")
+        };
+        let mut sums = [0; ROOMS as usize];
+        for pair in fields.chunks(2) {
+            sums[number(&pair[0]) as usize] = number(&pair[1]);
+        }
+        sums
+    }
+
+    /// Entries that are found.
+    fn found(&self) -> usize {
+        let keys = self.strings(&[
+            b"SCAN",
+            b"0",
+            b"MATCH",
+            b"{rooms}0:0:*",
+            b"COUNT",
+            b"100000",
+        ]);
+        // The first one is the cursor.
+        keys.len() - 1
+    }
+
+    /// All that is in the store agrees: it is written at once or not at all.
+    fn check(&self) {
+        let (guests, sums) = (self.guests(), self.sums());
+        assert_eq!(sums, guests, "at {} µs", self.now_us);
+    }
+
+    /// Passes a while, in steps of a millisecond. An instance that sleeps is woken less often still.
+    fn pass(&mut self, us: u64) {
+        let until_us = self.now_us + us;
+        while self.now_us < until_us {
+            self.now_us += 1_000;
+            self.turn();
+        }
+        self.check();
+    }
+
+    fn send(&mut self, guest: u32, number: u32, to: usize) {
+        let now = Time::from_micros(self.now_us);
+        let bytes = packet(guest as u16, number);
+        let to = to % self.instances.len();
+        assert!(self.instances[to].inject(now, PortNumber(0), &bytes));
+    }
+}
+
+/// Ends that the clients committed, of instances that died as well.
+fn ended(world: &World<Rooms>) -> u64 {
+    world.tallies().iter().map(|of| of.ends_committed).sum()
+}
+
+fn guests_come_and_go_and_are_counted_once() {
+    let mut world = world(3, Faults::none(200));
+    for number in 0..400 {
+        world.send(number, number, number as usize);
+        world.pass(1_000);
+    }
+    world.pass(100_000);
+    assert_eq!(world.guests().iter().sum::<i64>(), 400);
+    let left = world.left_by(0);
+    assert_eq!(left.len(), 400);
+    // Each was told of those who had come before.
+    let told = left
+        .iter()
+        .map(|bytes| u16::from_be_bytes([bytes[34], bytes[35]]));
+    assert!(told.max().expect("some left") >= 48);
+    for number in 0..100 {
+        world.send(number, LEAVES_FROM + number, number as usize * 7);
+    }
+    world.pass(SECOND_US);
+    assert_eq!(world.guests().iter().sum::<i64>(), 300);
+    // One stays: it is used again and again.
+    for number in 0..12 {
+        world.send(399, 1_000 + number, number as usize);
+        world.pass(SECOND_US);
+    }
+    assert_eq!(world.guests().iter().sum::<i64>(), 1);
+    assert_eq!((ended(&world), world.found()), (299, 1));
+    world.pass(10 * SECOND_US);
+    assert_eq!((ended(&world), world.found()), (300, 0));
+    assert_eq!(world.sums(), [0; ROOMS as usize]);
+}
+
+fn ends_are_committed_once_over_wires_that_break_and_deaths() {
+    let mut world = world(4, Faults::breaking(400, 300));
+    let mut drawn = 1u32;
+    let mut draw = |below: u32| {
+        drawn = drawn.wrapping_mul(0x2C92_77B5).wrapping_add(0xAC56_4B05);
+        (drawn >> 8) % below
+    };
+    let mut number = 0;
+    for round in 0..30 {
+        for _ in 0..40 {
+            number += 1;
+            let leaves = draw(8) == 0;
+            let packet = if leaves { LEAVES_FROM + number } else { number };
+            world.send(draw(300), packet, draw(4) as usize);
+            world.pass(u64::from(draw(5)) * 1_000);
+        }
+        if round % 3 == 0 {
+            world.replace(draw(4) as usize);
+        }
+        world.pass(u64::from(draw(3)) * SECOND_US);
+    }
+    assert!(ended(&world) > 200, "{} ended", ended(&world));
+    assert!(world.broken() > 100, "{} broke", world.broken());
+    world.pass(15 * SECOND_US);
+    assert_eq!(world.sums(), [0; ROOMS as usize]);
+    assert_eq!(world.found(), 0);
+}
+
+/// One client after the other has the store's word; the death of one that had it costs some seconds.
+fn one_that_dies_is_followed_by_another() {
+    let mut world = world(2, Faults::none(100));
+    for guest in 0..50 {
+        world.send(guest, guest, 0);
+    }
+    world.pass(SECOND_US);
+    let word = world.strings(&[b"MGET", b"{rooms}0:word"]);
+    let number = usize::from(word[0].ends_with(b"0.1.1:0"));
+    world.replace(number);
+    world.pass(12 * SECOND_US);
+    assert_eq!(world.sums(), [0; ROOMS as usize]);
+    assert_eq!(ended(&world), 50);
+}
+
+/// Those that planted bugs are tried with.
+pub(crate) const TESTS: [fn(); 3] = [
+    guests_come_and_go_and_are_counted_once,
+    ends_are_committed_once_over_wires_that_break_and_deaths,
+    one_that_dies_is_followed_by_another,
+];
+
+#[test]
+fn entries_end_once_with_their_sums() {
+    TESTS.iter().for_each(|test| test());
+}
