@@ -24,6 +24,9 @@ pub struct StateObject {
     pub name: String,
     /// What each packet loop of each host has of it.
     pub held: Vec<ObjectHeld>,
+    /// Entries in the store of remote objects, as counted some seconds ago; absent of an object that is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_store: Option<u64>,
 }
 
 /// What a packet loop has of an object.

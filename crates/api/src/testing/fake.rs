@@ -286,6 +286,7 @@ impl ClusterApi for FakeCluster {
                 objects: vec![StateObject {
                     name: OPERATORS_ALONE.to_owned(),
                     held: Vec::new(),
+                    in_store: None,
                 }],
                 unanswered: Vec::new(),
             }),

@@ -263,6 +263,18 @@ fn list(at: &Where, output: &mut Output<'_>) -> End {
 fn objects_text(objects: &StateObjects) -> String {
     let mut table = Table::new(&["object", "host", "loop", "live", "held", "capacity"]);
     for object in &objects.objects {
+        if let Some(in_store) = object.in_store {
+            let none = || "-".to_owned();
+            let live = in_store.to_string();
+            table.row(&[
+                object.name.clone(),
+                "store".into(),
+                none(),
+                live,
+                none(),
+                none(),
+            ]);
+        }
         for held in &object.held {
             let capacity = match held.capacity {
                 0 => "none".to_owned(),

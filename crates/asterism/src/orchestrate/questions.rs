@@ -139,6 +139,8 @@ pub(super) fn state(asking: &Asking, hosts: &[String]) -> Result<StateObjects, O
     let answers = ask_all::<StatusDocument>(asking, hosts, &Ask::Status { digests: false })?;
     let mut objects: Vec<StateObject> = Vec::new();
     for (host, status) in answers.answered {
+        // All hosts have one store, and count its entries at different moments.
+        let in_store = status.store.map(|store| store.entries).unwrap_or_default();
         for instance in status.instances {
             for object in instance.objects {
                 let held = ObjectHeld {
@@ -148,11 +150,16 @@ pub(super) fn state(asking: &Asking, hosts: &[String]) -> Result<StateObjects, O
                     held: object.held,
                     capacity: object.capacity.into(),
                 };
+                let counted = in_store.get(&object.name).copied();
                 match objects.iter_mut().find(|one| one.name == object.name) {
-                    Some(one) => one.held.push(held),
+                    Some(one) => {
+                        one.held.push(held);
+                        one.in_store = one.in_store.max(counted);
+                    }
                     None => objects.push(StateObject {
                         name: object.name,
                         held: vec![held],
+                        in_store: counted,
                     }),
                 }
             }

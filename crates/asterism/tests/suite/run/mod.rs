@@ -26,8 +26,8 @@ mod shapes;
 mod sites;
 mod span;
 mod starts;
-pub(crate) mod stored_counts;
-mod stores;
+mod stored_counts;
+pub(crate) mod stores;
 mod traffic;
 
 use std::collections::HashSet;

@@ -26,23 +26,31 @@ address = "{address}"
 [function.balancer]
 idle.udp = "4s"
 state.flows.placement = "remote"
-clients_link.promiscuous = true
-backends_link.promiscuous = true
-[function.balancer.services.dns]
-address = "203.0.113.10:53"
+[function.balancer.services.echo]
+address = "203.0.113.10:5353"
 protocol = "udp"
 choice = "least-connections"
 backends = [{{ address = "10.0.0.10" }}, {{ address = "10.0.0.11" }}]
+[function.balancer.clients_link]
+promiscuous = true
+address = "192.0.2.5/30"
+next_hop = "192.0.2.6"
+next_hop_mac = "02:00:00:00:02:02"
+[function.balancer.backends_link]
+promiscuous = true
+address = "192.0.2.1/30"
+next_hop = "192.0.2.2"
+next_hop_mac = "02:00:00:00:01:02"
 "#
     );
     let cluster = Cluster::of(2, "", &tables);
     let [a, b] = hosts(&cluster);
     let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
-    let client = |number| Flow4 {
+    let client = |number: u16| Flow4 {
         source: Ipv4Addr::new(100, 64, 0, 2),
         destination: Ipv4Addr::new(203, 0, 113, 10),
         source_port: 4_000 + number,
-        destination_port: 53,
+        destination_port: 5353,
         protocol: Protocol::UDP.0,
     };
     let mut chosen = Vec::new();
