@@ -42,24 +42,31 @@ pub(super) fn unsound(error: LabError) -> Failure {
     Failure::Unsound(error.to_string())
 }
 
+/// Writes a cluster's key, if there is none.
+pub(super) fn write_key(lab: &NatLab, product: &Path) -> Result<(), Failure> {
+    if lab.key_file().exists() {
+        return Ok(());
+    }
+    let written = Command::new(product)
+        .arg("keygen")
+        .arg(lab.key_file())
+        .output();
+    match written.is_ok_and(|output| output.status.success()) {
+        true => Ok(()),
+        false => Err(Failure::Absent(format!(
+            "{} wrote no key",
+            product.display()
+        ))),
+    }
+}
+
 /// Writes a new key, the configuration and, if they are by a file, the first epoch, and starts all hosts.
 pub(super) fn start(
     lab: &NatLab,
     product: &Path,
     options: &HostOptions,
 ) -> Result<Vec<Program>, Failure> {
-    if !lab.key_file().exists() {
-        let written = Command::new(product)
-            .arg("keygen")
-            .arg(lab.key_file())
-            .output();
-        if !written.is_ok_and(|output| output.status.success()) {
-            return Err(Failure::Absent(format!(
-                "{} wrote no key",
-                product.display()
-            )));
-        }
-    }
+    write_key(lab, product)?;
     let configuration = lab.write_configuration(options).map_err(absent)?;
     if options.epochs {
         write_epoch(product, &configuration, &["--first"])?;

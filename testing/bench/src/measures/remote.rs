@@ -10,6 +10,12 @@
 //!   over local, of the one that loses more. A balancer's flows cannot be in a store: it counts them by their ends.
 //! - `remote.latency`: packets of known flows become due at half the rate that the NAT takes at most. What a packet takes, less what one
 //!   `GET` takes that a client of this program asks for by itself, in the same run.
+//!
+//! Others have firewalls of a laboratory (`remote/firewalls.rs`): `remote.store-death`.
+
+mod datagrams;
+mod firewalls;
+mod store_death;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -22,6 +28,7 @@ use asterism_engine::{Instance, InstanceParts, Store};
 use asterism_function::{NetworkFunction, PortNumber, objects_of};
 use asterism_functions::nat::Nat;
 use asterism_io::frame::FramePool;
+use asterism_io::port::Port;
 use asterism_lab::outside;
 use asterism_lab::redis::Redis;
 use asterism_placement::Time;
@@ -54,6 +61,10 @@ pub(super) const MEASURES: &[Measure] = &[
     Measure {
         name: "remote.latency",
         make: latency,
+    },
+    Measure {
+        name: "remote.store-death",
+        make: store_death::measure,
     },
 ];
 
@@ -113,6 +124,39 @@ fn start_nat(home: Home) -> Result<Remote<Nat>, Failure> {
     Remote::start(nat(FLOWS as u32, 1), NAT, home)
 }
 
+/// An instance of a function, with these objects of it in its home.
+fn instance<F: NetworkFunction + Send + Sync>(
+    function: F,
+    in_store: &'static [&'static str],
+    home: Home,
+    redis: &Redis,
+    ports: Vec<Box<dyn Port>>,
+) -> Result<Instance<F>, Failure> {
+    let function = Arc::new(function);
+    // A pool's items are shown by the table whose rows have them, and are in no store themselves.
+    let objects = objects_of(&*function).iter().zip(0..);
+    let objects = objects.filter(|(name, _)| in_store.contains(name) && **name != "ports");
+    let client = ClientConfig {
+        function: "bench".to_owned(),
+        client: "bench".to_owned(),
+        seed: 1,
+        objects: objects.fold(0, |bits, (_, number)| bits | 1 << number),
+        commit_pipes: 2,
+        cache: (home == Home::Cached).then_some(CACHE),
+    };
+    let config = RemoteConfig::new(redis.address(), client);
+    let of_store = function.clone();
+    let make =
+        move || Box::new(RemoteStore::new(&*of_store, &config, Arc::default())) as Box<dyn Store>;
+    let pool = FramePool::new(4_096).map_err(|error| Failure::Absent(error.to_string()))?;
+    let parts = InstanceParts::alone(1).with_store(make);
+    let settings = move |name: &str| match home != Home::Here && in_store.contains(&name) {
+        true => ObjectSettings::REMOTE,
+        false => ObjectSettings::LOCAL,
+    };
+    Ok(parts.start(function, settings, pool, ports))
+}
+
 impl<F: NetworkFunction + Send + Sync> Remote<F> {
     /// With all flows open.
     fn start(function: F, in_store: &'static [&'static str], home: Home) -> Result<Self, Failure> {
@@ -120,23 +164,6 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
         let redis = Redis::start()
             .ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
         stay_on_core(0);
-        let function = Arc::new(function);
-        // A pool's items are shown by the table whose rows have them, and are in no store themselves.
-        let objects = objects_of(&*function).iter().zip(0..);
-        let objects = objects.filter(|(name, _)| in_store.contains(name) && **name != "ports");
-        let client = ClientConfig {
-            function: "bench".to_owned(),
-            client: "bench".to_owned(),
-            seed: 1,
-            objects: objects.fold(0, |bits, (_, number)| bits | 1 << number),
-            commit_pipes: 2,
-            cache: (home == Home::Cached).then_some(CACHE),
-        };
-        let config = RemoteConfig::new(redis.address(), client);
-        let of_store = function.clone();
-        let make = move || {
-            Box::new(RemoteStore::new(&*of_store, &config, Arc::default())) as Box<dyn Store>
-        };
         let (to, left) = channel();
         let sees = move |bytes: &[u8]| {
             let address = bytes[DESTINATION..].first_chunk().copied();
@@ -145,13 +172,7 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
             let _ = to.send((flow as usize, wall_ns()));
         };
         let ports = vec![outside::port(|_| {}), outside::port(sees)];
-        let pool = FramePool::new(4_096).map_err(|error| Failure::Absent(error.to_string()))?;
-        let parts = InstanceParts::alone(1).with_store(make);
-        let settings = move |name: &str| match home != Home::Here && in_store.contains(&name) {
-            true => ObjectSettings::REMOTE,
-            false => ObjectSettings::LOCAL,
-        };
-        let instance = parts.start(function, settings, pool, ports);
+        let instance = instance(function, in_store, home, &redis, ports)?;
         let frame = |flow: usize| {
             let inside = Endpoint {
                 address: 0x0A00_0000 + 1 + (flow / 50_000) as u32,

@@ -1,6 +1,6 @@
 //! "Remote state": objects in a store of the network.
 
-use super::Bar::{AtLeast, AtMost};
+use super::Bar::{AtLeast, AtMost, Exactly};
 use super::Group::Remote;
 use super::{Row, published, row};
 
@@ -45,4 +45,12 @@ pub(super) const ROWS: &[Row] = &[
         "flows of a balancer in Redis whose idle time is over, ended by one client; `twice-or-never`: flows that were not ended once, through 20 kills of whoever ends them",
     )
     .also(&[("twice-or-never", AtMost(0.0))]),
+    row(
+        Remote,
+        "remote.store-death",
+        "packets",
+        Exactly(0.0),
+        "of known flows lost when the store's primary is killed and a replica promoted, through two firewalls with a cache; `state-lost`: flows that left and are not known afterwards, with `ack = \"replica\"`",
+    )
+    .also(&[("state-lost", Exactly(0.0))]),
 ];
