@@ -253,7 +253,7 @@ mod tests {
         idps.scans monitor.error limiter.exact limiter.approximate digests.squid chain.order
         lab.up lab.failover lab.false-alarm lab.scale lab.launch lab.hotspot lab.headless steering.conformance
         director.cost sim.orchestrator api.intruder
-        remote.batching remote.ceiling remote.failure remote.functions remote.latency
+        remote.batching remote.ceiling remote.elastic remote.failure remote.functions remote.latency
         remote.store-death";
 
     #[test]

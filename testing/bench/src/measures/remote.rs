@@ -11,9 +11,10 @@
 //! - `remote.latency`: packets of known flows become due at half the rate that the NAT takes at most. What a packet takes, less what one
 //!   `GET` takes that a client of this program asks for by itself, in the same run.
 //!
-//! Others have firewalls of a laboratory (`remote/firewalls.rs`): `remote.failure` and `remote.store-death`.
+//! Others have firewalls of a laboratory (`remote/firewalls.rs`): `remote.elastic`, `remote.failure` and `remote.store-death`.
 
 mod datagrams;
+mod elastic;
 mod failure;
 mod firewalls;
 mod store_death;
@@ -54,6 +55,10 @@ pub(super) const MEASURES: &[Measure] = &[
     Measure {
         name: "remote.ceiling",
         make: ceiling,
+    },
+    Measure {
+        name: "remote.elastic",
+        make: elastic::measure,
     },
     Measure {
         name: "remote.failure",

@@ -22,6 +22,15 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         Remote,
+        "remote.elastic",
+        "ratio",
+        AtLeast(0.999),
+        "datagrams received over datagrams sent, through a ramp of load: two firewalls are added at its top and taken away on the way down; `dropped-as-unknown`: by firewalls that did not know their flow",
+    )
+    .also(&[("dropped-as-unknown", Exactly(0.0))])
+    .anchors(&[published("StatelessNF", "no visible loss", "the StatelessNF paper, figure 4.8")]),
+    row(
+        Remote,
         "remote.failure",
         "%",
         Exactly(100.0),
