@@ -11,12 +11,14 @@
 //! - `remote.latency`: packets of known flows become due at half the rate that the NAT takes at most. What a packet takes, less what one
 //!   `GET` takes that a client of this program asks for by itself, in the same run.
 //!
-//! Others have firewalls of a laboratory (`remote/firewalls.rs`): `remote.elastic`, `remote.failure` and `remote.store-death`.
+//! `remote.new-flow` counts what a NAT of the same kind asks (`remote/new_flow.rs`). Others have firewalls of a laboratory
+//! (`remote/firewalls.rs`): `remote.elastic`, `remote.failure` and `remote.store-death`.
 
 mod datagrams;
 mod elastic;
 mod failure;
 mod firewalls;
+mod new_flow;
 mod store_death;
 
 use std::io::{ErrorKind, Read, Write};
@@ -71,6 +73,10 @@ pub(super) const MEASURES: &[Measure] = &[
     Measure {
         name: "remote.latency",
         make: latency,
+    },
+    Measure {
+        name: "remote.new-flow",
+        make: new_flow::measure,
     },
     Measure {
         name: "remote.store-death",

@@ -65,6 +65,14 @@ pub(super) const ROWS: &[Row] = &[
     .also(&[("twice-or-never", AtMost(0.0))]),
     row(
         Remote,
+        "remote.new-flow",
+        "commands",
+        AtMost(4.0),
+        "that Redis counts for each TCP connection of a NAT, from its SYN to its last ACK, 448 under way at a time, with a cache; `alone`: one at a time; `udp`: a question and its answer",
+    )
+    .anchors(&[published("StatelessNF", "a read and a write at the beginning and at the end each", "the StatelessNF paper, section 4.2")]),
+    row(
+        Remote,
         "remote.store-death",
         "packets",
         Exactly(0.0),
