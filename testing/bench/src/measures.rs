@@ -72,6 +72,7 @@ mod replication_repair;
 mod replication_straggler;
 mod sim;
 mod sim_orchestrator;
+mod sim_remote;
 mod socket_pair;
 mod steering_conformance;
 mod tree;
@@ -141,6 +142,7 @@ const MEASURES: &[&[Measure]] = &[
     replication_repair::MEASURES,
     replication_straggler::MEASURES,
     sim::MEASURES,
+    sim_remote::MEASURES,
     steering_conformance::MEASURES,
     tree::MEASURES,
 ];

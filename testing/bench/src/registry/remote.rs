@@ -79,4 +79,11 @@ pub(super) const ROWS: &[Row] = &[
         "of known flows lost when the store's primary is killed and a replica promoted, through two firewalls with a cache; `state-lost`: flows that left and are not known afterwards, with `ack = \"replica\"`",
     )
     .also(&[("state-lost", Exactly(0.0))]),
+    row(
+        Remote,
+        "sim.remote",
+        "seeds",
+        Exactly(0.0),
+        "seeds failed, of hosts whose objects are in a hostile store: conflicts, lost answers, outages and deaths; planted bugs of stores are part of sim.mutants",
+    ),
 ];
