@@ -63,7 +63,6 @@ mod placement_instructions;
 mod ports;
 mod relay;
 mod remote;
-mod remote_timers;
 mod replication;
 mod replication_coalescing;
 mod replication_hosts;
@@ -135,7 +134,6 @@ const MEASURES: &[&[Measure]] = &[
     placement_instructions::MEASURES,
     ports::MEASURES,
     remote::MEASURES,
-    remote_timers::MEASURES,
     replication::MEASURES,
     replication_coalescing::MEASURES,
     replication_inserts::MEASURES,

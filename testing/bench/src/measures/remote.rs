@@ -6,12 +6,12 @@
 //! - `remote.batching`: known flows, with as many packets waiting at a time as may, over one at a time.
 //! - `remote.ceiling`: keys that the store answers in a second of its own core's time, over those that the store's own benchmark tool
 //!   has it answer, which asks for values of the same length by as many connections, pipelined.
-//! - `remote.functions`: known flows of a NAT and of a firewall, in the instance's own memory, in the store, and there with a cache; cached
-//!   over local, of the one that loses more. A balancer's flows cannot be in a store: it counts them by their ends.
+//! - `remote.functions`: known flows of a NAT, of a firewall and of a balancer, in the instance's own memory, in the store, and there with a
+//!   cache; cached over local, of the one that loses most.
 //! - `remote.latency`: packets of known flows become due at half the rate that the NAT takes at most. What a packet takes, less what one
 //!   `GET` takes that a client of this program asks for by itself, in the same run.
 //!
-//! `remote.new-flow` counts what a NAT of the same kind asks (`remote/new_flow.rs`). Others have firewalls of a laboratory
+//! `remote.timers` ends a balancer's flows (`remote/timers.rs`). `remote.new-flow` counts what a NAT of the same kind asks (`remote/new_flow.rs`). Others have firewalls of a laboratory
 //! (`remote/firewalls.rs`): `remote.elastic`, `remote.failure` and `remote.store-death`.
 
 mod datagrams;
@@ -20,6 +20,7 @@ mod failure;
 mod firewalls;
 mod new_flow;
 mod store_death;
+mod timers;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -39,7 +40,7 @@ use asterism_placement::Time;
 use asterism_remote_store::{CacheConfig, ClientConfig, RemoteConfig, RemoteStore};
 use asterism_state::ObjectSettings;
 
-use super::functions_cost::firewall;
+use super::functions_cost::{SERVICE, balancer, firewall};
 use super::nat_bench::nat;
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
@@ -81,6 +82,10 @@ pub(super) const MEASURES: &[Measure] = &[
     Measure {
         name: "remote.store-death",
         make: store_death::measure,
+    },
+    Measure {
+        name: "remote.timers",
+        make: timers::measure,
     },
 ];
 
@@ -135,9 +140,36 @@ struct Remote<F: NetworkFunction> {
 /// Objects that are in the store.
 const NAT: &[&str] = &["sessions", "ports", "mappings"];
 const FIREWALL: &[&str] = &["flows", "fragments"];
+const BALANCER: &[&str] = &["flows"];
+
+/// Where a flow comes from.
+fn inside(flow: usize) -> Endpoint {
+    Endpoint {
+        address: 0x0A00_0001 + (flow / 50_000) as u32,
+        port: 2_000 + (flow % 50_000) as u16,
+    }
+}
+
+/// A packet of a flow to a server of its own.
+fn to_server(flow: usize) -> SmallFrame {
+    let remote = Endpoint {
+        address: REMOTE + flow as u32,
+        port: 53,
+    };
+    frame_between(Protocol::Udp, inside(flow), remote)
+}
+
+/// A packet of a flow to the balancer's service.
+fn to_service(flow: usize) -> SmallFrame {
+    let service = Endpoint {
+        address: u32::from_be_bytes(SERVICE),
+        port: 53,
+    };
+    frame_between(Protocol::Udp, inside(flow), service)
+}
 
 fn start_nat(home: Home) -> Result<Remote<Nat>, Failure> {
-    Remote::start(nat(FLOWS as u32, 1), NAT, home)
+    Remote::start((nat(FLOWS as u32, 1), to_server), NAT, home)
 }
 
 /// An instance of a function, with these objects of it in its home.
@@ -175,7 +207,11 @@ fn instance<F: NetworkFunction + Send + Sync>(
 
 impl<F: NetworkFunction + Send + Sync> Remote<F> {
     /// With all flows open.
-    fn start(function: F, in_store: &'static [&'static str], home: Home) -> Result<Self, Failure> {
+    fn start(
+        (function, frame): (F, fn(usize) -> SmallFrame),
+        in_store: &'static [&'static str],
+        home: Home,
+    ) -> Result<Self, Failure> {
         // The store may use any core, and this program leaves it the other one.
         let redis = Redis::start()
             .ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
@@ -189,17 +225,6 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
         };
         let ports = vec![outside::port(|_| {}), outside::port(sees)];
         let instance = instance(function, in_store, home, &redis, ports)?;
-        let frame = |flow: usize| {
-            let inside = Endpoint {
-                address: 0x0A00_0000 + 1 + (flow / 50_000) as u32,
-                port: 2_000 + (flow % 50_000) as u16,
-            };
-            let remote = Endpoint {
-                address: REMOTE + flow as u32,
-                port: 53,
-            };
-            frame_between(Protocol::Udp, inside, remote)
-        };
         let mut remote = Self {
             redis,
             instance,
@@ -283,7 +308,7 @@ fn batching(context: &Context) -> Result<Outcome, Failure> {
 /// cache.
 fn homes<F: NetworkFunction + Send + Sync>(
     context: &Context,
-    function: impl Fn() -> F,
+    (function, frame): (impl Fn() -> F, fn(usize) -> SmallFrame),
     in_store: &'static [&'static str],
 ) -> Result<[f64; 3], Failure> {
     let mut rates = [0.0; 3];
@@ -291,7 +316,7 @@ fn homes<F: NetworkFunction + Send + Sync>(
         .iter_mut()
         .zip([Home::Here, Home::Store, Home::Cached])
     {
-        let mut remote = Remote::start(function(), in_store, home)?;
+        let mut remote = Remote::start((function(), frame), in_store, home)?;
         *rate = Spread::of(&remote.rate(context)?).median;
         let tally = remote.instance.tally();
         let at_once = tally.answered_at_once as f64 / tally.received.max(1) as f64;
@@ -307,12 +332,15 @@ fn homes<F: NetworkFunction + Send + Sync>(
 }
 
 fn functions(context: &Context) -> Result<Outcome, Failure> {
-    let nat = homes(context, || nat(FLOWS as u32, 1), NAT)?;
-    let firewall = homes(context, firewall, FIREWALL)?;
+    let nat = homes(context, (|| nat(FLOWS as u32, 1), to_server), NAT)?;
+    let firewall = homes(context, (firewall, to_server), FIREWALL)?;
+    let balancer = homes(context, (balancer, to_service), BALANCER)?;
     let cached = |rates: [f64; 3]| rates[2] / rates[0];
     let rounds = if context.full { 21 } else { 7 };
-    let mut outcome = Outcome::new(cached(nat).min(cached(firewall)), rounds);
-    for (name, rates) in [("nat", nat), ("firewall", firewall)] {
+    let functions = [("nat", nat), ("firewall", firewall), ("balancer", balancer)];
+    let least = functions.map(|(_, rates)| cached(rates)).into_iter();
+    let mut outcome = Outcome::new(least.fold(f64::MAX, f64::min), rounds);
+    for (name, rates) in functions {
         for (home, rate) in ["local", "remote", "cached"].iter().zip(rates) {
             outcome = outcome.variant(format!("{name}-{home}"), rate);
         }

@@ -16,18 +16,11 @@ use asterism_placement::Time;
 use asterism_remote_store::{ClientConfig, RemoteConfig, RemoteStore, StoreStatistics};
 use asterism_state::{ObjectSettings, Tick};
 
-use super::functions_cost::{SERVICE, balancer};
-use super::{Context, Measure};
+use super::super::Context;
+use super::super::functions_cost::balancer;
+use super::to_service;
 use crate::contract::{Failure, Outcome};
 use crate::timing::wall_ns;
-use crate::traffic::flows::Endpoint;
-use crate::traffic::frames::frame_between;
-use crate::traffic::{Protocol, SmallFrame};
-
-pub(super) const MEASURES: &[Measure] = &[Measure {
-    name: "remote.timers",
-    make: timers,
-}];
 
 const FLOWS: &str = "flows";
 const TOGETHER: u32 = 448;
@@ -76,7 +69,7 @@ impl Balanced {
         };
         let (to, left) = std::sync::mpsc::channel();
         // Nobody listens in the end.
-        let sees = move |_: &[u8]| drop(to.send(()));
+        let sees = move |_: &[u8]| _ = to.send(());
         let ports = vec![outside::port(|_| {}), outside::port(sees)];
         let pool = FramePool::new(4_096).map_err(|error| Failure::Absent(error.to_string()))?;
         let settings = |name: &str| match name {
@@ -91,7 +84,7 @@ impl Balanced {
             let now = Time::from_micros(1 + (wall_ns() - begun) / 1_000);
             let room = TOGETHER.saturating_sub(sent - back).min(flows - sent);
             for _ in 0..room.min(BURST) {
-                sent += u32::from(instance.inject(now, PortNumber(0), &frame(sent)));
+                sent += u32::from(instance.inject(now, PortNumber(0), &to_service(sent as usize)));
             }
             instance.turn(now);
             back += left.try_iter().count() as u32;
@@ -139,18 +132,6 @@ impl Client {
         self.store.send(now);
         self.ended = self.store.tally().ends_committed;
     }
-}
-
-fn frame(flow: u32) -> SmallFrame {
-    let client = Endpoint {
-        address: 0x0A00_0001 + flow / 50_000,
-        port: 2_000 + (flow % 50_000) as u16,
-    };
-    let service = Endpoint {
-        address: u32::from_be_bytes(SERVICE),
-        port: 53,
-    };
-    frame_between(Protocol::Udp, client, service)
 }
 
 /// Ends of flows a second, one client.
@@ -202,7 +183,7 @@ fn kills(balanced: &mut Balanced, flows: u32) -> Result<(u32, u64), Failure> {
     Ok((kills, ended))
 }
 
-fn timers(context: &Context) -> Result<Outcome, Failure> {
+pub(super) fn measure(context: &Context) -> Result<Outcome, Failure> {
     let flows = if context.full { 250_000 } else { 100_000 };
     let redis = Redis::start();
     let redis = redis.ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
@@ -214,12 +195,12 @@ fn timers(context: &Context) -> Result<Outcome, Failure> {
     let rate = speed(&mut balanced, flows)?;
     context.say(&format!("{rate:.0} flows ended/s by one client"));
     let faults = balanced.faults()?;
-    let (kills, known) = kills(&mut balanced, flows)?;
+    let (killed, known) = kills(&mut balanced, flows)?;
     context.say(&format!(
-        "{kills} kills, {known} ends known to those who lived"
+        "{killed} kills, {known} ends known to those who lived"
     ));
     let faults = faults + balanced.faults()?;
     Ok(Outcome::new(rate, 1)
         .variant("twice-or-never", faults as f64)
-        .variant("kills", kills.into()))
+        .variant("kills", killed.into()))
 }
