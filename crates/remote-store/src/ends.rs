@@ -1,7 +1,7 @@
 //! Ends that are committed: of entries that something in the store follows, such as sums of how many there are.
 //!
 //! Such an entry stays, and is found, until a client has committed its end, by the same `WATCH` and `EXEC` as packets' writes, and together with
-//! what that takes from sums. So it ends once, whoever dies or pauses meanwhile, and a packet that uses it first has it go on. (Timers in the
+//! what that takes from sums. So it ends once, even if clients die or pause meanwhile, and a packet that uses it first has it go on. (Timers in the
 //! store, the StatelessNF paper, section 4.3.1.)
 //!
 //! One client at a time looks for entries whose time is over: it has the store's word for some seconds. That saves work, no more: of two that end one

@@ -1,4 +1,4 @@
-//! Entries that sums count, and whose end is committed: each ends once, whoever dies, and no sum is ever otherwise than its entries.
+//! Entries that sums count, and whose end is committed: each ends once, even if instances die, and no sum is ever otherwise than its entries.
 
 use std::sync::Arc;
 
@@ -204,11 +204,11 @@ fn guests_come_and_go_and_are_counted_once() {
     assert_eq!(world.guests().iter().sum::<i64>(), 400);
     let left = world.left_by(0);
     assert_eq!(left.len(), 400);
-    // Each was told of those who had come before.
-    let told = left
+    // Each learnt how many had come before.
+    let learnt = left
         .iter()
         .map(|bytes| u16::from_be_bytes([bytes[34], bytes[35]]));
-    assert!(told.max().expect("some left") >= 48);
+    assert!(learnt.max().expect("some left") >= 48);
     for number in 0..100 {
         world.send(number, LEAVES_FROM + number, number as usize * 7);
     }

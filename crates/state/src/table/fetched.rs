@@ -33,7 +33,7 @@ impl<R: Row, V: Value> Table<R, V> {
         self.goes_unfollowed = true;
     }
 
-    /// Has each row that lives counted as one in a place of these sums, whoever wrote it: see [`Table::on_turn`]. The sums are where the
+    /// Has each row that lives counted as one in a place of these sums, no matter who wrote it: see [`Table::on_turn`]. The sums are where the
     /// table is. In a store an entry then stays, and is found, until its end is committed together with what that takes from its sum.
     pub fn counted_in(&mut self, sums: &mut Vector, place: impl Fn(&R) -> u32 + 'static) {
         let later = sums.later();

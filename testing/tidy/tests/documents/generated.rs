@@ -481,6 +481,11 @@ const PARTS: &[Part] = &[
     ("docs/src/simulator.md", "mutants of the placement", || {
         mutants("crates/placement/src/mutant.rs")
     }),
+    (
+        "docs/src/simulator.md",
+        "mutants of block assignment",
+        || mutants("crates/block-assignment/src/mutant.rs"),
+    ),
     ("docs/src/simulator.md", "mutants of the state", || {
         mutants("crates/state/src/mutant.rs")
     }),

@@ -33,6 +33,7 @@ fn what_shows_it_is_there() {
     let planted: BTreeSet<String> = [
         "secure-channel",
         "placement",
+        "block-assignment",
         "state",
         "engine",
         "tracking",

@@ -225,6 +225,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "heartbeat",
             "orchestrator",
             "packet",
+            "block-assignment",
             "state",
             "placement",
             "io",

@@ -1,4 +1,4 @@
-//! Counts of entries that are in a store with these: balancers choose by them, and whoever lives ends what the dead had.
+//! Counts of entries that are in a store with these: balancers choose by them, and those who live end what the dead had.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

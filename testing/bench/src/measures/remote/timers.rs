@@ -154,7 +154,7 @@ fn speed(balanced: &mut Balanced, flows: u32) -> Result<f64, Failure> {
     Ok((client.ended - before) as f64 * 1e9 / (wall_ns() - at) as f64)
 }
 
-/// Kills whoever ends flows, again and again; how many kills, and how many flows were ended by those who lived to say so.
+/// Kills the one that ends flows, again and again; how many kills, and how many flows were ended by those who lived to say so.
 fn kills(balanced: &mut Balanced, flows: u32) -> Result<(u32, u64), Failure> {
     balanced.fill(flows)?;
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| balanced.client()).collect();
