@@ -49,7 +49,7 @@ const CLIENTS: usize = 16;
 const BYTES: usize = 1_200;
 /// Between two looks at sockets.
 const LOOK: Duration = Duration::from_micros(500);
-/// How long packets may be inside a firewall that gets no further ones.
+/// A firewall that has received nothing for so long has handled all that was sent to it.
 const DRAINED: Duration = Duration::from_millis(200);
 /// How long the last ones may take to the client.
 const LAST_COME: Duration = Duration::from_secs(1);
@@ -195,7 +195,7 @@ fn climb(
         firewalls.requests_through(&places)?;
         firewalls.replies_through(&places)?;
         for place in count..running {
-            pause(DRAINED);
+            drain(firewalls, place)?;
             add(&mut dropped, firewalls.dropped(place)?);
             if let Some(host) = firewalls.hosts[place].take() {
                 host.signal(TERMINATE);
@@ -212,6 +212,26 @@ fn climb(
             .map_err(unsound)?;
     }
     Ok((lasted, dropped))
+}
+
+/// Waits until nothing is on its way through a firewall to which no route leads.
+fn drain(firewalls: &Firewalls, place: usize) -> Result<(), Failure> {
+    let until = Probe::now() + PATIENCE;
+    let mut before = None;
+    while Probe::now() < until {
+        let reported = firewalls.status(place)?;
+        let instance = &reported["instances"][0];
+        let received = instance["counts"]["packets_received"].as_u64();
+        if received == before && instance["parked"] == 0 {
+            return Ok(());
+        }
+        before = received;
+        pause(DRAINED);
+    }
+    Err(Failure::Unsound(format!(
+        "firewall {} is still sent packets",
+        place + 1
+    )))
 }
 
 fn add(sum: &mut BTreeMap<String, u64>, dropped: BTreeMap<String, u64>) {
