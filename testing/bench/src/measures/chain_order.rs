@@ -2,7 +2,7 @@
 //! chain in one box.
 
 mod chains;
-mod sides;
+pub(super) mod sides;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

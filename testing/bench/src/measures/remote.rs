@@ -7,13 +7,14 @@
 //! - `remote.ceiling`: keys that the store answers in a second of its own core's time, over those that the store's own benchmark tool
 //!   has it answer, which asks for values of the same length by as many connections, pipelined.
 //! - `remote.functions`: known flows of a NAT, of a firewall and of a balancer, in the instance's own memory, in the store, and there with a
-//!   cache; cached over local, of the one that loses most.
+//!   cache; cached over local, of the one that loses most. Real captures through the firewall stand beside it (`remote/capture.rs`).
 //! - `remote.latency`: packets of known flows become due at half the rate that the NAT takes at most. What a packet takes, less what one
 //!   `GET` takes that a client of this program asks for by itself, in the same run.
 //!
-//! `remote.timers` ends a balancer's flows (`remote/timers.rs`). `remote.new-flow` counts what a NAT of the same kind asks (`remote/new_flow.rs`). Others have firewalls of a laboratory
-//! (`remote/firewalls.rs`): `remote.elastic`, `remote.failure` and `remote.store-death`.
+//! `remote.new-flow` counts what a NAT of the same kind asks (`remote/new_flow.rs`), and `remote.timers` ends a balancer's flows
+//! (`remote/timers.rs`). Others have firewalls of a laboratory (`remote/firewalls.rs`): `remote.elastic`, `remote.failure` and `remote.store-death`.
 
+mod capture;
 mod datagrams;
 mod elastic;
 mod failure;
@@ -344,6 +345,12 @@ fn functions(context: &Context) -> Result<Outcome, Failure> {
         for (home, rate) in ["local", "remote", "cached"].iter().zip(rates) {
             outcome = outcome.variant(format!("{name}-{home}"), rate);
         }
+    }
+    for played in capture::play(context)? {
+        let name = played.name;
+        outcome = outcome
+            .variant(format!("captures-{name}-mbps"), played.mbps)
+            .variant(format!("captures-{name}"), played.packets_per_second);
     }
     Ok(outcome)
 }

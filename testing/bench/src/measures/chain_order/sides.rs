@@ -14,7 +14,7 @@ const ROUTES_OF_ALL: usize = 4;
 
 /// Who is inside. Private addresses are, unless they talk to each other: then who was seen first is, and its peer is not. The
 /// same of public addresses.
-pub(super) struct Sides {
+pub(in crate::measures) struct Sides {
     sides: BTreeMap<Ipv4Addr, Side>,
 }
 
@@ -42,7 +42,7 @@ fn is_one_host(address: Ipv4Addr) -> bool {
 }
 
 impl Sides {
-    pub(super) fn of<'f>(frames: impl Iterator<Item = &'f [u8]>) -> Self {
+    pub(in crate::measures) fn of<'f>(frames: impl Iterator<Item = &'f [u8]>) -> Self {
         let mut sides: BTreeMap<Ipv4Addr, Side> = BTreeMap::new();
         for frame in frames {
             let mut frame = frame.to_vec();
@@ -84,7 +84,7 @@ impl Sides {
     }
 
     /// The port that a packet comes by; what is no IPv4 comes from inside.
-    pub(super) fn port(&self, frame: &mut [u8]) -> PortNumber {
+    pub(in crate::measures) fn port(&self, frame: &mut [u8]) -> PortNumber {
         let packet = Packet::parse(frame).ok();
         let Some(source) = packet.and_then(|packet| packet.ipv4_source()) else {
             return INSIDE;
