@@ -32,6 +32,15 @@ impl Stored {
         }
     }
 
+    /// What Redis calls it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::String(_) => "string",
+            Self::Hash(_) => "hash",
+            Self::Sorted(_) => "zset",
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::String(bytes) => bytes.len(),

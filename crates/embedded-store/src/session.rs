@@ -7,6 +7,7 @@ use asterism_resp::{ReplyWriter, Value};
 use crate::append_file::COMMAND_BYTES_MAX;
 use crate::command::{self, Command, Refused};
 use crate::keyspace::Keyspace;
+use crate::tracking::TrackingError;
 
 /// Arguments of one command at most.
 pub(crate) const ARGUMENTS_MAX: usize = 1 << 16;
@@ -61,6 +62,8 @@ pub struct Session {
     watched_bytes: usize,
     /// Its number among those that keep what they read.
     reader: Option<u64>,
+    /// It hears of all keys that begin as it said, and not of those that it read.
+    is_broadcast: bool,
 }
 
 impl core::fmt::Debug for Session {
@@ -173,7 +176,7 @@ impl Session {
         out: &mut Vec<u8>,
         append_file: Option<&mut Vec<u8>>,
     ) -> After {
-        self.tell(keyspace, out);
+        self.tell_of_read(keyspace, out);
         let mut reply = ReplyWriter::new(out, self.is_version_3);
         let arguments: Option<Vec<&[u8]>> = match sent {
             Value::Array(values) if values.len() <= ARGUMENTS_MAX => {
@@ -221,8 +224,16 @@ impl Session {
         After::GoesOn
     }
 
-    /// Writes what the connection is to hear of keys that it has read: before its next reply, and whenever replies are sent.
+    /// Writes what the connection is to hear: whenever replies are sent.
     pub fn tell(&mut self, keyspace: &mut Keyspace, out: &mut Vec<u8>) {
+        self.tell_of_read(keyspace, out);
+        if let Some(reader) = self.reader {
+            keyspace.tracking.write_broadcast(reader, out);
+        }
+    }
+
+    /// The same of keys that it has read: also before its next reply. What is broadcast goes behind the replies, as it does from Redis.
+    fn tell_of_read(&mut self, keyspace: &mut Keyspace, out: &mut Vec<u8>) {
         if let Some(reader) = self.reader {
             keyspace.tracking.write(reader, out);
         }
@@ -230,29 +241,68 @@ impl Session {
 
     /// The connection may keep what it just read.
     fn note_read(&self, keyspace: &mut Keyspace, command: &Command, arguments: &[&[u8]]) {
-        if let Some(reader) = self.reader {
+        if let Some(reader) = self.reader.filter(|_| !self.is_broadcast) {
             for key in command.keys_read(arguments) {
                 keyspace.tracking.read(reader, key);
             }
         }
     }
 
-    /// `CLIENT TRACKING`: in version 3, of all that is read.
+    /// `CLIENT TRACKING`: in version 3, of all that is read, or of all keys that begin so.
     fn track(&mut self, keyspace: &mut Keyspace, words: &[&[u8]], reply: &mut ReplyWriter<'_>) {
-        match words {
-            [on] if on.eq_ignore_ascii_case(b"on") && self.is_version_3 => {
-                self.reader.get_or_insert_with(|| keyspace.tracking.begin());
-                reply.status("OK");
+        let (on, mut options) = match words {
+            [on, options @ ..] => (*on, options.iter()),
+            [] => return reply.error(&Refused::Syntax.text()),
+        };
+        let (mut is_broadcast, mut prefixes) = (false, Vec::new());
+        while let Some(option) = options.next() {
+            if option.eq_ignore_ascii_case(b"bcast") {
+                is_broadcast = true;
+            } else if option.eq_ignore_ascii_case(b"prefix")
+                && let Some(prefix) = options.next()
+            {
+                prefixes.push(*prefix);
+            } else {
+                return reply.error(&Refused::Syntax.text());
             }
-            [off] if off.eq_ignore_ascii_case(b"off") => {
-                self.track_no_more(keyspace);
-                reply.status("OK");
-            }
-            [on] if on.eq_ignore_ascii_case(b"on") => {
-                reply.error("ERR this store tracks in version 3 of the protocol: HELLO 3 first");
-            }
-            _ => reply.error("ERR syntax error"),
         }
+        if on.eq_ignore_ascii_case(b"off") {
+            self.track_no_more(keyspace);
+            return reply.status("OK");
+        }
+        if !on.eq_ignore_ascii_case(b"on") {
+            return reply.error(&Refused::Syntax.text());
+        }
+        match self.begin_tracking(keyspace, is_broadcast, &prefixes) {
+            Ok(()) => reply.status("OK"),
+            Err(error) => reply.error(&error.text()),
+        }
+    }
+
+    fn begin_tracking(
+        &mut self,
+        keyspace: &mut Keyspace,
+        is_broadcast: bool,
+        prefixes: &[&[u8]],
+    ) -> Result<(), TrackingError> {
+        let is_switched = self.reader.is_some() && self.is_broadcast != is_broadcast;
+        if !self.is_version_3 {
+            return Err(TrackingError::Version);
+        } else if !is_broadcast && !prefixes.is_empty() {
+            return Err(TrackingError::PrefixAlone);
+        } else if is_switched {
+            return Err(TrackingError::Switched);
+        }
+        let known = self.reader;
+        let reader = known.unwrap_or_else(|| keyspace.tracking.begin());
+        if is_broadcast && let Err(error) = keyspace.tracking.broadcast(reader, prefixes) {
+            if known.is_none() {
+                keyspace.tracking.end(reader);
+            }
+            return Err(error);
+        }
+        (self.reader, self.is_broadcast) = (Some(reader), is_broadcast);
+        Ok(())
     }
 
     fn track_no_more(&mut self, keyspace: &mut Keyspace) {

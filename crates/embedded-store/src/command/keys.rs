@@ -1,5 +1,6 @@
 //! Commands of keys, whatever they hold.
 
+use super::pattern::is_match;
 use super::{Call, Refused, integer, is};
 
 /// Keys that one step of a scan looks at, unless it says how many.
@@ -70,12 +71,13 @@ pub(super) fn pttl(call: &mut Call<'_, '_>) -> Result<(), Refused> {
 /// Keys are looked at in the order in which they came to be, and the cursor names the next one by its place in that order: so what is
 /// there all the while is found once, whatever is added and removed.
 pub(super) fn scan(call: &mut Call<'_, '_>) -> Result<(), Refused> {
-    let (mut pattern, mut count) = (None, SCANNED);
+    let (mut pattern, mut kind, mut count) = (None, None, SCANNED);
     let mut words = call.from(2).iter();
     while let Some(word) = words.next() {
         let value = words.next().ok_or(Refused::Syntax)?;
         match word {
             word if is(word, "match") => pattern = Some(*value),
+            word if is(word, "type") => kind = Some(*value),
             word if is(word, "count") => count = integer(value)?,
             _ => return Err(Refused::Syntax),
         }
@@ -88,7 +90,11 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Result<(), Refused> {
         .and_then(|text| text.parse().ok())
         .ok_or(Refused::Cursor)?;
     let mut keys = call.keyspace.born_from(from);
-    let is_wanted = |key: &[u8]| pattern.is_none_or(|pattern| is_match(pattern, key));
+    let is_wanted = |key: &[u8]| {
+        let is_kind =
+            |kind: &[u8]| (call.keyspace.get(key)).is_some_and(|one| is(kind, one.kind()));
+        pattern.is_none_or(|pattern| is_match(pattern, key)) && kind.is_none_or(is_kind)
+    };
     let some = keys.by_ref().take(count as usize);
     let found: Vec<&[u8]> = some
         .map(|(_, key)| key)
@@ -100,35 +106,6 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     call.reply.array(found.len());
     found.iter().for_each(|key| call.reply.string(key));
     Ok(())
-}
-
-/// Whether a key is as a pattern says: `*` is any bytes, `?` one.
-fn is_match(pattern: &[u8], key: &[u8]) -> bool {
-    // Where the last star was, and the part of the key that it stands for so far.
-    let (mut at, mut place, mut star) = (0, 0, None);
-    while place < key.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at, place));
-                at += 1;
-            }
-            Some(&byte) if byte == b'?' || Some(&byte) == key.get(place) => {
-                (at, place) = (at + 1, place + 1);
-            }
-            _ => {
-                let Some((star_at, from)) = star else {
-                    return false;
-                };
-                star = Some((star_at, from + 1));
-                (at, place) = (star_at + 1, from + 1);
-            }
-        }
-    }
-    pattern
-        .get(at..)
-        .unwrap_or_default()
-        .iter()
-        .all(|&byte| byte == b'*')
 }
 
 pub(super) fn dbsize(call: &mut Call<'_, '_>) -> Result<(), Refused> {

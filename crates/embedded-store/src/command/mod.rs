@@ -2,6 +2,7 @@
 
 mod hashes;
 mod keys;
+mod pattern;
 mod sorted_sets;
 mod strings;
 

@@ -220,6 +220,69 @@ fn a_scan_finds_once_what_is_there_all_the_while() {
 }
 
 #[test]
+fn a_connection_hears_of_all_keys_that_begin_as_it_says() {
+    let (mut one, mut other) = (Session::new(), Session::new());
+    let mut keyspace = Keyspace::new(PLENTY << 4);
+    ask(&mut one, &mut keyspace, "hello 3");
+    let begin = "client tracking on bcast prefix {a} prefix {b}";
+    assert_eq!(ask(&mut one, &mut keyspace, begin), status("OK"));
+    for words in ["set {a}1 1", "set {b}2 1", "set {c}3 1", "set {a}1 2"] {
+        ask(&mut other, &mut keyspace, words);
+    }
+    // What it reads it need not be told of.
+    ask(&mut one, &mut keyspace, "get {c}3");
+    ask(&mut other, &mut keyspace, "set {c}3 2");
+    let invalidate = |keys: &[&str]| {
+        let keys = keys.iter().copied().map(text).collect();
+        Reply::Array(vec![text("invalidate"), Reply::Array(keys)])
+    };
+    // Each once, and behind the reply to what was asked after the change.
+    let sent = command("get {a}1");
+    let (value, _) = Value::read(&sent).expect("a command").expect("whole");
+    let mut out = Vec::new();
+    one.call(&mut keyspace, value, &mut out, None);
+    assert_eq!(out, b"$1\r\n2\r\n");
+    assert_eq!(
+        heard(&mut one, &mut keyspace),
+        [invalidate(&["{a}1", "{b}2"])]
+    );
+    assert_eq!(heard(&mut one, &mut keyspace), []);
+    // It hears of its own changes, and when a key ends.
+    ask(&mut one, &mut keyspace, "set {a}4 1 px 5");
+    assert_eq!(heard(&mut one, &mut keyspace), [invalidate(&["{a}4"])]);
+    keyspace.advance(5);
+    assert_eq!(heard(&mut one, &mut keyspace), [invalidate(&["{a}4"])]);
+    // What it is to hear is bounded: with more all has changed.
+    let long = "k".repeat(3 << 19);
+    for number in 0..4 {
+        ask(
+            &mut other,
+            &mut keyspace,
+            &format!("set {{a}}{number}{long} 1"),
+        );
+    }
+    let told = heard(&mut one, &mut keyspace);
+    let all = Reply::Array(vec![text("invalidate"), Reply::Null]);
+    assert_eq!(told.first(), Some(&all));
+    // So are the prefixes of a connection.
+    ask(&mut one, &mut keyspace, "client tracking off");
+    for number in 10..74 {
+        let words = format!("client tracking on bcast prefix {number}");
+        assert_eq!(ask(&mut one, &mut keyspace, &words), status("OK"));
+    }
+    let reply = ask(
+        &mut one,
+        &mut keyspace,
+        "client tracking on bcast prefix 74",
+    );
+    assert!(matches!(reply, Reply::Error(_)), "{reply:?}");
+    ask(&mut one, &mut keyspace, "client tracking off");
+    ask(&mut other, &mut keyspace, "set 10 1");
+    ask(&mut other, &mut keyspace, "set {a}1 1");
+    assert_eq!(heard(&mut one, &mut keyspace), []);
+}
+
+#[test]
 fn a_stranger_is_asked_for_the_password_first() {
     let mut keyspace = Keyspace::new(PLENTY);
     let mut session = Session::with_password(Some("sesame".into()));
@@ -294,7 +357,7 @@ fn a_connection_that_tracks_hears_once_of_what_it_read() {
     };
     for (version, words) in [
         ("2", "client tracking on"),
-        ("3", "client tracking on bcast"),
+        ("3", "client tracking on optin"),
         ("3", "client tracking"),
     ] {
         ask(&mut one, &mut keyspace, &format!("hello {version}"));

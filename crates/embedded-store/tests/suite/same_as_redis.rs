@@ -313,6 +313,8 @@ const COMMANDS: &str = "
     scan x
     scan 0 count 0
     scan 0 match
+    scan 0 type
+    scan 0 match * type
     flushall nonsense
     flushall sync
     dbsize
@@ -422,14 +424,52 @@ fn keys_of(heard: &[Reply]) -> Vec<Reply> {
     keys
 }
 
+/// What both stores tell the first connection until they have answered a `PING`: the keys, which are the same.
+fn told(both: &mut Both, after: &str) -> usize {
+    let sent = command("ping");
+    let (value, _) = Value::read(&sent).expect("a command").expect("whole");
+    let mut out = Vec::new();
+    both.sessions[0].tell(&mut both.keyspace, &mut out);
+    both.sessions[0].call(&mut both.keyspace, value, &mut out, None);
+    let mut ours = Vec::new();
+    let mut rest = out.as_slice();
+    while let Some((value, length)) = Value::read(rest).expect("a reply") {
+        ours.push(Reply::of(value));
+        rest = &rest[length..];
+    }
+    let mut theirs = vec![both.connections[0].ask("ping")];
+    while theirs.last() != Some(&Reply::Status("PONG".into())) {
+        theirs.push(both.connections[0].next());
+    }
+    assert_eq!(ours.pop(), theirs.pop());
+    let (ours, theirs) = (keys_of(&ours), keys_of(&theirs));
+    assert_eq!(ours, theirs, "after `{after}`");
+    ours.len()
+}
+
 #[test]
 fn a_connection_that_tracks_hears_the_same() {
     let Some(redis) = redis() else {
         return;
     };
-    let mut both = Both::new(&redis);
-    both.same(0, "hello 3");
-    both.same(0, "client tracking on");
+    for (how, least) in [
+        ("client tracking on", 300),
+        ("client tracking on bcast", 900),
+        ("client tracking on bcast prefix k1 prefix z", 600),
+    ] {
+        let mut both = Both::new(&redis);
+        both.same(0, "hello 3");
+        both.same(0, how);
+        let heard_of = heard_of_draws(&mut both);
+        assert!(heard_of > least, "{how}: {heard_of}");
+        both.same(1, "flushall");
+        assert_eq!(told(&mut both, "flushall"), 1);
+        both.same(0, "client tracking off");
+    }
+}
+
+/// Draws what the first connection reads, and what either changes; of how many keys it hears.
+fn heard_of_draws(both: &mut Both) -> usize {
     let mut draws = Draws(7);
     let mut heard_of = 0;
     for _ in 0..2_000 {
@@ -444,6 +484,7 @@ fn a_connection_that_tracks_hears_the_same() {
             "set K 1",
             "set K 2 nx",
             "del K",
+            "del K L",
             "incr K",
             "zadd Z 1 K",
             "zadd Z 2 L",
@@ -459,25 +500,111 @@ fn a_connection_that_tracks_hears_the_same() {
             let words = words.replace('L', draws.of(&of));
             both.same(by, &words.replace('Z', draws.of(&["z1", "z2"])));
         }
-        let sent = command("ping");
-        let (value, _) = Value::read(&sent).expect("a command").expect("whole");
-        let mut out = Vec::new();
-        both.sessions[0].call(&mut both.keyspace, value, &mut out, None);
-        let mut ours = Vec::new();
-        let mut rest = out.as_slice();
-        while let Some((value, length)) = Value::read(rest).expect("a reply") {
-            ours.push(Reply::of(value));
-            rest = &rest[length..];
-        }
-        let mut theirs = vec![both.connections[0].ask("ping")];
-        while theirs.last() != Some(&Reply::Status("PONG".into())) {
-            theirs.push(both.connections[0].next());
-        }
-        assert_eq!(ours.pop(), theirs.pop());
-        let (ours, theirs) = (keys_of(&ours), keys_of(&theirs));
-        assert_eq!(ours, theirs, "after `{change}`");
-        heard_of += ours.len();
+        heard_of += told(both, change);
     }
-    assert!(heard_of > 300, "{heard_of}");
-    both.same(1, "flushall");
+    heard_of
 }
+
+/// The whole of a scan, sorted: stores may find keys in another order, and twice.
+fn scanned(both: &mut Both, words: &str) -> [Vec<Reply>; 2] {
+    let of = |ask: &mut dyn FnMut(&str) -> Reply| {
+        let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+        loop {
+            let Reply::Array(parts) = ask(&format!("scan {cursor} {words}")) else {
+                panic!("a cursor and keys");
+            };
+            let [Reply::Text(next), Reply::Array(keys)] = parts.as_slice() else {
+                panic!("a cursor and keys");
+            };
+            found.extend(keys.clone());
+            cursor = String::from_utf8(next.clone()).expect("a number");
+            if cursor == "0" {
+                found.sort();
+                found.dedup();
+                return found;
+            }
+        }
+    };
+    let (session, keyspace) = (&mut both.sessions[0], &mut both.keyspace);
+    let ours = of(&mut |words| ask(session, keyspace, words));
+    let theirs = of(&mut |words| both.connections[0].ask(words));
+    [ours, theirs]
+}
+
+#[test]
+fn a_scan_finds_the_same_keys_by_any_pattern() {
+    let Some(redis) = redis() else {
+        return;
+    };
+    let mut both = Both::new(&redis);
+    let mut draws = Draws(11);
+    let characters = ["a", "b", "c", "*", "?", "[", "]", "^", "-", "\\", "{", "}"];
+    let drawn = |draws: &mut Draws, most: usize| -> String {
+        let length = 1 + draws.below(most);
+        (0..length).map(|_| draws.of(&characters)).collect()
+    };
+    for number in 0..300 {
+        let key = drawn(&mut draws, 4);
+        let words = match number % 5 {
+            0 => format!("zadd {key} 1 a"),
+            1 => format!("hset {key} f 1"),
+            _ => format!("set {key} 1"),
+        };
+        both.same(0, &words);
+    }
+    let mut found = 0;
+    for number in 0..1_500 {
+        let pattern = drawn(&mut draws, 7);
+        let kind = draws.of(&["", "type string", "type ZSET", "type hash", "type nonsense"]);
+        let count = [1, 7, 100, 10_000][number % 4];
+        let words = format!("match {pattern} count {count} {kind}");
+        let [ours, theirs] = scanned(&mut both, &words);
+        assert_eq!(ours, theirs, "`scan {words}`: ours, and theirs");
+        found += ours.len();
+    }
+    assert!(found > 2_000, "{found}");
+}
+
+#[test]
+fn what_may_be_tracked_is_refused_alike() {
+    let Some(redis) = redis() else {
+        return;
+    };
+    let mut both = Both::new(&redis);
+    both.same(0, "hello 3");
+    for words in TRACKING
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+    {
+        both.same(0, words);
+    }
+}
+
+const TRACKING: &str = "
+    client tracking on nonsense
+    client tracking nonsense
+    client tracking on prefix a
+    client tracking on prefix
+    client tracking on bcast prefix
+    client tracking on
+    client tracking on bcast
+    client tracking on bcast prefix a
+    client tracking on
+    client tracking off
+    client tracking off bcast
+    client tracking on bcast prefix ab prefix ac
+    client tracking on bcast prefix a
+    client tracking on bcast prefix abc
+    client tracking on bcast prefix ab
+    client tracking on bcast prefix b
+    client tracking on
+    client tracking on BCAST Prefix c PREFIX d
+    client tracking off
+    client tracking on bcast prefix a prefix ab
+    client tracking on bcast prefix ab prefix a
+    client tracking on bcast
+    client tracking on bcast prefix a
+    client tracking off
+    client tracking on
+";
