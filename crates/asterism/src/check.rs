@@ -276,8 +276,12 @@ fn cache_text(cache: StoreCache) -> String {
             show_duration(cache.known_for)
         ),
     };
+    let filter = match cache.filter {
+        true => " and knows which keys there are not",
+        false => "",
+    };
     format!(
-        "\n  each instance keeps {} answers; packets that only read may act on what was there {} before{known}",
+        "\n  each instance keeps {} answers{filter}; packets that only read may act on what was there {} before{known}",
         show_count(cache.entries as u64),
         show_duration(cache.staleness)
     )

@@ -61,6 +61,8 @@ pub(super) fn read(
     };
     // Whether it has such objects is not known of a function that cannot be read.
     let function = function?;
+    let cache = store.as_ref().and_then(|store| store.cache.as_ref());
+    store_cache::check_filter(document, (cache, function), report);
     let is_remote = |object: &ObjectChoice| object.placement == Placement::Remote;
     let first = place_of(document, function, is_remote);
     match (&store, &first) {

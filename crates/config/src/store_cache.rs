@@ -1,14 +1,20 @@
 //! Answers of the store that instances keep, and what of them serves packets while the store is away.
 
+use core::ops::Range;
 use core::time::Duration;
 
+use asterism_notation::value::show_count;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::STORE;
 use super::kind::{Kind, Word};
-use super::overlay;
+use super::objects::Placement;
 use super::section::{Default, Setting, Values, section};
+use super::{Function, overlay};
+
+/// Entries of objects in the store, together, that a filter is made for at most. It takes eight bytes an entry.
+const FILTERED_MAX: u64 = 1 << 24;
 
 /// Answers that each instance keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +25,8 @@ pub struct StoreCache {
     pub staleness: Duration,
     /// The same while the store is away; zero: none is given out.
     pub known_for: Duration,
+    /// Which keys may be in the store is known too.
+    pub filter: bool,
 }
 
 /// Packets that need the store are parked, and dropped in the end.
@@ -59,6 +67,11 @@ section! {
                 default: Default::Is("\"100ms\""),
                 meaning: "A packet that reads one entry and writes nothing may act on what was there so long before it came. Several round trips to the store, or the cache is of no use.",
             },
+            filter: bool = Setting {
+                kind: Kind::Flag,
+                default: Default::Is("false"),
+                meaning: "Whether each instance knows which keys are not in the store, so that a new flow reads nothing there. Eight bytes for each entry that the objects may have; every change of a key is announced to every instance.",
+            },
         },
     };
 }
@@ -69,10 +82,7 @@ pub(super) fn read(
     values: &Values,
     report: &mut Report,
 ) -> Option<Option<StoreCache>> {
-    let table = overlay::get(document, "store").and_then(|(_, table)| match table.get_ref() {
-        DeValue::Table(table) => overlay::get(table, "cache"),
-        _ => None,
-    });
+    let table = written(document, &["store", "cache"]);
     let serves_known = values.get(STORE.when_down)? == SERVE_KNOWN.word;
     let known_for = values.get(STORE.known_for)?;
     let cache = values.get(STORE.cache)?;
@@ -92,9 +102,46 @@ pub(super) fn read(
     Some(Some(StoreCache {
         entries: usize::try_from(cache.get(CACHE.entries)?).ok()?,
         staleness: cache.get(CACHE.staleness)?,
+        filter: cache.get(CACHE.filter)?,
         known_for: match serves_known {
             true => known_for,
             false => Duration::ZERO,
         },
     }))
+}
+
+/// Refuses a filter of more entries than an instance should have memory for.
+pub(super) fn check_filter(
+    document: &DeTable<'_>,
+    (cache, function): (Option<&StoreCache>, &Function),
+    report: &mut Report,
+) {
+    let objects = function.objects.iter();
+    let remote = objects.filter(|object| object.placement == Placement::Remote);
+    let entries: u64 = remote.map(|object| u64::from(object.capacity)).sum();
+    if !cache.is_some_and(|cache| cache.filter) || entries <= FILTERED_MAX {
+        return;
+    }
+    let place = written(document, &["store", "cache", "filter"]);
+    let [entries, most] = [entries, FILTERED_MAX].map(show_count);
+    report.add(
+        Diagnostic::error(
+            format!("a filter for {entries} entries would take too much memory"),
+            place.unwrap_or_default(),
+        )
+        .label("eight bytes an entry, in each instance")
+        .help(format!(
+            "give the objects in the store a `capacity` of {most} together at most, or leave `filter` out"
+        )),
+    );
+}
+
+/// Where something is written under these keys.
+fn written(document: &DeTable<'_>, keys: &[&str]) -> Option<Range<usize>> {
+    let (key, rest) = keys.split_first()?;
+    let (_, value) = overlay::get(document, key)?;
+    match value.get_ref() {
+        DeValue::Table(table) if !rest.is_empty() => written(table, rest),
+        _ => rest.is_empty().then(|| value.span()),
+    }
 }

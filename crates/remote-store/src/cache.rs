@@ -5,15 +5,23 @@
 //! as of that time or later. It is given out until that is longer ago than the staleness; a connection that has nothing to ask asks for
 //! nothing (`PING`) often enough. Transactions are checked by the store whatever they read, so a stale answer costs them another call at most.
 //!
+//! With a filter (`filter.rs`) the store tells of all changes of the function's keys, and it does so behind its replies: a reply may come
+//! before the news of a change that was made just before it. What was changed before a command was sent has been heard of surely once
+//! another command is answered that was sent after the reply to the first one had come.
+//!
 //! What this client itself has written, or was refused for, it asks for again: the other connection, which heard of that first, is not in
 //! order with this one. Such a key is *barred*: answers to commands that were sent before are not kept.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use asterism_resp::Value;
 use asterism_state::Tick;
 
+use crate::filter::{Filter, Piece};
+use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
+use crate::workbench::NOTHING;
 
 /// Answers longer than this are not kept.
 const ANSWER_BYTES_MAX: usize = 4_096;
@@ -30,6 +38,8 @@ pub struct CacheConfig {
     pub staleness: Duration,
     /// The same while the store is away.
     pub staleness_away: Duration,
+    /// It is known which keys may be in the store: a read of one that is not there is answered as if that were kept.
+    pub has_filter: bool,
 }
 
 #[derive(Debug, Default)]
@@ -52,10 +62,29 @@ fn is_too_old(age_us: u128, staleness: Duration) -> bool {
     age_us > staleness.as_micros() && !mutant::active(Mutant::StaleGivenOut)
 }
 
+/// What may be given out.
+#[derive(Debug)]
+pub(crate) enum Found<'a> {
+    /// This answer was kept.
+    Kept(&'a [u8]),
+    /// There is no such key.
+    Absent,
+}
+
+impl<'a> Found<'a> {
+    pub(crate) fn answer(&self) -> &'a [u8] {
+        match self {
+            Self::Kept(answer) => answer,
+            Self::Absent => &NOTHING,
+        }
+    }
+}
+
 /// See the module. Times are microseconds.
 #[derive(Debug)]
 pub(crate) struct Cache {
     config: CacheConfig,
+    filter: Option<Filter>,
     kept: Vec<Entry>,
     places: HashMap<Vec<u8>, usize>,
     free: Vec<usize>,
@@ -67,18 +96,28 @@ pub(crate) struct Cache {
     /// The number of the last command.
     sent: u64,
     answered: u64,
+    /// When the last command that is answered was sent by this connection; 0: none is.
+    answered_us: u64,
+    /// With a filter, for each command under way: the last one that was answered when it was sent, and when that was sent.
+    under_way: VecDeque<(u64, u64)>,
+    /// All changes from before this command was sent were heard of.
+    heard: u64,
     /// Keys, each with the last command whose answer is not kept.
     barred: HashMap<Vec<u8>, u64>,
     /// The same in the order of commands.
     bars: VecDeque<(u64, Vec<u8>)>,
     /// The last command of whose answers none is kept.
     all_barred: u64,
+    /// What was changed before this command was sent the filter may lack.
+    filter_barred: u64,
 }
 
 impl Cache {
-    pub(crate) fn new(config: CacheConfig) -> Self {
+    /// Of objects with so many entries at most, in a cluster with this seed.
+    pub(crate) fn new(config: CacheConfig, (entries, seed): (u64, u64)) -> Self {
         Self {
             config,
+            filter: config.has_filter.then(|| Filter::new(entries, seed)),
             kept: Vec::new(),
             places: HashMap::new(),
             free: Vec::new(),
@@ -87,9 +126,13 @@ impl Cache {
             is_connected: false,
             sent: 0,
             answered: 0,
+            answered_us: 0,
+            under_way: VecDeque::new(),
+            heard: 0,
             barred: HashMap::new(),
             bars: VecDeque::new(),
             all_barred: 0,
+            filter_barred: 0,
         }
     }
 
@@ -101,6 +144,7 @@ impl Cache {
     /// There is a connection, which has read nothing.
     pub(crate) fn connected(&mut self) {
         self.is_connected = true;
+        self.filter.iter_mut().for_each(Filter::connected);
         if !mutant::active(Mutant::KeptOverConnections) {
             self.clear();
         }
@@ -109,7 +153,9 @@ impl Cache {
     /// The connection is lost: what is changed from now on is not heard of.
     pub(crate) fn lost(&mut self) {
         self.is_connected = false;
-        self.answered = self.sent;
+        self.filter.iter_mut().for_each(Filter::lost);
+        (self.answered, self.answered_us) = (self.sent, 0);
+        self.under_way.clear();
         self.lift_bars();
     }
 
@@ -121,7 +167,7 @@ impl Cache {
     }
 
     /// The answer to a read by this key, if it may be given out.
-    pub(crate) fn get(&mut self, key: &[u8], (now_us, tick): (u64, Tick)) -> Option<&[u8]> {
+    pub(crate) fn get(&mut self, key: &[u8], (now_us, tick): (u64, Tick)) -> Option<Found<'_>> {
         let staleness = match self.is_connected {
             true => self.config.staleness,
             false => self.config.staleness_away,
@@ -130,25 +176,38 @@ impl Cache {
         if is_too_old(age_us, staleness) {
             return None;
         }
-        let place = *self.places.get(key)?;
+        let Some(&place) = self.places.get(key) else {
+            let filter = self.filter.as_ref();
+            let filter = filter.filter(|_| self.heard > self.filter_barred);
+            return (filter?.lacks(key)).then_some(Found::Absent);
+        };
         if self.kept[place].has_ended(tick) {
             self.remove(key);
             return None;
         }
         let kept = &mut self.kept[place];
         kept.is_used = true;
-        Some(&kept.answer)
+        Some(Found::Kept(&kept.answer))
     }
 
     /// A command was sent.
     pub(crate) fn command_sent(&mut self) {
         self.sent += 1;
+        if self.filter.is_some() {
+            self.under_way.push_back((self.answered, self.answered_us));
+        }
     }
 
     /// The next command is answered, which was sent at this time.
     pub(crate) fn command_answered(&mut self, sent_us: u64) {
         self.answered += 1;
-        self.fresh_us = self.fresh_us.max(sent_us);
+        self.answered_us = sent_us;
+        let (heard, heard_us) = match self.filter {
+            None => (self.answered, sent_us),
+            Some(_) => self.under_way.pop_front().unwrap_or_default(),
+        };
+        self.heard = self.heard.max(heard);
+        self.fresh_us = self.fresh_us.max(heard_us);
     }
 
     /// No more answers to what was answered last come.
@@ -221,17 +280,49 @@ impl Cache {
             return;
         }
         match key {
-            Some(key) => self.remove(key),
-            None => self.clear(),
+            Some(key) => {
+                self.remove(key);
+                if let Some(filter) = &mut self.filter
+                    && !mutant::active(Mutant::AnnouncedNotAdded)
+                {
+                    filter.add(key);
+                }
+            }
+            None => {
+                self.clear();
+                self.filter.iter_mut().for_each(Filter::all_changed);
+            }
         }
     }
 
-    /// This client has changed a key, or has learnt that it is otherwise.
-    pub(crate) fn bar(&mut self, key: &[u8]) {
+    /// This client has changed keys, or has learnt that they are otherwise.
+    pub(crate) fn bar(&mut self, changed: &[Vec<u8>], keys: &Keys) {
+        let mut objects = 0_u64;
+        for key in changed {
+            self.bar_key(key);
+            objects |= keys.object_of(key).map_or(0, |object| 1 << (object % 64));
+        }
+        if self.filter.is_some() {
+            let objects = (0..u64::BITS as u8).filter(|object| objects >> object & 1 != 0);
+            objects.for_each(|object| self.add(&keys.of_ends(object)));
+        }
+    }
+
+    /// This client has a key in the store.
+    fn add(&mut self, key: &[u8]) {
+        if let Some(filter) = &mut self.filter
+            && !mutant::active(Mutant::OwnWriteNotAdded)
+        {
+            filter.add(key);
+        }
+    }
+
+    fn bar_key(&mut self, key: &[u8]) {
         if mutant::active(Mutant::OwnWriteNotBarred) {
             return;
         }
         self.remove(key);
+        self.add(key);
         if self.bars.len() >= BARS_MAX {
             self.bars.clear();
             self.barred.clear();
@@ -246,12 +337,39 @@ impl Cache {
     /// This client has changed keys that it does not know any more.
     pub(crate) fn bar_all(&mut self) {
         self.clear();
-        self.all_barred = self.sent;
+        (self.all_barred, self.filter_barred) = (self.sent, self.sent);
+    }
+
+    /// Goes on with the filter: writes a command, if one is due.
+    pub(crate) fn write_filter(
+        &mut self,
+        now_us: u64,
+        keys: &Keys,
+        out: &mut Vec<u8>,
+    ) -> Option<Piece> {
+        self.filter.as_mut()?.write(now_us, keys, out)
+    }
+
+    /// The reply to such a command, which was sent at this time. False if it is none.
+    pub(crate) fn filter_reply(&mut self, piece: Piece, value: &Value<'_>, sent_us: u64) -> bool {
+        let mut filter = self.filter.iter_mut();
+        filter.all(|filter| filter.reply(piece, value, sent_us))
+    }
+
+    /// Whether a key that is not there was asked for since the filter may have it.
+    pub(crate) fn is_in_vain(&self, key: &[u8]) -> bool {
+        let mut filter = self.filter.iter();
+        filter.any(|filter| filter.is_complete() && !filter.lacks(key))
+    }
+
+    pub(crate) fn filter(&self) -> Option<&Filter> {
+        self.filter.as_ref()
     }
 
     /// When something is to be asked for, so that what is here may be given out on and on, if the last command was sent at this time.
     pub(crate) fn ping_due_us(&self, sent_us: u64) -> Option<u64> {
         let quarter = self.config.staleness / 4;
-        (!self.places.is_empty()).then(|| sent_us + quarter.as_micros() as u64)
+        let gives_out = !self.places.is_empty() || self.filter.is_some();
+        gives_out.then(|| sent_us + quarter.as_micros() as u64)
     }
 }

@@ -10,13 +10,14 @@ use asterism_state::{
     LANE_ANY, LANE_ROOM, LANE_SUMS, Query, Tick, Ticket, Transaction, stable_hash,
 };
 
-use crate::cache::{Cache, CacheConfig};
+use crate::cache::{Cache, CacheConfig, Found};
 use crate::commits::{CommitPipe, Named};
+use crate::filter::{Filter, Rooms};
 use crate::keys::Keys;
 use crate::loaded::Outdated;
-use crate::reads::{Answered, Reads};
+use crate::reads::{Answered, Reads, any_answer, room_answer};
 use crate::steps::{Replicas, Replied};
-use crate::workbench::Workbench;
+use crate::workbench::{NOTHING, Workbench};
 
 /// How a client is set up.
 #[derive(Clone, Debug)]
@@ -89,6 +90,16 @@ pub struct ClientTally {
     pub keys_read: u64,
     /// Reads that were answered by what was kept.
     pub cache_hits: u64,
+    /// Reads that were answered by the filter: no such key is there, or there is room.
+    pub filter_answers: u64,
+    /// Keys that were read since the filter may have them, and were not there.
+    pub filter_in_vain: u64,
+    /// Scans of the filter that came to their end.
+    pub filter_scans: u64,
+    /// Memory of the filter; 0: there is none.
+    pub filter_bytes: u64,
+    /// The filter has all keys.
+    pub filter_is_complete: bool,
     /// Changes that the store announced.
     pub changes_heard: u64,
     /// Answers that are kept now.
@@ -128,6 +139,7 @@ pub struct Client<F: NetworkFunction, A> {
     entry_counts: BTreeMap<u8, u64>,
     /// Objects whose sums are asked for, for people.
     with_sums: Vec<u8>,
+    rooms: Rooms,
     /// A key that is looked for.
     key: Vec<u8>,
     /// Memory of answers that were taken.
@@ -154,17 +166,21 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             let objects = objects.unwrap_or_default();
             CommitPipe::new(keys.of_pipe(&config.client, number), objects)
         };
+        let objects = (0..u64::BITS as u8).filter(|number| config.objects >> number & 1 != 0);
+        let entries: u64 = objects.map(|object| bench.capacity(object)).sum();
+        let cache = |cache| Cache::new(cache, (entries, config.seed));
         Self {
             with_sums: bench.with_sums(),
             bench,
             reads: Reads::default(),
-            cache: config.cache.map(Cache::new),
+            cache: config.cache.map(cache),
             reads_connected: false,
             commits: (0..config.commit_pipes.max(1)).map(pipe).collect(),
             waiting: VecDeque::new(),
             to_send: vec![Vec::new(); config.commit_pipes.max(1) + 1],
             events: VecDeque::new(),
             entry_counts: BTreeMap::new(),
+            rooms: Rooms::default(),
             key: Vec::new(),
             spare: Vec::new(),
             tick: 0,
@@ -195,8 +211,12 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     }
     /// What it counted.
     pub fn tally(&self) -> ClientTally {
+        let filter = self.cache.as_ref().and_then(Cache::filter);
         ClientTally {
             cache_entries: self.cache.as_ref().map_or(0, |cache| cache.len() as u64),
+            filter_scans: filter.map_or(0, Filter::scans),
+            filter_bytes: filter.map_or(0, Filter::bytes),
+            filter_is_complete: filter.is_some_and(Filter::is_complete),
             ..self.tally
         }
     }
@@ -226,21 +246,39 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             self.reads.ask(ticket, query, &self.keys);
         }
     }
-    /// Appends the answer to a read, if it is kept.
+    /// Appends the answer to a read, if it is kept, or known without.
     pub fn answer_at_once(&mut self, query: &Query<'_>, now_us: u64, out: &mut Vec<u8>) -> bool {
         let Some(cache) = &mut self.cache else {
             return false;
         };
-        if matches!(query.lane, LANE_ROOM | LANE_ANY | LANE_SUMS) {
+        if query.lane == LANE_SUMS {
             return false;
         }
+        if query.lane == LANE_ROOM {
+            let capacity = self.bench.capacity(query.object);
+            let Some(room) = self.rooms.plenty(query.object, capacity, self.tick) else {
+                return false;
+            };
+            out.extend(room_answer(room));
+            self.tally.filter_answers += 1;
+            return true;
+        }
         self.key.clear();
-        self.keys.append_read(query, &mut self.key);
-        let Some(kept) = cache.get(&self.key, (now_us, self.tick)) else {
+        match query.lane {
+            LANE_ANY => self.keys.append_ends(query.object, &mut self.key),
+            _ => self.keys.append_read(query, &mut self.key),
+        }
+        let Some(found) = cache.get(&self.key, (now_us, self.tick)) else {
             return false;
         };
-        out.extend_from_slice(kept);
-        self.tally.cache_hits += 1;
+        match &found {
+            Found::Absent if query.lane == LANE_ANY => out.extend(any_answer(0)),
+            found => out.extend_from_slice(found.answer()),
+        }
+        match found {
+            Found::Kept(_) => self.tally.cache_hits += 1,
+            Found::Absent => self.tally.filter_answers += 1,
+        }
         true
     }
     /// Has a transaction committed; one that waits for that already is not committed twice.
@@ -269,7 +307,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             key.clear();
             keys.append_read(&query, key);
             let kept = cache.get(key, now);
-            kept.is_some_and(|answer| stable_hash(answer) == answered)
+            kept.is_some_and(|found| stable_hash(found.answer()) == answered)
         });
         are_kept && self.bench.uses_alone(transaction)
     }
@@ -336,8 +374,15 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             READS => {
                 let capacity = |object| bench.capacity(object);
                 let cache = self.cache.as_mut();
-                let entry_counts = &mut self.entry_counts;
-                let counted = |object, count| _ = entry_counts.insert(object, count);
+                let (entry_counts, rooms) = (&mut self.entry_counts, &mut self.rooms);
+                let (tally, tick) = (&mut self.tally, self.tick);
+                let has_filter = cache.as_ref().is_some_and(|cache| cache.filter().is_some());
+                let counted = |object, count| {
+                    entry_counts.insert(object, count);
+                    if has_filter {
+                        rooms.note(object, count, tick);
+                    }
+                };
                 let is_well =
                     self.reads
                         .reply(value, capacity, cache, counted, |cache, answered| {
@@ -356,6 +401,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                                 events.push_back(ClientEvent::Answer { ticket, answer });
                             }
                             if let (Some(cache), Some(key)) = (cache, key) {
+                                let is_in_vain = answer == NOTHING && cache.is_in_vain(&key);
+                                tally.filter_in_vain += u64::from(is_in_vain);
                                 cache.keep(key, answer, through(bench, object, answer));
                             }
                         });
@@ -367,9 +414,12 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             }
             pipe => {
                 let out = &mut self.to_send[connection];
-                let tally = &mut self.tally;
-                let mut decided = |name, is_committed| {
+                let (tally, rooms) = (&mut self.tally, &mut self.rooms);
+                let mut decided = |name, is_committed: bool| {
                     tally.decided += 1;
+                    if !is_committed {
+                        rooms.forget();
+                    }
                     events.push_back(ClientEvent::Decision { name, is_committed });
                 };
                 let now = (now_us, self.tick);
@@ -379,7 +429,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                 let outdated = pipe.take_outdated();
                 if let Some(cache) = &mut self.cache {
                     match outdated {
-                        Outdated::Keys(keys) => keys.iter().for_each(|key| cache.bar(key)),
+                        Outdated::Keys(changed) => cache.bar(&changed, &self.keys),
                         Outdated::All => cache.bar_all(),
                     }
                 }
@@ -431,7 +481,9 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     /// Whether anything is waited for.
     pub fn is_waiting(&self) -> bool {
         let commits = self.commits.iter().any(CommitPipe::is_waiting);
-        let reads = self.reads.is_waiting() || self.reads.awaits_reply();
+        let filter = self.cache.as_ref().and_then(Cache::filter);
+        let is_busy = self.reads_connected && filter.is_some_and(Filter::is_busy);
+        let reads = self.reads.is_waiting() || self.reads.awaits_reply() || is_busy;
         commits || !self.waiting.is_empty() || reads
     }
 }

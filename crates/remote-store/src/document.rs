@@ -63,6 +63,24 @@ pub struct CacheDocument {
     pub changes: u64,
     /// Packets that went on while the store was away, by what was kept.
     pub served_away: u64,
+    /// Which keys may be in the store; absent where instances do not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<FilterDocument>,
+}
+
+/// What instances know of keys that are not in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilterDocument {
+    /// Whether those of all instances have all keys. Until then reads go out.
+    pub complete: bool,
+    /// Memory of them all.
+    pub bytes: u64,
+    /// Reads that were answered by one.
+    pub answers: u64,
+    /// Reads of keys that were not there, and that went out since a filter may have them.
+    pub in_vain: u64,
+    /// Scans of the store that filled one.
+    pub scans: u64,
 }
 
 /// The store as it is configured.
@@ -74,6 +92,8 @@ pub struct StorePlace {
     pub name: String,
     /// Whether instances keep its answers.
     pub has_cache: bool,
+    /// Whether they know which keys are not there.
+    pub has_filter: bool,
 }
 
 impl core::fmt::Display for StorePlace {
@@ -118,6 +138,13 @@ impl StoreDocument {
                 hits: sum(|one| one.tally.cache_hits),
                 changes: sum(|one| one.tally.changes_heard),
                 served_away: sum(|one| one.tally.decided_away),
+                filter: store.has_filter.then(|| FilterDocument {
+                    complete: snapshots.iter().all(|one| one.tally.filter_is_complete),
+                    bytes: sum(|one| one.tally.filter_bytes),
+                    answers: sum(|one| one.tally.filter_answers),
+                    in_vain: sum(|one| one.tally.filter_in_vain),
+                    scans: sum(|one| one.tally.filter_scans),
+                }),
             }),
             decided: sum(|one| one.tally.decided),
             crossed: sum(|one| one.tally.crossed),
@@ -164,7 +191,8 @@ mod tests {
         let mut store = StorePlace {
             addresses: vec![at(1)],
             name: "b".to_owned(),
-            has_cache: false,
+            has_cache: true,
+            has_filter: true,
         };
         let document = |store: &StorePlace, snapshots: &[StoreSnapshot]| {
             StoreDocument::new(store, snapshots, 100)
@@ -172,6 +200,15 @@ mod tests {
         let shown = document(&store, &[here(10), here(30)]);
         assert_eq!(shown.address, "192.0.2.1:6379");
         assert!(shown.addresses.is_empty());
+        let filter = |snapshots: &[StoreSnapshot]| {
+            let cache = document(&store, snapshots).cache.expect("it is kept");
+            cache.filter.expect("it is known").complete
+        };
+        let mut complete = [here(1); 2];
+        complete[0].tally.filter_is_complete = true;
+        assert!(!filter(&complete));
+        complete[1].tally.filter_is_complete = true;
+        assert!(filter(&complete));
         assert_eq!(
             (shown.connected, shown.for_us, shown.away),
             (true, 70, None)

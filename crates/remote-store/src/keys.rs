@@ -44,6 +44,16 @@ impl Keys {
         self.commit_ends >> object & 1 != 0
     }
 
+    /// What all keys begin with.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.tag
+    }
+
+    /// A key that is never there.
+    pub(crate) fn of_none(&self) -> Vec<u8> {
+        [&self.tag[..], b"none"].concat()
+    }
+
     /// Appends what the keys of an object begin with.
     fn append_object(&self, object: u8, key: &mut Vec<u8>) {
         key.extend_from_slice(&self.tag);
@@ -77,6 +87,12 @@ impl Keys {
         self.of(object, b"ends")
     }
 
+    /// Appends that.
+    pub(crate) fn append_ends(&self, object: u8, key: &mut Vec<u8>) {
+        self.append_object(object, key);
+        key.extend(b"ends");
+    }
+
     /// Where the sums of a vector are.
     pub(crate) fn of_sums(&self, object: u8) -> Vec<u8> {
         self.of(object, b"sums")
@@ -85,6 +101,12 @@ impl Keys {
     /// Where it says which client ends entries of an object.
     pub(crate) fn of_word(&self, object: u8) -> Vec<u8> {
         self.of(object, b"word")
+    }
+
+    /// The object of a key.
+    pub(crate) fn object_of(&self, key: &[u8]) -> Option<u8> {
+        let mut parts = key.strip_prefix(&self.tag[..])?.split(|byte| *byte == b':');
+        core::str::from_utf8(parts.next()?).ok()?.parse().ok()
     }
 
     /// Where it says how entries are laid out.

@@ -3,7 +3,7 @@
 //! Above the engine, of which this is a store ([`asterism_engine::Store`]). `client.rs` is sans I/O: it writes commands and takes replies.
 //! `connection.rs` has the connections to a real store, `login.rs` what each begins with, `primary.rs` to which of its servers they go,
 //! and `link.rs` joins all to an instance; `statistics.rs` is what other threads see of that. `keys.rs` says under which keys what is kept,
-//! `cache.rs` keeps answers, and `listing.rs` shows people what is there.
+//! `cache.rs` keeps answers, `filter.rs` knows which keys there are not, and `listing.rs` shows people what is there.
 //!
 //! A store keeps, under each key by which an entry is found, the answer to that read: the entries as an instance takes them in. A transaction
 //! is committed by what all such stores have: `WATCH` of what it read and writes, one read of all, and `MULTI` with what becomes of it. What
@@ -23,6 +23,7 @@ mod connection;
 mod decisions;
 mod document;
 mod ends;
+mod filter;
 mod keys;
 mod link;
 mod listing;
@@ -37,7 +38,7 @@ mod workbench;
 
 pub use cache::CacheConfig;
 pub use client::{Client, ClientConfig, ClientEvent, ClientTally};
-pub use document::{CacheDocument, StoreDocument, StorePlace};
+pub use document::{CacheDocument, FilterDocument, StoreDocument, StorePlace};
 pub use link::{RemoteConfig, RemoteStore};
 pub use listing::{Listed, Listing, StoreListing};
 pub use login::Login;

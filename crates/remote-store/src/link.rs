@@ -13,7 +13,7 @@ use asterism_state::{Query, Tick, Ticket, Transaction, hash};
 use crate::client::{Client, ClientConfig, ClientEvent, ClientTally, READS};
 use crate::connection::{Connection, Made};
 use crate::keys::Keys;
-use crate::login::{Greeting, Login};
+use crate::login::{Greeting, Login, Tracks};
 use crate::mutant::{self, Mutant};
 use crate::primary::{Found, Notice, Primary};
 use crate::statistics::{AwayReason, StoreStatistics};
@@ -115,8 +115,14 @@ impl<F: NetworkFunction> RemoteStore<F> {
                 takes_replicas: mutant::active(Mutant::ReplicaTakenForPrimary),
             })
         };
-        let of_commits = greeting(false);
-        let of_reads = greeting(config.client.cache.is_some());
+        let of_commits = greeting(Tracks::Nothing);
+        let of_reads = greeting(match &config.client.cache {
+            None => Tracks::Nothing,
+            Some(cache) if cache.has_filter => {
+                Tracks::KeysFrom(Keys::new(&config.client.function).prefix().to_vec())
+            }
+            Some(_) => Tracks::WhatIsRead,
+        });
         let connection = |number| {
             let salt = hash::word(number, name);
             let greeting = match number == READS as u64 {

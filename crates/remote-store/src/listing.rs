@@ -9,7 +9,7 @@ use asterism_state::{Query, Shown, Tick};
 
 use crate::keys::Keys;
 use crate::link::RemoteConfig;
-use crate::login::{Greeting, Passed, exchange, open_waiting, refusal};
+use crate::login::{Greeting, Passed, Tracks, exchange, open_waiting, refusal};
 use crate::statistics::AwayReason;
 use crate::workbench::{Read as ReadOf, Workbench};
 
@@ -112,7 +112,7 @@ impl Asker {
         let greeting = Greeting {
             login: config.login.clone(),
             layout: config.layout_at(),
-            tracks: false,
+            tracks: Tracks::Nothing,
             waits_for_replica: false,
             takes_replicas: false,
         };

@@ -40,12 +40,32 @@ pub(crate) struct Greeting {
     pub(crate) login: Login,
     /// The key that says how entries are laid out, and what it has to say.
     pub(crate) layout: (Vec<u8>, Vec<u8>),
-    /// The store is to say by it what changes of what was read.
-    pub(crate) tracks: bool,
+    pub(crate) tracks: Tracks,
     /// The user has to be allowed to wait for replicas.
     pub(crate) waits_for_replica: bool,
     /// A replica serves as well as a primary: a planted bug, and else never so.
     pub(crate) takes_replicas: bool,
+}
+
+/// Of what the store is to say by a connection that it changes.
+#[derive(Clone, Debug)]
+pub(crate) enum Tracks {
+    Nothing,
+    /// What was read by it.
+    WhatIsRead,
+    /// All keys that begin so.
+    KeysFrom(Vec<u8>),
+}
+
+impl Tracks {
+    /// What is said for it after `HELLO 3`.
+    pub(crate) fn words(&self) -> Vec<&[u8]> {
+        let mut words: Vec<&[u8]> = vec![b"CLIENT", b"TRACKING", b"ON"];
+        if let Self::KeysFrom(prefix) = self {
+            words.extend([&b"BCAST"[..], b"PREFIX", prefix]);
+        }
+        words
+    }
 }
 
 /// Why a server is not taken.
@@ -120,9 +140,9 @@ fn open(address: SocketAddr, greeting: &Greeting) -> Result<TcpStream, Passed> {
         return Err(AwayReason::Unreachable.into());
     }
     greet(&stream, address, greeting)?;
-    if greeting.tracks {
+    if !matches!(greeting.tracks, Tracks::Nothing) {
         // Behind all else that is read: what changes of that nobody is to hear.
-        track(&mut &stream)?;
+        track(&mut &stream, &greeting.tracks.words())?;
     }
     Ok(stream)
 }
@@ -175,7 +195,7 @@ fn greet(mut stream: &TcpStream, address: SocketAddr, greeting: &Greeting) -> Re
 }
 
 /// Has the store say what changes of what is read from now on. Version 3 of the protocol says it beside the replies.
-fn track(stream: &mut &TcpStream) -> Result<(), Passed> {
+fn track(stream: &mut &TcpStream, words: &[&[u8]]) -> Result<(), Passed> {
     let refused = |error: &[u8]| match error.starts_with(b"NOAUTH") {
         true => AwayReason::Login,
         false => AwayReason::Tracking,
@@ -185,12 +205,18 @@ fn track(stream: &mut &TcpStream) -> Result<(), Passed> {
         Value::Error(error) => Err(refused(error).into()),
         _ => Err(AwayReason::NoStore.into()),
     })?;
-    let track: [&[u8]; 3] = [b"CLIENT", b"TRACKING", b"ON"];
-    ask(stream, &track, |value| match value {
-        Value::Status(b"OK") => Ok(()),
-        Value::Error(error) => Err(refused(error).into()),
-        _ => Err(AwayReason::NoStore.into()),
-    })
+    // Byte by byte: what is announced right behind the reply is the client's to read.
+    let (bytes_max, each) = (REPLY_BYTES_MAX, 1);
+    exchange_by(
+        stream,
+        words,
+        (bytes_max, each, &|| false),
+        |value| match value {
+            Value::Status(b"OK") => Ok(()),
+            Value::Error(error) => Err(refused(error).into()),
+            _ => Err(AwayReason::NoStore.into()),
+        },
+    )
 }
 
 /// What a reply says that is not the one expected; an error does by its first word.
@@ -226,12 +252,23 @@ pub(crate) fn exchange<T>(
     (bytes_max, is_over): (usize, &dyn Fn() -> bool),
     take: impl FnOnce(&Value<'_>) -> Result<T, Passed>,
 ) -> Result<T, Passed> {
+    let each = bytes_max.min(READ_BYTES);
+    exchange_by(stream, words, (bytes_max, each, is_over), take)
+}
+
+/// The same where so many bytes are read at a time.
+fn exchange_by<T>(
+    stream: &mut &TcpStream,
+    words: &[&[u8]],
+    (bytes_max, each, is_over): (usize, usize, &dyn Fn() -> bool),
+    take: impl FnOnce(&Value<'_>) -> Result<T, Passed>,
+) -> Result<T, Passed> {
     let mut command = Vec::new();
     CommandWriter::new(&mut command).command(words);
     stream.write_all(&command).map_err(|error| lost(&error))?;
     let mut scanner = Scanner::new();
     let mut received = Vec::new();
-    let mut room = vec![0; bytes_max.min(READ_BYTES)];
+    let mut room = vec![0; each];
     loop {
         let count = stream.read(&mut room).map_err(|error| lost(&error))?;
         if count == 0 {

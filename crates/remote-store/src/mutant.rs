@@ -29,6 +29,14 @@ asterism_mutant::planted! {
     OwnWriteNotBarred,
     /// What one connection read is given out after the next one began, which hears of none of it (a cache that outlives its subscription).
     KeptOverConnections,
+    /// Keys that the store tells of are not in the filter (a session that another host began, and that nobody finds).
+    AnnouncedNotAdded,
+    /// The filter answers before the scan has found all keys (a cache that is trusted while it is warmed).
+    CompleteBeforeScanEnds,
+    /// The filter of one connection answers on the next one, though keys came meanwhile (a subscription that was lost, and nobody noticed).
+    CompleteOverConnections,
+    /// A client's own keys are in the filter only when the store tells of them (a flow's second packet that does not find the first one's).
+    OwnWriteNotAdded,
     /// Keys of several lanes are one (an answer to another question).
     LaneNotInKey,
     /// A replica serves as well as a primary (reads that are old).

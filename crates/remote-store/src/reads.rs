@@ -6,6 +6,7 @@ use asterism_resp::{CommandWriter, Value, Values};
 use asterism_state::{LANE_ANY, LANE_ROOM, LANE_SUMS, Query, Tick, Ticket, write_sums};
 
 use crate::cache::Cache;
+use crate::filter::Piece;
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
 use crate::workbench::NOTHING;
@@ -43,6 +44,8 @@ enum Sent {
     Census {
         object: u8,
     },
+    /// Keys that are there.
+    Scan(Piece),
     /// Nothing: so that answers that are kept may be given out.
     Ping,
 }
@@ -151,7 +154,10 @@ impl Reads {
     ) -> u64 {
         let mut named = 0;
         let before = self.sent.len();
-        while self.sent.len() < COMMANDS_MAX && !self.keys.is_empty() {
+        let scans = self.sent.iter();
+        let scans = scans.filter(|(_, sent)| matches!(sent, Sent::Scan(_)));
+        let commands_max = COMMANDS_MAX + scans.count();
+        while self.sent.len() < commands_max && !self.keys.is_empty() {
             let count = self.keys.len().min(KEYS_MAX);
             let rest = self.keys.split_off(count);
             let asked = core::mem::replace(&mut self.keys, rest);
@@ -165,7 +171,7 @@ impl Reads {
             named += count as u64;
             self.sent.push_back((now_us, Sent::Keys(asked)));
         }
-        if self.sent.len() <= COMMANDS_MAX {
+        if self.sent.len() <= commands_max {
             for (object, of) in self.counts.drain(..) {
                 count_entries(keys, object, tick, out);
                 named += 1;
@@ -191,6 +197,9 @@ impl Reads {
             }
         }
         if let Some(cache) = cache {
+            if let Some(piece) = cache.write_filter(now_us, keys, out) {
+                self.sent.push_back((now_us, Sent::Scan(piece)));
+            }
             if self.ping_due_us(cache).is_some_and(|due| due <= now_us) {
                 CommandWriter::new(out).command(&[b"PING"]);
                 self.sent.push_back((now_us, Sent::Ping));
@@ -236,9 +245,8 @@ impl Reads {
             }
             (Sent::Count { object, of }, Value::Integer(count)) => {
                 let count = u64::try_from(*count).unwrap_or_default();
-                let room = capacity(object).saturating_sub(count);
-                let room = u32::try_from(room).unwrap_or(u32::MAX).to_le_bytes();
-                let room = [&NOTHING[..], &room].concat();
+                counted(object, count);
+                let room = room_answer(capacity(object).saturating_sub(count));
                 let any = any_answer(count);
                 for (lane, ticket) in of {
                     self.waiting.remove(&ticket);
@@ -272,13 +280,17 @@ impl Reads {
                 true
             }
             (Sent::Ping, Value::Status(_)) => true,
+            (Sent::Scan(piece), value) => {
+                let mut cache = cache.iter_mut();
+                cache.all(|cache| cache.filter_reply(piece, value, sent_us))
+            }
             (sent, _) => {
                 // They are asked for again.
                 let tickets: Vec<Ticket> = match sent {
                     Sent::Keys(asked) => asked.into_iter().flat_map(|one| one.tickets).collect(),
                     Sent::Count { of, .. } => of.into_iter().map(|(_, ticket)| ticket).collect(),
                     Sent::Sums { tickets, .. } => tickets,
-                    Sent::Census { .. } | Sent::Ping => Vec::new(),
+                    Sent::Census { .. } | Sent::Scan(_) | Sent::Ping => Vec::new(),
                 };
                 for ticket in tickets {
                     self.waiting.remove(&ticket);
@@ -300,6 +312,12 @@ impl Reads {
             self.waiting = before.waiting;
         }
     }
+}
+
+/// The answer to how many entries may be added.
+pub(crate) fn room_answer(room: u64) -> [u8; 6] {
+    let [a, b, c, d] = u32::try_from(room).unwrap_or(u32::MAX).to_le_bytes();
+    [0, 0, a, b, c, d]
 }
 
 /// The answer to whether an object has entries.

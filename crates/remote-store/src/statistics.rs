@@ -98,7 +98,7 @@ impl AwayReason {
             }
             Self::NoStore => "compare the address of [store] with that of the store",
             Self::Tracking => {
-                "let the user of the store have HELLO and CLIENT (a cache needs CLIENT TRACKING of Redis 6 or later), or leave `cache` out of [store]"
+                "let the user of the store have HELLO and CLIENT (a cache needs CLIENT TRACKING of Redis 6 or later, a filter its option BCAST), or leave `cache` out of [store]"
             }
             Self::Replica => {
                 "promote a replica (REPLICAOF NO ONE), and name the primary and all its replicas in `address` of [store]"
@@ -146,6 +146,11 @@ pub struct StoreStatistics {
     timeouts: AtomicU64,
     keys_read: AtomicU64,
     cache_hits: AtomicU64,
+    filter_answers: AtomicU64,
+    filter_in_vain: AtomicU64,
+    filter_scans: AtomicU64,
+    filter_bytes: AtomicU64,
+    filter_is_complete: AtomicU64,
     changes_heard: AtomicU64,
     cache_entries: AtomicU64,
     decided: AtomicU64,
@@ -208,6 +213,11 @@ impl StoreStatistics {
             tally: ClientTally {
                 keys_read: read(&self.keys_read),
                 cache_hits: read(&self.cache_hits),
+                filter_answers: read(&self.filter_answers),
+                filter_in_vain: read(&self.filter_in_vain),
+                filter_scans: read(&self.filter_scans),
+                filter_bytes: read(&self.filter_bytes),
+                filter_is_complete: read(&self.filter_is_complete) != 0,
                 changes_heard: read(&self.changes_heard),
                 cache_entries: read(&self.cache_entries),
                 decided: read(&self.decided),
@@ -285,6 +295,11 @@ impl StoreStatistics {
         for (place, value) in [
             (&self.keys_read, tally.keys_read),
             (&self.cache_hits, tally.cache_hits),
+            (&self.filter_answers, tally.filter_answers),
+            (&self.filter_in_vain, tally.filter_in_vain),
+            (&self.filter_scans, tally.filter_scans),
+            (&self.filter_bytes, tally.filter_bytes),
+            (&self.filter_is_complete, tally.filter_is_complete.into()),
             (&self.changes_heard, tally.changes_heard),
             (&self.cache_entries, tally.cache_entries),
             (&self.decided, tally.decided),

@@ -1,5 +1,6 @@
 //! `asterism status` as text.
 
+use asterism_config::value::show_size;
 use asterism_host::run::event_log::date;
 use asterism_host::run::jobs::keys::listed;
 use asterism_host::view::health::ahead_text;
@@ -154,8 +155,23 @@ fn store_text(store: Option<&StoreDocument>) -> String {
             cache.entries, cache.hits, cache.changes, cache.served_away
         )
     });
+    let filter = store.cache.and_then(|cache| cache.filter);
+    let filter = filter.map_or_else(String::new, |filter| {
+        format!(
+            "  filter: {}, {} after {} scans; {} reads answered, {} keys read in vain\n",
+            if filter.complete {
+                "complete"
+            } else {
+                "not complete"
+            },
+            show_size(filter.bytes),
+            filter.scans,
+            filter.answers,
+            filter.in_vain
+        )
+    });
     format!(
-        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} ended, {} refused, {} timeouts\n{entries}{cache}",
+        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} ended, {} refused, {} timeouts\n{entries}{cache}{filter}",
         store.address,
         span(store.for_us),
         store.keys_read,

@@ -85,6 +85,7 @@ impl Stores {
                         entries: cache.entries,
                         staleness: cache.staleness,
                         staleness_away: cache.known_for,
+                        has_filter: cache.filter,
                     }),
                 },
             },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use asterism_config::Store;
-pub use asterism_remote_store::{CacheDocument, StoreDocument};
+pub use asterism_remote_store::{CacheDocument, FilterDocument, StoreDocument};
 use asterism_remote_store::{Listing, StorePlace, StoreStatistics};
 
 use super::health::HealthDocument;
@@ -51,6 +51,7 @@ impl StoreView {
                 addresses: store.addresses.clone(),
                 name: store.name.clone(),
                 has_cache: store.cache.is_some(),
+                has_filter: store.cache.is_some_and(|cache| cache.filter),
             },
             objects,
             statistics,

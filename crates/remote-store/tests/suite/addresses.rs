@@ -83,8 +83,21 @@ fn keeping_client(number: usize, commit_pipes: usize) -> ClientConfig {
             entries: 64,
             staleness: Duration::from_millis(2),
             staleness_away: Duration::ZERO,
+            has_filter: false,
         }),
         ..client(number, commit_pipes)
+    }
+}
+
+/// The same with a filter of the keys that are not there.
+fn filtering_client(number: usize, commit_pipes: usize) -> ClientConfig {
+    let client = keeping_client(number, commit_pipes);
+    ClientConfig {
+        cache: client.cache.map(|cache| CacheConfig {
+            has_filter: true,
+            ..cache
+        }),
+        ..client
     }
 }
 
@@ -301,6 +314,62 @@ fn instances_that_keep_answers_translate_alike_and_ask_less() {
         let mut nats = Nats::with(keeping_client, 3, faults, seed);
         let sent = exchanged(&mut nats, 24, true);
         assert!(nats.left >= sent - sent / 5, "{} of {sent}", nats.left);
+    }
+}
+
+#[test]
+fn a_new_flow_reads_nothing_that_is_not_there() {
+    // Of one host, so that each wishes for a port that is free.
+    const FLOWS: u64 = 28;
+    let read = |client: fn(usize, usize) -> ClientConfig| {
+        let mut nats = Nats::with(client, 2, Faults::none(200), 6);
+        let soon = |nats: &mut Nats| {
+            let soon_us = nats.world.now_us + 5_000;
+            nats.turn_until(soon_us);
+        };
+        // The first one of each instance asks for the room of the sessions.
+        for _ in 0..2 {
+            nats.send_out(0);
+            soon(&mut nats);
+        }
+        let sum = |nats: &Nats, of: fn(&ClientTally) -> u64| {
+            let tallies = nats.world.tallies();
+            tallies.iter().map(of).sum::<u64>()
+        };
+        let before = sum(&nats, |tally| tally.keys_read);
+        let first = nats.left;
+        for number in 1..FLOWS {
+            nats.send_out(number * HOSTS);
+            soon(&mut nats);
+        }
+        assert_eq!(nats.left - first, FLOWS - 1, "none is lost");
+        let read = sum(&nats, |tally| tally.keys_read) - before;
+        let answers = sum(&nats, |tally| tally.filter_answers);
+        let per_flow = read as f64 / (FLOWS - 1) as f64;
+        println!("{per_flow:.2} keys read by a new flow, {answers} answers of the filter");
+        (per_flow, answers)
+    };
+    let (without, none) = read(keeping_client);
+    let (with, answers) = read(filtering_client);
+    assert!(
+        without >= 2.0 && none == 0,
+        "{without} keys, {none} answers"
+    );
+    assert!(
+        with < 0.1 && answers > FLOWS,
+        "{with} keys, {answers} answers"
+    );
+}
+
+#[test]
+fn instances_with_a_filter_translate_alike() {
+    for seed in 40..44 {
+        let faults = Faults::breaking(if seed % 2 == 0 { 400 } else { 0 }, 150);
+        let mut nats = Nats::with(filtering_client, 3, faults, seed);
+        let dies = seed >= 42;
+        let sent = exchanged(&mut nats, 24, dies);
+        assert!(nats.left >= sent - sent / 5, "{} of {sent}", nats.left);
+        assert!(dies || seed % 2 == 0 || nats.left == sent, "none is lost");
     }
 }
 

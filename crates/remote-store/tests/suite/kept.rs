@@ -9,7 +9,7 @@ use asterism_function::{
     Ask, Builder, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict, Wire, state,
 };
 use asterism_placement::Time;
-use asterism_remote_store::{CacheConfig, Client, ClientConfig, ClientEvent};
+use asterism_remote_store::{CacheConfig, Client, ClientConfig, ClientEvent, ClientTally};
 use asterism_resp::Value as Reply;
 use asterism_state::{ObjectSettings, Query, Ticket, hash};
 
@@ -19,6 +19,8 @@ use crate::world::{SEED, Setup, World};
 
 const STALENESS: Duration = Duration::from_millis(1);
 const KEYS: u64 = 6;
+/// Keys that there may be; there is plenty of room.
+pub(crate) const COUNTS_MAX: u32 = 1 << 14;
 /// Of sources, whose ports these are.
 const PAIRS_FROM: u32 = 1_500;
 const ENDING_FROM: u32 = 2_000;
@@ -31,10 +33,10 @@ struct Count(u32);
 /// Counts up a key by packets of odd numbers; others read it alone. Each packet takes the count with it. Greater keys stand for
 /// two that are counted up together; still greater ones end without packets.
 #[derive(Clone, Copy, Debug)]
-struct Counting;
+pub(crate) struct Counting;
 
 #[state]
-struct Counts {
+pub(crate) struct Counts {
     counts: Map<u32, Count>,
     ending: Map<u32, Count>,
 }
@@ -44,7 +46,7 @@ impl NetworkFunction for Counting {
     fn state(&self, builder: &Builder) -> Counts {
         builder.writing(2, &[]);
         Counts {
-            counts: builder.table("counts", 64, &[0]),
+            counts: builder.table("counts", COUNTS_MAX, &[0]),
             ending: builder.table("ending", 64, &[IDLE]),
         }
     }
@@ -98,11 +100,11 @@ impl NetworkFunction for Counting {
     }
 }
 
-fn settings(_: &str) -> ObjectSettings {
+pub(crate) fn settings(_: &str) -> ObjectSettings {
     ObjectSettings::REMOTE
 }
 
-fn client(number: usize, commit_pipes: usize) -> ClientConfig {
+pub(crate) fn client(number: usize, commit_pipes: usize) -> ClientConfig {
     ClientConfig {
         function: "counting".to_owned(),
         client: format!("0.1.{number}"),
@@ -113,13 +115,14 @@ fn client(number: usize, commit_pipes: usize) -> ClientConfig {
             entries: 4,
             staleness: STALENESS,
             staleness_away: Duration::ZERO,
+            has_filter: false,
         }),
     }
 }
 
 /// A packet that was given to an instance.
 #[derive(Clone, Copy, Debug)]
-struct Given {
+pub(crate) struct Given {
     key: u64,
     instance: usize,
     at_us: u64,
@@ -127,15 +130,20 @@ struct Given {
 
 /// What left of it.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+pub(crate) struct Left {
     given: Given,
     is_write: bool,
     count: u16,
     at_us: u64,
 }
 
-/// Packets to instances that share a store; all that left.
-fn run(faults: Faults, seed: u64) -> (Vec<Left>, u64) {
+/// Packets to instances that share a store, whose keys `key` says by the number of the packet and a drawn one; all that left, and what the
+/// clients counted.
+pub(crate) fn run(
+    client: fn(usize, usize) -> ClientConfig,
+    key: fn(u64, u64) -> u64,
+    (faults, seed): (Faults, u64),
+) -> (Vec<Left>, Vec<ClientTally>) {
     let setup = Setup {
         function: Arc::new(Counting),
         settings,
@@ -165,7 +173,7 @@ fn run(faults: Faults, seed: u64) -> (Vec<Left>, u64) {
         let is_write = draw(step, 1, 8) == 0;
         let number = step as u32 * 2 + u32::from(is_write);
         let packet_of = Given {
-            key: draw(step, 2, KEYS),
+            key: key(step, draw(step, 2, u64::MAX)),
             instance: draw(step, 3, 3) as usize,
             at_us: world.now_us,
         };
@@ -180,12 +188,11 @@ fn run(faults: Faults, seed: u64) -> (Vec<Left>, u64) {
     }
     world.end();
     note(&world, &given);
-    let hits = world.tallies().iter().map(|tally| tally.cache_hits).sum();
-    (left, hits)
+    (left, world.tallies())
 }
 
 /// Each count is written once. Each read is as of a time since the staleness before its packet came, and of what went before in its flow.
-fn judge(left: &[Left]) {
+pub(crate) fn judge(left: &[Left]) {
     let mut written: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
     for one in left.iter().filter(|one| one.is_write) {
         written.entry(one.given.key).or_default().push(one.count);
@@ -221,10 +228,10 @@ fn what_is_kept_is_never_staler_than_it_may_be() {
             delay_us: [40, 150, 400][seed as usize % 3],
             away_us: 20_000,
         };
-        let (left, of_seed) = run(faults, seed);
+        let (left, tallies) = run(client, |_, drawn| drawn % KEYS, (faults, seed));
         assert!(left.len() > 2_900, "{} packets left", left.len());
         judge(&left);
-        hits += of_seed;
+        hits += tallies.iter().map(|tally| tally.cache_hits).sum::<u64>();
     }
     assert!(hits > 2_000, "{hits} reads were answered by what was kept");
 }
@@ -275,6 +282,7 @@ fn client_that_serves_known(number: usize, commit_pipes: usize) -> ClientConfig 
             entries: 64,
             staleness: STALENESS,
             staleness_away: Duration::from_secs(10),
+            has_filter: false,
         }),
         ..client(number, commit_pipes)
     }
@@ -345,18 +353,18 @@ fn known_flows_go_on_while_the_store_is_away_as_long_as_they_may() {
 }
 
 /// A client with one connection, to which a test says what the store would.
-struct Driven {
-    client: Client<Counting, Attempt>,
+pub(crate) struct Driven {
+    pub(crate) client: Client<Counting, Attempt>,
     tickets: u64,
-    now_us: u64,
+    pub(crate) now_us: u64,
 }
 
-const READS: usize = 0;
+pub(crate) const READS: usize = 0;
 const ENDING: u8 = 1;
 
 impl Driven {
-    fn new() -> Self {
-        let mut client = Client::new(&Counting, &client(0, 1));
+    pub(crate) fn new(config: &ClientConfig) -> Self {
+        let mut client = Client::new(&Counting, config);
         client.connected(READS);
         client.set_tick(1_000);
         Self {
@@ -367,7 +375,7 @@ impl Driven {
     }
 
     /// Asks for a key: what it is answered at once, or else what is sent.
-    fn ask(&mut self, key: u32) -> Result<Vec<u8>, Vec<u8>> {
+    pub(crate) fn ask(&mut self, key: u32) -> Result<Vec<u8>, Vec<u8>> {
         self.tickets += 1;
         let query = Query {
             object: ENDING,
@@ -383,14 +391,14 @@ impl Driven {
         Err(self.sent())
     }
 
-    fn sent(&mut self) -> Vec<u8> {
+    pub(crate) fn sent(&mut self) -> Vec<u8> {
         let mut sent = Vec::new();
         self.client.write(READS, self.now_us, &mut sent);
         sent
     }
 
     /// The store sends this. Whether it is what a store may send.
-    fn receives(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn receives(&mut self, bytes: &[u8]) -> bool {
         let (value, _) = Reply::read(bytes).expect("a value").expect("whole");
         let is_well = self.client.reply(READS, &value, self.now_us);
         while self.client.next_event().is_some() {}
@@ -413,7 +421,7 @@ fn entry(key: u32, touch_due: u32) -> Vec<u8> {
 
 #[test]
 fn an_entry_that_has_ended_is_asked_for() {
-    let mut driven = Driven::new();
+    let mut driven = Driven::new(&client(0, 1));
     assert!(driven.ask(5).is_err());
     // Eight seconds after its last use, which may have been as late.
     assert!(driven.receives(&entry(5, 1_002)));
@@ -425,7 +433,7 @@ fn an_entry_that_has_ended_is_asked_for() {
 
 #[test]
 fn what_a_store_tells_is_taken_for_no_reply() {
-    let mut driven = Driven::new();
+    let mut driven = Driven::new(&client(0, 1));
     for (heard, is_kept) in [
         (&b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n"[..], true),
         (b">3\r\n+message\r\n+a\r\n+b\r\n", true),
@@ -470,7 +478,7 @@ fn what_a_store_tells_is_taken_for_no_reply() {
 
 #[test]
 fn the_store_is_asked_often_enough_for_what_is_kept_to_be_given_out() {
-    let mut driven = Driven::new();
+    let mut driven = Driven::new(&client(0, 1));
     assert_eq!(driven.client.next_due_us(), None);
     assert!(driven.ask(5).is_err());
     assert!(driven.receives(&entry(5, 1_002)));

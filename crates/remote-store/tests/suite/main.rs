@@ -7,6 +7,7 @@
 mod addresses;
 mod ends;
 mod failover;
+mod filter;
 mod kept;
 mod over_wires;
 mod real_stores;

@@ -172,7 +172,8 @@ fn every_planted_bug_is_found() {
                 connections_break_and_each_packet_takes_effect_once,
             ];
             let passes = |test: &fn()| std::panic::catch_unwind(*test).is_ok();
-            let others = crate::kept::TESTS.iter().chain(&crate::ends::TESTS);
+            let kept = crate::kept::TESTS.iter().chain(&crate::filter::TESTS);
+            let others = kept.chain(&crate::ends::TESTS);
             let survives = tests.iter().chain(others).all(passes);
             select(None);
             survives

@@ -15,6 +15,7 @@ const CACHE: CacheConfig = CacheConfig {
     entries: 1_024,
     staleness: Duration::from_millis(500),
     staleness_away: Duration::ZERO,
+    has_filter: false,
 };
 
 /// The embedded store on a thread, until it is dropped.
@@ -118,6 +119,15 @@ impl Stores {
         }
     }
 
+    /// Where this key is.
+    pub(crate) fn address_of(&self, key: &str) -> SocketAddr {
+        match self {
+            Stores::Cluster(cluster) => cluster.members[cluster.holder(key)].address(),
+            Stores::Replicated(all) => all[0].address(),
+            _ => self.addresses()[0],
+        }
+    }
+
     /// The server that has the keys, and its place.
     fn holder(&self) -> Option<(usize, &Redis)> {
         match self {
@@ -161,10 +171,14 @@ impl Stores {
         }
     }
 
-    /// How the client of this number uses it. Those of odd numbers keep answers.
+    /// How the client of this number uses it: the first of three keeps nothing, the last one has a filter.
     pub(crate) fn remote(&self, number: u32) -> RemoteConfig {
+        let has_filter = number % 3 == 2;
         let client = ClientConfig {
-            cache: (number % 2 == 1).then_some(CACHE),
+            cache: (number % 3 > 0).then_some(CacheConfig {
+                has_filter,
+                ..CACHE
+            }),
             ..config(number as usize, 1)
         };
         RemoteConfig {

@@ -74,11 +74,10 @@ struct Served {
 }
 
 impl Served {
-    /// `tracks`: the store says by it what changes of what was read.
-    fn new(keyspace: &mut Keyspace, tracks: bool) -> Self {
+    /// The store is told these words first.
+    fn new(keyspace: &mut Keyspace, greeting: &[Vec<&[u8]>]) -> Self {
         let mut session = Session::new();
-        let greeting: [&[&[u8]]; 2] = [&[b"HELLO", b"3"], &[b"CLIENT", b"TRACKING", b"ON"]];
-        for words in greeting.iter().filter(|_| tracks) {
+        for words in greeting {
             let mut command = Vec::new();
             CommandWriter::new(&mut command).command(words);
             let (sent, _) = Value::read(&command).expect("a command").expect("whole");
@@ -91,9 +90,9 @@ impl Served {
         }
     }
 
-    /// Does what has come; the replies.
-    fn serve(&mut self, keyspace: &mut Keyspace, now_us: u64) -> Vec<u8> {
-        let mut replies = Vec::new();
+    /// Does what has come; the replies, and what the store tells behind them.
+    fn serve(&mut self, keyspace: &mut Keyspace, now_us: u64) -> [Vec<u8>; 2] {
+        let (mut replies, mut told) = (Vec::new(), Vec::new());
         while let Some(bytes) = self.coming.arrived(now_us) {
             self.received.extend(bytes);
         }
@@ -103,8 +102,8 @@ impl Served {
             taken += length;
         }
         self.received.drain(..taken);
-        self.session.tell(keyspace, &mut replies);
-        replies
+        self.session.tell(keyspace, &mut told);
+        [replies, told]
     }
 }
 
@@ -129,8 +128,8 @@ pub(crate) struct Wires<F: NetworkFunction> {
     broken: Rc<RefCell<u64>>,
     seed: u64,
     draws: u64,
-    /// Answers are kept.
-    tracks: bool,
+    /// Of what the store tells by the connection that reads: of all keys that begin so, or of what was read (`Some`).
+    tracks: Option<Option<Vec<u8>>>,
     event: Option<ClientEvent<Attempt>>,
     now_us: u64,
 }
@@ -159,7 +158,10 @@ impl<F: NetworkFunction> Wires<F> {
             broken,
             seed: hash::bytes(config.client.as_bytes(), 7),
             draws: 0,
-            tracks: config.cache.is_some(),
+            tracks: config.cache.as_ref().map(|cache| {
+                let prefix = format!("{{{}}}", config.function);
+                cache.has_filter.then(|| prefix.into_bytes())
+            }),
             event: None,
             now_us: 0,
         }
@@ -191,23 +193,33 @@ impl<F: NetworkFunction> Wires<F> {
 
     fn pump_pipe(&mut self, number: usize, keyspace: &mut Keyspace) {
         let now_us = self.now_us;
-        let delay = self.delay();
+        let (delay, later) = (self.delay(), self.delay());
         let breaks = self.faults.broken_of > 0 && self.draw(self.faults.broken_of) == 0;
         let is_broken = breaks || self.store.is_away.get();
         let pipe = &mut self.pipes[number];
         let Some(served) = &mut pipe.served else {
             if now_us >= pipe.opens_us && !self.store.is_away.get() {
-                let tracks = number == 0 && self.tracks;
-                pipe.served = Some(Served::new(keyspace, tracks));
+                let mut greeting: Vec<Vec<&[u8]>> = Vec::new();
+                if let (0, Some(prefix)) = (number, &self.tracks) {
+                    greeting.push(vec![b"HELLO", b"3"]);
+                    greeting.push(vec![b"CLIENT", b"TRACKING", b"ON"]);
+                    if let Some(prefix) = prefix {
+                        greeting[1].extend([&b"BCAST"[..], b"PREFIX", prefix]);
+                    }
+                }
+                pipe.served = Some(Served::new(keyspace, &greeting));
                 pipe.replies = Direction::default();
                 pipe.received.clear();
                 self.client.connected(number);
             }
             return;
         };
-        let replies = served.serve(keyspace, now_us);
-        if !replies.is_empty() {
-            pipe.replies.send(now_us + delay, replies);
+        let [replies, told] = served.serve(keyspace, now_us);
+        // The network may have the two apart.
+        for (bytes, delay) in [(replies, delay), (told, later)] {
+            if !bytes.is_empty() {
+                pipe.replies.send(now_us + delay, bytes);
+            }
         }
         while let Some(bytes) = pipe.replies.arrived(now_us) {
             pipe.received.extend(bytes);

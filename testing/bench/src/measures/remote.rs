@@ -125,6 +125,7 @@ enum Home {
 const CACHE: CacheConfig = CacheConfig {
     entries: 65_536,
     staleness: Duration::from_millis(100),
+    has_filter: false,
     staleness_away: Duration::ZERO,
 };
 

@@ -50,7 +50,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     // A placement whose objects live in a store of the network.
     (
         "remote-store",
-        &["mutant", "resp", "state", "placement", "function", "engine"],
+        &[
+            "mutant",
+            "resp",
+            "sketches",
+            "state",
+            "placement",
+            "function",
+            "engine",
+        ],
     ),
     // What functions are made of: below them, and beside nothing that is not theirs to know.
     ("forwarding", &["function"]),

@@ -3,7 +3,7 @@
 use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 
 use crate::view::View;
-use crate::view::store::{CacheDocument, StoreDocument};
+use crate::view::store::{CacheDocument, FilterDocument, StoreDocument};
 
 const STORE: [Metric<StoreDocument>; 10] = [
     gauge(
@@ -81,6 +81,24 @@ const CACHE: [Metric<CacheDocument>; 4] = [
     ),
 ];
 
+const FILTER: [Metric<FilterDocument>; 3] = [
+    gauge(
+        "asterism_store_filter_complete",
+        "Whether all instances know which keys are not in the store.",
+        |one| one.complete.into(),
+    ),
+    counter(
+        "asterism_store_filter_answers_total",
+        "Reads that were answered since their keys are not in the store.",
+        |one| one.answers.into(),
+    ),
+    counter(
+        "asterism_store_filter_in_vain_total",
+        "Keys that were read since they may be in the store, and were not there.",
+        |one| one.in_vain.into(),
+    ),
+];
+
 pub(super) fn store(page: &mut Page, view: &View) {
     if let Some(store) = view.store.document(view.uptime_us()) {
         page.table(&STORE, &store);
@@ -94,6 +112,9 @@ pub(super) fn store(page: &mut Page, view: &View) {
         }
         if let Some(cache) = &store.cache {
             page.table(&CACHE, cache);
+        }
+        if let Some(filter) = store.cache.and_then(|cache| cache.filter) {
+            page.table(&FILTER, &filter);
         }
     }
 }

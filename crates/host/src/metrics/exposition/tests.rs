@@ -162,6 +162,7 @@ fn view() -> (View, ChannelSnapshot, Writer) {
             entries: 64,
             staleness: std::time::Duration::ZERO,
             known_for: std::time::Duration::ZERO,
+            filter: true,
         }),
     };
     view.store = StoreView::new(&store, &[], vec![Arc::default()]);
