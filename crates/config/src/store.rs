@@ -5,6 +5,7 @@ use core::ops::Range;
 use core::time::Duration;
 use std::path::PathBuf;
 
+use asterism_notation::value::show_count;
 use toml::de::{DeTable, DeValue};
 
 use super::ack::StoreAck;
@@ -13,6 +14,9 @@ use super::fields::STORE;
 use super::objects::{ObjectChoice, Placement, Sharing};
 use super::store_cache::{self, StoreCache};
 use super::{Function, Purpose, Settings, overlay};
+
+/// Entries of objects in the store, together, that a filter is made for at most. It takes eight bytes an entry.
+const FILTERED_MAX: u64 = 1 << 24;
 
 /// A store that speaks the protocol of Redis, files as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +65,9 @@ pub(super) fn read(
     };
     // Whether it has such objects is not known of a function that cannot be read.
     let function = function?;
-    let cache = store.as_ref().and_then(|store| store.cache.as_ref());
-    store_cache::check_filter(document, (cache, function), report);
+    if (store.as_ref().and_then(|store| store.cache)).is_some_and(|cache| cache.filter) {
+        check_filter(document, function, report);
+    }
     let is_remote = |object: &ObjectChoice| object.placement == Placement::Remote;
     let first = place_of(document, function, is_remote);
     match (&store, &first) {
@@ -125,6 +130,38 @@ pub(super) fn read(
         }
     }
     (report.errors() == before).then_some(store)
+}
+
+/// Refuses a filter of more entries than an instance should have memory for.
+fn check_filter(document: &DeTable<'_>, function: &Function, report: &mut Report) {
+    let objects = function.objects.iter();
+    let remote = objects.filter(|object| object.placement == Placement::Remote);
+    let entries: u64 = remote.map(|object| u64::from(object.capacity)).sum();
+    if entries <= FILTERED_MAX {
+        return;
+    }
+    let place = span_of(document, &["store", "cache", "filter"]);
+    let [entries, most] = [entries, FILTERED_MAX].map(show_count);
+    report.add(
+        Diagnostic::error(
+            format!("a filter for {entries} entries would take too much memory"),
+            place.unwrap_or_default(),
+        )
+        .label("eight bytes an entry, in each instance")
+        .help(format!(
+            "give the objects in the store a `capacity` of {most} together at most, or leave `filter` out"
+        )),
+    );
+}
+
+/// Where something is written under these keys.
+fn span_of(document: &DeTable<'_>, keys: &[&str]) -> Option<Range<usize>> {
+    let (key, rest) = keys.split_first()?;
+    let (_, value) = overlay::get(document, key)?;
+    match value.get_ref() {
+        DeValue::Table(table) if !rest.is_empty() => span_of(table, rest),
+        _ => rest.is_empty().then(|| value.span()),
+    }
 }
 
 fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report) -> Option<Store> {

@@ -1,20 +1,14 @@
 //! Answers of the store that instances keep, and what of them serves packets while the store is away.
 
-use core::ops::Range;
 use core::time::Duration;
 
-use asterism_notation::value::show_count;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::STORE;
 use super::kind::{Kind, Word};
-use super::objects::Placement;
+use super::overlay;
 use super::section::{Default, Setting, Values, section};
-use super::{Function, overlay};
-
-/// Entries of objects in the store, together, that a filter is made for at most. It takes eight bytes an entry.
-const FILTERED_MAX: u64 = 1 << 24;
 
 /// Answers that each instance keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +76,10 @@ pub(super) fn read(
     values: &Values,
     report: &mut Report,
 ) -> Option<Option<StoreCache>> {
-    let table = written(document, &["store", "cache"]);
+    let table = overlay::get(document, "store").and_then(|(_, table)| match table.get_ref() {
+        DeValue::Table(table) => overlay::get(table, "cache"),
+        _ => None,
+    });
     let serves_known = values.get(STORE.when_down)? == SERVE_KNOWN.word;
     let known_for = values.get(STORE.known_for)?;
     let cache = values.get(STORE.cache)?;
@@ -108,40 +105,4 @@ pub(super) fn read(
             false => Duration::ZERO,
         },
     }))
-}
-
-/// Refuses a filter of more entries than an instance should have memory for.
-pub(super) fn check_filter(
-    document: &DeTable<'_>,
-    (cache, function): (Option<&StoreCache>, &Function),
-    report: &mut Report,
-) {
-    let objects = function.objects.iter();
-    let remote = objects.filter(|object| object.placement == Placement::Remote);
-    let entries: u64 = remote.map(|object| u64::from(object.capacity)).sum();
-    if !cache.is_some_and(|cache| cache.filter) || entries <= FILTERED_MAX {
-        return;
-    }
-    let place = written(document, &["store", "cache", "filter"]);
-    let [entries, most] = [entries, FILTERED_MAX].map(show_count);
-    report.add(
-        Diagnostic::error(
-            format!("a filter for {entries} entries would take too much memory"),
-            place.unwrap_or_default(),
-        )
-        .label("eight bytes an entry, in each instance")
-        .help(format!(
-            "give the objects in the store a `capacity` of {most} together at most, or leave `filter` out"
-        )),
-    );
-}
-
-/// Where something is written under these keys.
-fn written(document: &DeTable<'_>, keys: &[&str]) -> Option<Range<usize>> {
-    let (key, rest) = keys.split_first()?;
-    let (_, value) = overlay::get(document, key)?;
-    match value.get_ref() {
-        DeValue::Table(table) if !rest.is_empty() => written(table, rest),
-        _ => rest.is_empty().then(|| value.span()),
-    }
 }

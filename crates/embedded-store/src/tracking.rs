@@ -46,13 +46,13 @@ impl Invalidations {
 /// Why nothing of a connection is tracked that was not before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TrackingError {
-    /// What has changed cannot be told of in version 2 of the protocol.
+    /// What has changed cannot be announced in version 2 of the protocol.
     Version,
     /// Keys that begin so, where the keys that are read are tracked.
     PrefixAlone,
     /// The keys that are read are tracked, or those that begin so, and the other is asked for.
     Switched,
-    /// The connection is told of keys that begin with the other one already, and keys may begin with both.
+    /// The connection hears of keys that begin with the other one already, and keys may begin with both.
     Known {
         one: Vec<u8>,
         other: Vec<u8>,
@@ -127,7 +127,7 @@ impl Tracking {
         }
     }
 
-    /// It is told of all changes of keys that begin so, besides those that it was told of before. No two of its prefixes may overlap.
+    /// It hears of all changes of keys that begin so, besides those that it heard of before. No two of its prefixes may overlap.
     pub(crate) fn broadcast(
         &mut self,
         reader: u64,
@@ -149,7 +149,7 @@ impl Tracking {
                 return Err(TrackingError::Provided { one, other });
             }
         }
-        // Without any it is told of all keys.
+        // Without any it hears of all keys.
         let all: [&[u8]; 1] = [b""];
         let wanted = if prefixes.is_empty() { &all } else { prefixes };
         let bytes = wanted.iter().map(|prefix| prefix.len());

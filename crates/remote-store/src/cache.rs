@@ -282,16 +282,20 @@ impl Cache {
         match key {
             Some(key) => {
                 self.remove(key);
-                if let Some(filter) = &mut self.filter
-                    && !mutant::active(Mutant::AnnouncedNotAdded)
-                {
-                    filter.add(key);
-                }
+                self.add_announced(key);
             }
             None => {
                 self.clear();
                 self.filter.iter_mut().for_each(Filter::all_changed);
             }
+        }
+    }
+
+    fn add_announced(&mut self, key: &[u8]) {
+        if let Some(filter) = &mut self.filter
+            && !mutant::active(Mutant::AnnouncedNotAdded)
+        {
+            filter.add(key);
         }
     }
 

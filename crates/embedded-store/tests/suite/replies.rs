@@ -229,7 +229,7 @@ fn a_connection_hears_of_all_keys_that_begin_as_it_says() {
     for words in ["set {a}1 1", "set {b}2 1", "set {c}3 1", "set {a}1 2"] {
         ask(&mut other, &mut keyspace, words);
     }
-    // What it reads it need not be told of.
+    // What it reads it need not hear of.
     ask(&mut one, &mut keyspace, "get {c}3");
     ask(&mut other, &mut keyspace, "set {c}3 2");
     let invalidate = |keys: &[&str]| {
@@ -261,9 +261,9 @@ fn a_connection_hears_of_all_keys_that_begin_as_it_says() {
             &format!("set {{a}}{number}{long} 1"),
         );
     }
-    let told = heard(&mut one, &mut keyspace);
+    let announced = heard(&mut one, &mut keyspace);
     let all = Reply::Array(vec![text("invalidate"), Reply::Null]);
-    assert_eq!(told.first(), Some(&all));
+    assert_eq!(announced.first(), Some(&all));
     // So are the prefixes of a connection.
     ask(&mut one, &mut keyspace, "client tracking off");
     for number in 10..74 {

@@ -425,7 +425,7 @@ fn keys_of(heard: &[Reply]) -> Vec<Reply> {
 }
 
 /// What both stores tell the first connection until they have answered a `PING`: the keys, which are the same.
-fn told(both: &mut Both, after: &str) -> usize {
+fn heard_alike(both: &mut Both, after: &str) -> usize {
     let sent = command("ping");
     let (value, _) = Value::read(&sent).expect("a command").expect("whole");
     let mut out = Vec::new();
@@ -463,7 +463,7 @@ fn a_connection_that_tracks_hears_the_same() {
         let heard_of = heard_of_draws(&mut both);
         assert!(heard_of > least, "{how}: {heard_of}");
         both.same(1, "flushall");
-        assert_eq!(told(&mut both, "flushall"), 1);
+        assert_eq!(heard_alike(&mut both, "flushall"), 1);
         both.same(0, "client tracking off");
     }
 }
@@ -500,7 +500,7 @@ fn heard_of_draws(both: &mut Both) -> usize {
             let words = words.replace('L', draws.of(&of));
             both.same(by, &words.replace('Z', draws.of(&["z1", "z2"])));
         }
-        heard_of += told(both, change);
+        heard_of += heard_alike(both, change);
     }
     heard_of
 }

@@ -173,10 +173,10 @@ impl Stores {
 
     /// How the client of this number uses it: the first of three keeps nothing, the last one has a filter.
     pub(crate) fn remote(&self, number: u32) -> RemoteConfig {
-        let has_filter = number % 3 == 2;
+        let kind = number % 3;
         let client = ClientConfig {
-            cache: (number % 3 > 0).then_some(CacheConfig {
-                has_filter,
+            cache: (kind > 0).then_some(CacheConfig {
+                has_filter: kind == 2,
                 ..CACHE
             }),
             ..config(number as usize, 1)

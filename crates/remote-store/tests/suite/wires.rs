@@ -74,7 +74,7 @@ struct Served {
 }
 
 impl Served {
-    /// The store is told these words first.
+    /// These words are said to the store first.
     fn new(keyspace: &mut Keyspace, greeting: &[Vec<&[u8]>]) -> Self {
         let mut session = Session::new();
         for words in greeting {
@@ -92,7 +92,7 @@ impl Served {
 
     /// Does what has come; the replies, and what the store tells behind them.
     fn serve(&mut self, keyspace: &mut Keyspace, now_us: u64) -> [Vec<u8>; 2] {
-        let (mut replies, mut told) = (Vec::new(), Vec::new());
+        let (mut replies, mut announced) = (Vec::new(), Vec::new());
         while let Some(bytes) = self.coming.arrived(now_us) {
             self.received.extend(bytes);
         }
@@ -102,8 +102,8 @@ impl Served {
             taken += length;
         }
         self.received.drain(..taken);
-        self.session.tell(keyspace, &mut told);
-        [replies, told]
+        self.session.tell(keyspace, &mut announced);
+        [replies, announced]
     }
 }
 
@@ -214,9 +214,9 @@ impl<F: NetworkFunction> Wires<F> {
             }
             return;
         };
-        let [replies, told] = served.serve(keyspace, now_us);
+        let [replies, announced] = served.serve(keyspace, now_us);
         // The network may have the two apart.
-        for (bytes, delay) in [(replies, delay), (told, later)] {
+        for (bytes, delay) in [(replies, delay), (announced, later)] {
             if !bytes.is_empty() {
                 pipe.replies.send(now_us + delay, bytes);
             }
