@@ -7,7 +7,7 @@
 //! - `remote.ceiling`: keys that the store answers in a second of its own core's time, over those that the store's own benchmark tool
 //!   has it answer, which asks for values of the same length by as many connections, pipelined.
 //! - `remote.functions`: known flows of a NAT, of a firewall and of a balancer, in the instance's own memory, in the store, and there with a
-//!   cache; cached over local, of the one that loses most. Real captures through the firewall stand beside it (`remote/capture.rs`).
+//!   cache and its filter; cached over local, of the one that loses most. Real captures through the firewall stand beside it (`remote/capture.rs`).
 //! - `remote.latency`: packets of known flows become due at half the rate that the NAT takes at most. What a packet takes, less what one
 //!   `GET` takes that a client of this program asks for by itself, in the same run.
 //!
@@ -125,7 +125,7 @@ enum Home {
 const CACHE: CacheConfig = CacheConfig {
     entries: 65_536,
     staleness: Duration::from_millis(100),
-    has_filter: false,
+    has_filter: true,
     staleness_away: Duration::ZERO,
 };
 

@@ -2,7 +2,7 @@
 //!
 //! A TCP connection is its handshake, a segment with data each way, and both FINs: eight packets, each of which comes when the one before has
 //! left. A UDP flow is a question and its answer. Either has its own sessions in the store, and ends there by its keys' expiry, which takes no command.
-//! The instance keeps answers. Many flows are under way at a time, so that reads and commits go together, or one alone.
+//! The instance keeps answers, and has a filter. Many flows are under way at a time, so that reads and commits go together, or one alone.
 //!
 //! `PING` and `ROLE` are left out: they come with time, not with flows.
 
