@@ -6,7 +6,7 @@ use asterism_state::mutant::{self, Mutant};
 
 /// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs`, `.../token_rates.rs` and `.../recorded.rs`, and those that tests
 /// of the packet loop find.
-const ELSEWHERE: [Mutant; 39] = [
+const ELSEWHERE: [Mutant; 37] = [
     Mutant::HeldNotAnnounced,
     Mutant::LocalEndForgotten,
     Mutant::AnnouncedUnderOwnStamp,
