@@ -254,7 +254,7 @@ mod tests {
         lab.up lab.failover lab.false-alarm lab.scale lab.launch lab.hotspot lab.headless steering.conformance
         director.cost sim.orchestrator api.intruder
         remote.batching remote.ceiling remote.elastic remote.failure remote.functions remote.latency
-        remote.new-flow remote.store-death sim.remote";
+        remote.new-flow remote.store-death remote.timers sim.remote";
 
     #[test]
     fn every_promised_measure_has_one_row() {
