@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Row] = &[
         "remote.timers",
         "ends/s",
         AtLeast(100_000.0),
-        "flows of a balancer in Redis whose idle time is over, ended by one client; `twice-or-never`: flows that were not ended once, through 20 kills of of those who end them",
+        "flows of a balancer in Redis whose idle time is over, ended by one client; `twice-or-never`: flows that were not ended once, through kills of those who end them (eight, 20 in the long form)",
     )
     .also(&[("twice-or-never", Exactly(0.0))]),
     row(
