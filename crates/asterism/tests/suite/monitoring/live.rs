@@ -285,7 +285,11 @@ fn a_real_prometheus_and_alertmanager_watch_a_cluster() {
         signal(pid, KILL);
     }
     let said = expect(&posted, "operators", "resolved", "HOST-DOWN", "a");
-    let symptoms: Vec<_> = said.iter().filter(|one| one.2 == "HOST-SILENT").collect();
+    // Of another host a busy machine may say so for a moment.
+    let of_it = said
+        .iter()
+        .filter(|one| one.2 == "HOST-SILENT" && one.3 == "a");
+    let symptoms: Vec<_> = of_it.collect();
     assert!(symptoms.is_empty(), "{symptoms:?}");
     up.kill();
 }
