@@ -297,14 +297,16 @@ pub fn write_sums(sums: impl Iterator<Item = (u32, i64)>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what [`write_sums`] wrote.
-fn read_sums(answer: &[u8], sums: &mut Vec<(u32, i64)>) -> Result<(), BadBytes> {
+/// Reads what [`write_sums`] wrote: of places below `length`, and of no more than so many.
+fn read_sums(answer: &[u8], length: u32, sums: &mut Vec<(u32, i64)>) -> Result<(), BadBytes> {
     sums.clear();
     let mut input = Reader::new(answer.get(2..).ok_or(BadBytes)?, &[]);
     while !input.is_empty() {
         let (place, sum) = (input.varint()?, input.varint()?);
         let place = u32::try_from(place).map_err(|_| BadBytes)?;
-        sums.push((place, (sum >> 1) as i64 ^ -((sum & 1) as i64)));
+        if place < length && sums.len() < length as usize {
+            sums.push((place, (sum >> 1) as i64 ^ -((sum & 1) as i64)));
+        }
     }
     sums.sort_unstable();
     Ok(())
@@ -328,13 +330,14 @@ impl Fetch for Vector {
         write_sums((0..self.len()).map(|place| (place, sum(place))), out);
     }
     fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
-        read_sums(answer, self.answered.as_mut().ok_or(BadBytes)?)
+        let length = self.len();
+        read_sums(answer, length, self.answered.as_mut().ok_or(BadBytes)?)
     }
     fn has_sums(&self) -> bool {
         self.counts_entries
     }
     fn note_sums(&mut self, answer: &[u8]) {
-        if read_sums(answer, &mut self.known).is_err() {
+        if read_sums(answer, self.len(), &mut self.known).is_err() {
             self.known.clear();
         }
     }

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Bloom, Builder, Context, CountMin, CountingBloom, Identity, Map, ObjectSettings, OriginName,
-    Sequencer, Since, Single, State, Vector, hash, state,
+    Bloom, Builder, Context, CountMin, CountingBloom, Fetch, Identity, Map, ObjectSettings,
+    OriginName, Sequencer, Since, Single, State, Vector, hash, state, write_sums,
 };
 
 use crate::manual::{groups, snapshot};
@@ -350,4 +350,33 @@ fn what_was_saved_goes_on_unless_its_places_mean_nothing_now() {
         assert_eq!(written.is_empty(), taken == 0);
         assert_eq!(taken > 0, found || load != 0);
     }
+}
+
+/// Sums that a store says are those of places that there are, whatever else it says.
+#[test]
+fn sums_of_a_store_are_of_places_that_there_are() {
+    let sequencer = Sequencer::Own(Cell::new(0));
+    let context = Rc::new(Context::new(Identity::alone(), sequencer, 5, vec![]));
+    let builder = Builder::new(context, |name| match name {
+        "rows" => ObjectSettings::REMOTE,
+        _ => ObjectSettings::LOCAL,
+    });
+    let mut rows: Map<u32, ()> = builder.table("rows", 64, &[10]);
+    let mut counts = builder.own_vector("counts", 3);
+    rows.counted_in(&mut counts, |row: &Single<u32>| row.0 % 3);
+    let known = |counts: &Vector| [0, 1, 2, 9].map(|place| counts.known(place));
+    assert_eq!(known(&counts), [0; 4]);
+    let said = [(9, 7), (2, -4), (1, 5)];
+    let mut answer = Vec::new();
+    write_sums(said.into_iter(), &mut answer);
+    counts.note_sums(&answer);
+    assert_eq!(known(&counts), [0, 5, -4, 0]);
+    // It says the same place again and again.
+    let again = (0..1_000).map(|_| (1, 5));
+    answer.clear();
+    write_sums(again, &mut answer);
+    counts.note_sums(&answer);
+    assert_eq!(known(&counts), [0, 5, 0, 0]);
+    counts.note_sums(&[0, 0, 1]);
+    assert_eq!(known(&counts), [0; 4], "that is no answer");
 }
