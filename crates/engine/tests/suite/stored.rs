@@ -13,8 +13,8 @@ use asterism_function::testkit::{
 };
 use asterism_function::{
     Ask, Bloom, Builder, CountMin, Counter, Counters, Flow4, Graph, Late, Map, NetworkFunction,
-    PortNumber, Reason, Spending, TokenBucket, TokenRate, Value, Verdict, Window, WindowedCounters,
-    Wire, build, state,
+    Observable, PortNumber, Reason, Spending, TokenBucket, TokenRate, Value, Verdict, Window,
+    WindowedCounters, Wire, build, state,
 };
 use asterism_io::frame::FramePool;
 use asterism_placement::Time;
@@ -120,6 +120,24 @@ impl NetworkFunction for Tills {
             0 => Verdict::Consumed,
             _ => Verdict::Forward(PortNumber(0)),
         })
+    }
+    fn observable(&self) -> Option<&dyn Observable<Accounts>> {
+        Some(self)
+    }
+}
+
+impl Observable<Accounts> for Tills {
+    /// The count of an account, as far as it is known.
+    fn report(
+        &self,
+        state: &Accounts,
+        account: u32,
+        _: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        let count = state.accounts.get(&account).ok().flatten();
+        out.push(count.map_or(0, |at| at.value.0 as u8));
+        None
     }
 }
 
@@ -298,6 +316,21 @@ fn packets_do_what_one_box_does_in_the_order_of_their_commits() {
     let here = |object| (!store.has(object)).then_some(instance.state());
     assert_eq!(alone.difference_in_content(here), None);
     assert_eq!(instance.frames_in_use(), 0, "no frame is lost");
+}
+
+/// What a report reads of a store is asked by nobody, and no packet waits for it.
+#[test]
+fn a_report_leaves_nothing_to_the_next_packet() {
+    let pool = FramePool::new(64).expect("memory for frames");
+    let parts = InstanceParts::alone(SEED).with_store(|| link(RecordedCalls::default()));
+    let mut instance = parts.start(Arc::new(Tills), settings, pool, vec![outside::port(|_| {})]);
+    let mut said = Vec::new();
+    assert_eq!(instance.report(1, (0, 16), &mut said), None);
+    assert_eq!(said, [0]);
+    assert!(!instance.context().needs_attention());
+    let mut asked = 0;
+    instance.context().take_requests(|_, _| asked += 1);
+    assert_eq!(asked, 0);
 }
 
 /// Why an instance is not made whose objects are placed so.
