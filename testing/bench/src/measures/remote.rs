@@ -174,6 +174,22 @@ fn start_nat(home: Home) -> Result<Remote<Nat>, Failure> {
     Remote::start((nat(FLOWS as u32, 1), to_server), NAT, home)
 }
 
+/// A client of the store, without a cache.
+fn config<F: NetworkFunction>(function: &F, in_store: &[&str], redis: &Redis) -> RemoteConfig {
+    // A pool's items are shown by the table whose rows have them, and are in no store themselves.
+    let objects = objects_of(function).iter().zip(0..);
+    let objects = objects.filter(|(name, _)| in_store.contains(name) && **name != "ports");
+    let client = ClientConfig {
+        function: "bench".to_owned(),
+        client: "bench".to_owned(),
+        seed: 1,
+        objects: objects.fold(0, |bits, (_, number)| bits | 1 << number),
+        commit_pipes: 2,
+        cache: None,
+    };
+    RemoteConfig::new(redis.address(), client)
+}
+
 /// An instance of a function, with these objects of it in its home.
 fn instance<F: NetworkFunction + Send + Sync>(
     function: F,
@@ -183,18 +199,8 @@ fn instance<F: NetworkFunction + Send + Sync>(
     ports: Vec<Box<dyn Port>>,
 ) -> Result<Instance<F>, Failure> {
     let function = Arc::new(function);
-    // A pool's items are shown by the table whose rows have them, and are in no store themselves.
-    let objects = objects_of(&*function).iter().zip(0..);
-    let objects = objects.filter(|(name, _)| in_store.contains(name) && **name != "ports");
-    let client = ClientConfig {
-        function: "bench".to_owned(),
-        client: "bench".to_owned(),
-        seed: 1,
-        objects: objects.fold(0, |bits, (_, number)| bits | 1 << number),
-        commit_pipes: 2,
-        cache: (home == Home::Cached).then_some(CACHE),
-    };
-    let config = RemoteConfig::new(redis.address(), client);
+    let mut config = config(&*function, in_store, redis);
+    config.client.cache = (home == Home::Cached).then_some(CACHE);
     let of_store = function.clone();
     let make =
         move || Box::new(RemoteStore::new(&*of_store, &config, Arc::default())) as Box<dyn Store>;
@@ -210,6 +216,16 @@ fn instance<F: NetworkFunction + Send + Sync>(
 impl<F: NetworkFunction + Send + Sync> Remote<F> {
     /// With all flows open.
     fn start(
+        (function, frame): (F, fn(usize) -> SmallFrame),
+        in_store: &'static [&'static str],
+        home: Home,
+    ) -> Result<Self, Failure> {
+        Self::open(FLOWS, (function, frame), in_store, home)
+    }
+
+    /// With so many flows open.
+    fn open(
+        flows: usize,
         (function, frame): (F, fn(usize) -> SmallFrame),
         in_store: &'static [&'static str],
         home: Home,
@@ -231,11 +247,11 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
             redis,
             instance,
             left,
-            frames: (0..FLOWS).map(frame).collect(),
+            frames: (0..flows).map(frame).collect(),
             begun_ns: wall_ns(),
             next: 0,
         };
-        remote.drive(FLOWS as u64, TOGETHER)?;
+        remote.drive(flows as u64, TOGETHER)?;
         Ok(remote)
     }
 
@@ -247,7 +263,7 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
         let now = self.now();
         let taken = self.instance.inject(now, INSIDE, &self.frames[self.next]);
         if taken {
-            self.next = (self.next + 1) % FLOWS;
+            self.next = (self.next + 1) % self.frames.len();
         }
         taken
     }

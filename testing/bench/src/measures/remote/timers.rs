@@ -7,37 +7,34 @@
 
 use std::sync::Arc;
 
-use asterism_engine::{InstanceParts, Store};
-use asterism_function::{PortNumber, objects_of};
+use asterism_engine::Store;
 use asterism_functions::balancer::Balancer;
-use asterism_io::frame::FramePool;
-use asterism_lab::outside;
 use asterism_lab::redis::Redis;
 use asterism_placement::Time;
-use asterism_remote_store::{ClientConfig, RemoteConfig, RemoteStore, StoreStatistics};
-use asterism_state::{ObjectSettings, Tick};
+use asterism_remote_store::RemoteStore;
+use asterism_state::Tick;
 
 use super::super::Context;
 use super::super::functions_cost::balancer;
-use super::to_service;
+use super::{BALANCER, Home, Remote, config, to_service};
 use crate::contract::{Failure, Outcome};
 use crate::timing::wall_ns;
 
-const FLOWS: &str = "flows";
-const TOGETHER: u32 = 448;
-const BURST: u32 = 32;
 const CLIENTS: usize = 4;
 const KILLS: u32 = 8;
 const KILLS_FULL: u32 = 20;
 /// A second of the cluster's time in which all flows have idled out.
 const LATER: Tick = 1_000_000;
+/// All are ended when nothing was ended for so long: longer than a dead client has the store's word.
+const QUIET_NS: u64 = 6_000_000_000;
 /// Nothing takes longer.
 const PATIENCE_NS: u64 = 120_000_000_000;
 
-/// A balancer whose flows are in a store.
-struct Balanced {
+/// A balancer's flows in a store, and nobody who uses them.
+struct Flows {
     redis: Redis,
-    function: Arc<Balancer>,
+    function: Balancer,
+    begun_ns: u64,
     clients: u32,
 }
 
@@ -47,142 +44,137 @@ struct Client {
     ended: u64,
 }
 
-impl Balanced {
-    fn config(&mut self) -> RemoteConfig {
-        self.clients += 1;
-        let objects = objects_of(&*self.function).iter().zip(0..);
-        let objects = objects.filter(|(name, _)| **name == FLOWS);
-        let client = ClientConfig {
-            function: "bench".to_owned(),
-            client: format!("timers-{}", self.clients),
-            seed: 1,
-            objects: objects.fold(0, |bits, (_, number)| bits | 1 << number),
-            commit_pipes: 2,
-            cache: None,
+impl Flows {
+    fn open(flows: u32) -> Result<Self, Failure> {
+        let opened = Remote::open(
+            flows as usize,
+            (balancer(), to_service),
+            BALANCER,
+            Home::Store,
+        )?;
+        let opened = Self {
+            redis: opened.redis,
+            function: balancer(),
+            begun_ns: wall_ns(),
+            clients: 0,
         };
-        RemoteConfig::new(self.redis.address(), client)
-    }
-
-    /// Opens so many flows, by an instance that is gone then.
-    fn fill(&mut self, flows: u32) -> Result<(), Failure> {
-        let (config, of_store) = (self.config(), self.function.clone());
-        let make = move || {
-            Box::new(RemoteStore::new(&*of_store, &config, Arc::default())) as Box<dyn Store>
-        };
-        let (to, left) = std::sync::mpsc::channel();
-        // Nobody listens in the end.
-        let sees = move |_: &[u8]| _ = to.send(());
-        let ports = vec![outside::port(|_| {}), outside::port(sees)];
-        let pool = FramePool::new(4_096).map_err(|error| Failure::Absent(error.to_string()))?;
-        let settings = |name: &str| match name {
-            FLOWS => ObjectSettings::REMOTE,
-            _ => ObjectSettings::LOCAL,
-        };
-        let parts = InstanceParts::alone(1).with_store(make);
-        let mut instance = parts.start(self.function.clone(), settings, pool, ports);
-        let begun = wall_ns();
-        let (mut sent, mut back) = (0, 0);
-        while back < flows {
-            let now = Time::from_micros(1 + (wall_ns() - begun) / 1_000);
-            let room = TOGETHER.saturating_sub(sent - back).min(flows - sent);
-            for _ in 0..room.min(BURST) {
-                sent += u32::from(instance.inject(now, PortNumber(0), &to_service(sent as usize)));
-            }
-            instance.turn(now);
-            back += left.try_iter().count() as u32;
-            if wall_ns() - begun > PATIENCE_NS {
-                let drops: Vec<_> = instance.tally().drops().collect();
-                let why = format!("{back} of {sent} flows were opened: {drops:?}");
-                return Err(Failure::Unsound(why));
-            }
+        let (there, counts) = opened.counts()?;
+        let counted: i64 = counts.iter().sum();
+        if (there, counted) != (flows.into(), flows.into()) {
+            let why = format!("of {flows} flows {there} are there, {counted} counted");
+            return Err(Failure::Unsound(why));
         }
-        Ok(())
+        Ok(opened)
     }
 
     fn client(&mut self) -> Client {
-        let config = self.config();
-        let statistics: Arc<StoreStatistics> = Arc::default();
-        let mut store = RemoteStore::new(&*self.function, &config, statistics);
+        self.clients += 1;
+        let mut config = config(&self.function, BALANCER, &self.redis);
+        config.client.client = format!("timers-{}", self.clients);
+        let mut store = RemoteStore::new(&self.function, &config, Arc::default());
         store.set_tick(LATER);
         Client { store, ended: 0 }
     }
 
-    fn ask(&self, words: &[&str]) -> Result<String, Failure> {
-        let reply = self.redis.command(words);
-        reply.map_err(|error| Failure::Unsound(error.to_string()))
+    fn elapsed_ns(&self) -> u64 {
+        wall_ns() - self.begun_ns
     }
 
-    /// Flows that were ended never, and counts that are not what they should be: of flows that were ended twice, or not with their count.
+    /// Looks for replies of a client, and has it ask on.
+    fn turn(&self, client: &mut Client) {
+        let now = Time::from_micros(1 + self.elapsed_ns() / 1_000);
+        while client.store.next_event(now).is_some() {}
+        client.store.send(now);
+        client.ended = client.store.tally().ends_committed;
+    }
+
+    /// Flows that are there, and how many are counted for each backend.
+    fn counts(&self) -> Result<(i64, Vec<i64>), Failure> {
+        let ask = |words: &[&str]| -> Result<Vec<i64>, Failure> {
+            let reply = self.redis.command(words);
+            let reply = reply.map_err(|error| Failure::Unsound(error.to_string()))?;
+            Ok(reply
+                .lines()
+                .filter_map(|line| line.trim().parse().ok())
+                .collect())
+        };
+        let there = ask(&["ZCARD", "{bench}0:ends"])?;
+        let counted = ask(&["HVALS", "{bench}2:sums"])?;
+        Ok((there.iter().sum(), counted))
+    }
+
+    /// Flows that are left when all are to have ended, and what backends are counted to have: less than nothing of one that was ended twice.
     fn faults(&self) -> Result<u64, Failure> {
-        let number = |text: &str| text.trim().parse::<i64>().ok();
-        let left = number(&self.ask(&["ZCARD", "{bench}0:ends"])?);
-        let left = left.ok_or_else(|| Failure::Unsound("the store counts nothing".into()))?;
-        let counts = self.ask(&["HVALS", "{bench}2:sums"])?;
-        let wrong: u64 = counts
-            .lines()
-            .filter_map(number)
-            .map(i64::unsigned_abs)
-            .sum();
-        Ok(left.unsigned_abs() + wrong)
+        let (there, counts) = self.counts()?;
+        let wrong: u64 = counts.into_iter().map(i64::unsigned_abs).sum();
+        Ok(there.unsigned_abs() + wrong)
     }
 }
 
-impl Client {
-    fn turn(&mut self, begun: u64) {
-        let now = Time::from_micros(1 + (wall_ns() - begun) / 1_000);
-        while self.store.next_event(now).is_some() {}
-        self.store.send(now);
-        self.ended = self.store.tally().ends_committed;
-    }
-}
-
-/// Ends of flows a second, one client.
-fn speed(balanced: &mut Balanced, flows: u32) -> Result<f64, Failure> {
-    balanced.fill(flows)?;
-    let mut client = balanced.client();
-    let begun = wall_ns();
+/// Ends of flows a second by one client, and how many flows were ended never or twice.
+fn speed(flows: u32) -> Result<(f64, u64), Failure> {
+    let mut opened = Flows::open(flows)?;
+    let mut client = opened.client();
     let mut first = None;
     while client.ended < flows.into() {
-        client.turn(begun);
+        opened.turn(&mut client);
         if client.ended > 0 {
             first.get_or_insert((wall_ns(), client.ended));
         }
-        if wall_ns() - begun > PATIENCE_NS {
+        if opened.elapsed_ns() > PATIENCE_NS {
             let why = format!("{} of {flows} flows were ended", client.ended);
             return Err(Failure::Unsound(why));
         }
     }
-    let (at, before) = first.unwrap_or((begun, 0));
-    Ok((client.ended - before) as f64 * 1e9 / (wall_ns() - at) as f64)
+    let (at, before) = first.unwrap_or((opened.begun_ns, 0));
+    let rate = (client.ended - before) as f64 * 1e9 / (wall_ns() - at) as f64;
+    Ok((rate, opened.faults()?))
 }
 
-/// Kills the one that ends flows, again and again; how many kills, and how many flows were ended by those who lived to say so.
-fn kills(balanced: &mut Balanced, flows: u32, most: u32) -> Result<(u32, u64), Failure> {
-    balanced.fill(flows)?;
-    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| balanced.client()).collect();
-    let begun = wall_ns();
-    let (mut kills, mut ended, mut quiet_since) = (0, 0, wall_ns());
+/// What became of flows while those who end them were killed.
+struct Killed {
+    kills: u32,
+    /// Ends of which those who committed them lived to hear.
+    heard: u64,
+    faults: u64,
+}
+
+/// Kills the one that ends flows, again and again.
+fn kills(flows: u32, most: u32) -> Result<Killed, Failure> {
+    let mut opened = Flows::open(flows)?;
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| opened.client()).collect();
+    let (mut kills, mut heard, mut quiet_since) = (0, 0, wall_ns());
     // Some are ended between two kills, and the last ones when all are over.
     let each = u64::from(flows) / u64::from(most + 1);
-    while wall_ns() - quiet_since < 6_000_000_000 {
-        for client in &mut clients {
+    // Which client is to die, and in how many turns: in another stage of what it does each time.
+    let mut dies: Option<(usize, u32)> = None;
+    while wall_ns() - quiet_since < QUIET_NS && opened.elapsed_ns() < PATIENCE_NS {
+        for (place, client) in clients.iter_mut().enumerate() {
             let before = client.ended;
-            client.turn(begun);
-            ended += client.ended - before;
+            opened.turn(client);
+            heard += client.ended - before;
             if client.ended > before {
                 quiet_since = wall_ns();
             }
-            if kills < most && client.ended > before && client.ended >= each / 2 {
-                // What it has sent is under way, or was made and is not known to be.
-                *client = balanced.client();
-                kills += 1;
+            if kills < most && dies.is_none() && client.ended >= each / 2 {
+                dies = Some((place, 1 + kills * 3));
+            }
+            match &mut dies {
+                Some((of, 0)) if *of == place => {
+                    *client = opened.client();
+                    (dies, kills) = (None, kills + 1);
+                }
+                Some((of, left)) if *of == place => *left -= 1,
+                _ => {}
             }
         }
-        if wall_ns() - begun > PATIENCE_NS {
-            break;
-        }
     }
-    Ok((kills, ended))
+    let faults = opened.faults()?;
+    Ok(Killed {
+        kills,
+        heard,
+        faults,
+    })
 }
 
 pub(super) fn measure(context: &Context) -> Result<Outcome, Failure> {
@@ -190,22 +182,16 @@ pub(super) fn measure(context: &Context) -> Result<Outcome, Failure> {
         true => (200_000, KILLS_FULL),
         false => (40_000, KILLS),
     };
-    let redis = Redis::start();
-    let redis = redis.ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
-    let mut balanced = Balanced {
-        redis,
-        function: Arc::new(balancer()),
-        clients: 0,
-    };
-    let rate = speed(&mut balanced, flows)?;
+    let (rate, faults) = speed(flows)?;
     context.say(&format!("{rate:.0} flows ended/s by one client"));
-    let faults = balanced.faults()?;
-    let (killed, known) = kills(&mut balanced, flows, most)?;
+    let killed = kills(flows, most)?;
+    let unheard = u64::from(flows).saturating_sub(killed.heard);
     context.say(&format!(
-        "{killed} kills, {known} ends known to those who lived"
+        "{} kills; of {unheard} ends nobody heard that they were committed",
+        killed.kills
     ));
-    let faults = faults + balanced.faults()?;
     Ok(Outcome::new(rate, 1)
-        .variant("twice-or-never", faults as f64)
-        .variant("kills", killed.into()))
+        .variant("twice-or-never", (faults + killed.faults) as f64)
+        .variant("kills", killed.kills.into())
+        .variant("unheard", unheard as f64))
 }
