@@ -16,6 +16,8 @@ const PAUSE_FIRST_US: u64 = 10_000;
 const PAUSE_MAX_US: u64 = 1_000_000;
 /// Bytes read at a time.
 const READ_BYTES: usize = 1 << 16;
+/// Room that is kept when all of it was taken.
+const ROOM_KEPT: usize = 1 << 20;
 /// Bytes of one reply at most.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
@@ -45,8 +47,9 @@ pub(crate) struct Connection {
     /// Differs from one connection to another, so that they do not all come at once.
     salt: u64,
     scanner: Scanner,
+    /// Room for what comes: so many bytes of it have come, and so many of those were taken.
     received: Vec<u8>,
-    /// What was read of it.
+    filled: usize,
     taken: usize,
     pub(crate) to_send: Vec<u8>,
     sent: usize,
@@ -63,6 +66,7 @@ impl Connection {
             salt,
             scanner: Scanner::new(),
             received: Vec::new(),
+            filled: 0,
             taken: 0,
             to_send: Vec::new(),
             sent: 0,
@@ -114,9 +118,9 @@ impl Connection {
                     Ok(((stream, address), since)) => {
                         self.standing = Standing::Open(stream, address);
                         self.scanner = Scanner::new();
-                        self.received.clear();
                         self.to_send.clear();
-                        (self.taken, self.sent, self.is_answered) = (0, 0, false);
+                        (self.filled, self.taken, self.sent) = (0, 0, 0);
+                        self.is_answered = false;
                         self.asked_us = None;
                         Ok(Made { address, since })
                     }
@@ -204,23 +208,30 @@ impl Connection {
         let Standing::Open(stream, _) = &mut self.standing else {
             return true;
         };
-        if self.taken == self.received.len() {
-            self.received.clear();
-            self.taken = 0;
+        // What is left of a reply is small next to what comes; room is cleared once, not each time that there is nothing to read.
+        self.received.copy_within(self.taken..self.filled, 0);
+        (self.filled, self.taken) = (self.filled - self.taken, 0);
+        if self.filled <= READ_BYTES && self.received.len() > ROOM_KEPT {
+            self.received.truncate(ROOM_KEPT);
+            self.received.shrink_to_fit();
         }
         loop {
-            let before = self.received.len();
-            if before - self.taken > REPLY_BYTES_MAX {
+            if self.filled > REPLY_BYTES_MAX {
                 return false;
             }
-            self.received.resize(before + READ_BYTES, 0);
-            let read = stream.read(&mut self.received[before..]);
-            let count = *read.as_ref().unwrap_or(&0);
-            self.received.truncate(before + count);
-            match read {
+            if self.received.len() < self.filled + READ_BYTES {
+                self.received.resize(self.filled + READ_BYTES, 0);
+            }
+            let room = &mut self.received[self.filled..];
+            match stream.read(room) {
                 Ok(0) => return false,
-                Ok(count) if count < READ_BYTES => return true,
-                Ok(_) => {}
+                Ok(count) => {
+                    let was_all = count < room.len();
+                    self.filled += count;
+                    if was_all {
+                        return true;
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return false,
@@ -230,7 +241,7 @@ impl Connection {
 
     /// The next reply, if it is whole. `Err`: what came is none.
     pub(crate) fn next_reply(&mut self) -> Result<Option<Value<'_>>, ()> {
-        let length = match self.scanner.scan(&self.received[self.taken..]) {
+        let length = match self.scanner.scan(&self.received[self.taken..self.filled]) {
             Ok(Some(length)) => length,
             Ok(None) => return Ok(None),
             Err(_) => return Err(()),
