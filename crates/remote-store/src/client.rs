@@ -392,7 +392,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                                 tickets,
                                 answer,
                             } = answered;
-                            if tickets.is_empty() {
+                            if key.is_none() && tickets.is_empty() {
                                 let answer = answer.to_vec();
                                 events.push_back(ClientEvent::Sums { object, answer });
                             }

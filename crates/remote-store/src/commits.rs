@@ -19,7 +19,7 @@ use asterism_state::{LANE_ANY, LANE_ROOM, LANE_SUMS, Tick, Transaction};
 use crate::decisions::{make, still_holds};
 use crate::ends::{self, Claim, Ends};
 use crate::keys::Keys;
-use crate::loaded::{Loaded, Outdated, write_changes};
+use crate::loaded::{Changes, Loaded, Outdated, write_sums};
 use crate::mutant::{self, Mutant};
 use crate::primary::is_primary;
 use crate::reads::count_entries;
@@ -624,12 +624,12 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         self.decisions.push(decisions);
         let mut commands = 2;
         CommandWriter::new(out).command(&[b"MULTI"]);
-        commands += write_changes(&self.loaded, tick, (keys, bench), out);
+        let mut changes = Changes::of(&self.loaded, tick, bench);
         if let Some(claim) = &self.claim {
-            let (written, ended) = claim.write((keys, bench), out);
-            commands += written;
-            self.ending = ended;
+            self.ending = claim.note(bench, &mut changes);
         }
+        commands += changes.write(keys, out);
+        commands += write_sums((keys, bench), out);
         let mut writer = CommandWriter::new(out);
         if self.number.is_multiple_of(CLEANED_EACH) {
             let counted = self.loaded.counts.keys();

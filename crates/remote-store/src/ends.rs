@@ -12,7 +12,7 @@ use asterism_resp::{CommandWriter, Value};
 use asterism_state::Tick;
 
 use crate::keys::Keys;
-use crate::loaded::Loaded;
+use crate::loaded::{Changes, Loaded};
 use crate::workbench::{Read, Workbench};
 
 /// Entries that are ended together at most.
@@ -142,34 +142,19 @@ impl Claim {
         }
     }
 
-    /// Writes when these entries end, as the workbench has it now; those that are gone end never. How many commands that takes, and how many
-    /// are gone.
-    pub(crate) fn write<F: NetworkFunction>(
+    /// Notes when these entries end, as the workbench has it now: what the set said of some was otherwise, or of entries that are gone. How
+    /// many are gone.
+    pub(crate) fn note<F: NetworkFunction>(
         &self,
-        (keys, bench): (&Keys, &mut Workbench<F>),
-        out: &mut Vec<u8>,
-    ) -> (usize, u64) {
-        let ends_key = keys.of_ends(self.object);
+        bench: &mut Workbench<F>,
+        changes: &mut Changes,
+    ) -> u64 {
         let mut gone = 0;
         for row in &self.rows {
-            match bench.end_of(self.object, row) {
-                Some(end) => {
-                    let mut writer = CommandWriter::new(out);
-                    writer.begin(4);
-                    writer.argument(b"ZADD");
-                    writer.argument(&ends_key);
-                    match end {
-                        Some(end) => writer.number(end.into()),
-                        None => writer.argument(b"+inf"),
-                    }
-                    writer.argument(row);
-                }
-                None => {
-                    CommandWriter::new(out).command(&[b"ZREM", &ends_key, row]);
-                    gone += 1;
-                }
-            }
+            let end = bench.end_of(self.object, row);
+            gone += u64::from(end.is_none());
+            changes.note_row(self.object, row.clone(), end);
         }
-        (self.rows.len(), gone)
+        gone
     }
 }

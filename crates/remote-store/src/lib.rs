@@ -7,8 +7,8 @@
 //!
 //! A store keeps, under each key by which an entry is found, the answer to that read: the entries as an instance takes them in. A transaction
 //! is committed by what all such stores have: `WATCH` of what it read and writes, one read of all, and `MULTI` with what becomes of it. What
-//! becomes of it is computed here, by objects of the same function that hold these entries alone (`workbench.rs`, `decisions.rs`, `loaded.rs`). Transactions that wait
-//! are committed together, by two round trips for all. Where packets leave only when a replica has their writes, `WAIT` goes behind `EXEC`.
+//! becomes of it is computed here, by objects of the same function that hold these entries alone (`workbench.rs`, `decisions.rs`, `loaded.rs`). Transactions
+//! that wait are committed together, by two round trips for all (`steps.rs` has what is waited for meanwhile). Where packets leave only when a replica has their writes, `WAIT` goes behind `EXEC`.
 //!
 //! Entries that sums in the store follow end by commits of their own (`ends.rs`).
 //!

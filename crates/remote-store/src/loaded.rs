@@ -69,67 +69,120 @@ impl Loaded {
     }
 }
 
-/// Writes what has become of the keys, by the workbench; how many commands that takes.
-pub(crate) fn write_changes<F: NetworkFunction>(
-    loaded: &Loaded,
-    tick: Tick,
+/// What becomes of keys, and of the sets that say when entries end.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Keys with nothing under them any more.
+    gone: Vec<Vec<u8>>,
+    /// Keys, what is under them, and the seconds after which it ends; `None`: not by itself.
+    kept: Vec<(Vec<u8>, Vec<u8>, Option<Tick>)>,
+    /// Rows of each object, and when they end; `None` beside a row: it is gone.
+    rows: BTreeMap<u8, BTreeMap<Vec<u8>, Option<Option<Tick>>>>,
+}
+
+impl Changes {
+    /// Those of all keys that may have changed, by the workbench.
+    pub(crate) fn of<F: NetworkFunction>(
+        loaded: &Loaded,
+        tick: Tick,
+        bench: &mut Workbench<F>,
+    ) -> Self {
+        let mut changes = Self::default();
+        for place in 0..loaded.reads.len() {
+            if !loaded.may_change[place] {
+                continue;
+            }
+            let read = &loaded.reads[place];
+            let new = bench.extract(&read.query()).to_vec();
+            let old = &loaded.answers[place];
+            if new == *old {
+                continue;
+            }
+            let ends = ends_of(bench, read.object, &new);
+            let key = loaded.keys[place].clone();
+            let all_end = ends.iter().map(|(_, end)| *end).collect::<Option<Vec<_>>>();
+            let last = all_end.and_then(|all| all.into_iter().max());
+            let stays = bench.commits_ends(read.object) && !mutant::active(Mutant::EndsUncommitted);
+            let expires = last.filter(|_| !stays);
+            let expires = expires.map(|last| last.saturating_sub(tick) + GRACE_S);
+            match ends.is_empty() {
+                true => changes.gone.push(key),
+                false => changes.kept.push((key, new, expires)),
+            }
+            // Each entry is under one key of the first lane.
+            if read.lane == 0 {
+                for (row, _) in ends_of(bench, read.object, old) {
+                    changes.note_row(read.object, row, None);
+                }
+                for (row, end) in ends {
+                    changes.note_row(read.object, row, Some(end));
+                }
+            }
+        }
+        changes
+    }
+
+    /// Notes when the entry of a row ends, instead of what was noted before; `None`: it is gone.
+    pub(crate) fn note_row(&mut self, object: u8, row: Vec<u8>, end: Option<Option<Tick>>) {
+        self.rows.entry(object).or_default().insert(row, end);
+    }
+
+    /// Writes them, each command for as many as it can name; how many commands that takes.
+    pub(crate) fn write(&self, keys: &Keys, out: &mut Vec<u8>) -> usize {
+        let mut writer = CommandWriter::new(out);
+        let mut commands = self.kept.len();
+        for (key, value, expires) in &self.kept {
+            writer.begin(if expires.is_some() { 5 } else { 3 });
+            writer.argument(b"SET");
+            writer.argument(key);
+            writer.argument(value);
+            if let Some(seconds) = expires {
+                writer.argument(b"EX");
+                writer.number((*seconds).into());
+            }
+        }
+        if !self.gone.is_empty() {
+            writer.begin(1 + self.gone.len());
+            writer.argument(b"DEL");
+            self.gone.iter().for_each(|key| writer.argument(key));
+            commands += 1;
+        }
+        for (&object, rows) in &self.rows {
+            let ends_key = keys.of_ends(object);
+            let there = rows.iter().filter_map(|(row, end)| Some((row, (*end)?)));
+            let gone = rows.iter().filter(|(_, end)| end.is_none());
+            let (added, removed) = (there.clone().count(), gone.clone().count());
+            if removed > 0 {
+                writer.begin(2 + removed);
+                writer.argument(b"ZREM");
+                writer.argument(&ends_key);
+                gone.for_each(|(row, _)| writer.argument(row));
+                commands += 1;
+            }
+            if added > 0 {
+                writer.begin(2 + 2 * added);
+                writer.argument(b"ZADD");
+                writer.argument(&ends_key);
+                for (row, end) in there {
+                    match end {
+                        Some(end) => writer.number(end.into()),
+                        None => writer.argument(b"+inf"),
+                    }
+                    writer.argument(row);
+                }
+                commands += 1;
+            }
+        }
+        commands
+    }
+}
+
+/// Writes what has come to sums, by the workbench; how many commands that takes.
+pub(crate) fn write_sums<F: NetworkFunction>(
     (keys, bench): (&Keys, &mut Workbench<F>),
     out: &mut Vec<u8>,
 ) -> usize {
     let mut commands = 0;
-    for place in 0..loaded.reads.len() {
-        if !loaded.may_change[place] {
-            continue;
-        }
-        let read = &loaded.reads[place];
-        let new = bench.extract(&read.query()).to_vec();
-        let old = &loaded.answers[place];
-        if new == *old {
-            continue;
-        }
-        let ends = ends_of(bench, read.object, &new);
-        let key = &loaded.keys[place];
-        let mut writer = CommandWriter::new(out);
-        commands += 1;
-        let all_end = ends.iter().map(|(_, end)| *end).collect::<Option<Vec<_>>>();
-        let stays = bench.commits_ends(read.object) && !mutant::active(Mutant::EndsUncommitted);
-        match all_end.map(|all| all.into_iter().max()) {
-            _ if ends.is_empty() => writer.command(&[b"DEL", key]),
-            Some(Some(last)) if !stays => {
-                writer.begin(5);
-                writer.argument(b"SET");
-                writer.argument(key);
-                writer.argument(&new);
-                writer.argument(b"EX");
-                writer.number((last.saturating_sub(tick) + GRACE_S).into());
-            }
-            _ => writer.command(&[b"SET", key, &new]),
-        }
-        if read.lane != 0 {
-            continue;
-        }
-        // Each entry is under one key of the first lane.
-        let ends_key = keys.of_ends(read.object);
-        let before = ends_of(bench, read.object, old);
-        let mut writer = CommandWriter::new(out);
-        for (row, _) in before {
-            if !ends.iter().any(|(known, _)| *known == row) {
-                writer.command(&[b"ZREM", &ends_key, &row]);
-                commands += 1;
-            }
-        }
-        for (row, end) in &ends {
-            writer.begin(4);
-            writer.argument(b"ZADD");
-            writer.argument(&ends_key);
-            match end {
-                Some(end) => writer.number((*end).into()),
-                None => writer.argument(b"+inf"),
-            }
-            writer.argument(row);
-            commands += 1;
-        }
-    }
     bench.take_sums(|object, place, amount| {
         let mut writer = CommandWriter::new(out);
         writer.begin(4);
