@@ -118,6 +118,7 @@ commands! {
     "get" Exactly(2), false => strings::get;
     "set" AtLeast(3), true => strings::set;
     "mget" AtLeast(2), false => strings::mget;
+    "mset" AtLeast(3), true => strings::mset;
     "incrby" Exactly(3), true => strings::incrby;
     "incr" Exactly(2), true => strings::incr;
     "del" AtLeast(2), false => keys::del;

@@ -116,6 +116,22 @@ pub(super) fn set(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     Ok(())
 }
 
+pub(super) fn mset(call: &mut Call<'_, '_>) -> Result<(), Refused> {
+    let pairs = call.from(1);
+    if pairs.len() % 2 != 0 {
+        return Err(Refused::Arguments("mset"));
+    }
+    for pair in pairs.chunks_exact(2) {
+        let (key, value) = (pair[0], pair[1]);
+        call.keyspace.set(key, Stored::String(value.to_vec()), None);
+    }
+    let mut words: Vec<&[u8]> = vec![b"mset"];
+    words.extend(pairs.iter().map(|word| &word[..]));
+    call.note(&words);
+    call.reply.status("OK");
+    Ok(())
+}
+
 pub(super) fn incr(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     add(call, 1)
 }

@@ -89,6 +89,9 @@ fn keys_end_at_their_time() {
     assert_eq!(ask(&mut keyspace, "set b 2 keepttl"), status("OK"));
     assert_eq!(ask(&mut keyspace, "incrby b 3"), Reply::Integer(5));
     assert_eq!(ask(&mut keyspace, "pttl b"), Reply::Integer(200));
+    assert_eq!(ask(&mut keyspace, "mset b 1 b 5"), status("OK"));
+    assert_eq!(ask(&mut keyspace, "pttl b"), Reply::Integer(-1));
+    assert_eq!(ask(&mut keyspace, "pexpire b 200"), Reply::Integer(1));
     assert_eq!(ask(&mut keyspace, "persist b"), Reply::Integer(1));
     keyspace.advance(9_000);
     assert_eq!(ask(&mut keyspace, "get b"), text("5"));

@@ -169,6 +169,12 @@ const COMMANDS: &str = "
     exists a a b nothing
     set empty
     set short ab
+    mset a 3 twice 1 twice 2
+    mset
+    mset a
+    mset a 1 b
+    mget a twice
+    del twice
     mget a b nothing a
     incr a
     incrby a 10
@@ -357,7 +363,8 @@ fn drawn(draws: &mut Draws) -> String {
         5 => format!("set {key} {value} nx"),
         6 => format!("set {key} {value} xx"),
         7 => format!("mget {key} {other}"),
-        8 | 9 => format!("incrby {key} {value}"),
+        8 => format!("incrby {key} {value}"),
+        9 => format!("mset {key} {value} {other} 1"),
         10 => format!("del {key} {other}"),
         11 => format!("exists {key} {other}"),
         12 | 13 => format!("hset {key} {field} {value}"),
