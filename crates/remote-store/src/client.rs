@@ -158,11 +158,11 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     /// For the instances of a function.
     pub fn new(function: &F, config: &ClientConfig) -> Self {
         let bench = Workbench::new(function, config.seed, config.objects);
-        let that_commit_ends = bench.that_commit_ends();
-        let keys = Keys::new(&config.function).with_committed_ends(&that_commit_ends);
+        let that_end = bench.that_end();
+        let keys = Keys::new(&config.function);
         let pipe = |number| {
             // One connection of a client is enough.
-            let objects = (number == 0).then(|| that_commit_ends.clone());
+            let objects = (number == 0).then(|| that_end.clone());
             let objects = objects.unwrap_or_default();
             CommitPipe::new(keys.of_pipe(&config.client, number), objects)
         };
@@ -422,9 +422,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                     }
                     events.push_back(ClientEvent::Decision { name, is_committed });
                 };
-                let now = (now_us, self.tick);
                 let pipe = &mut self.commits[pipe - 1];
-                let replied = pipe.reply(value, now, (&self.keys, bench), out, &mut decided);
+                let replied = pipe.reply(value, now_us, (&self.keys, bench), out, &mut decided);
                 tally.ends_committed += pipe.take_ended();
                 let outdated = pipe.take_outdated();
                 if let Some(cache) = &mut self.cache {

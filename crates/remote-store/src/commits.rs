@@ -40,8 +40,6 @@ const FEW: u64 = 256;
 const PAUSE_US: u64 = 5_000;
 /// Microseconds after which a connection without transactions asks whether the server still is the primary.
 const CHECKED_EACH_US: u64 = 1_000_000;
-/// Entries that have ended are taken out of the sorted sets once in so many commits.
-const CLEANED_EACH: u64 = 32;
 /// Seconds that a pipe's key stays after its last commit.
 const PIPE_STAYS_S: i64 = 24 * 3_600;
 
@@ -219,7 +217,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     ) {
         let is_due = matches!(self.step, Step::Time(at) if at <= now_us);
         if is_due && self.is_connected && !self.transactions.is_empty() {
-            self.load_first(tick, keys, bench, out);
+            self.load_first(keys, bench, out);
         } else if let Some(ends) = &mut self.ends
             && self.step == Step::Nothing
             && self.is_connected
@@ -238,7 +236,6 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     /// What the transactions read and write.
     fn load_first<F: NetworkFunction>(
         &mut self,
-        tick: Tick,
         keys: &Keys,
         bench: &Workbench<F>,
         out: &mut Vec<u8>,
@@ -266,11 +263,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             count.is_watched = self.few.contains(object);
         }
         let counts = self.loaded.counts.keys().copied().collect();
-        self.load(tick, keys, counts, out);
+        self.load(keys, counts, out);
     }
 
     /// Loads what is not loaded yet, and these objects' numbers of entries.
-    fn load(&mut self, tick: Tick, keys: &Keys, counts: Vec<u8>, out: &mut Vec<u8>) {
+    fn load(&mut self, keys: &Keys, counts: Vec<u8>, out: &mut Vec<u8>) {
         let is_first = self.rounds == 0;
         let new = &self.loaded.keys[self.loaded.through..];
         let watched: Vec<Vec<u8>> = (counts.iter())
@@ -299,7 +296,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             replies += 1;
         }
         for &object in &counts {
-            count_entries(keys, object, tick, out);
+            count_entries(keys, object, out);
         }
         self.step = Step::Loading {
             replies: replies + counts.len(),
@@ -312,13 +309,13 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     pub(crate) fn reply<F: NetworkFunction>(
         &mut self,
         value: &Value<'_>,
-        (now_us, tick): (u64, Tick),
+        now_us: u64,
         (keys, bench): (&Keys, &mut Workbench<F>),
         out: &mut Vec<u8>,
         decided: &mut impl FnMut(A, bool),
     ) -> Replied {
         match core::mem::replace(&mut self.step, Step::Connection) {
-            Step::Looking(_) if matches!(value, Value::Error(_)) => Replied::Refused,
+            Step::Looking(left) if ends::is_refused(value, left) => Replied::Refused,
             Step::Looking(left) => {
                 let ends = self.ends.as_mut();
                 let Some(Ok(claim)) = ends.map(|ends| ends.reply(value, left, now_us)) else {
@@ -334,7 +331,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                     (self.rounds, self.made) = (0, None);
                     claim.load((keys, bench), &mut self.loaded);
                     self.claim = Some(claim);
-                    self.load(tick, keys, Vec::new(), out);
+                    self.load(keys, Vec::new(), out);
                 }
                 Replied::Well
             }
@@ -366,7 +363,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                 } else if let Some(made) = self.made.take() {
                     self.confirm(made, out, decided);
                 } else {
-                    self.go_on(tick, (keys, bench), out, decided);
+                    self.go_on((keys, bench), out, decided);
                 }
                 Replied::Well
             }
@@ -453,6 +450,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             Outcome::Refused => (PAUSE_US, Replied::Refused),
         };
         if self.claim.take().is_some() {
+            self.ends.iter_mut().for_each(|ends| ends.refused(now_us));
             self.step = Step::Nothing;
             return replied;
         }
@@ -553,7 +551,6 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     /// Loads what is in the way of what was loaded, or decides.
     fn go_on<F: NetworkFunction>(
         &mut self,
-        tick: Tick,
         (keys, bench): (&Keys, &mut Workbench<F>),
         out: &mut Vec<u8>,
         decided: &mut impl FnMut(A, bool),
@@ -579,11 +576,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             return self.leave(out);
         }
         if loaded.keys.len() > before || !few.is_empty() {
-            return self.load(tick, keys, few, out);
+            return self.load(keys, few, out);
         }
         let decisions = self.decide(bench);
         if decisions.contains(&true) || self.claim.is_some() {
-            self.execute(tick, (keys, bench), decisions, out);
+            self.execute((keys, bench), decisions, out);
         } else {
             self.refuse_all(decided);
             self.leave(out);
@@ -615,34 +612,25 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     /// Writes what has become of the keys.
     fn execute<F: NetworkFunction>(
         &mut self,
-        tick: Tick,
         (keys, bench): (&Keys, &mut Workbench<F>),
         decisions: Vec<bool>,
         out: &mut Vec<u8>,
     ) {
         self.tries += 1;
         self.decisions.push(decisions);
-        let mut commands = 2;
+        let mut commands = 1;
         CommandWriter::new(out).command(&[b"MULTI"]);
-        let mut changes = Changes::of(&self.loaded, tick, bench);
+        let mut changes = Changes::of(&self.loaded, bench);
         if let Some(claim) = &self.claim {
             self.ending = claim.note(bench, &mut changes);
         }
         commands += changes.write(keys, out);
         commands += write_sums((keys, bench), out);
-        let mut writer = CommandWriter::new(out);
-        if self.number.is_multiple_of(CLEANED_EACH) {
-            let counted = self.loaded.counts.keys();
-            for &object in counted.filter(|object| !keys.commit_ends(**object)) {
-                writer.begin(4);
-                writer.argument(b"ZREMRANGEBYSCORE");
-                writer.argument(&keys.of_ends(object));
-                writer.argument(b"-inf");
-                writer.argument(format!("({tick}").as_bytes());
-                commands += 1;
-            }
+        // A claim that was made, or not, is found again by what is due. So a full store takes what frees room.
+        if self.claim.is_none() {
+            self.note_try(self.tries, out);
+            commands += 1;
         }
-        self.note_try(self.tries, out);
         CommandWriter::new(out).command(&[b"EXEC"]);
         if let Some(replicas) = self.replicas.filter(|_| self.claim.is_none()) {
             wait(replicas, out);

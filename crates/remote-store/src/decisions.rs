@@ -77,12 +77,15 @@ pub(crate) fn make<F: NetworkFunction>(
     Ok(())
 }
 
-/// The rows of an answer, each with the second at which its entry ends.
+/// A row, and the second at which its entry ends; `None`: it does not end by itself.
+pub(crate) type RowEnd = (Vec<u8>, Option<Tick>);
+
+/// The rows of an answer.
 pub(crate) fn ends_of<F: NetworkFunction>(
     bench: &Workbench<F>,
     object: u8,
     answer: &[u8],
-) -> Vec<(Vec<u8>, Option<Tick>)> {
+) -> Vec<RowEnd> {
     let mut ends = Vec::new();
     let _ = bench.each_entry(object, answer, &mut |entry| {
         ends.push((entry.row.to_vec(), entry.ends));

@@ -42,6 +42,7 @@ pub(crate) struct Ends {
     /// Packets' writes come first the next time.
     yields: bool,
     is_its_turn: bool,
+    is_full: bool,
 }
 
 impl Ends {
@@ -54,12 +55,18 @@ impl Ends {
             due_us: 0,
             yields: false,
             is_its_turn: false,
+            is_full: false,
         }
     }
 
     /// Whether it is time to look, `before` what packets write or when there is nothing else to do.
     pub(crate) fn is_due(&self, now_us: u64, before: bool) -> bool {
         now_us >= self.due_us && !(before && self.yields)
+    }
+
+    /// The store made none of the last ones.
+    pub(crate) fn refused(&mut self, now_us: u64) {
+        self.due_us = now_us + EACH_US;
     }
 
     /// Packets' writes had their turn.
@@ -98,9 +105,13 @@ impl Ends {
         now_us: u64,
     ) -> Result<Option<Claim>, ()> {
         match (left, value) {
-            (3, Value::Status(_) | Value::Null) => Ok(None),
+            (3, _) => {
+                self.is_full = matches!(value, Value::Error(_));
+                Ok(None)
+            }
             (2, _) => {
-                self.is_its_turn = value.bytes() == Some(&self.name);
+                // A full store gives its word to nobody, and needs ends most.
+                self.is_its_turn = self.is_full || value.bytes() == Some(&self.name);
                 Ok(None)
             }
             (1, Value::Array(values)) => {
@@ -123,6 +134,11 @@ impl Ends {
             _ => Err(()),
         }
     }
+}
+
+/// Whether a reply, of which so many are left with this one, says that nothing can be ended. A store without room has no word to give, and no more.
+pub(crate) fn is_refused(value: &Value<'_>, left: usize) -> bool {
+    matches!(value, Value::Error(why) if left != REPLIES || !why.starts_with(b"OOM "))
 }
 
 impl Claim {

@@ -17,8 +17,6 @@ use asterism_state::Query;
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     tag: Vec<u8>,
-    /// The objects whose entries stay until their end is committed, a bit for each.
-    commit_ends: u64,
 }
 
 impl Keys {
@@ -26,22 +24,7 @@ impl Keys {
     pub(crate) fn new(name: &str) -> Self {
         Self {
             tag: format!("{{{name}}}").into_bytes(),
-            commit_ends: 0,
         }
-    }
-
-    /// Entries of these objects stay until their end is committed.
-    pub(crate) fn with_committed_ends(self, objects: &[u8]) -> Self {
-        let commit_ends = objects.iter().fold(0, |all, object| all | 1 << object);
-        Self {
-            commit_ends,
-            ..self
-        }
-    }
-
-    /// Whether entries of an object stay until their end is committed.
-    pub(crate) fn commit_ends(&self, object: u8) -> bool {
-        self.commit_ends >> object & 1 != 0
     }
 
     /// What all keys begin with.

@@ -6,13 +6,10 @@ use asterism_function::NetworkFunction;
 use asterism_resp::CommandWriter;
 use asterism_state::Tick;
 
-use crate::decisions::{Count, ends_of};
+use crate::decisions::{Count, RowEnd, ends_of};
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
 use crate::workbench::{NOTHING, Read, Workbench};
-
-/// Seconds that what ends stays longer.
-const GRACE_S: Tick = 1;
 
 /// What was loaded of the store.
 #[derive(Debug, Default)]
@@ -74,52 +71,57 @@ impl Loaded {
 pub(crate) struct Changes {
     /// Keys with nothing under them any more.
     gone: Vec<Vec<u8>>,
-    /// Keys, what is under them, and the seconds after which it ends; `None`: not by itself.
-    kept: Vec<(Vec<u8>, Vec<u8>, Option<Tick>)>,
+    /// Keys, and what is under them.
+    kept: Vec<(Vec<u8>, Vec<u8>)>,
     /// Rows of each object, and when they end; `None` beside a row: it is gone.
     rows: BTreeMap<u8, BTreeMap<Vec<u8>, Option<Option<Tick>>>>,
 }
 
 impl Changes {
     /// Those of all keys that may have changed, by the workbench.
-    pub(crate) fn of<F: NetworkFunction>(
-        loaded: &Loaded,
-        tick: Tick,
-        bench: &mut Workbench<F>,
-    ) -> Self {
+    pub(crate) fn of<F: NetworkFunction>(loaded: &Loaded, bench: &mut Workbench<F>) -> Self {
         let mut changes = Self::default();
         for place in 0..loaded.reads.len() {
             if !loaded.may_change[place] {
                 continue;
             }
             let read = &loaded.reads[place];
-            let new = bench.extract(&read.query()).to_vec();
+            let new = bench.extract(&read.query());
             let old = &loaded.answers[place];
             if new == *old {
                 continue;
             }
-            let ends = ends_of(bench, read.object, &new);
             let key = loaded.keys[place].clone();
-            let all_end = ends.iter().map(|(_, end)| *end).collect::<Option<Vec<_>>>();
-            let last = all_end.and_then(|all| all.into_iter().max());
-            let stays = bench.commits_ends(read.object) && !mutant::active(Mutant::EndsUncommitted);
-            let expires = last.filter(|_| !stays);
-            let expires = expires.map(|last| last.saturating_sub(tick) + GRACE_S);
-            match ends.is_empty() {
-                true => changes.gone.push(key),
-                false => changes.kept.push((key, new, expires)),
-            }
             // Each entry is under one key of the first lane.
-            if read.lane == 0 {
-                for (row, _) in ends_of(bench, read.object, old) {
-                    changes.note_row(read.object, row, None);
+            let has_rows = read.lane == 0;
+            if new == NOTHING {
+                changes.gone.push(key);
+                if has_rows {
+                    changes.note_rows(read.object, &ends_of(bench, read.object, old), &[]);
                 }
-                for (row, end) in ends {
-                    changes.note_row(read.object, row, Some(end));
-                }
+                continue;
             }
+            let new = new.to_vec();
+            if has_rows {
+                let before = ends_of(bench, read.object, old);
+                let after = ends_of(bench, read.object, &new);
+                changes.note_rows(read.object, &before, &after);
+            }
+            changes.kept.push((key, new));
         }
         changes
+    }
+
+    /// Notes what has become of the rows under one key.
+    fn note_rows(&mut self, object: u8, before: &[RowEnd], after: &[RowEnd]) {
+        for (row, _) in before {
+            if !after.iter().any(|(known, _)| known == row) {
+                self.note_row(object, row.clone(), None);
+            }
+        }
+        for (row, end) in after.iter().filter(|row_end| !before.contains(row_end)) {
+            self.note_row(object, row.clone(), Some(*end));
+        }
     }
 
     /// Notes when the entry of a row ends, instead of what was noted before; `None`: it is gone.
@@ -130,16 +132,15 @@ impl Changes {
     /// Writes them, each command for as many as it can name; how many commands that takes.
     pub(crate) fn write(&self, keys: &Keys, out: &mut Vec<u8>) -> usize {
         let mut writer = CommandWriter::new(out);
-        let mut commands = self.kept.len();
-        for (key, value, expires) in &self.kept {
-            writer.begin(if expires.is_some() { 5 } else { 3 });
-            writer.argument(b"SET");
-            writer.argument(key);
-            writer.argument(value);
-            if let Some(seconds) = expires {
-                writer.argument(b"EX");
-                writer.number((*seconds).into());
+        let mut commands = 0;
+        if !self.kept.is_empty() {
+            writer.begin(1 + 2 * self.kept.len());
+            writer.argument(b"MSET");
+            for (key, value) in &self.kept {
+                writer.argument(key);
+                writer.argument(value);
             }
+            commands += 1;
         }
         if !self.gone.is_empty() {
             writer.begin(1 + self.gone.len());

@@ -15,8 +15,8 @@ asterism_mutant::planted! {
     RoomUnwatched,
     /// An entry that has another one's key is written, and that one stays under its other keys (an index that points to what is gone).
     OtherKeysNotLoaded,
-    /// Entries that sums count are left to expire by themselves (a count of connections that only grows).
-    EndsUncommitted,
+    /// Entries that were used since they were looked for end too (a session that ends while it is used).
+    UsedSinceEnded,
     /// What was asked by a connection that is lost is waited for (a request that nobody sent).
     LostReadsAwaited,
     /// Changes that the store tells of are not heard of (a cache that nobody invalidates).

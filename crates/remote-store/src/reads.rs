@@ -173,7 +173,7 @@ impl Reads {
         }
         if self.sent.len() <= commands_max {
             for (object, of) in self.counts.drain(..) {
-                count_entries(keys, object, tick, out);
+                count_entries(keys, object, out);
                 named += 1;
                 self.sent.push_back((now_us, Sent::Count { object, of }));
             }
@@ -186,7 +186,7 @@ impl Reads {
         }
         if self.is_census_due(tick) {
             for object in (0..u64::BITS as u8).filter(|number| objects >> number & 1 != 0) {
-                count_entries(keys, object, tick, out);
+                count_entries(keys, object, out);
                 self.sent.push_back((now_us, Sent::Census { object }));
             }
             for &object in with_sums {
@@ -340,15 +340,7 @@ fn number(value: &Value<'_>) -> Option<i64> {
     core::str::from_utf8(value.bytes()?).ok()?.parse().ok()
 }
 
-/// Asks for how many entries an object has: those that have not ended, or whose end is not committed if it is to be.
-pub(crate) fn count_entries(keys: &Keys, object: u8, tick: Tick, out: &mut Vec<u8>) {
-    let mut writer = CommandWriter::new(out);
-    writer.begin(4);
-    writer.argument(b"ZCOUNT");
-    writer.argument(&keys.of_ends(object));
-    match keys.commit_ends(object) {
-        true => writer.argument(b"-inf"),
-        false => writer.number(tick.into()),
-    }
-    writer.argument(b"+inf");
+/// Asks for how many entries an object has.
+pub(crate) fn count_entries(keys: &Keys, object: u8, out: &mut Vec<u8>) {
+    CommandWriter::new(out).command(&[b"ZCARD", &keys.of_ends(object)]);
 }

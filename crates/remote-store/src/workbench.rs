@@ -9,6 +9,8 @@ use asterism_state::{
     Shown, State, Tick, Transaction,
 };
 
+use crate::mutant::{self, Mutant};
+
 /// The answer to a read by a key that finds nothing.
 pub(crate) const NOTHING: [u8; 2] = [0; 2];
 
@@ -77,7 +79,13 @@ impl<F: NetworkFunction> Workbench<F> {
             addresses.iter().map(|address| address.to_bits()).collect(),
         ));
         let builder = Builder::new(context.clone(), |_| ObjectSettings::LOCAL);
-        let state = builder.built(function.state(&builder));
+        let mut state = builder.built(function.state(&builder));
+        let in_store = (0..u64::BITS as u8).filter(|number| objects >> number & 1 != 0);
+        for number in in_store {
+            if let Some(object) = state.object_mut(number) {
+                object.serve_store();
+            }
+        }
         Self {
             state,
             context,
@@ -105,24 +113,24 @@ impl<F: NetworkFunction> Workbench<F> {
             .map_or(0, |object| object.capacity().into())
     }
 
-    /// Whether entries of an object stay until their end is committed.
-    pub(crate) fn commits_ends(&self, object: u8) -> bool {
-        self.object(object).is_ok_and(Fetch::commits_ends)
+    /// The objects in the store of which something is so.
+    fn those(&self, is_so: impl Fn(&dyn Object) -> bool) -> Vec<u8> {
+        let all = (0..u64::BITS as u8).filter(|number| self.objects >> number & 1 != 0);
+        all.filter(|number| self.object(*number).is_ok_and(&is_so))
+            .collect()
     }
 
-    /// The objects in the store of which that is so.
-    pub(crate) fn that_commit_ends(&self) -> Vec<u8> {
-        let all = 0..u64::BITS as u8;
-        all.filter(|number| self.objects >> number & 1 != 0 && self.commits_ends(*number))
-            .collect()
+    /// Those with entries that end by themselves.
+    pub(crate) fn that_end(&self) -> Vec<u8> {
+        self.those(|object| object.ends())
     }
 
     /// The objects with sums that may follow entries in the store.
     pub(crate) fn with_sums(&self) -> Vec<u8> {
-        let follow = self.that_commit_ends();
+        let counted = self.those(|object| object.is_counted());
         let all = 0..self.state.objects().len() as u8;
         // Of entries that are elsewhere the store has none.
-        all.filter(|number| !follow.is_empty() && self.object(*number).is_ok_and(Fetch::has_sums))
+        all.filter(|number| !counted.is_empty() && self.object(*number).is_ok_and(Fetch::has_sums))
             .collect()
     }
 
@@ -155,9 +163,14 @@ impl<F: NetworkFunction> Workbench<F> {
 
     /// Ends the entries of an object that are here and whose time is over.
     pub(crate) fn end_over(&mut self, object: u8) {
+        let tick = self.context.tick();
+        if mutant::active(Mutant::UsedSinceEnded) {
+            self.set_tick(Tick::MAX);
+        }
         if let Some(object) = self.state.object_mut(object) {
             object.end_over();
         }
+        self.set_tick(tick);
         self.context.end(|_, _| {});
     }
 

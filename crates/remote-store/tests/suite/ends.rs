@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use asterism_embedded_store::Session;
+use asterism_embedded_store::{Keyspace, Session};
 use asterism_function::{
     Ask, Builder, Late, Map, NetworkFunction, PortNumber, Reason, Value, Vector, Verdict, Wire,
     state,
@@ -29,7 +29,9 @@ pub(crate) struct Guest(u32);
 
 /// Guests, by the ports of their packets, come to rooms. Each packet takes with it how many guests its room had.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rooms;
+pub(crate) struct Rooms {
+    counts: bool,
+}
 
 #[state]
 pub(crate) struct House {
@@ -43,7 +45,9 @@ impl NetworkFunction for Rooms {
         builder.writing(1, &[]);
         let mut guests = builder.table("guests", 4_096, &[IDLE]);
         let mut rooms = builder.own_vector("rooms", ROOMS);
-        guests.counted_in(&mut rooms, |guest: &Single<u32>| guest.0 % ROOMS);
+        if self.counts {
+            guests.counted_in(&mut rooms, |guest: &Single<u32>| guest.0 % ROOMS);
+        }
         House { guests, rooms }
     }
     fn packet(&self, ask: Ask<'_, House>) -> Result<Verdict, Late> {
@@ -91,8 +95,12 @@ pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
 }
 
 fn world(instances: usize, faults: Faults) -> World<Rooms> {
+    world_of(Rooms { counts: true }, instances, faults)
+}
+
+fn world_of(rooms: Rooms, instances: usize, faults: Faults) -> World<Rooms> {
     let setup = Setup {
-        function: Arc::new(Rooms),
+        function: Arc::new(rooms),
         settings,
         client: config,
         commit_pipes: 2,
@@ -173,12 +181,16 @@ impl World<Rooms> {
 
     /// Passes a while, in steps of a millisecond. An instance that sleeps is woken less often still.
     fn pass(&mut self, us: u64) {
+        self.pass_unchecked(us);
+        self.check();
+    }
+
+    fn pass_unchecked(&mut self, us: u64) {
         let until_us = self.now_us + us;
         while self.now_us < until_us {
             self.now_us += 1_000;
             self.turn();
         }
-        self.check();
     }
 
     fn send(&mut self, guest: u32, number: u32, to: usize) {
@@ -267,6 +279,29 @@ fn one_that_dies_is_followed_by_another() {
     world.pass(12 * SECOND_US);
     assert_eq!(world.sums(), [0; ROOMS as usize]);
     assert_eq!(ended(&world), 50);
+}
+
+/// A store without room gives its word to nobody, and takes ends.
+#[test]
+fn entries_of_a_full_store_end() {
+    let mut world = world_of(Rooms { counts: false }, 2, Faults::none(100));
+    *world.store.keyspace.borrow_mut() = Keyspace::new(20_000);
+    let mut number = 0;
+    let mut come = |world: &mut World<Rooms>| {
+        for _ in 0..400 {
+            number += 1;
+            world.send(number, number, number as usize);
+            world.pass_unchecked(1_000);
+        }
+        world.pass_unchecked(3 * SECOND_US);
+        world.left_by(0).len()
+    };
+    let before = come(&mut world);
+    assert!((20..200).contains(&before), "{before}");
+    assert!(world.store.keyspace.borrow().is_full());
+    world.pass_unchecked(12 * SECOND_US);
+    assert_eq!((ended(&world), world.found()), (before as u64, 0));
+    assert!(come(&mut world) >= 20);
 }
 
 /// Those that planted bugs are tried with.

@@ -71,7 +71,7 @@ impl Scripted {
     pub(crate) fn is_replica(&self) {
         self.says(|command| match command {
             "ROLE" => Some("*2\r\n$5\r\nslave\r\n$1\r\n?\r\n".to_owned()),
-            "SET" | "DEL" | "ZADD" | "ZREM" | "ZREMRANGEBYSCORE" => Some(READONLY.to_owned()),
+            "SET" | "MSET" | "DEL" | "ZADD" | "ZREM" => Some(READONLY.to_owned()),
             _ => None,
         });
     }

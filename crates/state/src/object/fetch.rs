@@ -35,10 +35,16 @@ pub trait Fetch {
     }
     /// Has nothing here any more that was answered.
     fn withdraw(&mut self) {}
+    /// From here on it computes what a store is to hold, before anything is here.
+    fn serve_store(&mut self) {}
     /// Has nothing here any more at all, for an object that computes what a store is to hold: see [`Fetch::each_entry`].
     fn clear(&mut self) {}
-    /// Whether an entry stays until its end is committed, since something in the store follows it: [`Fetch::end_over`] ends it.
-    fn commits_ends(&self) -> bool {
+    /// Whether it has entries that end by themselves: in a store they stay until their end is committed, which [`Fetch::end_over`] makes.
+    fn ends(&self) -> bool {
+        false
+    }
+    /// Whether sums in the store count its entries.
+    fn is_counted(&self) -> bool {
         false
     }
     /// Ends the entries here whose time is over, for an object that computes what a store is to hold.

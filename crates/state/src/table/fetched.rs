@@ -33,6 +33,14 @@ impl<R: Row, V: Value> Table<R, V> {
         self.goes_unfollowed = true;
     }
 
+    /// In a store the entries of each idle class end so many seconds later: what they have, and nothing follows there, is nobody else's meanwhile.
+    pub fn rests_in_store(&mut self, seconds: &[Tick]) {
+        self.rests[..seconds.len()].copy_from_slice(seconds);
+        if self.settings.is_remote {
+            self.serve_store();
+        }
+    }
+
     /// Has each row that lives counted as one in a place of these sums, no matter who wrote it: see [`Table::on_turn`]. The sums are where the
     /// table is. In a store an entry then stays, and is found, until its end is committed together with what that takes from its sum.
     pub fn counted_in(&mut self, sums: &mut Vector, place: impl Fn(&R) -> u32 + 'static) {
@@ -251,7 +259,19 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
         }
     }
 
-    fn commits_ends(&self) -> bool {
+    fn serve_store(&mut self) {
+        for (idle, rest) in self.settings.idle.iter_mut().zip(self.rests) {
+            if *idle != 0 {
+                *idle = idle.saturating_add(rest);
+            }
+        }
+    }
+
+    fn ends(&self) -> bool {
+        self.settings.idle.iter().any(|idle| *idle != 0)
+    }
+
+    fn is_counted(&self) -> bool {
         self.is_counted
     }
 

@@ -33,7 +33,7 @@ const STORE: [Metric<StoreDocument>; 10] = [
     ),
     counter(
         "asterism_store_ended_total",
-        "Entries whose end these instances committed in the store: of tables by which sums there go.",
+        "Entries whose end these instances committed in the store.",
         |one| one.ended.into(),
     ),
     counter(
