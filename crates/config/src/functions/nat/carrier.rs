@@ -47,7 +47,6 @@ impl CarrierSettings {
             ("subscribers", self.subscribers.is_counted()),
             ("blocks", self.blocks.is_some()),
             ("log", self.log.is_on()),
-            ("port_quarantine", self.port_quarantine.seconds != 0),
         ];
         counts.into_iter().find(|one| one.1).map(|one| one.0)
     }
