@@ -34,7 +34,7 @@ const KEYS_MAX: usize = 4_096;
 const ROUNDS_MAX: u32 = 8;
 /// Tries at most: then all are refused, and called again with what the store answers by then.
 const TRIES_MAX: u32 = 32;
-/// Where so few entries are left, or may be added, their number is watched: other clients may change it too.
+/// Where so few may be added, or are left of which a transaction asks whether there is any, their number is watched: others may change it too.
 const FEW: u64 = 256;
 /// Microseconds after which what the store refused for now is tried again.
 const PAUSE_US: u64 = 5_000;
@@ -59,7 +59,7 @@ pub(crate) struct CommitPipe<A> {
     transactions: Vec<Named<A>>,
     loaded: Loaded,
     rounds: u32,
-    /// Objects with few entries, or little room, as of the last time: their numbers are watched from the first round on.
+    /// Objects with little room, or with few entries where that matters, as of the last time: their numbers are watched from the first round on.
     few: BTreeSet<u8>,
     is_connected: bool,
     outdated: Outdated,
@@ -116,6 +116,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     /// Whether it has none, and a connection.
     pub(crate) fn is_free(&self) -> bool {
         self.step == Step::Nothing && self.transactions.is_empty() && self.is_connected
+    }
+
+    /// Whether it has a connection, and something to do.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_connected && !self.is_free()
     }
 
     /// Whether it is free, and packets are to be served before entries are ended.
@@ -247,7 +252,10 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             for (query, _) in transaction.reads() {
                 match query.lane {
                     LANE_SUMS => {}
-                    LANE_ROOM | LANE_ANY => _ = loaded.counts.entry(query.object).or_default(),
+                    LANE_ROOM | LANE_ANY => {
+                        let count = loaded.counts.entry(query.object).or_default();
+                        count.decides_any |= query.lane == LANE_ANY;
+                    }
                     _ => loaded.add(keys, Read::new(&query), false),
                 }
             }
@@ -450,7 +458,10 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             Outcome::Refused => (PAUSE_US, Replied::Refused),
         };
         if self.claim.take().is_some() {
-            self.ends.iter_mut().for_each(|ends| ends.refused(now_us));
+            let is_crossed = matches!(outcome, Outcome::Crossed);
+            for ends in &mut self.ends {
+                ends.refused(is_crossed, now_us);
+            }
             self.step = Step::Nothing;
             return replied;
         }
@@ -562,7 +573,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         let mut few = Vec::new();
         for (&object, count) in &mut loaded.counts {
             let room = bench.capacity(object).saturating_sub(count.entries);
-            if room >= FEW && count.entries >= FEW || mutant::active(Mutant::RoomUnwatched) {
+            let are_many = !count.decides_any || count.entries >= FEW;
+            if room >= FEW && are_many || mutant::active(Mutant::RoomUnwatched) {
                 self.few.remove(&object);
                 continue;
             }
@@ -655,6 +667,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         self.transactions.clear();
         if self.claim.take().is_some() {
             self.ended += core::mem::take(&mut self.ending);
+            self.ends.iter_mut().for_each(Ends::made);
         }
         (self.unacknowledged_us, self.unacknowledged_here_us) = (None, None);
         let loaded = core::mem::take(&mut self.loaded);

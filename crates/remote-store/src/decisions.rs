@@ -14,6 +14,8 @@ use crate::workbench::{NOTHING, Read, Workbench};
 pub(crate) struct Count {
     pub(crate) entries: u64,
     pub(crate) is_watched: bool,
+    /// Some transaction depends on whether there is any.
+    pub(crate) decides_any: bool,
 }
 
 /// Whether what a transaction read is answered as it was, and there is room for what it adds.

@@ -39,6 +39,8 @@ pub(crate) struct Ends {
     objects: Vec<u8>,
     place: usize,
     due_us: u64,
+    /// Entries that are ended together, at most: fewer where packets that use them come between.
+    together: usize,
     /// Packets' writes come first the next time.
     yields: bool,
     is_its_turn: bool,
@@ -53,6 +55,7 @@ impl Ends {
             objects,
             place: 0,
             due_us: 0,
+            together: TOGETHER_MAX,
             yields: false,
             is_its_turn: false,
             is_full: false,
@@ -64,9 +67,19 @@ impl Ends {
         now_us >= self.due_us && !(before && self.yields)
     }
 
-    /// The store made none of the last ones.
-    pub(crate) fn refused(&mut self, now_us: u64) {
-        self.due_us = now_us + EACH_US;
+    /// The last ones have ended.
+    pub(crate) fn made(&mut self) {
+        self.together = (self.together * 2).min(TOGETHER_MAX);
+    }
+
+    /// None of the last ones was ended, since packets used some of them meanwhile, or the store takes no ends.
+    pub(crate) fn refused(&mut self, is_crossed: bool, now_us: u64) {
+        if is_crossed {
+            self.together = (self.together / 2).max(1);
+            self.due_us = now_us;
+        } else {
+            self.due_us = now_us + EACH_US;
+        }
     }
 
     /// Packets' writes had their turn.
@@ -94,7 +107,7 @@ impl Ends {
         writer.argument(format!("({}", tick.saturating_sub(1)).as_bytes());
         writer.argument(b"LIMIT");
         writer.number(0);
-        writer.number(TOGETHER_MAX as i64);
+        writer.number(self.together as i64);
     }
 
     /// The next reply to that, of which so many are left with this one. `Err`: that is none; `Ok(None)`: nothing is to be done yet.
@@ -119,7 +132,7 @@ impl Ends {
                     .filter_map(|row| row.bytes().map(<[u8]>::to_vec))
                     .collect();
                 let object = self.objects[self.place];
-                let has_more = rows.len() >= TOGETHER_MAX && self.is_its_turn;
+                let has_more = rows.len() >= self.together && self.is_its_turn;
                 if !has_more {
                     self.place = (self.place + 1) % self.objects.len();
                 }
@@ -158,19 +171,19 @@ impl Claim {
         }
     }
 
-    /// Notes when these entries end, as the workbench has it now: what the set said of some was otherwise, or of entries that are gone. How
-    /// many are gone.
+    /// Notes when these entries end, as the workbench has it now: what the set said of some was otherwise, or of entries that were gone before.
+    /// How many have ended.
     pub(crate) fn note<F: NetworkFunction>(
         &self,
         bench: &mut Workbench<F>,
         changes: &mut Changes,
     ) -> u64 {
-        let mut gone = 0;
+        let mut ended = 0;
         for row in &self.rows {
             let end = bench.end_of(self.object, row);
-            gone += u64::from(end.is_none());
-            changes.note_row(self.object, row.clone(), end);
+            let noted = changes.note_row(self.object, row.clone(), end);
+            ended += u64::from(noted == Some(None));
         }
-        gone
+        ended
     }
 }

@@ -124,9 +124,14 @@ impl Changes {
         }
     }
 
-    /// Notes when the entry of a row ends, instead of what was noted before; `None`: it is gone.
-    pub(crate) fn note_row(&mut self, object: u8, row: Vec<u8>, end: Option<Option<Tick>>) {
-        self.rows.entry(object).or_default().insert(row, end);
+    /// Notes when the entry of a row ends, instead of what was noted before, which is returned; `None` beside a row: it is gone.
+    pub(crate) fn note_row(
+        &mut self,
+        object: u8,
+        row: Vec<u8>,
+        end: Option<Option<Tick>>,
+    ) -> Option<Option<Option<Tick>>> {
+        self.rows.entry(object).or_default().insert(row, end)
     }
 
     /// Writes them, each command for as many as it can name; how many commands that takes.

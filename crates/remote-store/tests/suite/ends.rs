@@ -304,8 +304,30 @@ fn entries_of_a_full_store_end() {
     assert!(come(&mut world) >= 20);
 }
 
+/// Of entries that are over, one that a packet uses before they are ended goes on.
+fn what_is_used_while_others_end_stays() {
+    const GUESTS: u32 = 200;
+    let mut world = world(2, Faults::none(40_000));
+    for guest in 0..GUESTS {
+        world.send(guest, guest, guest as usize);
+        world.pass(1_000);
+    }
+    world.pass(13 * SECOND_US / 2 - world.now_us);
+    // Each second one, the last ones first.
+    for guest in (0..GUESTS).step_by(2).rev() {
+        world.send(guest, 1_000 + guest, guest as usize);
+        world.pass(20_000);
+    }
+    world.pass(2 * SECOND_US);
+    // Those that had ended came again.
+    assert_eq!(world.found(), GUESTS as usize / 2);
+    let ended = ended(&world);
+    assert!(ended >= u64::from(GUESTS / 2), "{ended}");
+}
+
 /// Those that planted bugs are tried with.
-pub(crate) const TESTS: [fn(); 3] = [
+pub(crate) const TESTS: [fn(); 4] = [
+    what_is_used_while_others_end_stays,
     guests_come_and_go_and_are_counted_once,
     ends_are_committed_once_over_wires_that_break_and_deaths,
     one_that_dies_is_followed_by_another,
