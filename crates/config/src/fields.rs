@@ -346,8 +346,8 @@ section! {
                     least: 1,
                     most: 16,
                 },
-                default: Default::Is("2"),
-                meaning: "Connections of each instance that commit, a batch of packets on each at a time; one more reads.",
+                default: Default::Is("8"),
+                meaning: "Connections of each instance that commit, at most: a batch of packets on each at a time. Two are always open, and one that reads; further ones while whole batches wait.",
             },
             name: String = Setting {
                 kind: Kind::Name,

@@ -27,7 +27,7 @@ pub struct Store {
     pub user: Option<String>,
     /// The file with the password; `None`: instances do not log in.
     pub password: Option<PathBuf>,
-    /// Connections of each instance that commit; one more reads.
+    /// Connections of each instance that commit, at most; one more reads.
     pub connections: usize,
     /// What begins the names of all keys.
     pub name: String,
@@ -362,7 +362,7 @@ mod tests {
         let config = config.unwrap_or_else(|| panic!("{report}"));
         let store = config.store.expect("it has one");
         assert_eq!(store.place(), "[2001:db8::7]:6379");
-        assert_eq!((store.name.as_str(), store.connections), ("edge", 2));
+        assert_eq!((store.name.as_str(), store.connections), ("edge", 8));
         assert_eq!((store.user, store.password), (None, None));
         assert_eq!(store.timeout, Duration::from_secs(1));
         let objects = ["watch.histories", "watch.blocked", "nat.fragments"];

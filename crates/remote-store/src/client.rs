@@ -11,7 +11,7 @@ use asterism_state::{
 };
 
 use crate::cache::{Cache, CacheConfig, Found};
-use crate::commits::{CommitPipe, Named};
+use crate::commits::{CommitPipe, Named, TOGETHER_MAX};
 use crate::filter::{Filter, Rooms};
 use crate::keys::Keys;
 use crate::loaded::Outdated;
@@ -30,7 +30,7 @@ pub struct ClientConfig {
     pub seed: u64,
     /// The objects that are in the store, a bit for each by its number.
     pub objects: u64,
-    /// Connections that commit: so many batches are under way at a time. One more reads.
+    /// Connections that commit, at most: so many batches are under way at a time. One more reads.
     pub commit_pipes: usize,
     /// How answers are kept; `None`: each read is asked for.
     pub cache: Option<CacheConfig>,
@@ -116,10 +116,16 @@ pub struct ClientTally {
     pub refused: u64,
     /// Connections that were given up, since a reply was none to what was sent.
     pub nonsense: u64,
+    /// Connections that it needs now, by the load.
+    pub connections: u64,
 }
 
 /// The connection that reads.
 pub(crate) const READS: usize = 0;
+/// Connections that commit however little there is to be committed.
+const PIPES_LEAST: usize = 2;
+/// Microseconds after which a further one is closed that had nothing to do.
+const PIPE_QUIET_US: u64 = 10_000_000;
 /// Answers whose memory is used again, at most.
 const SPARE_MAX: usize = 256;
 
@@ -131,6 +137,9 @@ pub struct Client<F: NetworkFunction, A> {
     cache: Option<Cache>,
     reads_connected: bool,
     commits: Vec<CommitPipe<A>>,
+    /// How many of them are to have connections, by the load; and when the last one had something to do.
+    pipes_wanted: usize,
+    pipe_used_us: u64,
     waiting: VecDeque<Named<A>>,
     /// What replies have to be sent by each connection.
     to_send: Vec<Vec<u8>>,
@@ -177,6 +186,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             reads_connected: false,
             commits: (0..config.commit_pipes.max(1)).map(pipe).collect(),
             waiting: VecDeque::new(),
+            pipes_wanted: config.commit_pipes.clamp(1, PIPES_LEAST),
+            pipe_used_us: 0,
             to_send: vec![Vec::new(); config.commit_pipes.max(1) + 1],
             events: VecDeque::new(),
             entry_counts: BTreeMap::new(),
@@ -205,9 +216,13 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         self.commits.iter().any(|pipe| pipe.lacks_replica(now_us))
     }
 
-    /// How many connections it uses, numbered from 0 on.
+    /// How many connections it uses at most, numbered from 0 on.
     pub fn connections(&self) -> usize {
         self.to_send.len()
+    }
+    /// Whether it needs this connection, by the load.
+    pub fn wants(&self, connection: usize) -> bool {
+        connection <= self.pipes_wanted
     }
     /// What it counted.
     pub fn tally(&self) -> ClientTally {
@@ -217,6 +232,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             filter_scans: filter.map_or(0, Filter::scans),
             filter_bytes: filter.map_or(0, Filter::bytes),
             filter_is_complete: filter.is_some_and(Filter::is_complete),
+            connections: self.pipes_wanted as u64 + 1,
             ..self.tally
         }
     }
@@ -342,6 +358,9 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     /// Appends what is to be sent by a connection now.
     pub fn write(&mut self, connection: usize, now_us: u64, out: &mut Vec<u8>) {
         out.append(&mut self.to_send[connection]);
+        if connection == READS {
+            self.follow_load(now_us);
+        }
         match connection {
             READS if self.reads_connected => {
                 let now = (now_us, self.tick);
@@ -351,12 +370,33 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             }
             READS => {}
             pipe => {
+                // Batches of further ones are whole: else those that are always there take what waits.
+                let is_further = pipe > PIPES_LEAST;
+                let enough = if is_further { TOGETHER_MAX } else { 1 };
                 let pipe = &mut self.commits[pipe - 1];
-                if pipe.is_free_for_packets(now_us) && !self.waiting.is_empty() {
+                if pipe.is_free_for_packets(now_us) && self.waiting.len() >= enough {
                     pipe.begin(&mut self.waiting);
+                    if is_further {
+                        self.pipe_used_us = now_us;
+                    }
                 }
                 pipe.write((now_us, self.tick), &self.keys, &self.bench, out);
             }
+        }
+    }
+    /// One more connection where a whole batch waits and all have something to do; one less where the last one had nothing for long.
+    fn follow_load(&mut self, now_us: u64) {
+        let (wanted, further) = self.commits.split_at(self.pipes_wanted);
+        let is_much = self.waiting.len() >= TOGETHER_MAX;
+        let last = wanted.last().filter(|_| wanted.len() > PIPES_LEAST);
+        if is_much && !further.is_empty() && wanted.iter().all(CommitPipe::is_busy) {
+            self.pipes_wanted += 1;
+            self.pipe_used_us = now_us;
+        } else if last.is_some_and(CommitPipe::is_free)
+            && now_us >= self.pipe_used_us + PIPE_QUIET_US
+        {
+            self.pipes_wanted -= 1;
+            self.pipe_used_us = now_us;
         }
     }
     /// The next reply of a connection. False: it is none to what was sent, and the connection is to be closed.

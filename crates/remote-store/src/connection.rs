@@ -54,6 +54,8 @@ pub(crate) struct Connection {
     pub(crate) to_send: Vec<u8>,
     sent: usize,
     is_answered: bool,
+    /// When it was last looked at while no reply was waited for.
+    looked_us: u64,
 }
 
 impl Connection {
@@ -71,6 +73,7 @@ impl Connection {
             to_send: Vec::new(),
             sent: 0,
             is_answered: false,
+            looked_us: 0,
         }
     }
 
@@ -160,6 +163,15 @@ impl Connection {
         if let Standing::Away(at) = &mut self.standing {
             *at = now_us;
         }
+    }
+
+    /// Whether it was not looked at for so long; then it is now.
+    pub(crate) fn is_look_due(&mut self, now_us: u64, each_us: u64) -> bool {
+        let is_due = now_us >= self.looked_us + each_us;
+        if is_due {
+            self.looked_us = now_us;
+        }
+        is_due
     }
 
     /// Whether a reply is waited for from now on.

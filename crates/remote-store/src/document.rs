@@ -46,6 +46,9 @@ pub struct StoreDocument {
     pub refused: u64,
     /// Replies that were none to what was asked.
     pub nonsense: u64,
+    /// Connections that instances need now, by their load.
+    #[serde(default)]
+    pub connections: u64,
     /// Connections that were made.
     pub connects: u64,
     /// Connections that were given up since a reply did not come in time.
@@ -151,6 +154,7 @@ impl StoreDocument {
             ended: sum(|one| one.tally.ends_committed),
             refused: sum(|one| one.tally.refused),
             nonsense: sum(|one| one.tally.nonsense),
+            connections: sum(|one| one.tally.connections),
             connects: sum(|one| one.connects),
             timeouts: sum(|one| one.timeouts),
         }

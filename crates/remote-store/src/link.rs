@@ -25,6 +25,8 @@ const LOOK_IDLE: Duration = Duration::from_secs(1);
 /// The same while a connection is away.
 const LOOK_AWAY: Duration = Duration::from_millis(1);
 
+/// Microseconds from one look to the next at a connection by which no reply is waited for: each look is a system call.
+const LOOK_QUIET_US: u64 = 100;
 /// Milliseconds that the reply to `WAIT` may take at most.
 const WAIT_MS_MAX: u128 = 250;
 
@@ -152,6 +154,10 @@ impl<F: NetworkFunction> RemoteStore<F> {
     fn receive(&mut self, now: Time) {
         let now_us = now.as_micros();
         for number in 0..self.connections.len() {
+            if !self.client.wants(number) {
+                self.give_up(number, now_us);
+                continue;
+            }
             match self.connections[number].connect(now_us, &self.primary) {
                 Some(Ok(made)) => self.take_connection(number, made, now_us),
                 Some(Err(why)) => self.statistics.note_away(why),
@@ -162,6 +168,20 @@ impl<F: NetworkFunction> RemoteStore<F> {
                 self.lose(number, lost, now_us);
             }
         }
+    }
+
+    /// Closes a connection that the load does not need any more: nothing is under way by it.
+    fn give_up(&mut self, number: usize, now_us: u64) {
+        if self.connections[number].is_open() {
+            self.client.lost(number);
+            self.connections[number].close_for(now_us, 0);
+        }
+    }
+
+    /// Whether all connections that are needed are open.
+    fn are_open(&self) -> bool {
+        let mut all = self.connections.iter().enumerate();
+        all.all(|(number, one)| one.is_open() || !self.client.wants(number))
     }
 
     /// A connection was made: it stays with the others, or they follow it.
@@ -189,6 +209,10 @@ impl<F: NetworkFunction> RemoteStore<F> {
     fn take_replies(&mut self, number: usize, now_us: u64) -> Option<Lost> {
         let connection = &mut self.connections[number];
         let from = connection.address()?;
+        let is_quiet = !self.client.awaits_reply(number);
+        if is_quiet && !connection.is_look_due(now_us, LOOK_QUIET_US) {
+            return None;
+        }
         let mut lost = (!connection.receive()).then_some(Lost::Alone(AwayReason::Closed));
         let mut has_reply = false;
         loop {
@@ -268,7 +292,7 @@ impl<F: NetworkFunction> RemoteStore<F> {
         if lacks_replica {
             self.statistics.note_away(AwayReason::NoReplica);
         }
-        let is_connected = !lacks_replica && self.connections.iter().all(Connection::is_open);
+        let is_connected = !lacks_replica && self.are_open();
         self.statistics.note_connected(is_connected, now_us);
         self.statistics.note_tally(self.client.tally());
         self.statistics
@@ -330,7 +354,7 @@ impl<F: NetworkFunction> Store for RemoteStore<F> {
         if self.client.has_events() {
             return Some(self.now);
         }
-        let is_away = self.connections.iter().any(|one| !one.is_open());
+        let is_away = !self.are_open();
         match self.client.is_waiting() {
             true => Some(self.now + LOOK),
             false if is_away => Some(self.now + LOOK_AWAY),

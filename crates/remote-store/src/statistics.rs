@@ -159,6 +159,7 @@ pub struct StoreStatistics {
     crossed: AtomicU64,
     refused: AtomicU64,
     nonsense: AtomicU64,
+    connections: AtomicU64,
     entry_counts: EntryCounts,
     /// Where primaries were found, and the place of the last one, counted from 1 on.
     addresses: [OnceLock<SocketAddr>; ADDRESSES_MAX],
@@ -226,6 +227,7 @@ impl StoreStatistics {
                 crossed: read(&self.crossed),
                 refused: read(&self.refused),
                 nonsense: read(&self.nonsense),
+                connections: read(&self.connections),
             },
         }
     }
@@ -308,6 +310,7 @@ impl StoreStatistics {
             (&self.crossed, tally.crossed),
             (&self.refused, tally.refused),
             (&self.nonsense, tally.nonsense),
+            (&self.connections, tally.connections),
         ] {
             place.store(value, Ordering::Relaxed);
         }

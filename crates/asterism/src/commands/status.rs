@@ -171,7 +171,7 @@ fn store_text(store: Option<&StoreDocument>) -> String {
         )
     });
     format!(
-        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} ended, {} refused, {} timeouts\n{entries}{cache}{filter}",
+        "store {}: {standing} for {}{round_trip}; {} keys read, {} packets decided, {} crossed, {} ended, {} refused, {} connections, {} timeouts\n{entries}{cache}{filter}",
         store.address,
         span(store.for_us),
         store.keys_read,
@@ -179,6 +179,7 @@ fn store_text(store: Option<&StoreDocument>) -> String {
         store.crossed,
         store.ended,
         store.refused,
+        store.connections,
         store.timeouts,
     )
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use asterism_embedded_store::{Keyspace, Session};
 use asterism_function::PortNumber;
 use asterism_placement::Time;
-use asterism_remote_store::ClientConfig;
+use asterism_remote_store::{CacheConfig, ClientConfig};
 use asterism_resp::{CommandWriter, Value};
 
 use crate::tills::{IN_STORE, Tills, judge, packet, settings};
@@ -28,11 +29,34 @@ pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
     }
 }
 
+/// The same with a filter of the keys that are not there.
+fn filtering(number: usize, commit_pipes: usize) -> ClientConfig {
+    let cache = CacheConfig {
+        entries: 1_024,
+        staleness: Duration::from_secs(1),
+        staleness_away: Duration::ZERO,
+        has_filter: true,
+    };
+    ClientConfig {
+        cache: Some(cache),
+        ..config(number, commit_pipes)
+    }
+}
+
 fn world(instances: usize, commit_pipes: usize, faults: Faults) -> World<Tills> {
+    world_of((TILLS, config), instances, commit_pipes, faults)
+}
+
+fn world_of(
+    (tills, client): (Tills, fn(usize, usize) -> ClientConfig),
+    instances: usize,
+    commit_pipes: usize,
+    faults: Faults,
+) -> World<Tills> {
     let setup = Setup {
-        function: Arc::new(TILLS),
+        function: Arc::new(tills),
         settings,
-        client: config,
+        client,
         commit_pipes,
         faults,
         ports: 1,
@@ -146,6 +170,46 @@ fn packets_of_a_full_store_are_dropped_and_nothing_of_them_is_kept() {
     let tally = world.tallies()[0];
     assert!(tally.refused > 32, "{tally:?}");
     assert!(tally.decided >= 50, "{tally:?}");
+}
+
+/// A store that is far away: what two connections commit in a round trip bounds the rate, unless there are more.
+#[test]
+fn connections_follow_the_load() {
+    let mut took_us = Vec::new();
+    for commit_pipes in [2, 8] {
+        let faults = Faults::none(10_000);
+        let mut world = world_of((Tills(4_096), filtering), 1, commit_pipes, faults);
+        let connections = |world: &World<Tills>| world.tallies()[0].connections as usize;
+        assert_eq!(connections(&world), 0, "nothing was done yet");
+        // Until the filter knows that nothing is there: only commits take their time then.
+        while !world.tallies()[0].filter_is_complete {
+            world.turn();
+        }
+        let begun_us = world.now_us;
+        // Each of an account of its own, so that none waits for another one.
+        let (mut sent, mut back) = (0u32, 0);
+        while back < 2_000 {
+            while sent < 2_000 && sent - back < 320 {
+                let now = Time::from_micros(world.now_us);
+                let bytes = packet(sent as u16, sent);
+                assert!(world.instances[0].inject(now, PortNumber(0), &bytes));
+                sent += 1;
+            }
+            world.turn();
+            back += world.left_by(0).len() as u32;
+            let drops: Vec<_> = world.instances[0].tally().drops().collect();
+            assert!(drops.is_empty(), "{back} of {sent}: {drops:?}");
+        }
+        assert_eq!(connections(&world) > 3, commit_pipes > 2);
+        took_us.push(world.now_us - begun_us);
+        for _ in 0..61_000 {
+            world.now_us += 1_000;
+            world.turn();
+        }
+        assert_eq!(connections(&world), 3, "ten seconds without a batch each");
+    }
+    println!("2,000 transactions took {took_us:?} µs of virtual time");
+    assert!(took_us[1] * 3 / 2 < took_us[0], "{took_us:?}");
 }
 
 /// Only in a build with `--cfg asterism_mutants`.

@@ -197,8 +197,13 @@ impl<F: NetworkFunction> Wires<F> {
         let breaks = self.faults.broken_of > 0 && self.draw(self.faults.broken_of) == 0;
         let is_broken = breaks || self.store.is_away.get();
         let pipe = &mut self.pipes[number];
+        let is_wanted = self.client.wants(number);
+        if !is_wanted && let Some(served) = pipe.served.take() {
+            self.client.lost(number);
+            return served.session.end(keyspace);
+        }
         let Some(served) = &mut pipe.served else {
-            if now_us >= pipe.opens_us && !self.store.is_away.get() {
+            if is_wanted && now_us >= pipe.opens_us && !self.store.is_away.get() {
                 let mut greeting: Vec<Vec<&[u8]>> = Vec::new();
                 if let (0, Some(prefix)) = (number, &self.tracks) {
                     greeting.push(vec![b"HELLO", b"3"]);

@@ -184,7 +184,7 @@ fn config<F: NetworkFunction>(function: &F, in_store: &[&str], redis: &Redis) ->
         client: "bench".to_owned(),
         seed: 1,
         objects: objects.fold(0, |bits, (_, number)| bits | 1 << number),
-        commit_pipes: 2,
+        commit_pipes: 8,
         cache: None,
     };
     RemoteConfig::new(redis.address(), client)

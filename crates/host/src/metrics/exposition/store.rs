@@ -5,7 +5,7 @@ use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 use crate::view::View;
 use crate::view::store::{CacheDocument, FilterDocument, StoreDocument};
 
-const STORE: [Metric<StoreDocument>; 10] = [
+const STORE: [Metric<StoreDocument>; 11] = [
     gauge(
         "asterism_store_up",
         "Whether all connections to the store of remote objects are open.",
@@ -15,6 +15,11 @@ const STORE: [Metric<StoreDocument>; 10] = [
         "asterism_store_round_trip_seconds",
         "Average time until a reply of the store, of the slowest instance.",
         |one| Value::Seconds(one.round_trip_us.unwrap_or(0)),
+    ),
+    gauge(
+        "asterism_store_connections",
+        "Connections to the store that instances need, by their load.",
+        |one| one.connections.into(),
     ),
     counter(
         "asterism_store_keys_read_total",
