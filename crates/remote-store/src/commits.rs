@@ -459,7 +459,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         };
         if self.claim.take().is_some() {
             let is_crossed = matches!(outcome, Outcome::Crossed);
-            for ends in &mut self.ends {
+            if let Some(ends) = &mut self.ends {
                 ends.refused(is_crossed, now_us);
             }
             self.step = Step::Nothing;

@@ -23,6 +23,8 @@ use crate::timing::wall_ns;
 const CLIENTS: usize = 4;
 const KILLS: u32 = 8;
 const KILLS_FULL: u32 = 20;
+/// From one kill to the next one dies so much later after the ends that it had: some have ends under way then.
+const STAGE_NS: u64 = 1_300_000;
 /// A second of the cluster's time in which all flows have idled out.
 const LATER: Tick = 1_000_000;
 /// All are ended when nothing was ended for so long: longer than a dead client has the store's word.
@@ -146,8 +148,8 @@ fn kills(flows: u32, most: u32) -> Result<Killed, Failure> {
     let (mut kills, mut heard, mut quiet_since) = (0, 0, wall_ns());
     // Some are ended between two kills, and the last ones when all are over.
     let each = u64::from(flows) / u64::from(most + 1);
-    // Which client is to die, and in how many turns: in another stage of what it does each time.
-    let mut dies: Option<(usize, u32)> = None;
+    // Which client is to die, and when: in another stage of what it does each time.
+    let mut dies: Option<(usize, u64)> = None;
     while wall_ns() - quiet_since < QUIET_NS && opened.elapsed_ns() < PATIENCE_NS {
         for (place, client) in clients.iter_mut().enumerate() {
             let before = client.ended;
@@ -157,15 +159,11 @@ fn kills(flows: u32, most: u32) -> Result<Killed, Failure> {
                 quiet_since = wall_ns();
             }
             if kills < most && dies.is_none() && client.ended >= each / 2 {
-                dies = Some((place, 1 + kills * 3));
+                dies = Some((place, wall_ns() + STAGE_NS * u64::from(kills)));
             }
-            match &mut dies {
-                Some((of, 0)) if *of == place => {
-                    *client = opened.client();
-                    (dies, kills) = (None, kills + 1);
-                }
-                Some((of, left)) if *of == place => *left -= 1,
-                _ => {}
+            if dies.is_some_and(|(of, at)| of == place && wall_ns() >= at) {
+                *client = opened.client();
+                (dies, kills) = (None, kills + 1);
             }
         }
     }
