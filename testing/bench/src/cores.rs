@@ -5,6 +5,12 @@ use std::sync::OnceLock;
 /// Keeps the thread on one of the cores that this process may use, so that the two are never on the same one while
 /// there are two.
 pub(crate) fn stay_on_core(number: usize) {
+    keep_on_core(0, number);
+}
+
+/// Keeps the first thread of another process on one of these cores; 0 means the own thread. A process that polls never gives its core
+/// up: another one that the kernel puts there waits for milliseconds.
+pub(crate) fn keep_on_core(process: u32, number: usize) {
     let cores = cores();
     let Some(&core) = cores.get(number % cores.len().max(1)) else {
         return;
@@ -14,7 +20,11 @@ pub(crate) fn stay_on_core(number: usize) {
     unsafe {
         let mut one: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut one);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
+        libc::sched_setaffinity(
+            process as libc::pid_t,
+            size_of::<libc::cpu_set_t>(),
+            &raw const one,
+        );
     }
 }
 

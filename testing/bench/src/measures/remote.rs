@@ -45,7 +45,7 @@ use super::functions_cost::{SERVICE, balancer, firewall};
 use super::nat_bench::nat;
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
-use crate::cores::stay_on_core;
+use crate::cores::{keep_on_core, stay_on_core};
 use crate::timing::{Spread, process_cpu_ns, wall_ns};
 use crate::traffic::flows::Endpoint;
 use crate::traffic::frames::frame_between;
@@ -230,10 +230,10 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
         in_store: &'static [&'static str],
         home: Home,
     ) -> Result<Self, Failure> {
-        // The store may use any core, and this program leaves it the other one.
         let redis = Redis::start()
             .ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
         stay_on_core(0);
+        keep_on_core(redis.process(), 1);
         let (to, left) = channel();
         let sees = move |bytes: &[u8]| {
             let address = bytes[DESTINATION..].first_chunk().copied();

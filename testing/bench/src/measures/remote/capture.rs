@@ -15,7 +15,7 @@ use asterism_placement::Time;
 
 use super::{BURST, FIREWALL, Home, INSIDE, PATIENCE_NS, instance};
 use crate::contract::Failure;
-use crate::cores::stay_on_core;
+use crate::cores::{keep_on_core, stay_on_core};
 use crate::measures::Context;
 use crate::measures::captures::{folder, steps};
 use crate::measures::chain_order::sides::Sides;
@@ -63,6 +63,7 @@ pub(super) fn play(context: &Context) -> Result<Vec<Played>, Failure> {
     let redis =
         Redis::start().ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
     stay_on_core(0);
+    keep_on_core(redis.process(), 1);
     let of = packets.len();
     let mut alone = Player::start(&redis, Home::Here)?;
     alone.leap_ns = LEAP_NS;
