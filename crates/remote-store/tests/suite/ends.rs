@@ -12,6 +12,7 @@ use asterism_remote_store::ClientConfig;
 use asterism_resp::{CommandWriter, Value as Reply};
 use asterism_state::{Home, ObjectSettings, Single};
 
+use crate::kept::{self, Driven, answer, string};
 use crate::tills::{number_of, packet};
 use crate::wires::Faults;
 use crate::world::{SEED, Setup, World};
@@ -326,8 +327,43 @@ fn what_is_used_while_others_end_stays() {
     assert!(ended >= u64::from(GUESTS / 2), "{ended}");
 }
 
+/// Between the look for entries that are over and the read of one a packet may use it.
+fn one_that_was_used_since_stays() {
+    const COMMITS: usize = 1;
+    for (touch_due, ends) in [(1_002, true), (1_018, false)] {
+        let mut driven = Driven::new(&kept::client(0, 1));
+        driven.client.connected(COMMITS);
+        driven.client.set_tick(1_020);
+        let looked = driven.sent_by(COMMITS);
+        let (look, _) = Reply::read(&looked).expect("a command").expect("whole");
+        let Reply::Array(words) = look else {
+            panic!("{look:?}");
+        };
+        let names: Vec<Vec<u8>> = words.filter_map(|one| one.bytes().map(Vec::from)).collect();
+        let row = string(&5_u32.to_le_bytes());
+        let replies = [
+            b"+OK\r\n".to_vec(),
+            string(&names[2]),
+            [b"*1\r\n".to_vec(), row].concat(),
+        ];
+        for reply in replies {
+            assert!(driven.receives_by(COMMITS, &reply));
+        }
+        let loaded = String::from_utf8_lossy(&driven.sent_by(COMMITS)).into_owned();
+        assert!(loaded.contains("WATCH"), "{loaded}");
+        let entry = string(&answer(5, touch_due));
+        assert!(driven.receives_by(COMMITS, b"+OK\r\n"));
+        let entries = [b"*2\r\n$-1\r\n".to_vec(), entry].concat();
+        assert!(driven.receives_by(COMMITS, &entries));
+        let ended = String::from_utf8_lossy(&driven.sent_by(COMMITS)).into_owned();
+        assert!(ended.contains("EXEC"), "{ended}");
+        assert_eq!(ended.contains("DEL"), ends, "{ended}");
+    }
+}
+
 /// Those that planted bugs are tried with.
-pub(crate) const TESTS: [fn(); 4] = [
+pub(crate) const TESTS: [fn(); 5] = [
+    one_that_was_used_since_stays,
     what_is_used_while_others_end_stays,
     guests_come_and_go_and_are_counted_once,
     ends_are_committed_once_over_wires_that_break_and_deaths,

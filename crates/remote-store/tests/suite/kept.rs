@@ -392,15 +392,23 @@ impl Driven {
     }
 
     pub(crate) fn sent(&mut self) -> Vec<u8> {
+        self.sent_by(READS)
+    }
+
+    pub(crate) fn sent_by(&mut self, connection: usize) -> Vec<u8> {
         let mut sent = Vec::new();
-        self.client.write(READS, self.now_us, &mut sent);
+        self.client.write(connection, self.now_us, &mut sent);
         sent
     }
 
     /// The store sends this. Whether it is what a store may send.
     pub(crate) fn receives(&mut self, bytes: &[u8]) -> bool {
+        self.receives_by(READS, bytes)
+    }
+
+    pub(crate) fn receives_by(&mut self, connection: usize, bytes: &[u8]) -> bool {
         let (value, _) = Reply::read(bytes).expect("a value").expect("whole");
-        let is_well = self.client.reply(READS, &value, self.now_us);
+        let is_well = self.client.reply(connection, &value, self.now_us);
         while self.client.next_event().is_some() {}
         is_well
     }
@@ -408,15 +416,24 @@ impl Driven {
 
 /// The reply with the entry of a key whose next use is announced in that second.
 fn entry(key: u32, touch_due: u32) -> Vec<u8> {
+    [b"*1\r\n".to_vec(), string(&answer(key, touch_due))].concat()
+}
+
+/// What a store has under the key of that entry.
+pub(crate) fn answer(key: u32, touch_due: u32) -> Vec<u8> {
     let mut answer = vec![9, 0];
     answer.extend(key.to_le_bytes());
     answer.extend(7_u32.to_le_bytes());
     answer.push(0);
     answer.extend(touch_due.to_le_bytes());
-    let mut reply = format!("*1\r\n${}\r\n", answer.len()).into_bytes();
-    reply.extend(answer);
-    reply.extend(b"\r\n");
-    reply
+    answer
+}
+
+pub(crate) fn string(bytes: &[u8]) -> Vec<u8> {
+    let mut string = format!("${}\r\n", bytes.len()).into_bytes();
+    string.extend(bytes);
+    string.extend(b"\r\n");
+    string
 }
 
 #[test]
