@@ -1,7 +1,7 @@
 //! Counters of objects: lost writes, restored entries and other updates without the intended effect. One list for `status`, metrics
 //! and the pages.
 
-use crate::accumulator::SKEW_SECONDS_MAX;
+use asterism_windows::{SKEW_SECONDS_MAX, WindowTally};
 
 macro_rules! counts {
     ($($name:ident $label:literal $meaning:literal;)*) => {
@@ -51,6 +51,15 @@ const _: () = assert!(SKEW_SECONDS_MAX == 4, "as `Ahead` and `SetBack` say");
 /// What one object counted since its instance began; what it cannot count is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectCounts([Option<u64>; ObjectCount::COUNT]);
+
+impl From<WindowTally> for ObjectCounts {
+    fn from(tally: WindowTally) -> Self {
+        Self::default()
+            .with(ObjectCount::Expired, tally.expired)
+            .with(ObjectCount::Ahead, tally.ahead)
+            .with(ObjectCount::SetBack, tally.set_back)
+    }
+}
 
 impl ObjectCounts {
     /// These counts and one more.

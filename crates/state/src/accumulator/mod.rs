@@ -6,7 +6,7 @@
 //!
 //! `counter.rs` is a single sum. `cells.rs` is the base of objects with many cells: `counters.rs` (by key), `vector.rs` (by
 //! place), and by places that keys share (`sketch.rs`, `grid.rs`) `count_min.rs` and `counting_bloom.rs`. `bloom.rs` needs no
-//! totals: bits only grow. Objects that forget have a cell for each bucket of time (`timed.rs`, of the ring in `window.rs`):
+//! totals: bits only grow. Objects that forget have a cell for each bucket of time (`timed.rs`, of the ring in `asterism-windows`):
 //! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` accounts for
 //! spending that way; levels and rates are `asterism-token-buckets`'. `top_k.rs` shares the places of a
 //! summary, and `other_summaries.rs` has those of the others. `announced.rs` has the digests that hosts compare,
@@ -26,7 +26,6 @@ mod timed;
 mod token_bucket;
 mod top_k;
 mod vector;
-mod window;
 mod windowed_count_min;
 mod windowed_counters;
 mod writer_counters;
@@ -40,6 +39,7 @@ use crate::wire::{BadBytes, Reader, Writer};
 
 pub use asterism_sketches::{Heavy, HeavyKeys, HeavyPlace};
 pub use asterism_token_buckets::{Rates, TokenRate, TokenRates};
+pub use asterism_windows::{SKEW_SECONDS_MAX, Window, WindowTally};
 pub use bloom::{Bloom, BloomAct};
 pub use count_min::{CountMin, CountMinAct};
 pub use counter::{Counter, CounterAct};
@@ -48,7 +48,6 @@ pub use counting_bloom::{CountingBloom, CountingBloomAct};
 pub use token_bucket::{Spending, TokenBucket, TokenBucketAct, TokenTally, Tokens};
 pub use top_k::{TopK, TopKAct};
 pub use vector::{Later, Vector, VectorAct, write_sums};
-pub use window::{SKEW_SECONDS_MAX, Window, WindowTally};
 pub use windowed_count_min::{WindowedCountMin, WindowedCountMinAct};
 pub use windowed_counters::{WindowedCounters, WindowedCountersAct};
 

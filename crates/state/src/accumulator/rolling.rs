@@ -8,9 +8,9 @@
 
 use asterism_memory::hash;
 use asterism_memory::region::Region;
+use asterism_windows::Ring;
 
 use super::timed::Known;
-use super::window::Ring;
 use crate::audit::{LEAVES, Leaf, UNSURE};
 use crate::mutant::{self, Mutant};
 use crate::object::ObjectSettings;

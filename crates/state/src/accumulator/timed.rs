@@ -1,6 +1,6 @@
 //! Totals by place and time bucket: what windowed accumulators are made of.
 //!
-//! As `writer_counters.rs`, with a cell for each place and each bucket of the ring (`window.rs`). Within a bucket an instance's total only
+//! As `writer_counters.rs`, with a cell for each place and each bucket of the ring (`asterism-windows`). Within a bucket an instance's total only
 //! grows, so that of two copies the greater one is the newer: merging is a maximum and needs no stamps. A cell knows its bucket, so
 //! that nothing is cleared when the ring moves on: what is of a dropped bucket counts as nothing, and is written over.
 
@@ -8,10 +8,10 @@ use std::rc::Rc;
 
 use asterism_memory::region::Region;
 use asterism_memory::zeroed;
+use asterism_windows::{Ring, read_bucket};
 
 use super::announced::{digest, digest_if, writer};
 use super::rolling::{Rolling, name_in};
-use super::window::{Ring, read_bucket};
 use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, own_writing, write_cell};
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
@@ -103,7 +103,10 @@ impl TimedWriterCounters {
     /// What all instances added in a place, as far as it is known here, in the window that ends now.
     #[inline(always)]
     pub(super) fn sum(&self, place: u32, tick: u32) -> u64 {
-        let (before, last) = self.ring.shown(tick);
+        let (before, last) = match mutant::active(Mutant::WindowRestarts) {
+            true => self.ring.newest(1, tick),
+            false => self.ring.shown(tick),
+        };
         self.of_place(place)
             .iter()
             .filter(|cell| cell.bucket > before && cell.bucket <= last)

@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
 use asterism_token_buckets::{Bounds, BoundsOf, Levels, Rates, TokenRate};
+use asterism_windows::{Ring, Window, read_bucket};
 
 use super::keyed::Keyed;
 use super::timed::{ADVANCE, TimedWriterCounters};
-use super::window::{Ring, Window, read_bucket};
 use super::windowed_counters::{digest, hash_key, write_key};
 use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
@@ -563,7 +563,7 @@ impl<K: Key, R: Rates<K> + 'static> Snapshot for TokenBucket<K, R> {
         let Some(spent) = &mut self.spent else {
             return Ok(false);
         };
-        let bucket = spent.ring.restored(bucket, since, tick);
+        let bucket = spent.ring.restored(bucket, since.times(), tick);
         let Some(bucket) = bucket.filter(|&bucket| total > 0 && spent.ring.accept(bucket, tick))
         else {
             return Ok(false);

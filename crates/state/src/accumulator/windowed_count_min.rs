@@ -4,9 +4,9 @@ use core::marker::PhantomData;
 use std::rc::Rc;
 
 use asterism_sketches::Grid;
+use asterism_windows::{Ring, Window, WindowTally, read_bucket};
 
 use super::timed::{ADVANCE, TimedWriterCounters};
-use super::window::{Ring, Window, WindowTally, read_bucket};
 use super::writer_counters::{hash_place, read_place};
 use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
@@ -260,7 +260,9 @@ impl<K: Key> Snapshot for WindowedCountMin<K> {
         let ring = &mut self.writer_counters.ring;
         let tick = self.context.tick();
         let wanted = same && place < self.grid.len().into() && total > 0;
-        let bucket = ring.restored(bucket, since, tick).filter(|_| wanted);
+        let bucket = ring
+            .restored(bucket, since.times(), tick)
+            .filter(|_| wanted);
         let Some(bucket) = bucket.filter(|&bucket| ring.accept(bucket, tick)) else {
             return Ok(false);
         };
@@ -271,7 +273,7 @@ impl<K: Key> Snapshot for WindowedCountMin<K> {
 
 impl<K: Key> Inspect for WindowedCountMin<K> {
     fn counts(&self) -> ObjectCounts {
-        self.tally().counts()
+        self.tally().into()
     }
     fn entries(&self) -> usize {
         self.grid.len() as usize

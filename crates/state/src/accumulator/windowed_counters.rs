@@ -4,10 +4,10 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
+use asterism_windows::{Ring, Window, WindowTally, read_bucket};
 
 use super::keyed::Keyed;
 use super::timed::{ADVANCE, TimedWriterCounters};
-use super::window::{Ring, Window, WindowTally, read_bucket};
 use super::{Tally, Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -321,7 +321,10 @@ impl<K: Key> Snapshot for WindowedCounters<K> {
         let total = read_saved(input)?;
         let ring = &mut self.writer_counters.ring;
         let tick = self.context.tick();
-        let Some(bucket) = ring.restored(bucket, since, tick).filter(|_| total > 0) else {
+        let Some(bucket) = ring
+            .restored(bucket, since.times(), tick)
+            .filter(|_| total > 0)
+        else {
             return Ok(false);
         };
         if !ring.accept(bucket, tick) {
@@ -354,9 +357,7 @@ impl<K: Key> Inspect for WindowedCounters<K> {
         self.keys.capacity()
     }
     fn counts(&self) -> ObjectCounts {
-        self.tally()
-            .counts()
-            .with(ObjectCount::RefusedFull, self.refused_full())
+        ObjectCounts::from(self.tally()).with(ObjectCount::RefusedFull, self.refused_full())
     }
     fn entries(&self) -> usize {
         self.keys.count() as usize

@@ -55,3 +55,10 @@ pub struct Since {
     /// Seconds that have passed since.
     pub away: Tick,
 }
+
+impl Since {
+    /// Both.
+    pub(crate) fn times(&self) -> (Tick, Tick) {
+        (self.saved, self.away)
+    }
+}

@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &["packet", "memory"]),
     ("sketches", &["memory", "wire"]),
     ("token-buckets", &["memory", "wire"]),
+    ("windows", &["wire"]),
     ("stamps", &["wire"]),
     ("block-assignment", &["mutant"]),
     (
@@ -27,6 +28,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
             "sketches",
             "token-buckets",
+            "windows",
             "stamps",
             "state-macro",
         ],

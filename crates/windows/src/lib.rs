@@ -3,12 +3,15 @@
 //! Which buckets are kept follows from the operations alone and not from anybody's clock: the ring ends at the newest bucket
 //! that any operation spoke of (its *head*), which is a maximum, so that all who applied the same operations keep the same
 //! buckets. Clocks only say into which bucket an addition goes, and which of the buckets a read sums.
+//!
+//! Layer 0, below the state objects, which have sums in each bucket.
 
-use crate::context::Tick;
-use crate::counts::{ObjectCount, ObjectCounts};
-use crate::mutant::{self, Mutant};
-use crate::object::Since;
-use crate::wire::{BadBytes, Reader};
+#![forbid(unsafe_code)]
+
+use asterism_wire::{BadBytes, Reader};
+
+/// Seconds since the cluster's time base.
+type Tick = u32;
 
 /// By how many seconds hosts' clocks may differ. The ring is longer than the window by as much, so that no clock within it takes
 /// buckets from another's window; what a clock further ahead says is refused.
@@ -38,19 +41,9 @@ pub struct WindowTally {
     pub set_back: u64,
 }
 
-impl WindowTally {
-    /// The same as every object has it.
-    pub(super) fn counts(&self) -> ObjectCounts {
-        ObjectCounts::default()
-            .with(ObjectCount::Expired, self.expired)
-            .with(ObjectCount::Ahead, self.ahead)
-            .with(ObjectCount::SetBack, self.set_back)
-    }
-}
-
 /// The buckets that are kept. Buckets are numbered from 1; 0 is none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ring {
+pub struct Ring {
     window: Window,
     /// Buckets that a member's clock may be ahead.
     ahead_max: u32,
@@ -58,11 +51,17 @@ pub(super) struct Ring {
     head: u32,
     /// The newest bucket that anything was added in.
     written: u32,
-    pub(super) tally: WindowTally,
+    /// What it did not take up.
+    pub tally: WindowTally,
 }
 
 impl Ring {
-    pub(super) fn new(window: Window) -> Self {
+    /// With no bucket kept.
+    ///
+    /// # Panics
+    /// When the window has no buckets, or too many, or they have no seconds.
+    #[must_use]
+    pub fn new(window: Window) -> Self {
         assert!(
             (1..=BUCKETS_MAX).contains(&window.buckets) && window.bucket_seconds > 0,
             "a window has 1 to {BUCKETS_MAX} buckets of at least a second"
@@ -79,7 +78,7 @@ impl Ring {
     }
 
     /// The same of which no bucket is kept, now or later.
-    pub(super) fn without_buckets(&self) -> Self {
+    pub fn without_buckets(&self) -> Self {
         Self {
             slots: 0,
             head: u32::MAX,
@@ -88,7 +87,7 @@ impl Ring {
     }
 
     /// Seconds that a window has at most.
-    pub(super) fn window_seconds(&self) -> Tick {
+    pub fn window_seconds(&self) -> Tick {
         let Window {
             buckets,
             bucket_seconds,
@@ -97,33 +96,35 @@ impl Ring {
     }
 
     /// How many buckets are kept.
-    pub(super) fn slots(&self) -> u32 {
+    pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    pub(super) fn head(&self) -> u32 {
+    /// The newest bucket that any operation spoke of.
+    pub fn head(&self) -> u32 {
         self.head
     }
 
+    /// The bucket of a time.
     #[inline(always)]
-    pub(super) fn bucket(&self, tick: Tick) -> u32 {
+    pub fn bucket(&self, tick: Tick) -> u32 {
         (tick / self.window.bucket_seconds).saturating_add(1)
     }
 
     /// Where a bucket is kept.
     #[inline(always)]
-    pub(super) fn slot(&self, bucket: u32) -> u32 {
+    pub fn slot(&self, bucket: u32) -> u32 {
         bucket % self.slots
     }
 
     /// Whether a bucket is kept: neither dropped nor none.
     #[inline(always)]
-    pub(super) fn keeps(&self, bucket: u32) -> bool {
+    pub fn keeps(&self, bucket: u32) -> bool {
         bucket > self.dropped() && bucket <= self.head
     }
 
     /// The first second of each bucket that is kept, the oldest first.
-    pub(super) fn kept(&self) -> impl Iterator<Item = Tick> + use<> {
+    pub fn kept(&self) -> impl Iterator<Item = Tick> + use<> {
         let seconds = self.window.bucket_seconds;
         (self.dropped() + 1..=self.head).map(move |bucket| (bucket - 1).saturating_mul(seconds))
     }
@@ -137,19 +138,20 @@ impl Ring {
     /// The buckets that a read at `tick` sums: those after the first and up to the second. What clocks ahead of this one
     /// added counts.
     #[inline(always)]
-    pub(super) fn shown(&self, tick: Tick) -> (u32, u32) {
-        let buckets = if mutant::active(Mutant::WindowRestarts) {
-            1
-        } else {
-            self.window.buckets
-        };
+    pub fn shown(&self, tick: Tick) -> (u32, u32) {
+        self.newest(self.window.buckets, tick)
+    }
+
+    /// The same of so many buckets.
+    #[inline(always)]
+    pub fn newest(&self, buckets: u32, tick: Tick) -> (u32, u32) {
         let before = self.bucket(tick).saturating_sub(buckets);
         (before.max(self.dropped()), self.head)
     }
 
     /// Whether an addition at `tick` finds its bucket: which one.
     #[inline(always)]
-    pub(super) fn add_at(&mut self, tick: Tick) -> Option<u32> {
+    pub fn add_at(&mut self, tick: Tick) -> Option<u32> {
         let bucket = self.bucket(tick);
         if bucket <= self.dropped() {
             self.tally.expired += 1;
@@ -160,7 +162,7 @@ impl Ring {
     }
 
     /// Whether what a member said of a bucket is taken up, at this host's `tick`.
-    pub(super) fn accept(&mut self, bucket: u32, tick: Tick) -> bool {
+    pub fn accept(&mut self, bucket: u32, tick: Tick) -> bool {
         if !self.advance(bucket, tick) {
             return false;
         }
@@ -173,7 +175,7 @@ impl Ring {
     }
 
     /// A member said that the ring ends at a bucket. Whether that may be, at this host's `tick`.
-    pub(super) fn advance(&mut self, bucket: u32, tick: Tick) -> bool {
+    pub fn advance(&mut self, bucket: u32, tick: Tick) -> bool {
         if bucket > self.bucket(tick).saturating_add(self.ahead_max) {
             self.tally.ahead += 1;
             return false;
@@ -190,7 +192,7 @@ impl Ring {
 
     /// Moves the ring on to the bucket of `tick` if that drops something: then the others must be reported, for this is no
     /// addition. Without it, what nobody adds to any more would stay for ever.
-    pub(super) fn keep_up(&mut self, tick: Tick) -> bool {
+    pub fn keep_up(&mut self, tick: Tick) -> bool {
         let now = self.bucket(tick);
         if self.head > now.saturating_add(self.ahead_max) {
             // Nothing would be added here until time catches up with what the clock said.
@@ -205,12 +207,13 @@ impl Ring {
         moves
     }
 
-    /// In which bucket what a saved state held in `bucket` belongs now; `None` if its time is over.
-    pub(super) fn restored(&self, bucket: u32, since: &Since, tick: Tick) -> Option<u32> {
+    /// In which bucket what was saved of `bucket` belongs now, if that was `away` seconds ago and the time was `saved` then; `None` if its
+    /// time is over.
+    pub fn restored(&self, bucket: u32, (saved, away): (Tick, Tick), tick: Tick) -> Option<u32> {
         let began = bucket
             .checked_sub(1)?
             .checked_mul(self.window.bucket_seconds)?;
-        let age = since.saved.saturating_sub(began).saturating_add(since.away);
+        let age = saved.saturating_sub(began).saturating_add(away);
         let bucket = self.bucket(tick.checked_sub(age)?);
         let (before, _) = self.shown(tick);
         (bucket > before).then_some(bucket)
@@ -218,7 +221,7 @@ impl Ring {
 }
 
 /// A bucket's number, which is not 0.
-pub(super) fn read_bucket(input: &mut Reader<'_>) -> Result<u32, BadBytes> {
+pub fn read_bucket(input: &mut Reader<'_>) -> Result<u32, BadBytes> {
     u32::try_from(input.varint()?)
         .ok()
         .filter(|&bucket| bucket > 0)
@@ -289,11 +292,7 @@ mod tests {
         assert!(ring.accept(u32::MAX, Tick::MAX) && ring.keeps(u32::MAX));
         assert!(!ring.keep_up(Tick::MAX));
         assert!(!ring.accept(1, Tick::MAX));
-        let since = Since {
-            saved: 0,
-            away: u32::MAX,
-        };
-        assert_eq!(ring.restored(u32::MAX, &since, 5), None);
+        assert_eq!(ring.restored(u32::MAX, (0, u32::MAX), 5), None);
     }
 
     proptest! {
@@ -320,7 +319,7 @@ mod tests {
             let ring = Ring::new(WINDOW);
             let began = (bucket - 1) * 10;
             let age = saved.saturating_sub(began) + away;
-            let restored = ring.restored(bucket, &Since { saved, away }, now);
+            let restored = ring.restored(bucket, (saved, away), now);
             prop_assert_eq!(restored.is_some(), age <= now && (now - age) / 10 + 3 > now / 10);
             if let Some(restored) = restored {
                 prop_assert_eq!(restored, (now - age) / 10 + 1);
