@@ -6,13 +6,13 @@
 //! long as one of them lives. The table provides merging, idling out, leases of the capacity and snapshots. `sighting.rs` has
 //! the row and its keys; `nodes.rs` counts degrees, which are not reported but follow from the edges.
 
-mod nodes;
 mod sighting;
 
 use core::ops::Range;
 use std::rc::Rc;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
+use asterism_node_degrees::{Nodes, Side};
 
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -30,7 +30,6 @@ use crate::table::{
 };
 use crate::wire::{BadBytes, Reader, Wire};
 
-use nodes::{Nodes, Side};
 use sighting::{DESTINATION, EDGE, OWN, SOURCE, Sighting, Volume, Witness, edge_hash, own_hash};
 
 /// Directed edges between nodes, with weights: a traffic dispersion graph (Iliofotou et al. 2007), for finding who scans, who
@@ -154,7 +153,7 @@ impl<N: Key> Graph<N> {
 
     /// How many nodes an edge begins or ends at.
     pub fn nodes(&self) -> usize {
-        self.nodes.len() as usize
+        self.nodes.count() as usize
     }
 
     /// What happened so far to the entries, of which each is an edge as one instance sees it.

@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sketches", &["memory", "wire"]),
     ("token-buckets", &["memory", "wire"]),
     ("windows", &["wire"]),
+    ("node-degrees", &["memory", "wire"]),
     ("stamps", &["wire"]),
     ("block-assignment", &["mutant"]),
     (
@@ -29,6 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sketches",
             "token-buckets",
             "windows",
+            "node-degrees",
             "stamps",
             "state-macro",
         ],

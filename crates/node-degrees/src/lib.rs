@@ -1,10 +1,11 @@
 //! How many edges begin and end at each node: counted as edges come and go, so that nobody scans for it.
+//!
+//! Layer 0, below the state objects, of which a graph shares its edges among instances.
 
 use asterism_memory::index::Index;
 use asterism_memory::region::{Region, Slot};
 use asterism_memory::zeroed;
-
-use crate::map::Key;
+use asterism_wire::Key;
 
 zeroed! {
     /// Edges of one node, by direction.
@@ -18,7 +19,7 @@ zeroed! {
 
 /// Where edges of a node are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub enum Side {
     /// Edges that begin at it.
     Out = 0,
     /// Edges that end at it.
@@ -27,7 +28,7 @@ pub(super) enum Side {
 
 /// The nodes that an edge begins or ends at.
 #[derive(Debug)]
-pub(super) struct Nodes<N: Key> {
+pub struct Nodes<N: Key> {
     seed: u64,
     index: Index,
     nodes: Region<Node<N>>,
@@ -37,7 +38,9 @@ pub(super) struct Nodes<N: Key> {
 }
 
 impl<N: Key> Nodes<N> {
-    pub(super) fn new(seed: u64, room: u32) -> Self {
+    /// Of so many nodes at most, which are hashed with this seed.
+    #[must_use]
+    pub fn new(seed: u64, room: u32) -> Self {
         Self {
             seed,
             index: Index::new(room as usize),
@@ -48,28 +51,34 @@ impl<N: Key> Nodes<N> {
         }
     }
 
-    pub(super) fn len(&self) -> u32 {
+    /// Nodes that edges begin or end at.
+    #[must_use]
+    pub fn count(&self) -> u32 {
         self.held
     }
 
-    pub(super) fn prefetch(&self, hash: u64) {
+    /// Has the memory of a node read ahead.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
         self.index.prefetch(hash);
     }
 
-    pub(super) fn bytes_in_use(&self) -> usize {
+    /// Bytes that look-ups touch.
+    #[must_use]
+    pub fn bytes_in_use(&self) -> usize {
         self.index.bytes_in_use() + self.held as usize * size_of::<Node<N>>()
     }
 
     /// A node's edges on one side. One cache line for the index and one for the count.
     #[inline]
-    pub(super) fn degree(&self, node: &N, hash: u64, side: Side) -> u32 {
+    pub fn degree(&self, node: &N, hash: u64, side: Side) -> u32 {
         self.find(node, hash).map_or(0, |number| {
             self.nodes[number as usize].degrees[side as usize]
         })
     }
 
     /// Up to `count` records from the `cursor`th on: each node with its degrees. Where to go on, `None` at the end.
-    pub(super) fn for_each_from(
+    pub fn for_each_from(
         &self,
         (cursor, count): (u32, u32),
         mut each: impl FnMut(&N, u32, u32),
@@ -88,7 +97,7 @@ impl<N: Key> Nodes<N> {
     }
 
     /// An edge begins or ends at the node from now on. There is room for the nodes of all edges.
-    pub(super) fn add(&mut self, node: N, side: Side) {
+    pub fn add(&mut self, node: N, side: Side) {
         let hash = node.hash(self.seed);
         let Some(number) = self.find(&node, hash).or_else(|| self.take(node, hash)) else {
             debug_assert!(false, "there is room for two nodes of each edge");
@@ -98,7 +107,7 @@ impl<N: Key> Nodes<N> {
     }
 
     /// It does no longer.
-    pub(super) fn remove(&mut self, node: &N, side: Side) {
+    pub fn remove(&mut self, node: &N, side: Side) {
         let hash = node.hash(self.seed);
         let Some(number) = self.find(node, hash) else {
             debug_assert!(false, "an edge that ends was counted");
@@ -164,7 +173,7 @@ mod tests {
             assert_eq!(degree(&nodes, round, Side::Out), 2);
             assert_eq!(degree(&nodes, round, Side::In), 0);
             assert_eq!(degree(&nodes, round + 3, Side::In), 1);
-            assert_eq!(nodes.len(), 4, "no more room, and none is needed");
+            assert_eq!(nodes.count(), 4, "no more room, and none is needed");
             let mut reported = Vec::new();
             let mut each = |node: &u32, out, into| reported.push((*node, out, into));
             assert_eq!(nodes.for_each_from((0, 3), &mut each), Some(3));
@@ -182,7 +191,7 @@ mod tests {
             for node in round..round + 4 {
                 nodes.remove(&node, Side::Out);
             }
-            assert_eq!((nodes.len(), degree(&nodes, round, Side::Out)), (0, 0));
+            assert_eq!((nodes.count(), degree(&nodes, round, Side::Out)), (0, 0));
             nodes.for_each_from((0, u32::MAX), |_, _, _| panic!("there is none"));
         }
     }
