@@ -342,7 +342,7 @@ impl Builder {
         let (object, mut settings) = self.object(name);
         (settings.home, settings.audited) = (Home::Local, false);
         self.note(&settings, &[manual("own vector", 0)], &[length.into()]);
-        crate::Vector::new(self.context.clone(), object, settings, length)
+        crate::Vector::new(self.context.clone(), object, settings, length).following()
     }
 
     /// A sketch of a sum for each of any number of keys: one is too large by more than `error` × all that was added with a

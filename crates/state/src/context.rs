@@ -29,8 +29,8 @@ use crate::trace::Step;
 use crate::wire::Writer;
 pub use awaited::AWAITED_READS_MAX;
 pub use requests::{
-    ANSWER_BYTES_MAX, Answered, LANE_ANY, LANE_ROOM, LANE_SUMS, Query, REQUESTS_PER_PACKET_MAX,
-    Ticket, Transaction, stable_hash,
+    ANSWER_BYTES_MAX, Answered, LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS, Query,
+    REQUESTS_PER_PACKET_MAX, Ticket, Transaction, stable_hash,
 };
 pub use unconfirmed::UNCONFIRMED_MAX;
 pub(crate) use write_set::WriteSet;
@@ -393,6 +393,7 @@ impl Context {
         if self.is_prefetching() {
             return Err(Late::new());
         }
+        self.begin_writes_in_store()?;
         self.trace(Step::Act);
         self.acted.set(self.asking.get() & LATE != 0);
         Ok(())

@@ -48,7 +48,7 @@ pub use accumulator::{
     CountingBloom, CountingBloomAct, Heavy, HeavyKeys, HeavyPlace, Later, Rates, SKEW_SECONDS_MAX,
     Spending, Tally, TokenBucket, TokenBucketAct, TokenRate, TokenRates, TokenTally, Tokens, TopK,
     TopKAct, Vector, VectorAct, Window, WindowTally, WindowedCountMin, WindowedCountMinAct,
-    WindowedCounters, WindowedCountersAct, write_sums,
+    WindowedCounters, WindowedCountersAct,
 };
 pub use answer::{Late, Nearby, Wait};
 pub use asterism_block_assignment::{BlockAssignment, PARTITIONS, PlaceAssignment};
@@ -62,7 +62,7 @@ pub use asterism_wire::{Flow4Key, flow_digest};
 pub use builder::Builder;
 pub use context::{
     ADDITIONS_PER_CALL, ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context,
-    GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, LANE_SUMS,
+    GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS,
     MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick,
     Ticket, Transaction, UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong, stable_hash,
 };
@@ -83,7 +83,7 @@ pub use table::{
     At, EntryAge, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor,
 };
 pub use trace::{STEPS_MAX, StageEnd, Step, Written};
-pub use wire::{BadBytes, Reader, Writer};
+pub use wire::{BadBytes, Reader, Writer, write_sums};
 // Traits have the names of their derives, which are macros: other names of another kind.
 pub use traits::*;
 

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::context::{Context, OPERATION_BYTES_MAX, Query};
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
-    Sweep, Writable,
+    Audit, Fetch, FetchedEntry, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate,
+    Since, Snapshot, Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Origins, Stamp};
 use crate::stamp_wire::{STAMP_BYTES_MAX, read_stamp, skip_stamp, write_stamp};
@@ -26,6 +26,9 @@ pub struct Register<V: Value> {
     object: u8,
     settings: ObjectSettings,
     value: V,
+    /// What it is before anybody writes it, and whether anybody did.
+    initial: V,
+    is_written: bool,
     generation: u64,
     stamp: Stamp,
     /// The version of its last change, where packets are held back for it.
@@ -43,11 +46,16 @@ impl<V: Value> Register<V> {
             origin: Origins::OWN,
             sequence: 0,
         };
+        if settings.is_remote() {
+            context.expect_written_unread(object);
+        }
         Self {
             context,
             object,
             settings,
             value: initial,
+            initial,
+            is_written: false,
             generation: 0,
             stamp,
             version: 0,
@@ -71,6 +79,9 @@ impl<V: Value> Register<V> {
         self.context.note_read_of(self.object);
         if self.context.is_prefetching() {
             return Ok(());
+        }
+        if self.settings.is_remote() {
+            return self.context.answered((self.object, 0, 0), |_| {});
         }
         self.context.decided_whole(self.object)?;
         let late_us = u64::from(self.settings.late_us);
@@ -165,6 +176,7 @@ impl<V: Value> Register<V> {
     /// The same by the operation of one stamp, as what another one wrote.
     fn write_as(&mut self, value: V, generation: u64, (stamp, writer): (Stamp, Stamp)) {
         self.merge(value, generation, writer);
+        self.is_written = true;
         self.note_change(stamp);
         self.context.depend_on(self.version);
         if self.settings.is_replicated() {
@@ -296,7 +308,71 @@ impl<V: Value> Inspect for Register<V> {
 
 impl<V: Value> Fetch for Register<V> {
     fn stays_because(&self) -> Option<&'static str> {
-        Some("a packet may write it that reads nothing of a store")
+        None
+    }
+    fn extract(&self, _: &Query<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend([0; 2]);
+        if self.is_written {
+            let mut writer = Writer::new(out, self.context.addresses());
+            self.value.encode(&mut writer);
+            let length = (out.len() - start - 2) as u16;
+            out[start..start + 2].copy_from_slice(&length.to_le_bytes());
+        }
+    }
+    fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
+        if let Some(value) = stable(answer)? {
+            let input = &mut Reader::new(value, self.context.addresses());
+            self.value = V::decode(input)?;
+            self.is_written = true;
+        }
+        Ok(())
+    }
+    fn withdraw(&mut self) {
+        if self.settings.is_remote() {
+            self.clear();
+        }
+    }
+    fn clear(&mut self) {
+        (self.value, self.is_written) = (self.initial, false);
+    }
+    fn reads_of(&self, _: &[u8], each: &mut dyn FnMut(&[Query<'_>])) -> Result<(), BadBytes> {
+        each(&[self.query()]);
+        Ok(())
+    }
+    fn each_entry(
+        &self,
+        answer: &[u8],
+        each: &mut dyn FnMut(&FetchedEntry<'_>),
+    ) -> Result<(), BadBytes> {
+        if stable(answer)?.is_some() {
+            each(&FetchedEntry {
+                row: &[],
+                ends: None,
+                reads: &[self.query()],
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The value of an answer; `None` if nobody wrote it.
+fn stable(answer: &[u8]) -> Result<Option<&[u8]>, BadBytes> {
+    let (length, rest) = answer.split_first_chunk().ok_or(BadBytes)?;
+    let length = usize::from(u16::from_le_bytes(*length));
+    let value = rest.get(..length).ok_or(BadBytes)?;
+    Ok((length > 0).then_some(value))
+}
+
+impl<V: Value> Register<V> {
+    /// The read that finds it in a store.
+    fn query(&self) -> Query<'static> {
+        Query {
+            object: self.object,
+            lane: 0,
+            hash: 0,
+            key: &[],
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Read first: `wire.rs` (the trait of an encoded value, the writer and the reader), then `layout.rs` (numbers by which hosts that
 //! would misread each other refuse each other) and `key.rs` (keys). `endpoint.rs` encodes the addresses and endpoints of packets,
-//! `packet_keys.rs` hashes them.
+//! `packet_keys.rs` hashes them; `sums.rs` has what a store answers of sums that it keeps.
 
 #![forbid(unsafe_code)]
 
@@ -13,8 +13,10 @@ mod endpoint;
 mod key;
 pub mod layout;
 mod packet_keys;
+mod sums;
 mod wire;
 
 pub use key::Key;
 pub use packet_keys::{Flow4Key, flow_digest};
+pub use sums::{PlaceField, amount_in_store, each_sum, write_sums};
 pub use wire::{BadBytes, Reader, Wire, Writer};

@@ -409,7 +409,11 @@ impl<F: NetworkFunction> Instance<F> {
             self.context.refuse(&mut parked.call);
             restore(&mut self.pool, &mut parked.frame, original);
             parked.until = Until::Answers { requests, until_us };
-            return self.put(parked);
+            self.put(parked);
+            if self.context.has_all_answers(requests) {
+                self.parking.take_answered(requests, &self.context);
+            }
+            return;
         }
         self.tally.store_commits += 1;
         for (port, frame) in emitted {
@@ -468,7 +472,8 @@ fn here(in_store: u64) -> impl Fn(u8) -> bool + Copy {
 }
 
 /// Whether a call read what one moment was enough for, and writes nothing of what is in the store. What several reads answered may never
-/// have been so at one time: that only the store can say, unless it answered all of them at one time.
+/// have been so at one time: that only the store can say, unless it answered all of them at one time. Sums are as old as their answers
+/// anyway.
 fn is_read_alone(
     state: &impl State,
     transaction: &Transaction,
@@ -479,7 +484,8 @@ fn is_read_alone(
     let written = state.each_write(transaction.writes(), |object, _, _| {
         writes_there |= !here(object);
     });
-    let is_one = transaction.reads().nth(1).is_none() || mutant::active(Mutant::ReadsTakenForOne);
+    let mut checked = transaction.reads().filter(|(query, _)| !query.is_of_sums());
+    let is_one = checked.nth(1).is_none() || mutant::active(Mutant::ReadsTakenForOne);
     (is_one || is_of_one_time) && !writes_there && written.is_ok()
 }
 

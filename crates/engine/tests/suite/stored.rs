@@ -200,7 +200,7 @@ fn link(calls: RecordedCalls) -> Box<dyn Store> {
 }
 
 pub(crate) fn lives_there(name: &str) -> bool {
-    ["accounts", "seen"].contains(&name)
+    ["accounts", "seen", "packets"].contains(&name)
 }
 
 pub(crate) fn settings(name: &str) -> ObjectSettings {
@@ -357,7 +357,7 @@ fn what_cannot_live_in_a_store_is_refused_with_a_sentence() {
     );
     assert_eq!(
         refusal(|_| ObjectSettings::REMOTE, true),
-        "`packets` cannot live in a store, since what it answers is a sum over all that was added, not an entry"
+        "`recent` cannot live in a store, since what it answers is made of many sums, and the store keeps single ones"
     );
 }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::context::{Context, LANE_SUM, OPERATION_BYTES_MAX, Query};
 use crate::mutant::{self, Mutant};
 use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
@@ -17,7 +17,7 @@ use crate::object::{
 };
 use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, Reader, Writer};
+use crate::wire::{BadBytes, PlaceField, Reader, Writer, amount_in_store, each_sum, write_sums};
 
 /// One counter. Read and add cost a few instructions; other instances see an addition after the flush
 /// interval and the lag.
@@ -26,7 +26,7 @@ pub struct Counter {
     context: Rc<Context>,
     object: u8,
     settings: ObjectSettings,
-    /// Reads are late by settings; a byte of its own, since every read looks at it.
+    /// Reads are late by settings, or answered by a store; a byte of its own, since every read looks at it.
     is_late: bool,
     own: u64,
     others: u64,
@@ -42,15 +42,24 @@ pub struct Counter {
     again: bool,
     /// Of a call that is recorded: `own` when it began to write.
     before_call: Option<u64>,
+    /// In a store: the sum that was answered for the call under way, and the one of some seconds ago.
+    answered: u64,
+    known: u64,
 }
+
+/// The field of the only sum.
+const FIELD: u32 = 0;
 
 impl Counter {
     pub(crate) fn new(context: Rc<Context>, object: u8, settings: ObjectSettings) -> Self {
         let writer_counters = Vec::with_capacity(64);
+        if settings.is_remote() {
+            context.expect_written_unread(object);
+        }
         Self {
             context,
             object,
-            is_late: settings.late_us != 0,
+            is_late: settings.late_us != 0 || settings.is_remote(),
             settings,
             own: 0,
             others: 0,
@@ -60,6 +69,8 @@ impl Counter {
             flushed: NEVER,
             again: false,
             before_call: None,
+            answered: 0,
+            known: 0,
         }
     }
 
@@ -88,14 +99,31 @@ impl Counter {
     #[inline(always)]
     pub fn get(&self) -> Result<u64, Late> {
         if self.is_late {
-            late(&self.context, self.object, 0, self.settings.late_us)?;
+            return self.ahead();
         }
         Ok(self.own.wrapping_add(self.others))
     }
 
-    /// [`Counter::get`] for the control plane: never late.
+    #[cold]
+    fn ahead(&self) -> Result<u64, Late> {
+        if self.settings.is_remote() {
+            let (read, field) = (
+                (self.object, LANE_SUM, FIELD.into()),
+                PlaceField::new(FIELD),
+            );
+            self.context.answered(read, |key| key.raw(field.bytes()))?;
+            return Ok(self.answered);
+        }
+        late(&self.context, self.object, 0, self.settings.late_us)?;
+        Ok(self.total())
+    }
+
+    /// [`Counter::get`] for the control plane: never late; in a store as of some seconds ago.
     #[must_use]
     pub fn total(&self) -> u64 {
+        if self.is_late && self.settings.is_remote() {
+            return self.known;
+        }
         self.own.wrapping_add(self.others)
     }
 
@@ -287,7 +315,44 @@ impl Inspect for Counter {
     }
 }
 
-impl Fetch for Counter {}
+/// The sum of an answer.
+fn read_sum(answer: &[u8]) -> Result<u64, BadBytes> {
+    let mut found = 0;
+    each_sum(answer, |_, sum| found = sum as u64)?;
+    Ok(found)
+}
+
+impl Fetch for Counter {
+    fn stays_because(&self) -> Option<&'static str> {
+        None
+    }
+    fn extract(&self, _: &Query<'_>, out: &mut Vec<u8>) {
+        let field = PlaceField::new(FIELD);
+        write_sums([(field.bytes(), self.total() as i64)], out);
+    }
+    fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
+        self.answered = read_sum(answer)?;
+        Ok(())
+    }
+    fn has_sums(&self) -> bool {
+        true
+    }
+    fn each_addition(
+        &self,
+        write: &[u8],
+        each: &mut dyn FnMut(&[u8], i64),
+    ) -> Result<(), BadBytes> {
+        let amount = Reader::new(write, &[]).varint()?;
+        each(PlaceField::new(FIELD).bytes(), amount_in_store(amount));
+        Ok(())
+    }
+    fn note_sums(&mut self, answer: &[u8]) {
+        self.known = read_sum(answer).unwrap_or(self.known);
+    }
+    fn withdraw(&mut self) {
+        self.answered = 0;
+    }
+}
 
 impl Operations for Counter {
     fn begin_recording(&mut self) {

@@ -10,7 +10,7 @@ use super::writer_counters::{Totals, Whose, WriterCounters};
 use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::Context;
+use crate::context::{Context, LANE_ROOM, LANE_SUM, Query};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
@@ -22,7 +22,7 @@ use crate::recording::{ADDS, BEGINS, note_room};
 use crate::reservations::Reservations;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, Reader, Writer};
+use crate::wire::{BadBytes, Reader, Writer, amount_in_store, each_sum, write_sums};
 
 /// Keys of a shared object for which there is room, in multiples of its capacity. A saved state's keys, and those of earlier incarnations,
 /// count against nobody's share: who knows of fewer keys than the capacity may start one, while all others start their shares.
@@ -45,6 +45,18 @@ pub struct Counters<K: Key> {
     undecided: u32,
     reserved: Reservations,
     refused_full: u64,
+    stored: Option<InStore<K>>,
+    /// What a store was said to have, some seconds ago, or to be shown.
+    known: Vec<(K, u64)>,
+}
+
+/// What a store said of sums that are there.
+#[derive(Debug)]
+struct InStore<K> {
+    /// For the call under way.
+    answered: Vec<(K, u64)>,
+    /// How many keys may begin.
+    room: u32,
 }
 
 /// A key's counter as it was found, or the permission to start one.
@@ -71,7 +83,14 @@ impl<K: Key> Counters<K> {
         let leases = settings.is_replicated() && !mutant::active(Mutant::CapacityNotLeased);
         let writer_counters =
             WriterCounters::new(context.clone(), object, &settings, (room, Totals::Grow));
-        Self {
+        if settings.is_remote() {
+            context.expect_written_unread(object);
+        }
+        let stored = settings.is_remote().then_some(InStore {
+            answered: Vec::new(),
+            room: 0,
+        });
+        let mut counters = Self {
             context,
             object,
             settings,
@@ -83,13 +102,22 @@ impl<K: Key> Counters<K> {
             undecided: 0,
             reserved: Reservations::default(),
             refused_full: 0,
+            stored,
+            known: Vec::new(),
+        };
+        if counters.stored.is_some() {
+            counters.writer_counters.begin_recording();
         }
+        counters
     }
 
     /// The key's counter: found, or about to be started by the first `add`. `None` when there is no room
     /// for another key.
     #[inline(always)]
     pub fn find(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
+        if self.stored.is_some() {
+            return self.find_there(key);
+        }
         if let Some(number) = self.query(key)? {
             return Ok(Some(Tally {
                 number: Some(number),
@@ -107,14 +135,45 @@ impl<K: Key> Counters<K> {
     /// The sum for a key; 0 if it has no counter.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<u64, Late> {
+        if let Some(stored) = &self.stored {
+            self.answered(key)?;
+            return Ok(total_of(&stored.answered, key).unwrap_or(0));
+        }
         Ok(self
             .query(key)?
             .map_or(0, |number| self.writer_counters.sum(number)))
     }
 
-    /// [`Counters::get`] for the control plane: never late.
+    /// Whether the store said what the sum for a key is.
+    #[cold]
+    fn answered(&self, key: &K) -> Result<(), Late> {
+        let read = (self.object, LANE_SUM, key.hash(self.context.seed()));
+        self.context.answered(read, |field| key.encode(field))
+    }
+
+    /// [`Counters::find`] in a store, which is asked for the sum and for room at once.
+    #[cold]
+    fn find_there(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
+        let room = self.context.answered((self.object, LANE_ROOM, 0), |_| {});
+        self.answered(key).and(room)?;
+        let Some(stored) = &self.stored else {
+            return Ok(None);
+        };
+        let total = total_of(&stored.answered, key);
+        Ok((total.is_some() || stored.room > 0).then_some(Tally {
+            number: None,
+            key: *key,
+            total: total.unwrap_or(0),
+        }))
+    }
+
+    /// [`Counters::get`] for the control plane: never late. In a store as of some seconds ago, and 0 while there are more than
+    /// 4,096 keys there.
     #[must_use]
     pub fn total(&self, key: &K) -> u64 {
+        if self.stored.is_some() {
+            return total_of(&self.known, key).unwrap_or(0);
+        }
         let number = self.number(key, key.hash(self.context.seed()));
         number.map_or(0, |number| self.writer_counters.sum(number))
     }
@@ -142,6 +201,9 @@ impl<K: Key> Counters<K> {
 
     /// Calls `each` for every key and its sum; for control-plane use.
     pub fn for_each(&self, mut each: impl FnMut(&K, u64)) {
+        for (key, total) in &self.known {
+            each(key, *total);
+        }
         for number in 0..self.used {
             each(
                 self.writer_counters.tag(number),
@@ -367,6 +429,16 @@ impl<K: Key> Inspect for Counters<K> {
                 provenance: None,
             });
         }
+        // Those of a store it has for people alone where none are added.
+        if self.stored.is_none() {
+            for (key, value) in &self.known {
+                each(&Shown {
+                    key,
+                    value,
+                    provenance: None,
+                });
+            }
+        }
         (end < self.used).then_some(end)
     }
     fn capacity(&self) -> u32 {
@@ -380,14 +452,107 @@ impl<K: Key> Inspect for Counters<K> {
     }
 }
 
-impl<K: Key> Fetch for Counters<K> {}
+fn total_of<K: Key>(sums: &[(K, u64)], key: &K) -> Option<u64> {
+    let found = sums.iter().find(|(known, _)| known == key);
+    found.map(|(_, total)| *total)
+}
+
+impl<K: Key> Counters<K> {
+    /// Adds the sums of an answer to those that are known, as many as there may be keys.
+    fn read_sums(&self, answer: &[u8], sums: &mut Vec<(K, u64)>) -> Result<(), BadBytes> {
+        let (most, mut read) = (self.settings.capacity as usize, Ok(()));
+        each_sum(answer, |field, sum| {
+            let mut input = Reader::new(field, self.context.addresses());
+            match K::decode(&mut input) {
+                Ok(key) if input.is_empty() && sums.len() < most => sums.push((key, sum as u64)),
+                Ok(_) if input.is_empty() => {}
+                _ => read = Err(BadBytes),
+            }
+        })?;
+        read
+    }
+}
+
+impl<K: Key> Fetch for Counters<K> {
+    fn stays_because(&self) -> Option<&'static str> {
+        None
+    }
+    fn extract(&self, query: &Query<'_>, out: &mut Vec<u8>) {
+        let mut sums = Vec::new();
+        match query.lane {
+            LANE_ROOM => {
+                let room = self.settings.capacity.saturating_sub(self.used);
+                out.extend([0; 2]);
+                return out.extend(room.to_le_bytes());
+            }
+            LANE_SUM => {
+                let key = K::decode(&mut Reader::new(query.key, self.context.addresses())).ok();
+                let number = key.and_then(|key| self.number(&key, query.hash));
+                sums.extend(
+                    number.map(|number| {
+                        (query.key.to_vec(), self.writer_counters.sum(number) as i64)
+                    }),
+                );
+            }
+            _ => self.for_each(|key, total| {
+                let mut field = Vec::new();
+                key.encode(&mut Writer::new(&mut field, self.context.addresses()));
+                sums.push((field, total as i64));
+            }),
+        }
+        write_sums(sums.iter().map(|(field, sum)| (&**field, *sum)), out);
+    }
+    fn install(&mut self, lane: u8, answer: &[u8]) -> Result<(), BadBytes> {
+        let mut stored = self.stored.take().ok_or(BadBytes)?;
+        let installed = match lane {
+            LANE_ROOM => match answer.get(2..).and_then(<[u8]>::first_chunk) {
+                Some(room) => {
+                    stored.room = u32::from_le_bytes(*room);
+                    Ok(())
+                }
+                None => Err(BadBytes),
+            },
+            _ => self.read_sums(answer, &mut stored.answered),
+        };
+        self.stored = Some(stored);
+        installed
+    }
+    fn has_sums(&self) -> bool {
+        true
+    }
+    fn each_addition(
+        &self,
+        write: &[u8],
+        each: &mut dyn FnMut(&[u8], i64),
+    ) -> Result<(), BadBytes> {
+        let mut input = Reader::new(write, self.context.addresses());
+        K::decode(&mut input)?;
+        let field = &write[..write.len() - input.left()];
+        each(field, amount_in_store(input.varint()?));
+        Ok(())
+    }
+    fn note_sums(&mut self, answer: &[u8]) {
+        let mut known = Vec::new();
+        if self.read_sums(answer, &mut known).is_ok() {
+            self.known = known;
+        }
+    }
+    fn withdraw(&mut self) {
+        if let Some(stored) = &mut self.stored {
+            stored.answered.clear();
+            stored.room = 0;
+        }
+    }
+}
 
 impl<K: Key> Operations for Counters<K> {
     fn begin_recording(&mut self) {
         self.writer_counters.begin_recording();
     }
     fn end_recording(&mut self) {
-        self.writer_counters.end_recording();
+        if self.stored.is_none() {
+            self.writer_counters.end_recording();
+        }
     }
     fn note_undecided(
         &mut self,

@@ -10,7 +10,8 @@
 //! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` accounts for
 //! spending that way; levels and rates are `asterism-token-buckets`'. `top_k.rs` shares the places of a
 //! summary, and `other_summaries.rs` has those of the others. `announced.rs` has the digests that hosts compare,
-//! `rolling.rs` those of objects that forget. What a call adds that a store may refuse is recorded: see `recording.rs` of the crate.
+//! `rolling.rs` those of objects that forget. What a call adds that a store may refuse is recorded: see `recording.rs` of the crate;
+//! answers of a store about sums that are there are `asterism-wire`'s.
 
 mod announced;
 mod bloom;
@@ -47,7 +48,7 @@ pub use counters::{Counters, CountersAct, Tally};
 pub use counting_bloom::{CountingBloom, CountingBloomAct};
 pub use token_bucket::{Spending, TokenBucket, TokenBucketAct, TokenTally, Tokens};
 pub use top_k::{TopK, TopKAct};
-pub use vector::{Later, Vector, VectorAct, write_sums};
+pub use vector::{Later, Vector, VectorAct};
 pub use windowed_count_min::{WindowedCountMin, WindowedCountMinAct};
 pub use windowed_counters::{WindowedCounters, WindowedCountersAct};
 

@@ -7,14 +7,17 @@ use super::writer_counters::{Totals, WriterCounters, hash_place, read_place, wri
 use super::{late, read_saved};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, LANE_SUMS, Query};
+use crate::context::{Context, LANE_SUM, LANE_SUMS, Query};
 use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
     Sweep, Writable,
 };
 use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, Reader, Writer};
+use crate::wire::{BadBytes, PlaceField, Reader, each_sum, write_sums};
+
+/// Places of one that is in a store itself, at most: so many fit an answer.
+const PLACES_IN_STORE_MAX: u32 = 1_024;
 
 /// A sum for each place of a fixed number of them, as the load of servers: what all instances added and took away. What a host
 /// added before it died stays, until others take it away.
@@ -27,6 +30,8 @@ pub struct Vector {
     later: Rc<Later>,
     /// They count the entries of a table.
     counts_entries: bool,
+    /// They are where what they follow from is.
+    follows: bool,
     /// In a store: what was answered for the call under way, by place.
     answered: Option<Vec<(u32, i64)>>,
     /// The same as it was some seconds ago.
@@ -82,27 +87,44 @@ impl Vector {
             amounts: (0..length).map(|_| Cell::new(0)).collect(),
             any: Cell::new(false),
         });
-        Self {
+        let mut vector = Self {
             context,
             object,
             late_us: settings.late_us,
             writer_counters,
             later,
             counts_entries: false,
+            follows: false,
             answered: None,
             known: Vec::new(),
+        };
+        if settings.is_remote() {
+            vector.move_to_store();
+            vector.context.expect_written_unread(object);
         }
+        vector
     }
 
-    /// The sums count the entries of a table, and are where these are: in a store, additions find no place here.
+    /// The same whose sums follow from another object.
+    pub(crate) fn following(mut self) -> Self {
+        self.follows = true;
+        self
+    }
+
+    /// The sums are in a store: additions find no place here.
+    fn move_to_store(&mut self) {
+        self.writer_counters.begin_recording();
+        self.answered = Some(Vec::new());
+    }
+
+    /// The sums count the entries of a table, and are where these are.
     pub(crate) fn count_entries(&mut self, in_store: bool) {
         self.counts_entries = true;
         if !in_store {
             return;
         }
         self.context.expect_in_store(self.object);
-        self.writer_counters.begin_recording();
-        self.answered = Some(Vec::new());
+        self.move_to_store();
     }
 
     /// What adds to it from where no packet acts.
@@ -143,6 +165,11 @@ impl Vector {
     /// The first of these places in which the sum is lowest: the server that is used least. Those that do not exist are passed
     /// over.
     pub fn lowest(&self, places: impl IntoIterator<Item = u32>) -> Result<Option<u32>, Late> {
+        if let Some(answered) = &self.answered {
+            self.context.answered((self.object, LANE_SUMS, 0), |_| {})?;
+            let there = places.into_iter().filter(|place| *place < self.len());
+            return Ok(there.min_by_key(|place| sum_of(answered, *place)));
+        }
         let mut lowest = None;
         for place in places {
             if place < self.len() {
@@ -173,7 +200,11 @@ impl Vector {
         let Some(answered) = &self.answered else {
             return Ok(0);
         };
-        self.context.answered((self.object, LANE_SUMS, 0), |_| {})?;
+        if place < self.len() {
+            let read = (self.object, LANE_SUM, place.into());
+            let field = PlaceField::new(place);
+            self.context.answered(read, |key| key.raw(field.bytes()))?;
+        }
         Ok(sum_of(answered, place))
     }
 
@@ -286,30 +317,19 @@ impl Inspect for Vector {
     }
 }
 
-/// Appends the answer to a read of sums, for a store that has them: each that is not zero with its place. No part of it must be the same
-/// when a call is committed.
-pub fn write_sums(sums: impl Iterator<Item = (u32, i64)>, out: &mut Vec<u8>) {
-    out.extend([0; 2]);
-    let mut writer = Writer::new(out, &[]);
-    for (place, sum) in sums.filter(|(_, sum)| *sum != 0) {
-        writer.varint(place.into());
-        writer.varint((sum << 1 ^ sum >> 63) as u64);
-    }
-}
-
-/// Reads what [`write_sums`] wrote: of places below `length`, and of no more than so many.
+/// Adds the sums of an answer to those that are known: of places below `length`, and of no more than so many.
 fn read_sums(answer: &[u8], length: u32, sums: &mut Vec<(u32, i64)>) -> Result<(), BadBytes> {
-    sums.clear();
-    let mut input = Reader::new(answer.get(2..).ok_or(BadBytes)?, &[]);
-    while !input.is_empty() {
-        let (place, sum) = (input.varint()?, input.varint()?);
-        let place = u32::try_from(place).map_err(|_| BadBytes)?;
-        if place < length && sums.len() < length as usize {
-            sums.push((place, (sum >> 1) as i64 ^ -((sum & 1) as i64)));
+    let most = sums.len() + length as usize;
+    let read = each_sum(answer, |field, sum| {
+        if let Some(place) = PlaceField::read(field)
+            && place < length
+            && sums.len() < most
+        {
+            sums.push((place, sum));
         }
-    }
+    });
     sums.sort_unstable();
-    Ok(())
+    read
 }
 
 fn sum_of(sums: &[(u32, i64)], place: u32) -> i64 {
@@ -319,24 +339,50 @@ fn sum_of(sums: &[(u32, i64)], place: u32) -> i64 {
 
 impl Fetch for Vector {
     fn stays_because(&self) -> Option<&'static str> {
-        (self.answered.is_none())
-            .then_some("what it answers is a sum over all that was added, not an entry")
+        if self.follows {
+            let stays = self.answered.is_none();
+            return stays.then_some("it counts the entries of a table, and is where that is");
+        }
+        (self.len() > PLACES_IN_STORE_MAX).then_some("it has more than 1,024 places")
     }
-    fn extract(&self, _: &Query<'_>, out: &mut Vec<u8>) {
+    fn extract(&self, query: &Query<'_>, out: &mut Vec<u8>) {
         let sum = |place| {
             let added = self.later.amount(place);
             (self.writer_counters.sum(place) as i64).wrapping_add(added)
         };
-        write_sums((0..self.len()).map(|place| (place, sum(place))), out);
+        let read = match query.lane {
+            LANE_SUM => match PlaceField::read(query.key) {
+                Some(place) if place < self.len() => place..place + 1,
+                _ => 0..0,
+            },
+            _ => 0..self.len(),
+        };
+        let fields = read.map(|place| (PlaceField::new(place), sum(place)));
+        let fields: Vec<_> = fields.filter(|(_, sum)| *sum != 0).collect();
+        write_sums(fields.iter().map(|(field, sum)| (field.bytes(), *sum)), out);
     }
     fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
         let length = self.len();
         read_sums(answer, length, self.answered.as_mut().ok_or(BadBytes)?)
     }
     fn has_sums(&self) -> bool {
+        true
+    }
+    fn counts_entries(&self) -> bool {
         self.counts_entries
     }
+    fn each_addition(
+        &self,
+        write: &[u8],
+        each: &mut dyn FnMut(&[u8], i64),
+    ) -> Result<(), BadBytes> {
+        let mut input = Reader::new(write, &[]);
+        let field = PlaceField::new(read_place(&mut input, self.len())?);
+        each(field.bytes(), input.varint()? as i64);
+        Ok(())
+    }
     fn note_sums(&mut self, answer: &[u8]) {
+        self.known.clear();
         if read_sums(answer, self.len(), &mut self.known).is_err() {
             self.known.clear();
         }

@@ -26,8 +26,10 @@ pub(super) const STAGED: u8 = 64;
 pub const LANE_ROOM: u8 = u8::MAX;
 /// In place of a lane: whether there is any entry.
 pub const LANE_ANY: u8 = u8::MAX - 1;
-/// In place of a lane: the sums of all places.
+/// In place of a lane: all sums of an object.
 pub const LANE_SUMS: u8 = u8::MAX - 2;
+/// In place of a lane: the sum under the field that is in place of the key.
+pub const LANE_SUM: u8 = u8::MAX - 3;
 
 /// The number of a request, which its answer comes with. Those of requests that nobody waits for any more name nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,12 +58,19 @@ impl Ticket {
 pub struct Query<'a> {
     /// Number of the object.
     pub object: u8,
-    /// The lane of the key, or [`LANE_ROOM`], [`LANE_ANY`] or [`LANE_SUMS`].
+    /// The lane of the key, or [`LANE_ROOM`], [`LANE_ANY`], [`LANE_SUMS`] or [`LANE_SUM`].
     pub lane: u8,
     /// The key's hash with the cluster's seed.
     pub hash: u64,
     /// The key's bytes; none where the lane has no keys.
     pub key: &'a [u8],
+}
+
+impl Query<'_> {
+    /// Whether it reads sums: what is answered may be otherwise when the call is committed.
+    pub fn is_of_sums(&self) -> bool {
+        matches!(self.lane, LANE_SUMS | LANE_SUM)
+    }
 }
 
 /// What became of an answer.
@@ -144,6 +153,8 @@ impl Slot {
 pub(super) struct Requests {
     /// The objects that are to live in a store, a bit for each.
     in_store: Cell<u64>,
+    /// Some of them calls may write that read nothing there.
+    any_written_unread: Cell<bool>,
     slots: RefCell<Slots>,
     /// Some request was not taken yet.
     any_new: Cell<bool>,
@@ -279,6 +290,34 @@ impl Context {
         let in_store = &self.requests.in_store;
         in_store.set(in_store.get() | 1 << object);
     }
+    /// The same of one that calls may write without a read: each call that writes is staged.
+    pub(crate) fn expect_written_unread(&self, object: u8) {
+        self.expect_in_store(object);
+        self.requests.any_written_unread.set(true);
+        self.expect_late_objects();
+    }
+    /// A call begins to write. Unless it is staged it is late if it has to be: it is called again at once.
+    pub(super) fn begin_writes_in_store(&self) -> Result<(), Late> {
+        if !self.requests.any_written_unread.get() || self.is_staged() {
+            return Ok(());
+        }
+        let mut call = self.call.borrow_mut();
+        if call.requests == 0 {
+            call.requests = self.requests.slots.borrow_mut().take();
+            call.wait = match call.requests {
+                0 => Wait::TooMuch,
+                _ => Wait::Answers,
+            };
+        }
+        drop(call);
+        self.note_late();
+        Err(Late::new())
+    }
+    /// Whether a packet with these requests waits for no answer.
+    pub fn has_all_answers(&self, requests: u16) -> bool {
+        let slots = self.requests.slots.borrow();
+        slots.get(requests).is_some_and(|slot| slot.unanswered == 0)
+    }
     /// An object that is to live in a store has nothing there: another one says what is to be known of it.
     pub(crate) fn keeps_nothing_in_store(&self, object: u8) {
         let in_store = &self.requests.in_store;
@@ -407,14 +446,14 @@ impl Context {
         }
     }
 
-    /// Has what the call that is late asked for answered, as far as `give` appends an answer now. Whether nothing is left to wait for; false if nothing was.
+    /// Has what the call that is late asked for answered, as far as `give` appends an answer now. Whether it waits for answers and has all of them.
     pub fn answer_at_once(&self, mut give: impl FnMut(Query<'_>, &mut Vec<u8>) -> bool) -> bool {
         let call = self.call.borrow();
         let mut slots = self.requests.slots.borrow_mut();
         let Some(slot) = slots.get_mut(call.requests) else {
             return false;
         };
-        let (mut answers, had) = (core::mem::take(&mut slot.answers), slot.unanswered);
+        let mut answers = core::mem::take(&mut slot.answers);
         for place in 0..slot.count {
             let (request, from) = (slot.requests[place], answers.len());
             if request.stage != Stage::New {
@@ -428,7 +467,7 @@ impl Context {
             slot.unanswered -= 1;
         }
         slot.answers = answers;
-        had > 0 && slot.unanswered == 0 && !slot.is_too_much && matches!(call.wait, Wait::Answers)
+        slot.unanswered == 0 && !slot.is_too_much && matches!(call.wait, Wait::Answers)
     }
     /// A packet that was late is called again, with what was answered if anything was asked.
     pub(super) fn begin_staged(&self, requests: u16) {

@@ -21,7 +21,7 @@ pub struct FetchedEntry<'a> {
 pub trait Fetch {
     /// Why it cannot live in a store: the end of a sentence that begins with its name and "cannot live in a store, since". `None`: it can.
     fn stays_because(&self) -> Option<&'static str> {
-        Some("what it answers is a sum over all that was added, not an entry")
+        Some("what it answers is made of many sums, and the store keeps single ones")
     }
     /// Appends the answer to a read: two bytes with the length of the part that must be the same when the call is committed, that part, and
     /// what may have changed by then.
@@ -56,13 +56,28 @@ pub trait Fetch {
     fn reads_of(&self, _row: &[u8], _each: &mut dyn FnMut(&[Query<'_>])) -> Result<(), BadBytes> {
         Err(BadBytes)
     }
-    /// Whether it has sums that follow entries, and are where these are.
+    /// Whether a store has it as sums, each under a field, to which recorded writes add: see [`Fetch::each_addition`].
     fn has_sums(&self) -> bool {
         false
     }
+    /// Whether its sums follow the entries of a table, and are where these are.
+    fn counts_entries(&self) -> bool {
+        false
+    }
+    /// What a recorded write adds, for a store that has sums: the field of each sum, and what comes to it.
+    ///
+    /// # Errors
+    /// It is no write of this object.
+    fn each_addition(
+        &self,
+        _write: &[u8],
+        _each: &mut dyn FnMut(&[u8], i64),
+    ) -> Result<(), BadBytes> {
+        Err(BadBytes)
+    }
     /// Notes the sums that a store has, for people: as an answer has them.
     fn note_sums(&mut self, _answer: &[u8]) {}
-    /// Takes what has come to the sum of each place since [`Fetch::clear`], for an object that computes what a store is to add.
+    /// Takes what has come with entries to the sum of each place since [`Fetch::clear`], for an object that computes what a store is to add.
     fn take_sums(&mut self, _each: &mut dyn FnMut(u32, i64)) {}
     /// The entries in an answer to a read by a key, for a store that keeps answers under keys.
     ///

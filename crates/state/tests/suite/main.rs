@@ -7,6 +7,7 @@ mod convergence;
 mod generations;
 mod golden;
 mod graphs;
+mod in_store;
 mod incarnations;
 mod local;
 mod manual;

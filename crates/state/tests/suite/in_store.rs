@@ -1,0 +1,292 @@
+//! Sums and registers that live in a store: what an instance asks, what the store answers, and what it makes of a call.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use asterism_state::{
+    Answered, Builder, Call, Context, Counter, Counters, Fetch, Identity, LANE_SUM, Late,
+    ObjectSettings, Query, Register, Sequencer, State, Transaction, Value, Vector, Wait, Wire,
+    state, write_sums,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+struct Word(u32);
+
+#[state]
+struct Sums {
+    counter: Counter,
+    counters: Counters<u32>,
+    vector: Vector,
+    register: Register<Word>,
+}
+
+/// Keys that may have a counter.
+const KEYS: u32 = 2;
+
+fn build(settings: fn(&str) -> ObjectSettings) -> (Rc<Context>, Sums) {
+    let sequencer = Sequencer::Own(Cell::new(0));
+    let context = Rc::new(Context::new(Identity::alone(), sequencer, 5, vec![]));
+    context.expect_requests(4);
+    let builder = Builder::new(context.clone(), settings);
+    let state = Sums {
+        counter: builder.counter("counter"),
+        counters: builder.counters("counters", KEYS),
+        vector: builder.vector("vector", 12),
+        register: builder.register("register", Word(9)),
+    };
+    (context, builder.built(state))
+}
+
+/// An instance and its store.
+struct Both {
+    context: Rc<Context>,
+    instance: Sums,
+    store_context: Rc<Context>,
+    store: Sums,
+}
+
+type Writes<'a> = <Sums as State>::Act<'a>;
+
+impl Both {
+    fn new() -> Self {
+        let (context, instance) = build(|_| ObjectSettings::REMOTE);
+        let (store_context, store) = build(|_| ObjectSettings::LOCAL);
+        Self {
+            context,
+            instance,
+            store_context,
+            store,
+        }
+    }
+
+    /// Has all that is asked for answered.
+    fn answer(&mut self) {
+        let (context, store) = (&self.context, &self.store);
+        let mut answers = Vec::new();
+        context.take_requests(|ticket, query| {
+            let mut answer = Vec::new();
+            store.extract(&query, &mut answer);
+            answers.push((ticket, answer));
+        });
+        for (ticket, answer) in &answers {
+            assert_ne!(context.take_answer(*ticket, answer), Answered::Unasked);
+        }
+    }
+
+    /// Calls until the call is not late, which reads and then writes; what it read, and its transaction.
+    fn packet<T>(
+        &mut self,
+        read: impl Fn(&Sums) -> Result<T, Late>,
+        write: impl FnOnce(&mut Writes<'_>, &T),
+    ) -> (T, Transaction) {
+        self.context.begin_next();
+        let mut late = 0;
+        loop {
+            let found = read(&self.instance);
+            let acts = found.and_then(|found| self.context.act_uncommonly().map(|()| found));
+            if let Ok(found) = acts {
+                assert!(self.context.is_staged());
+                self.instance
+                    .for_each_object(|object| object.begin_recording());
+                write(&mut self.instance.act(), &found);
+                self.instance
+                    .for_each_object(|object| object.end_recording());
+                let mut transaction = Transaction::default();
+                self.context.seal(&mut transaction);
+                self.instance.withdraw();
+                let (call, _) = self.context.park();
+                self.context.abandon(call, |_, _| {});
+                return (found, transaction);
+            }
+            late += 1;
+            assert!(late < 4, "it is late again and again");
+            self.instance.withdraw();
+            let (call, wait): (Call, Wait) = self.context.park();
+            assert_eq!(wait, Wait::Answers);
+            self.answer();
+            assert!(self.context.has_all_answers(call.requests()));
+            self.context.resume(call);
+            self.instance
+                .install(&self.context)
+                .expect("these are answers");
+        }
+    }
+
+    fn commit(&mut self, transaction: &Transaction) {
+        assert!(self.store.still_holds(transaction));
+        let made = self
+            .store
+            .commit(&self.store_context, transaction.writes(), |_| true);
+        made.expect("recorded writes are writes");
+        self.store_context.end(|_, _| {});
+    }
+}
+
+#[test]
+fn a_call_that_only_adds_is_called_again_at_once_and_leaves_nothing_here() {
+    let mut both = Both::new();
+    for amount in 1..4 {
+        let ((), transaction) = both.packet(
+            |_| Ok(()),
+            |act, ()| {
+                act.counter.add(amount);
+                act.counter.add(1);
+                act.vector.add(7, -2);
+                act.vector.add(99, 1);
+            },
+        );
+        assert_eq!(transaction.reads().count(), 0);
+        both.commit(&transaction);
+    }
+    let (sums, transaction) = both.packet(
+        |sums| {
+            let one = (sums.counter.get(), sums.vector.get(7), sums.vector.get(6));
+            Ok((one.0?, one.1?, one.2?, sums.vector.get(99)?))
+        },
+        |_, _| {},
+    );
+    assert_eq!(sums, (9, -6, 0, 0));
+    assert!(transaction.writes().is_empty());
+    assert!(transaction.reads().all(|(query, _)| query.is_of_sums()));
+    assert_eq!(
+        (both.instance.counter.total(), both.instance.vector.known(7)),
+        (0, 0)
+    );
+    // For people.
+    let mut answer = Vec::new();
+    write_sums([(&b"0"[..], 9)], &mut answer);
+    both.instance.counter.note_sums(&answer);
+    assert_eq!(both.instance.counter.total(), 9);
+}
+
+#[test]
+fn keys_begin_where_there_is_room() {
+    let mut both = Both::new();
+    for (key, has_room) in [(5, true), (300, true), (7, false), (5, true)] {
+        let (tally, transaction) = both.packet(
+            |sums| sums.counters.find(&key),
+            |act, tally| {
+                if let Some(tally) = tally {
+                    act.counters.add(tally, 10);
+                }
+            },
+        );
+        assert_eq!(tally.is_some(), has_room, "{key}");
+        both.commit(&transaction);
+    }
+    let (totals, _) = both.packet(
+        |sums| {
+            let all = [5, 300, 7].map(|key| sums.counters.get(&key));
+            all.into_iter().collect::<Result<Vec<_>, Late>>()
+        },
+        |_, _| {},
+    );
+    assert_eq!(totals, [20, 10, 0]);
+}
+
+#[test]
+fn the_lowest_place_is_found_by_one_read() {
+    let mut both = Both::new();
+    let ((), transaction) = both.packet(
+        |_| Ok(()),
+        |act, ()| (0..11).for_each(|place| act.vector.add(place, 20 - i64::from(place))),
+    );
+    both.commit(&transaction);
+    let (lowest, transaction) = both.packet(|sums| sums.vector.lowest([3, 10, 99, 2]), |_, _| {});
+    assert_eq!(lowest, Some(10));
+    assert_eq!(transaction.reads().count(), 1);
+}
+
+#[test]
+fn a_register_is_checked_when_the_call_is_committed_and_sums_are_not() {
+    let mut both = Both::new();
+    let count_up = |both: &mut Both| {
+        both.packet(
+            |sums| {
+                let read = (sums.register.get(), sums.counter.get());
+                Ok((read.0?, read.1?))
+            },
+            |act, (word, _)| {
+                act.register.set(Word(word.0 + 1));
+                act.counter.add(1);
+            },
+        )
+    };
+    let ((first, _), transaction) = count_up(&mut both);
+    let (_, meanwhile) = count_up(&mut both);
+    assert_eq!(first, Word(9));
+    both.commit(&transaction);
+    assert!(!both.store.still_holds(&meanwhile), "another one wrote it");
+    let ((second, sum), again) = count_up(&mut both);
+    assert_eq!((second, sum), (Word(10), 1));
+    // What is written without a read is checked by nobody.
+    let ((), blind) = both.packet(|_| Ok(()), |act, ()| act.register.set(Word(50)));
+    let ((), added) = both.packet(|_| Ok(()), |act, ()| act.counter.add(1));
+    both.commit(&again);
+    both.commit(&blind);
+    both.commit(&added);
+    let ((third, sum), _) = count_up(&mut both);
+    assert_eq!((third, sum), (Word(50), 3));
+}
+
+#[test]
+fn additions_are_reported_by_field() {
+    let mut both = Both::new();
+    let (_, transaction) = both.packet(
+        |sums| sums.counters.find(&0x0102_0304),
+        |act, tally| {
+            act.counter.add(u64::MAX);
+            act.vector.add(11, -5);
+            act.counters.add(&tally.expect("room"), 3);
+        },
+    );
+    let mut found = Vec::new();
+    let each = |object: u8, _: u8, write: &[u8]| {
+        let at = both.store.object(object).expect("an object");
+        assert!(at.has_sums());
+        let add = &mut |field: &[u8], amount| found.push((object, field.to_vec(), amount));
+        at.each_addition(write, add).expect("a write");
+        assert!(at.each_addition(&[0xff], &mut |_, _| {}).is_err());
+    };
+    both.store
+        .each_write(transaction.writes(), each)
+        .expect("writes");
+    found.sort();
+    let expected: [(u8, &[u8], i64); 3] =
+        [(0, b"0", i64::MAX), (1, &[4, 3, 2, 1], 3), (2, b"11", -5)];
+    assert_eq!(
+        found,
+        expected.map(|(object, field, sum)| (object, field.to_vec(), sum))
+    );
+}
+
+#[test]
+fn what_is_no_answer_is_refused() {
+    let mut both = Both::new();
+    for object in 0..4 {
+        let object = both.instance.object_mut(object).expect("an object");
+        for answer in [
+            &[][..],
+            &[0],
+            &[0, 0, 9],
+            &[3, 0, 1, 2],
+            &[0, 0, 1, b'0', 0xff],
+        ] {
+            let is_register = !object.has_sums();
+            let installed = object.install(LANE_SUM, answer);
+            // Of a register nothing behind the value is looked at.
+            let is_empty = is_register && answer.first_chunk() == Some(&[0, 0]);
+            assert_eq!(installed.is_ok(), is_empty, "{answer:?}");
+        }
+        object.withdraw();
+    }
+    let query = Query {
+        object: 2,
+        lane: LANE_SUM,
+        hash: 0,
+        key: b"99",
+    };
+    let mut answer = Vec::new();
+    both.store.extract(&query, &mut answer);
+    assert_eq!(answer, [0, 0], "no place");
+}
