@@ -1,6 +1,8 @@
 //! Commands of hashes: keys that hold fields.
 
-use super::{Call, Refused, held, integer};
+use super::keys::SCANNED;
+use super::pattern::is_match;
+use super::{Call, Refused, held, integer, is};
 use crate::fields::Fields;
 use crate::keyspace::Stored;
 
@@ -18,6 +20,72 @@ pub(super) fn hget(call: &mut Call<'_, '_>) -> Result<(), Refused> {
         None => call.reply.null(),
     }
     Ok(())
+}
+
+pub(super) fn hmget(call: &mut Call<'_, '_>) -> Result<(), Refused> {
+    let fields = held(call.keyspace, call.argument(1), fields)?;
+    let names = call.from(2);
+    call.reply.array(names.len());
+    for name in names {
+        match fields.and_then(|fields| fields.get(name)) {
+            Some(value) => call.reply.string(value),
+            None => call.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// Some of the fields, in the order of their hashes: the cursor is the hash of the first one that is not shown yet.
+pub(super) fn hscan(call: &mut Call<'_, '_>) -> Result<(), Refused> {
+    let text = core::str::from_utf8(call.argument(2)).ok();
+    let cursor = text.and_then(|text| text.parse::<u64>().ok());
+    let from = cursor.ok_or(Refused::Cursor)?;
+    let Some(fields) = held(call.keyspace, call.argument(1), fields)? else {
+        call.reply.array(2);
+        call.reply.string(b"0");
+        call.reply.array(0);
+        return Ok(());
+    };
+    let (mut pattern, mut count) = (None, SCANNED);
+    let mut words = call.from(3).iter();
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or(Refused::Syntax)?;
+        match word {
+            word if is(word, "match") => pattern = Some(*value),
+            word if is(word, "count") => count = integer(value)?,
+            _ => return Err(Refused::Syntax),
+        }
+    }
+    if count < 1 {
+        return Err(Refused::Syntax);
+    }
+    let all = fields.all();
+    let all = all.map(|(field, value)| (cursor_of(field), field, value));
+    let mut left: Vec<_> = all.filter(|(cursor, ..)| *cursor >= from).collect();
+    left.sort_unstable();
+    // Those of one hash go together.
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let mut others = left.iter().skip(count).map(|(cursor, ..)| *cursor);
+    let next = others.find(|cursor| *cursor > from).unwrap_or(0);
+    left.retain(|(cursor, field, _)| {
+        (next == 0 || *cursor < next) && pattern.is_none_or(|pattern| is_match(pattern, field))
+    });
+    call.reply.array(2);
+    call.reply.string(next.to_string().as_bytes());
+    call.reply.array(2 * left.len());
+    for (_, field, value) in left {
+        call.reply.string(field);
+        call.reply.string(value);
+    }
+    Ok(())
+}
+
+/// A number that a field has in every process (FNV-1a), and that is not 0.
+fn cursor_of(field: &[u8]) -> u64 {
+    let hash = field.iter().fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    hash.max(1)
 }
 
 pub(super) fn hset(call: &mut Call<'_, '_>) -> Result<(), Refused> {

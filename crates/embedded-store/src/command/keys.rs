@@ -4,7 +4,7 @@ use super::pattern::is_match;
 use super::{Call, Refused, integer, is};
 
 /// Keys that one step of a scan looks at, unless it says how many.
-const SCANNED: i64 = 10;
+pub(super) const SCANNED: i64 = 10;
 
 pub(super) fn del(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     let keys = call.from(1);
@@ -21,6 +21,14 @@ pub(super) fn exists(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     let there = keys.filter(|key| call.keyspace.get(key).is_some()).count();
     call.reply.integer(there as i64);
     Ok(())
+}
+
+pub(super) fn expire_after(call: &mut Call<'_, '_>) -> Result<(), Refused> {
+    let wrong = Refused::Expiry("expire");
+    let after_s = integer(call.argument(2))?;
+    let now_ms = i64::try_from(call.keyspace.now_ms()).map_err(|_| wrong)?;
+    let after_ms = after_s.checked_mul(1_000).ok_or(wrong)?;
+    expire(call, now_ms.checked_add(after_ms).ok_or(wrong)?)
 }
 
 pub(super) fn pexpire(call: &mut Call<'_, '_>) -> Result<(), Refused> {

@@ -123,6 +123,7 @@ commands! {
     "incr" Exactly(2), true => strings::incr;
     "del" AtLeast(2), false => keys::del;
     "exists" AtLeast(2), false => keys::exists;
+    "expire" Exactly(3), false => keys::expire_after;
     "pexpire" Exactly(3), false => keys::pexpire;
     "pexpireat" Exactly(3), false => keys::pexpireat;
     "persist" Exactly(2), false => keys::persist;
@@ -131,6 +132,8 @@ commands! {
     "dbsize" Exactly(1), false => keys::dbsize;
     "flushall" AtLeast(1), false => keys::flushall;
     "hget" Exactly(3), false => hashes::hget;
+    "hmget" AtLeast(3), false => hashes::hmget;
+    "hscan" AtLeast(3), false => hashes::hscan;
     "hset" AtLeast(4), true => hashes::hset;
     "hincrby" Exactly(4), true => hashes::hincrby;
     "hdel" AtLeast(3), false => hashes::hdel;
@@ -165,8 +168,8 @@ impl Command {
     pub(crate) fn keys_read<'a>(&self, arguments: &'a [&'a [u8]]) -> &'a [&'a [u8]] {
         let keys = match self.name {
             "mget" | "exists" => arguments.get(1..),
-            "get" | "pttl" | "hget" | "hgetall" | "hlen" | "zscore" | "zcard" | "zcount"
-            | "zrangebyscore" => arguments.get(1..2),
+            "get" | "pttl" | "hget" | "hmget" | "hscan" | "hgetall" | "hlen" | "zscore"
+            | "zcard" | "zcount" | "zrangebyscore" => arguments.get(1..2),
             _ => None,
         };
         keys.unwrap_or_default()

@@ -86,6 +86,7 @@ impl Both {
         let (ours, theirs) = match words.split_whitespace().next() {
             // In no order.
             Some("hgetall") => (sorted_pairs(ours), sorted_pairs(theirs)),
+            Some("hscan") => (sorted_scan(ours), sorted_scan(theirs)),
             // They say more.
             Some("hello") => (Reply::Null, Reply::Null),
             _ => (ours, theirs),
@@ -106,6 +107,17 @@ fn sorted_pairs(reply: Reply) -> Reply {
     let mut pairs: Vec<_> = values.chunks(2).map(<[Reply]>::to_vec).collect();
     pairs.sort();
     Reply::Array(pairs.concat())
+}
+
+/// The cursor, and the pairs in order.
+fn sorted_scan(reply: Reply) -> Reply {
+    let Reply::Array(mut values) = reply else {
+        return reply;
+    };
+    if let Some(pairs) = values.pop() {
+        values.push(sorted_pairs(pairs));
+    }
+    Reply::Array(values)
 }
 
 #[test]
@@ -203,6 +215,20 @@ const COMMANDS: &str = "
     hget nothing f
     hgetall h
     hgetall nothing
+    hmget h
+    hmget h f nothing g
+    hmget nothing f g
+    hscan h
+    hscan h x
+    hscan h 0
+    hscan h 0 match f*
+    hscan h 0 count 100
+    hscan h 0 count 0
+    hscan h 0 count x
+    hscan h 0 nonsense 1
+    hscan nothing 0
+    hscan nothing x
+    hscan nothing 0 count 0
     hlen h
     hlen nothing
     hincrby h f 3
@@ -219,6 +245,14 @@ const COMMANDS: &str = "
     hdel nothing f
     get h
     set x 1 get
+    hmget x f
+    hscan x 0
+    expire x
+    expire x x
+    expire x 9223372036854775807
+    expire nothing 10
+    expire x 100
+    persist x
     set h 1 get
     incr h
     hget x f
