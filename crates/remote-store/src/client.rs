@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use asterism_engine::{Attempt, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_resp::Value;
-use asterism_state::{
-    LANE_ANY, LANE_ROOM, LANE_SUMS, Query, Tick, Ticket, Transaction, stable_hash,
-};
+use asterism_state::{LANE_ANY, LANE_ROOM, Query, Tick, Ticket, Transaction, stable_hash};
 
 use crate::cache::{Cache, CacheConfig, Found};
 use crate::commits::{CommitPipe, Named, TOGETHER_MAX};
@@ -17,6 +15,7 @@ use crate::keys::Keys;
 use crate::loaded::Outdated;
 use crate::reads::{Answered, Reads, any_answer, room_answer};
 use crate::steps::{Replicas, Replied};
+use crate::sums::{FOR_PEOPLE_MAX, KeptSums};
 use crate::workbench::{NOTHING, Workbench};
 
 /// How a client is set up.
@@ -135,6 +134,7 @@ pub struct Client<F: NetworkFunction, A> {
     bench: Workbench<F>,
     reads: Reads,
     cache: Option<Cache>,
+    kept_sums: Option<KeptSums>,
     reads_connected: bool,
     commits: Vec<CommitPipe<A>>,
     /// How many of them are to have connections, by the load; and when the last one had something to do.
@@ -168,7 +168,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     pub fn new(function: &F, config: &ClientConfig) -> Self {
         let bench = Workbench::new(function, config.seed, config.objects);
         let that_end = bench.that_end();
-        let keys = Keys::new(&config.function);
+        let keys = Keys::new(&config.function).with_sums(bench.sums());
         let pipe = |number| {
             // One connection of a client is enough.
             let objects = (number == 0).then(|| that_end.clone());
@@ -178,8 +178,15 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         let objects = (0..u64::BITS as u8).filter(|number| config.objects >> number & 1 != 0);
         let entries: u64 = objects.map(|object| bench.capacity(object)).sum();
         let cache = |cache| Cache::new(cache, (entries, config.seed));
+        let kept_sums = |cache: CacheConfig| {
+            KeptSums::new(cache.staleness.as_micros() as u64, cache.entries.max(1))
+        };
+        let mut with_sums = bench.with_sums();
+        let is_shown = |object| !bench.has_sums(object) || bench.capacity(object) <= FOR_PEOPLE_MAX;
+        with_sums.retain(|object| is_shown(*object));
         Self {
-            with_sums: bench.with_sums(),
+            with_sums,
+            kept_sums: config.cache.map(kept_sums),
             bench,
             reads: Reads::default(),
             cache: config.cache.map(cache),
@@ -267,8 +274,12 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         let Some(cache) = &mut self.cache else {
             return false;
         };
-        if query.lane == LANE_SUMS {
-            return false;
+        if query.is_of_sums() {
+            let kept = self.kept_sums.as_mut();
+            let answer = kept.and_then(|kept| kept.get(query, now_us));
+            out.extend_from_slice(answer.unwrap_or_default());
+            self.tally.cache_hits += u64::from(answer.is_some());
+            return answer.is_some();
         }
         if query.lane == LANE_ROOM {
             let capacity = self.bench.capacity(query.object);
@@ -416,6 +427,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                 let cache = self.cache.as_mut();
                 let (entry_counts, rooms) = (&mut self.entry_counts, &mut self.rooms);
                 let (tally, tick) = (&mut self.tally, self.tick);
+                let kept_sums = &mut self.kept_sums;
                 let has_filter = cache.as_ref().is_some_and(|cache| cache.filter().is_some());
                 let counted = |object, count| {
                     entry_counts.insert(object, count);
@@ -429,12 +441,16 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                             let Answered {
                                 object,
                                 key,
+                                sums,
                                 tickets,
                                 answer,
                             } = answered;
-                            if key.is_none() && tickets.is_empty() {
+                            if sums.is_some() && tickets.is_empty() {
                                 let answer = answer.to_vec();
                                 events.push_back(ClientEvent::Sums { object, answer });
+                            }
+                            if let (Some((sent_us, field)), Some(kept)) = (sums, &mut *kept_sums) {
+                                kept.keep((object, field), sent_us, answer);
                             }
                             for &ticket in tickets {
                                 let answer = answer.to_vec();

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use asterism_function::NetworkFunction;
 use asterism_resp::{CommandWriter, Value};
-use asterism_state::{LANE_ANY, LANE_ROOM, LANE_SUMS, Tick, Transaction};
+use asterism_state::{LANE_ANY, LANE_ROOM, Tick, Transaction};
 
 use crate::decisions::{make, still_holds};
 use crate::ends::{self, Claim, Ends};
@@ -251,7 +251,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         for (_, transaction) in &self.transactions {
             for (query, _) in transaction.reads() {
                 match query.lane {
-                    LANE_SUMS => {}
+                    _ if query.is_of_sums() || keys.has_sums(query.object) => {}
                     LANE_ROOM | LANE_ANY => {
                         let count = loaded.counts.entry(query.object).or_default();
                         count.decides_any |= query.lane == LANE_ANY;
@@ -610,13 +610,15 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         if let Some(claim) = &self.claim {
             bench.end_over(claim.object);
         }
-        let counts = &mut loaded.counts;
+        let (counts, additions) = (&mut loaded.counts, &mut loaded.additions);
         let transactions = self.transactions.iter();
         transactions
             .map(|(_, transaction)| {
-                is_well
-                    && still_holds(transaction, counts, bench)
-                    && make(transaction, counts, bench).is_ok()
+                let holds = is_well && still_holds(transaction, counts, bench);
+                if !holds && mutant::active(Mutant::RefusedAdditionShipped) {
+                    additions.append(bench.additions(transaction).unwrap_or_default());
+                }
+                holds && make(transaction, (counts, additions), bench).is_ok()
             })
             .collect()
     }
@@ -630,14 +632,14 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     ) {
         self.tries += 1;
         self.decisions.push(decisions);
-        let mut commands = 1;
+        let mut commands = 1 + self.loaded.additions.write_early(keys, out);
         CommandWriter::new(out).command(&[b"MULTI"]);
         let mut changes = Changes::of(&self.loaded, bench);
         if let Some(claim) = &self.claim {
             self.ending = claim.note(bench, &mut changes);
         }
         commands += changes.write(keys, out);
-        commands += write_sums((keys, bench), out);
+        commands += self.loaded.additions.write(keys, out) + write_sums((keys, bench), out);
         // A claim that was made, or not, is found again by what is due. So a full store takes what frees room.
         if self.claim.is_none() {
             self.note_try(self.tries, out);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use asterism_function::NetworkFunction;
-use asterism_state::{BadBytes, LANE_ANY, LANE_ROOM, LANE_SUMS, Tick, Transaction, stable_hash};
+use asterism_state::{BadBytes, LANE_ANY, LANE_ROOM, Tick, Transaction, stable_hash};
 
 use crate::mutant::{self, Mutant};
 use crate::reads::any_answer;
+use crate::sums::Additions;
 use crate::workbench::{NOTHING, Read, Workbench};
 
 /// How many entries an object has.
@@ -27,7 +28,8 @@ pub(crate) fn still_holds<F: NetworkFunction>(
     let entries = |object: u8| counts.get(&object).map_or(0, |count| count.entries);
     let is_read_so = transaction.reads().all(|(query, answered)| {
         let answer = match query.lane {
-            LANE_ROOM | LANE_SUMS => stable_hash(&NOTHING),
+            _ if query.is_of_sums() => stable_hash(&NOTHING),
+            LANE_ROOM => stable_hash(&NOTHING),
             LANE_ANY => stable_hash(&any_answer(entries(query.object))),
             _ => stable_hash(bench.extract(&query)),
         };
@@ -44,12 +46,13 @@ pub(crate) fn still_holds<F: NetworkFunction>(
             .all(|(object, count)| count == 0 || entries(object) + count <= bench.capacity(object))
 }
 
-/// Makes the writes of a transaction at the workbench, and counts entries.
+/// Makes the writes of a transaction at the workbench, counts entries, and notes what it adds to sums.
 pub(crate) fn make<F: NetworkFunction>(
     transaction: &Transaction,
-    counts: &mut BTreeMap<u8, Count>,
+    (counts, additions): (&mut BTreeMap<u8, Count>, &mut Additions),
     bench: &mut Workbench<F>,
 ) -> Result<(), BadBytes> {
+    let added = bench.additions(transaction)?;
     let mut rows: Vec<(Read, Vec<u8>)> = Vec::new();
     bench.each_written(transaction, |_, _, entry| {
         if let Some(first) = entry.reads.first() {
@@ -76,6 +79,7 @@ pub(crate) fn make<F: NetworkFunction>(
             count.entries -= u64::from(*before).min(count.entries);
         }
     }
+    additions.append(added);
     Ok(())
 }
 

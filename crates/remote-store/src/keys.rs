@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `{name}` object `:` lane `:` key | a string: the entries under that key of the lane, as [`Fetch::extract`](asterism_state::Fetch::extract) writes them |
 //! | `{name}` object `:ends` | a sorted set: each entry's row, with the second of the cluster's time at which its idle time is over |
-//! | `{name}` object `:sums` | a hash: for each place of a vector its sum |
+//! | `{name}` object `:sums` | a hash: for each place its sum under the place's number in digits, or for each key under the key's bytes |
 //! | `{name}` object `:word` | a string: the client that ends entries of the object, for some seconds |
 //! | `{name}` `layout` | a number in hexadecimal digits: how entries are laid out, alike for all clients |
 //! | `{name}` `pipe:` client `:` pipe | a number: how many commits of that client and pipe were made |
@@ -15,6 +15,8 @@ use asterism_state::Query;
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     tag: Vec<u8>,
+    /// The objects that have sums there, a bit for each.
+    sums: u64,
 }
 
 impl Keys {
@@ -22,7 +24,18 @@ impl Keys {
     pub(crate) fn new(name: &str) -> Self {
         Self {
             tag: format!("{{{name}}}").into_bytes(),
+            sums: 0,
         }
+    }
+
+    /// These objects have sums there.
+    pub(crate) fn with_sums(self, sums: u64) -> Self {
+        Self { sums, ..self }
+    }
+
+    /// Whether an object has sums there, and no entries.
+    pub(crate) fn has_sums(&self, object: u8) -> bool {
+        self.sums >> object & 1 != 0
     }
 
     /// What all keys begin with.
@@ -74,7 +87,7 @@ impl Keys {
         key.extend(b"ends");
     }
 
-    /// Where the sums of a vector are.
+    /// Where the sums of an object are.
     pub(crate) fn of_sums(&self, object: u8) -> Vec<u8> {
         self.of(object, b"sums")
     }

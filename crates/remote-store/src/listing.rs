@@ -11,6 +11,7 @@ use crate::keys::Keys;
 use crate::link::RemoteConfig;
 use crate::login::{Greeting, Passed, Tracks, exchange, open_waiting, refusal};
 use crate::statistics::AwayReason;
+use crate::sums::answer_of_all;
 use crate::workbench::{Read as ReadOf, Workbench};
 
 /// Keys that the store looks at for one command.
@@ -81,11 +82,17 @@ impl<F: NetworkFunction + Send + Sync> Listing for StoreListing<F> {
         bench.set_tick(tick);
         let mut asker = Asker::open(&self.config)?;
         for object in asked {
+            let has_sums = bench.has_sums(object);
             let mut cursor = b"0".to_vec();
             loop {
-                let (next, keys) = asker.scan(&cursor, object, is_over)?;
                 let shown = &mut |entry: &Shown<'_>| each(object, entry);
-                let goes_on = asker.show((&keys, object), &mut bench, is_over, shown)?;
+                let (next, goes_on) = if has_sums {
+                    asker.show_sums((&cursor, object), &mut bench, is_over, shown)?
+                } else {
+                    let (next, keys) = asker.scan(&cursor, object, is_over)?;
+                    let goes_on = asker.show((&keys, object), &mut bench, is_over, shown)?;
+                    (next, goes_on)
+                };
                 if !goes_on || is_over() {
                     return Ok(Listed::Some);
                 }
@@ -166,6 +173,30 @@ impl Asker {
             };
             let keys: Option<Vec<_>> = keys.map(|key| key.bytes().map(<[u8]>::to_vec)).collect();
             Some((next, keys?))
+        })
+    }
+
+    /// Shows some sums of an object, and where to go on. False: that is enough.
+    fn show_sums<F: NetworkFunction>(
+        &mut self,
+        (cursor, object): (&[u8], u8),
+        bench: &mut Workbench<F>,
+        is_over: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(&Shown<'_>) -> bool,
+    ) -> Result<(Vec<u8>, bool), AwayReason> {
+        let key = self.keys.of_sums(object);
+        let words: [&[u8]; 5] = [b"HSCAN", &key, cursor, b"COUNT", KEYS_EACH.as_bytes()];
+        self.ask(&words, is_over, |value| {
+            let Value::Array(mut values) = *value else {
+                return None;
+            };
+            let next = values.next()?.bytes()?.to_vec();
+            let Value::Array(fields) = values.next()? else {
+                return None;
+            };
+            bench.clear();
+            bench.note_sums(object, &answer_of_all(fields));
+            Some((next, bench.show(object, each)))
         })
     }
 

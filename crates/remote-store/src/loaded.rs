@@ -9,6 +9,7 @@ use asterism_state::Tick;
 use crate::decisions::{Count, RowEnd, ends_of};
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
+use crate::sums::Additions;
 use crate::workbench::{NOTHING, Read, Workbench};
 
 /// What was loaded of the store.
@@ -21,6 +22,8 @@ pub(crate) struct Loaded {
     /// What is under a key may be written.
     pub(crate) may_change: Vec<bool>,
     pub(crate) counts: BTreeMap<u8, Count>,
+    /// What the transactions add to sums.
+    pub(crate) additions: Additions,
     /// Keys up to here are loaded.
     pub(crate) through: usize,
 }

@@ -17,6 +17,12 @@ asterism_mutant::planted! {
     OtherKeysNotLoaded,
     /// Entries that were used since they were looked for end too (a session that ends while it is used).
     UsedSinceEnded,
+    /// What transactions add goes before the transaction of the store, which may be crossed (a counter that counts each try).
+    AddedBeforeExec,
+    /// What a refused transaction adds is added all the same (a packet that is called again counts twice).
+    RefusedAdditionShipped,
+    /// Sums that were answered are given out however old they are (a limit that is never reached).
+    SumsGivenOutForEver,
     /// What was asked by a connection that is lost is waited for (a request that nobody sent).
     LostReadsAwaited,
     /// Changes that the store tells of are not heard of (a cache that nobody invalidates).

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use asterism_resp::{CommandWriter, Value, Values};
-use asterism_state::{LANE_ANY, LANE_ROOM, LANE_SUMS, Query, Tick, Ticket, write_sums};
+use asterism_resp::{CommandWriter, Value};
+use asterism_state::{LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS, Query, Tick, Ticket};
 
 use crate::cache::Cache;
 use crate::filter::Piece;
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
+use crate::sums::{answer_of_all, answer_of_field};
 use crate::workbench::NOTHING;
 
 /// Commands whose replies are waited for, at most: what is asked for meanwhile goes together.
@@ -35,11 +36,13 @@ enum Sent {
         object: u8,
         of: Vec<(u8, Ticket)>,
     },
-    /// The sums of a vector; without tickets for people.
+    /// All sums of an object; without tickets for people.
     Sums {
         object: u8,
         tickets: Vec<Ticket>,
     },
+    /// Sums of an object by their fields, which stand in place of keys.
+    Fields(u8, Vec<Asked>),
     /// How many entries an object has, for people.
     Census {
         object: u8,
@@ -53,8 +56,10 @@ enum Sent {
 /// A read that was answered.
 pub(crate) struct Answered<'a> {
     pub(crate) object: u8,
-    /// `None`: it is an answer to no key; without tickets it is one of sums.
+    /// `None`: it is an answer to no key.
     pub(crate) key: Option<Vec<u8>>,
+    /// An answer about sums: when it was asked for, and of which field; `None`: of all.
+    pub(crate) sums: Option<(u64, Option<&'a [u8]>)>,
     pub(crate) tickets: &'a [Ticket],
     pub(crate) answer: &'a [u8],
 }
@@ -67,6 +72,8 @@ pub(crate) struct Reads {
     places: HashMap<Vec<u8>, usize>,
     counts: Vec<(u8, Vec<(u8, Ticket)>)>,
     sums: BTreeMap<u8, Vec<Ticket>>,
+    /// Fields of each object, in the place of keys.
+    fields: BTreeMap<u8, Vec<Asked>>,
     /// All that wait, the sent ones included.
     waiting: HashSet<Ticket>,
     /// What was asked for, each with the time, in microseconds.
@@ -84,6 +91,9 @@ impl Reads {
         }
         if query.lane == LANE_SUMS {
             return self.sums.entry(query.object).or_default().push(ticket);
+        }
+        if query.lane == LANE_SUM {
+            return self.ask_field(ticket, query);
         }
         if matches!(query.lane, LANE_ROOM | LANE_ANY) {
             let known = self
@@ -109,6 +119,19 @@ impl Reads {
             self.keys.len() - 1
         });
         self.keys[place].tickets.push(ticket);
+    }
+
+    /// Asks for the sum of a field: once of those that are under way, for there are few.
+    fn ask_field(&mut self, ticket: Ticket, query: &Query<'_>) {
+        let fields = self.fields.entry(query.object).or_default();
+        match fields.iter_mut().find(|asked| asked.key == query.key) {
+            Some(asked) => asked.tickets.push(ticket),
+            None => fields.push(Asked {
+                object: query.object,
+                key: query.key.to_vec(),
+                tickets: vec![ticket],
+            }),
+        }
     }
 
     /// Whether a read was asked for that is not answered.
@@ -183,6 +206,20 @@ impl Reads {
                 self.sent
                     .push_back((now_us, Sent::Sums { object, tickets }));
             }
+            // After the numbers of sums: what was not there when there was no room for it is not there.
+            for (object, mut asked) in core::mem::take(&mut self.fields) {
+                while !asked.is_empty() {
+                    let rest = asked.split_off(asked.len().min(KEYS_MAX));
+                    let some = core::mem::replace(&mut asked, rest);
+                    let mut writer = CommandWriter::new(out);
+                    writer.begin(2 + some.len());
+                    writer.argument(b"HMGET");
+                    writer.argument(&keys.of_sums(object));
+                    some.iter().for_each(|asked| writer.argument(&asked.key));
+                    named += some.len() as u64;
+                    self.sent.push_back((now_us, Sent::Fields(object, some)));
+                }
+            }
         }
         if self.is_census_due(tick) {
             for object in (0..u64::BITS as u8).filter(|number| objects >> number & 1 != 0) {
@@ -236,6 +273,7 @@ impl Reads {
                     let one = Answered {
                         object: asked.object,
                         key: Some(asked.key),
+                        sums: None,
                         tickets: &asked.tickets,
                         answer: value.bytes().unwrap_or(&NOTHING),
                     };
@@ -253,6 +291,7 @@ impl Reads {
                     let one = Answered {
                         object,
                         key: None,
+                        sums: None,
                         tickets: &[ticket],
                         answer: if lane == LANE_ANY { &any } else { &room },
                     };
@@ -264,15 +303,30 @@ impl Reads {
                 for ticket in &tickets {
                     self.waiting.remove(ticket);
                 }
-                let mut answer = Vec::new();
-                write_sums(sums_of(*values), &mut answer);
                 let one = Answered {
                     object,
                     key: None,
+                    sums: Some((sent_us, None)),
                     tickets: &tickets,
-                    answer: &answer,
+                    answer: &answer_of_all(*values),
                 };
                 answered(None, one);
+                true
+            }
+            (Sent::Fields(object, asked), Value::Array(values)) if values.len() == asked.len() => {
+                for (asked, value) in asked.iter().zip(*values) {
+                    for ticket in &asked.tickets {
+                        self.waiting.remove(ticket);
+                    }
+                    let one = Answered {
+                        object,
+                        key: None,
+                        sums: Some((sent_us, Some(&asked.key))),
+                        tickets: &asked.tickets,
+                        answer: &answer_of_field(&asked.key, &value),
+                    };
+                    answered(None, one);
+                }
                 true
             }
             (Sent::Census { object }, Value::Integer(count)) => {
@@ -287,7 +341,9 @@ impl Reads {
             (sent, _) => {
                 // They are asked for again.
                 let tickets: Vec<Ticket> = match sent {
-                    Sent::Keys(asked) => asked.into_iter().flat_map(|one| one.tickets).collect(),
+                    Sent::Keys(asked) | Sent::Fields(_, asked) => {
+                        asked.into_iter().flat_map(|one| one.tickets).collect()
+                    }
                     Sent::Count { of, .. } => of.into_iter().map(|(_, ticket)| ticket).collect(),
                     Sent::Sums { tickets, .. } => tickets,
                     Sent::Census { .. } | Sent::Scan(_) | Sent::Ping => Vec::new(),
@@ -325,22 +381,11 @@ pub(crate) fn any_answer(entries: u64) -> [u8; 3] {
     [1, 0, u8::from(entries > 0)]
 }
 
-/// The sums that a hash has, by place.
-fn sums_of(mut fields: Values<'_>) -> impl Iterator<Item = (u32, i64)> {
-    core::iter::from_fn(move || {
-        let (place, sum) = (fields.next()?, fields.next()?);
-        Some((number(&place), number(&sum)))
-    })
-    // What somebody else put there is none.
-    .filter_map(|(place, sum)| Some((place?.try_into().ok()?, sum?)))
-}
-
-/// A number in decimal digits.
-fn number(value: &Value<'_>) -> Option<i64> {
-    core::str::from_utf8(value.bytes()?).ok()?.parse().ok()
-}
-
-/// Asks for how many entries an object has.
+/// Asks for how many entries an object has, or how many sums.
 pub(crate) fn count_entries(keys: &Keys, object: u8, out: &mut Vec<u8>) {
-    CommandWriter::new(out).command(&[b"ZCARD", &keys.of_ends(object)]);
+    let mut writer = CommandWriter::new(out);
+    match keys.has_sums(object) {
+        true => writer.command(&[b"HLEN", &keys.of_sums(object)]),
+        false => writer.command(&[b"ZCARD", &keys.of_ends(object)]),
+    }
 }

@@ -10,6 +10,7 @@ use asterism_state::{
 };
 
 use crate::mutant::{self, Mutant};
+use crate::sums::Additions;
 
 /// The answer to a read by a key that finds nothing.
 pub(crate) const NOTHING: [u8; 2] = [0; 2];
@@ -125,13 +126,29 @@ impl<F: NetworkFunction> Workbench<F> {
         self.those(|object| object.ends())
     }
 
-    /// The objects with sums that may follow entries in the store.
+    /// The objects with sums in the store, those that follow entries there included.
     pub(crate) fn with_sums(&self) -> Vec<u8> {
         let counted = self.those(|object| object.is_counted());
         let all = 0..self.state.objects().len() as u8;
         // Of entries that are elsewhere the store has none.
-        all.filter(|number| !counted.is_empty() && self.object(*number).is_ok_and(Fetch::has_sums))
-            .collect()
+        all.filter(|number| {
+            let follows = self.object(*number).is_ok_and(Fetch::counts_entries);
+            !counted.is_empty() && follows || self.has_sums(*number)
+        })
+        .collect()
+    }
+
+    /// Whether an object is in the store as sums.
+    pub(crate) fn has_sums(&self, object: u8) -> bool {
+        self.objects >> object & 1 != 0 && self.object(object).is_ok_and(Fetch::has_sums)
+    }
+
+    /// The objects that are in the store as sums, a bit for each.
+    pub(crate) fn sums(&self) -> u64 {
+        let all = 0..u64::BITS as u8;
+        all.fold(0, |bits, object| {
+            bits | u64::from(self.has_sums(object)) << object
+        })
     }
 
     /// The reads that find a row of an object.
@@ -194,6 +211,13 @@ impl<F: NetworkFunction> Workbench<F> {
         object.install(read.lane, answer)
     }
 
+    /// Has the sums of an object here, to be shown.
+    pub(crate) fn note_sums(&mut self, object: u8, answer: &[u8]) {
+        if let Some(object) = self.state.object_mut(object) {
+            object.note_sums(answer);
+        }
+    }
+
     /// Shows the entries of an object, as people see them, until `each` says that it is enough. Whether it did not.
     pub(crate) fn show(&self, object: u8, each: &mut dyn FnMut(&Shown<'_>) -> bool) -> bool {
         let mut goes_on = true;
@@ -227,7 +251,21 @@ impl<F: NetworkFunction> Workbench<F> {
         self.object(object)?.each_entry(answer, each)
     }
 
-    /// The writes of a transaction: of each its object, whether it adds an entry, and that entry.
+    /// What a transaction adds to sums in the store.
+    pub(crate) fn additions(&self, transaction: &Transaction) -> Result<Additions, BadBytes> {
+        let (mut additions, mut result) = (Additions::default(), Ok(()));
+        self.state
+            .each_write(transaction.writes(), |number, _, write| {
+                if self.has_sums(number) {
+                    let add = &mut |field: &[u8], amount| additions.add(number, field, amount);
+                    let object = self.object(number);
+                    result = result.and(object.and_then(|object| object.each_addition(write, add)));
+                }
+            })?;
+        result.map(|()| additions)
+    }
+
+    /// The entries that a transaction writes: of each its object, whether it adds an entry, and that entry.
     pub(crate) fn each_written(
         &self,
         transaction: &Transaction,
@@ -237,7 +275,7 @@ impl<F: NetworkFunction> Workbench<F> {
         let mut answer = Vec::new();
         self.state
             .each_write(transaction.writes(), |number, kind, write| {
-                if self.objects >> number & 1 == 0 {
+                if self.objects >> number & 1 == 0 || self.has_sums(number) {
                     return;
                 }
                 let Ok(object) = self.object(number) else {
@@ -266,9 +304,9 @@ impl<F: NetworkFunction> Workbench<F> {
         written.is_ok() && uses_alone
     }
 
-    /// Makes the writes of a transaction.
+    /// Makes the writes of a transaction, but for what it adds to sums.
     pub(crate) fn commit(&mut self, transaction: &Transaction) -> Result<(), BadBytes> {
-        let objects = self.objects;
+        let objects = self.objects & !self.sums();
         let is_there = |object: u8| objects >> object & 1 != 0;
         let made = self
             .state

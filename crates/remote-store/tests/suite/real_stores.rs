@@ -109,6 +109,14 @@ fn run_all(stores: &mut Stores, meanwhile: &[Disturbance<'_>]) {
 
 fn each_packet_takes_effect_once(mut stores: Stores) {
     run_all(&mut stores, &[]);
+    let Some((_, redis)) = stores.holder() else {
+        return;
+    };
+    // The sum of what packets added is the number of entries that they wrote.
+    let ask = |words: &[&str]| redis.command(words).expect("it answers");
+    let entries = ask(&["ZCARD", "{tills}1:ends"]);
+    assert_eq!(ask(&["HGET", "{tills}4:sums", "0"]), entries);
+    assert!(entries.parse::<u32>().expect("a number") > PACKETS / 4);
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Stores {
     }
 
     /// The server that has the keys, and its place.
-    fn holder(&self) -> Option<(usize, &Redis)> {
+    pub(crate) fn holder(&self) -> Option<(usize, &Redis)> {
         match self {
             Stores::Embedded(_) | Stores::Silent(_) => None,
             Stores::Redis(redis) => Some((0, redis)),

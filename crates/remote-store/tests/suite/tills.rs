@@ -26,15 +26,16 @@ pub(crate) struct Accounts {
     tokens: BiMap<u32, u32>,
     /// At the instance.
     flows: Map<u32, Number>,
+    /// In the store.
     packets: Counter,
 }
 
 /// Objects in the store, a bit for each.
-pub(crate) const IN_STORE: u64 = 0b111;
+pub(crate) const IN_STORE: u64 = 0b1_0111;
 
 pub(crate) fn settings(name: &str) -> ObjectSettings {
     match name {
-        "accounts" | "seen" | "tokens" => ObjectSettings {
+        "accounts" | "seen" | "tokens" | "packets" => ObjectSettings {
             home: asterism_state::Home::Remote,
             ..ObjectSettings::LOCAL
         },
