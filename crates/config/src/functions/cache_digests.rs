@@ -10,7 +10,7 @@ use asterism_functions::cache_digests::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    Description, REPLICATED, SUMMED, Together, capacity, check_whole_seconds, count, delay,
+    Description, LARGE, REPLICATED, Together, capacity, check_whole_seconds, count, delay,
     kept_here, objects, placement, seconds,
 };
 use crate::functions::error::FunctionError;
@@ -64,9 +64,9 @@ objects! {
     masks: Table = "The bits of fetched digests, in blocks of 1,024.",
         [placement(REPLICATED), delay(), capacity("65_536")];
     stored: Counter = "The counting filters of reporting caches.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [kept_here(REPLICATED, LARGE), delay()];
     counts: Counter = "Queries and reports of each cache.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
 }
 
 pub(super) const CACHE_DIGESTS: Description<CacheDigestsSettings> = Description {

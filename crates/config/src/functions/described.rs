@@ -148,8 +148,10 @@ macro_rules! kept_here {
 }
 
 kept_here! {
-    /// Counters, sketches, filters and token buckets.
-    SUMMED = "what it answers is a sum over all that was added, not an entry";
+    /// Sketches, filters, token buckets, graphs and sums over a window of time.
+    SUMMED = "what it answers is made of many sums, and the store keeps single ones";
+    /// Vectors of many places.
+    LARGE = "it has more than 1,024 places";
     /// Tables by whose entries other objects go.
     FOLLOWED = "other objects follow the end and the arrival of its entries";
     /// Pools, unless the function confirms each grant by a read of a table.

@@ -88,15 +88,15 @@ objects! {
     blocked: Table = "Sources blocked by a rule, or manually.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     hits: Counter = "New flows by the number of the deciding rule; 0 is the default.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     events: Table = "Decisions of rules with `log`, and refusals by limits on half-open connections, once for each rule, source and minute.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     answers: Table = "Rejected flows answered in the current second, for each link.",
         [placement(LOCAL), delay(), absent(DROP), release()];
     blocks_without_room: Counter = "Packets whose source was not blocked because `blocked` was full.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     events_without_room: Counter = "Packets not recorded because `events` was full.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
 }
 
 pub(super) const FIREWALL: Description<FirewallSettings> = Description {

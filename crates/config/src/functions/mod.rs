@@ -32,9 +32,9 @@ pub(crate) use chain::STAGE;
 pub use chain::{ChainSettings, STAGE_CHANGEABLE, StageSettings};
 pub(crate) use described::CHOICE;
 pub use described::{
-    DROP, DescribedObject, Description, FLOWS_MAX, FOLLOWED, KeptHere, LEASED, LOCAL, ObjectKind,
-    REPLICATED, SUMMED, Together, WAIT, absent, capacity, check_whole_seconds, count, delay,
-    described, flow_capacity, kept_here, placement, release, seconds,
+    DROP, DescribedObject, Description, FLOWS_MAX, FOLLOWED, KeptHere, LARGE, LEASED, LOCAL,
+    ObjectKind, REPLICATED, SUMMED, Together, WAIT, absent, capacity, check_whole_seconds, count,
+    delay, described, flow_capacity, kept_here, placement, release, seconds,
 };
 pub use error::FunctionError;
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
@@ -340,7 +340,9 @@ mod tests {
             "firewall" => "rules = \"rules\"",
             "signature" => "signatures.example = { id = 7, bytes = \"GET /\" }",
             "balancer" => BALANCED,
-            "cache-digests" => "caches.a = { address = \"10.0.0.1\" }",
+            "cache-digests" => {
+                "caches.a = { address = \"10.0.0.1\", reports = 1_000 }\nreports = \"192.0.2.9:5140\""
+            }
             "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
             _ => "",
         };

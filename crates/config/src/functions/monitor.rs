@@ -55,7 +55,7 @@ const PLACES: &str =
 objects! {
     "monitor":
     protocols: Counter = "Packets and bytes by protocol.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     links: Table = "Edges from sending to receiving hosts, each counted once for each instance that sees it.",
         [kept_here(REPLICATED, SUMMED), delay(), absent(DROP), release(), capacity("65_536")];
     alarms: Table = "Hosts with too many edges.",
@@ -73,7 +73,7 @@ objects! {
     volumes: Counter = "Approximate bytes of any flow: a sketch.",
         [kept_here(REPLICATED, SUMMED), delay()];
     unrecorded: Counter = "How often an entry found no room.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
 }
 
 pub(super) const MONITOR: Description<MonitorSettings> = Description {

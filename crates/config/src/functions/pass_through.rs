@@ -4,7 +4,7 @@ use asterism_functions::pass_through::{self, PassThrough};
 
 use crate::declared::choices;
 use crate::diagnostic::Report;
-use crate::functions::described::{Description, REPLICATED, SUMMED, delay, kept_here, objects};
+use crate::functions::described::{Description, REPLICATED, delay, objects, placement};
 use crate::functions::error::FunctionError;
 use crate::functions::settings::FunctionSettings;
 use crate::kind::Kind;
@@ -31,7 +31,7 @@ choices! {
 objects! {
     "pass-through":
     packets: Counter = "The counter that packets read or write.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
 }
 
 pub(super) const PASS_THROUGH: Description<PassThroughSettings> = Description {

@@ -82,7 +82,7 @@ objects! {
     alerts: Table = "Scans found.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     volume: Counter = "Bits by destination port.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     watched: Table = "Destination ports that are measured or blocked.",
         [placement(REPLICATED), delay(), absent(DROP), release()];
     syns: Counter = "Approximate recent SYNs of each service: a sketch.",
@@ -92,7 +92,7 @@ objects! {
     floods: Table = "SYN floods found, each for a minute; as many as `alerts` or `blocked`.",
         [placement(REPLICATED), delay(), absent(DROP), release()];
     unrecorded: Counter = "How often an entry found no room.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
 }
 
 pub(super) const PORT_SCAN: Description<PortScanSettings> = Description {

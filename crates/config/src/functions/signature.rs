@@ -11,8 +11,8 @@ use asterism_functions::signature::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, REPLICATED, SUMMED, absent, capacity, check_whole_seconds, delay, kept_here,
-    objects, placement, release,
+    DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
+    placement, release,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
@@ -75,17 +75,17 @@ objects! {
     alerts: Table = "Signatures found: one for each stream and signature.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     short: Counter = "TCP segments that are not inspected, with fewer bytes than the shortest piece.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     fragments: Counter = "IP fragments, which are not inspected.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     unrecorded: Counter = "How often an entry found no room.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     streams: Table = "With `reassembly`: reassembled TCP streams, an entry for each direction with data.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
     out_of_order: Counter = "With `reassembly`: segments that left a gap in their stream before them.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     gaps: Counter = "With `reassembly`: gaps that were given up, as a stream had too many.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
 }
 
 pub(super) const SIGNATURE: Description<SignatureSettings> = Description {

@@ -4,7 +4,7 @@ use asterism_functions::span::{self, Span};
 
 use crate::declared::choices;
 use crate::diagnostic::Report;
-use crate::functions::described::{Description, LOCAL, SUMMED, delay, kept_here, objects};
+use crate::functions::described::{Description, LOCAL, delay, objects, placement};
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
 use crate::kind::Kind;
@@ -30,7 +30,7 @@ choices! {
 objects! {
     "span":
     copies: Counter = "The counter of copies.",
-        [kept_here(LOCAL, SUMMED), delay()];
+        [placement(LOCAL), delay()];
 }
 
 pub(super) const SPAN: Description<SpanSettings> = Description {

@@ -32,8 +32,7 @@ impl CacheDigests {
             None => Known::Nothing,
             Some(one) => match one.filter() {
                 Some(mut filter) => {
-                    let count =
-                        |counted: Counted| state.counts.get(&counted.of(cache)).unwrap_or_default();
+                    let count = |counted: Counted| state.counts.total(&counted.of(cache));
                     let stored = count(Counted::Stored).saturating_sub(count(Counted::Released));
                     filter.count = u32::try_from(stored).unwrap_or(u32::MAX);
                     Known::Reported(filter)
@@ -59,7 +58,7 @@ impl CacheDigests {
             for cache in 0..self.config.caches.len() as u16 {
                 self.known(state, cache).encode(&mut out);
                 for (counted, _) in Counted::ALL {
-                    out.u64(state.counts.get(&counted.of(cache)).unwrap_or_default());
+                    out.u64(state.counts.total(&counted.of(cache)));
                 }
             }
             return None;

@@ -55,7 +55,7 @@ impl Firewall {
         let all = rules.rules();
         let end = cursor.saturating_add(count).min(all.len() as u32);
         let mut out = Writer::new(out, &[]);
-        let hits = |number: u32| state.hits.get(&number).unwrap_or(0);
+        let hits = |number: u32| state.hits.total(&number);
         for rule in &all[cursor.min(end) as usize..end as usize] {
             let reported = RuleHits {
                 line: rule.line,

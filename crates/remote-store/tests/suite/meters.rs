@@ -369,7 +369,7 @@ fn what_is_only_read_costs_no_commit() {
     assert_eq!(left(&world)[3], 40);
     let before_us = world.now_us;
     for number in 0..40 {
-        world.send(number as u16 % 5, 4 * number + ADDS, 0);
+        world.send(number as u16, 4 * number + ADDS, 0);
     }
     world.end();
     assert_eq!((world.tallies()[0].decided, left(&world)[2]), (40, 40));

@@ -32,7 +32,7 @@ const FOLLOWS: Field = CHOICE.placement.field(Setting {
             },
             Word {
                 word: "remote",
-                meaning: "leave it out: `usage` is in the store where `flows` are; alone it cannot be, since what it answers is a sum over all that was added, not an entry",
+                meaning: "leave it out: `usage` is in the store where `flows` are; alone it cannot be, since it counts the entries of a table, and is where that is",
             },
         ],
     },

@@ -4,7 +4,7 @@ use asterism_function::IpPrefix;
 
 use super::LimiterSettings;
 use crate::functions::described::{
-    CHOICE, Description, REPLICATED, SUMMED, count, delay, kept_here, objects,
+    CHOICE, Description, REPLICATED, SUMMED, count, delay, kept_here, objects, placement,
 };
 use crate::kind::{Kind, NamedValues, Word};
 use crate::section::{ChosenWord, Default, Field, List, Section, Setting, Values, keys, section};
@@ -29,7 +29,7 @@ objects! {
     tenants: TokenBucket = "A bucket for each tenant.",
         [kept_here(REPLICATED, SUMMED), delay()];
     without_room: Counter = "Packets whose bucket found no room.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
 }
 
 pub(in crate::functions) const LIMITER: Description<LimiterSettings> = Description {
