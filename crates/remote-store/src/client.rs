@@ -14,7 +14,7 @@ use crate::filter::{Filter, Rooms};
 use crate::keys::Keys;
 use crate::loaded::Outdated;
 use crate::reads::{Answered, Reads, any_answer, room_answer};
-use crate::steps::{Replicas, Replied};
+use crate::steps::{Replicas, Replied, Try};
 use crate::sums::{FOR_PEOPLE_MAX, KeptSums};
 use crate::workbench::{NOTHING, Workbench};
 
@@ -221,6 +221,11 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     /// Whether no replica has acknowledged something for longer than that.
     pub fn lacks_replica(&self, now_us: u64) -> bool {
         self.commits.iter().any(|pipe| pipe.lacks_replica(now_us))
+    }
+
+    /// The tries to commit that are under way.
+    pub fn tries(&self) -> impl Iterator<Item = Try<'_, A>> {
+        self.commits.iter().filter_map(Try::of)
     }
 
     /// How many connections it uses at most, numbered from 0 on.

@@ -23,7 +23,7 @@ use crate::loaded::{Changes, Loaded, Outdated, write_sums};
 use crate::mutant::{self, Mutant};
 use crate::primary::is_primary;
 use crate::reads::count_entries;
-use crate::steps::{Outcome, Replicas, Replied, Step, is_acknowledged, wait};
+use crate::steps::{Outcome, Replicas, Replied, Step, is_acknowledged, try_number, wait};
 use crate::workbench::{NOTHING, Read, Workbench};
 
 /// Transactions that are committed together, at most.
@@ -49,14 +49,14 @@ pub(crate) type Named<A> = (A, Transaction);
 /// A connection's transactions.
 #[derive(Debug)]
 pub(crate) struct CommitPipe<A> {
-    own_key: Vec<u8>,
-    step: Step,
+    pub(crate) own_key: Vec<u8>,
+    pub(crate) step: Step,
     /// The number of what is committed now, or was last.
-    number: u64,
-    tries: u32,
+    pub(crate) number: u64,
+    pub(crate) tries: u32,
     /// What was decided in each try that was sent.
-    decisions: Vec<Vec<bool>>,
-    transactions: Vec<Named<A>>,
+    pub(crate) decisions: Vec<Vec<bool>>,
+    pub(crate) transactions: Vec<Named<A>>,
     loaded: Loaded,
     rounds: u32,
     /// Objects with little room, or with few entries where that matters, as of the last time: their numbers are watched from the first round on.
@@ -506,7 +506,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
 
     /// Sets the pipe's own key to a try.
     fn note_try(&self, tried: u32, out: &mut Vec<u8>) {
-        let number = format!("{}.{tried}", self.number);
+        let number = try_number(self.number, tried);
         let mut writer = CommandWriter::new(out);
         writer.begin(5);
         writer.argument(b"SET");

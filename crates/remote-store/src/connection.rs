@@ -1,13 +1,13 @@
-//! A connection to a store that never waits: what can be read and written at once is, and a lost connection is made again by a thread of its own.
+//! A connection to a store that never waits: what can be read and written at once is, and a lost connection is made again (`network.rs`).
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use asterism_resp::{Scanner, Value};
 
-use crate::login::{Greeting, Opened, open_first};
+use crate::login::Greeting;
+use crate::network::Network;
 use crate::primary::Primary;
 use crate::statistics::AwayReason;
 
@@ -21,12 +21,12 @@ const ROOM_KEPT: usize = 1 << 20;
 /// Bytes of one reply at most.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
-enum Standing {
+enum Standing<N: Network> {
     /// The next attempt is due at this time.
     Away(u64),
     /// An attempt at all addresses, begun after this change of the primary.
-    Begun(Receiver<Result<Opened, AwayReason>>, u64),
-    Open(TcpStream, SocketAddr),
+    Begun(N::Attempt, u64),
+    Open(N::Stream, SocketAddr),
 }
 
 /// A connection that was made.
@@ -38,9 +38,9 @@ pub(crate) struct Made {
 }
 
 /// A connection.
-pub(crate) struct Connection {
+pub(crate) struct Connection<N: Network> {
     greeting: Arc<Greeting>,
-    standing: Standing,
+    standing: Standing<N>,
     /// When a reply was last waited for that has not come, in microseconds.
     asked_us: Option<u64>,
     pause_us: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Connection {
     looked_us: u64,
 }
 
-impl Connection {
+impl<N: Network> Connection<N> {
     pub(crate) fn new(greeting: Arc<Greeting>, salt: u64) -> Self {
         Self {
             greeting,
@@ -92,33 +92,22 @@ impl Connection {
     /// Goes on with an attempt to connect, and begins one that is due. `Some`: there is a connection from now on, or why there is none.
     pub(crate) fn connect(
         &mut self,
+        network: &mut N,
         now_us: u64,
         primary: &Primary,
     ) -> Option<Result<Made, AwayReason>> {
-        match &self.standing {
+        match &mut self.standing {
             Standing::Away(at) if *at <= now_us => {
-                let (to, made) = channel();
-                let (candidates, greeting) = (primary.candidates(), self.greeting.clone());
-                let begun = std::thread::Builder::new()
-                    .name("store-connect".into())
-                    .spawn(move || {
-                        // Nobody may wait for it any more.
-                        let _ = to.send(open_first(candidates, &greeting));
-                    });
-                match begun {
-                    Ok(_) => self.standing = Standing::Begun(made, primary.change()),
-                    Err(_) => self.close(now_us),
+                match network.begin(primary.candidates(), &self.greeting) {
+                    Some(attempt) => self.standing = Standing::Begun(attempt, primary.change()),
+                    None => self.close(now_us),
                 }
                 None
             }
-            Standing::Begun(made, since) => {
-                let made = match made.try_recv() {
-                    Err(TryRecvError::Empty) => return None,
-                    Err(TryRecvError::Disconnected) => Err(AwayReason::Unreachable),
-                    Ok(made) => made.map(|made| (made, *since)),
-                };
+            Standing::Begun(attempt, since) => {
+                let (made, since) = (network.made(attempt)?, *since);
                 Some(match made {
-                    Ok(((stream, address), since)) => {
+                    Ok((stream, address)) => {
                         self.standing = Standing::Open(stream, address);
                         self.scanner = Scanner::new();
                         self.to_send.clear();

@@ -15,6 +15,7 @@ use crate::connection::{Connection, Made};
 use crate::keys::Keys;
 use crate::login::{Greeting, Login, Tracks};
 use crate::mutant::{self, Mutant};
+use crate::network::{Network, Sockets};
 use crate::primary::{Found, Notice, Primary};
 use crate::statistics::{AwayReason, StoreStatistics};
 
@@ -80,10 +81,11 @@ enum Lost {
     Moved(SocketAddr),
 }
 
-/// A store that speaks the protocol of Redis, as an instance uses it: nothing here waits.
-pub struct RemoteStore<F: NetworkFunction> {
+/// A store that speaks the protocol of Redis, as an instance uses it: nothing here waits. Its connections come from `N`.
+pub struct RemoteStore<F: NetworkFunction, N: Network = Sockets> {
     client: Client<F, Attempt>,
-    connections: Vec<Connection>,
+    network: N,
+    connections: Vec<Connection<N>>,
     primary: Primary,
     timeout_us: u64,
     statistics: Arc<StoreStatistics>,
@@ -93,7 +95,7 @@ pub struct RemoteStore<F: NetworkFunction> {
     now: Time,
 }
 
-impl<F: NetworkFunction> core::fmt::Debug for RemoteStore<F> {
+impl<F: NetworkFunction, N: Network> core::fmt::Debug for RemoteStore<F, N> {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(formatter, "RemoteStore({:?})", self.client.tally())
     }
@@ -102,6 +104,18 @@ impl<F: NetworkFunction> core::fmt::Debug for RemoteStore<F> {
 impl<F: NetworkFunction> RemoteStore<F> {
     /// For an instance of this function; other threads see by `statistics` what becomes of it.
     pub fn new(function: &F, config: &RemoteConfig, statistics: Arc<StoreStatistics>) -> Self {
+        Self::over(Sockets, function, config, statistics)
+    }
+}
+
+impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
+    /// The same over another network.
+    pub fn over(
+        network: N,
+        function: &F,
+        config: &RemoteConfig,
+        statistics: Arc<StoreStatistics>,
+    ) -> Self {
         let mut client = Client::new(function, &config.client);
         if config.waits_for_replica {
             let wait_ms = (config.timeout.as_millis() / 4).clamp(1, WAIT_MS_MAX);
@@ -136,6 +150,7 @@ impl<F: NetworkFunction> RemoteStore<F> {
         Self {
             connections: (0..client.connections() as u64).map(connection).collect(),
             client,
+            network,
             primary: Primary::new(&config.addresses),
             timeout_us: config.timeout.as_micros() as u64,
             statistics,
@@ -149,6 +164,10 @@ impl<F: NetworkFunction> RemoteStore<F> {
     pub fn tally(&self) -> ClientTally {
         self.client.tally()
     }
+    /// What it has the store commit.
+    pub fn client(&self) -> &Client<F, Attempt> {
+        &self.client
+    }
 
     /// Goes on with connections that are not open, and takes the replies that have come by the others.
     fn receive(&mut self, now: Time) {
@@ -158,7 +177,8 @@ impl<F: NetworkFunction> RemoteStore<F> {
                 self.give_up(number, now_us);
                 continue;
             }
-            match self.connections[number].connect(now_us, &self.primary) {
+            let connection = &mut self.connections[number];
+            match connection.connect(&mut self.network, now_us, &self.primary) {
                 Some(Ok(made)) => self.take_connection(number, made, now_us),
                 Some(Err(why)) => self.statistics.note_away(why),
                 None => {}
@@ -300,7 +320,7 @@ impl<F: NetworkFunction> RemoteStore<F> {
     }
 }
 
-impl<F: NetworkFunction> Store for RemoteStore<F> {
+impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
     fn set_tick(&mut self, tick: Tick) {
         self.client.set_tick(tick);
     }

@@ -36,7 +36,7 @@ impl core::fmt::Debug for Login {
 
 /// What each connection begins with.
 #[derive(Clone, Debug)]
-pub(crate) struct Greeting {
+pub struct Greeting {
     pub(crate) login: Login,
     /// The key that says how entries are laid out, and what it has to say.
     pub(crate) layout: (Vec<u8>, Vec<u8>),
@@ -110,64 +110,86 @@ pub(crate) fn open_waiting(
     candidates: Vec<SocketAddr>,
     greeting: &Greeting,
 ) -> Result<Opened, AwayReason> {
-    let mut left = VecDeque::from(candidates);
-    let mut redirections = 0;
-    let mut why = AwayReason::NotTried;
-    while let Some(address) = left.pop_front() {
-        let passed = match open(address, greeting) {
-            Ok(stream) => return Ok((stream, address)),
-            Err(Passed::Moved(to)) if redirections < REDIRECTIONS_MAX => {
-                redirections += 1;
-                left.retain(|known| *known != to);
-                left.push_front(to);
-                continue;
-            }
-            Err(Passed::Moved(_)) => AwayReason::Moved,
-            Err(Passed::Away(passed)) => passed,
-        };
-        why = why.or_telling(passed);
-    }
-    Err(why)
+    greeting.open(candidates, connect)
 }
 
-fn open(address: SocketAddr, greeting: &Greeting) -> Result<TcpStream, Passed> {
+fn connect(address: SocketAddr) -> Result<TcpStream, AwayReason> {
     let stream = TcpStream::connect_timeout(&address, WAIT_MAX);
     let stream = stream.map_err(|_| AwayReason::Unreachable)?;
     let is_set = stream.set_nodelay(true).is_ok()
         && stream.set_read_timeout(Some(WAIT_MAX)).is_ok()
         && stream.set_write_timeout(Some(WAIT_MAX)).is_ok();
-    if !is_set {
-        return Err(AwayReason::Unreachable.into());
-    }
-    greet(&stream, address, greeting)?;
-    if !matches!(greeting.tracks, Tracks::Nothing) {
-        // Behind all else that is read: what changes of that nobody is to hear.
-        track(&mut &stream, &greeting.tracks.words())?;
-    }
-    Ok(stream)
+    is_set.then_some(stream).ok_or(AwayReason::Unreachable)
 }
 
-fn greet(mut stream: &TcpStream, address: SocketAddr, greeting: &Greeting) -> Result<(), Passed> {
+impl Greeting {
+    /// Makes a connection, by `connect`, to the first of these servers that is a primary. What is read of it meanwhile waits for what is to
+    /// come.
+    ///
+    /// # Errors
+    /// The most telling reason why none of them is taken.
+    pub fn open<S: Read + Write>(
+        &self,
+        candidates: Vec<SocketAddr>,
+        mut connect: impl FnMut(SocketAddr) -> Result<S, AwayReason>,
+    ) -> Result<(S, SocketAddr), AwayReason> {
+        let mut left = VecDeque::from(candidates);
+        let mut redirections = 0;
+        let mut why = AwayReason::NotTried;
+        while let Some(address) = left.pop_front() {
+            let connected = connect(address).map_err(Passed::Away);
+            let greeted = connected.and_then(|stream| self.say(stream, address));
+            let passed = match greeted {
+                Ok(stream) => return Ok((stream, address)),
+                Err(Passed::Moved(to)) if redirections < REDIRECTIONS_MAX => {
+                    redirections += 1;
+                    left.retain(|known| *known != to);
+                    left.push_front(to);
+                    continue;
+                }
+                Err(Passed::Moved(_)) => AwayReason::Moved,
+                Err(Passed::Away(passed)) => passed,
+            };
+            why = why.or_telling(passed);
+        }
+        Err(why)
+    }
+
+    fn say<S: Read + Write>(&self, mut stream: S, address: SocketAddr) -> Result<S, Passed> {
+        greet(&mut stream, address, self)?;
+        if !matches!(self.tracks, Tracks::Nothing) {
+            // Behind all else that is read: what changes of that nobody is to hear.
+            track(&mut stream, &self.tracks.words())?;
+        }
+        Ok(stream)
+    }
+}
+
+fn greet(
+    stream: &mut (impl Read + Write),
+    address: SocketAddr,
+    greeting: &Greeting,
+) -> Result<(), Passed> {
     let Greeting { login, layout, .. } = greeting;
     if let Some(password) = &login.password {
         let words: Vec<&[u8]> = match &login.user {
             Some(user) => vec![b"AUTH", user.as_bytes(), password.as_bytes()],
             None => vec![b"AUTH", password.as_bytes()],
         };
-        ask(&mut stream, &words, |value| match value {
+        ask(stream, &words, |value| match value {
             Value::Status(b"OK") => Ok(()),
             Value::Error(_) => Err(AwayReason::Login.into()),
             _ => Err(AwayReason::NoStore.into()),
         })?;
     }
-    ask(&mut stream, &[b"ROLE"], |role| match is_primary(role) {
+    ask(stream, &[b"ROLE"], |role| match is_primary(role) {
         Some(true) => Ok(()),
         Some(false) if greeting.takes_replicas => Ok(()),
         Some(false) => Err(AwayReason::Replica.into()),
         None => Err(refusal(role, address)),
     })?;
     if greeting.waits_for_replica {
-        ask(&mut stream, &[b"WAIT", b"0", b"1"], |count| match count {
+        ask(stream, &[b"WAIT", b"0", b"1"], |count| match count {
             Value::Integer(_) => Ok(()),
             other => Err(refusal(other, address)),
         })?;
@@ -179,23 +201,23 @@ fn greet(mut stream: &TcpStream, address: SocketAddr, greeting: &Greeting) -> Re
         Value::String(_) => Err(AwayReason::Layout.into()),
         other => Err(refusal(other, address)),
     };
-    if ask(&mut stream, &[b"GET", key], find)? {
+    if ask(stream, &[b"GET", key], find)? {
         return Ok(());
     }
     let set: [&[u8]; 4] = [b"SET", key, expected, b"NX"];
-    ask(&mut stream, &set, |value| match value {
+    ask(stream, &set, |value| match value {
         Value::Status(b"OK") | Value::Null => Ok(()),
         other => Err(refusal(other, address)),
     })?;
     // Another client may have been first.
-    match ask(&mut stream, &[b"GET", key], find)? {
+    match ask(stream, &[b"GET", key], find)? {
         true => Ok(()),
         false => Err(AwayReason::Layout.into()),
     }
 }
 
 /// Has the store say what changes of what is read from now on. Version 3 of the protocol says it beside the replies.
-fn track(stream: &mut &TcpStream, words: &[&[u8]]) -> Result<(), Passed> {
+fn track(stream: &mut (impl Read + Write), words: &[&[u8]]) -> Result<(), Passed> {
     let refused = |error: &[u8]| match error.starts_with(b"NOAUTH") {
         true => AwayReason::Login,
         false => AwayReason::Tracking,
@@ -238,7 +260,7 @@ pub(crate) fn refusal(reply: &Value<'_>, address: SocketAddr) -> Passed {
 
 /// Sends a command, and takes its reply.
 fn ask<T>(
-    stream: &mut &TcpStream,
+    stream: &mut (impl Read + Write),
     words: &[&[u8]],
     take: impl FnOnce(&Value<'_>) -> Result<T, Passed>,
 ) -> Result<T, Passed> {
@@ -247,7 +269,7 @@ fn ask<T>(
 
 /// The same where a reply has so many bytes at most, and comes before it took too long.
 pub(crate) fn exchange<T>(
-    stream: &mut &TcpStream,
+    stream: &mut (impl Read + Write),
     words: &[&[u8]],
     (bytes_max, is_over): (usize, &dyn Fn() -> bool),
     take: impl FnOnce(&Value<'_>) -> Result<T, Passed>,
@@ -258,7 +280,7 @@ pub(crate) fn exchange<T>(
 
 /// The same where so many bytes are read at a time.
 fn exchange_by<T>(
-    stream: &mut &TcpStream,
+    stream: &mut (impl Read + Write),
     words: &[&[u8]],
     (bytes_max, each, is_over): (usize, usize, &dyn Fn() -> bool),
     take: impl FnOnce(&Value<'_>) -> Result<T, Passed>,

@@ -1,7 +1,9 @@
 //! What a connection that commits (`commits.rs`) waits for, and what came of it.
 
 use asterism_resp::CommandWriter;
+use asterism_state::Transaction;
 
+use crate::commits::CommitPipe;
 use crate::mutant::{self, Mutant};
 
 /// What is waited for.
@@ -34,6 +36,36 @@ pub(crate) enum Step {
     Connection,
     /// This time, in microseconds: the store takes nothing now.
     Time(u64),
+}
+
+/// A try to commit transactions that is under way: what a simulator judges by.
+#[derive(Clone, Debug)]
+pub struct Try<'a, A> {
+    /// The key that the store has the try's number under once it is made.
+    pub key: &'a [u8],
+    /// The try's number.
+    pub number: String,
+    /// The transactions, in order, each under its name.
+    pub transactions: &'a [(A, Transaction)],
+    /// Which of them are committed by it.
+    pub are_committed: &'a [bool],
+}
+
+impl<'a, A> Try<'a, A> {
+    /// The one of a connection, if one is under way.
+    pub(crate) fn of(pipe: &'a CommitPipe<A>) -> Option<Self> {
+        matches!(pipe.step, Step::Executing { .. }).then(|| Self {
+            key: &pipe.own_key,
+            number: try_number(pipe.number, pipe.tries),
+            transactions: &pipe.transactions,
+            are_committed: pipe.decisions.last().map_or(&[], Vec::as_slice),
+        })
+    }
+}
+
+/// A try as the store has its number.
+pub(crate) fn try_number(number: u64, tried: u32) -> String {
+    format!("{number}.{tried}")
 }
 
 /// What a try came to at the primary.
