@@ -29,6 +29,7 @@ pub mod orchestrator;
 pub mod ports;
 mod rebirth;
 pub mod recorded;
+pub mod remote;
 mod repairs;
 mod report;
 mod runs;

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use asterism_sim::functions::{Plan, Subject, run_functions, run_functions_seed};
 use asterism_sim::orchestrator::{OrchestratorPlan, run_orchestrator_seed, run_orchestrators};
+use asterism_sim::remote::{RemotePlan, run_remote_seed, run_remotes};
 use asterism_sim::soak::run_portion;
 use asterism_sim::stores::{StorePlan, run_store_seed, run_stores};
 use asterism_sim::{Options, Summary, Trace, branches, run_seed, run_seeds};
@@ -16,6 +17,8 @@ const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [
        asterism-sim function N [--trace]
        asterism-sim stores FROM..TO [--threads N] [--stop] [--format json]
        asterism-sim store N [--trace]
+       asterism-sim remotes FROM..TO [--threads N] [--stop] [--format json]
+       asterism-sim remote N [--trace]
        asterism-sim orchestrators FROM..TO [--threads N] [--stop] [--format json]
        asterism-sim orchestrator N [--trace]
        asterism-sim soak N
@@ -30,6 +33,8 @@ enum Kind {
     Function,
     /// Hosts whose objects live in a store.
     Store,
+    /// Hosts that use the shipped client of a store.
+    Remote,
     /// Orchestrators and their hosts.
     Orchestrator,
 }
@@ -40,6 +45,7 @@ impl Kind {
         match word {
             "function" | "functions" => Self::Function,
             "store" | "stores" => Self::Store,
+            "remote" | "remotes" => Self::Remote,
             "orchestrator" | "orchestrators" => Self::Orchestrator,
             _ => Self::Cluster,
         }
@@ -54,7 +60,7 @@ fn main() -> ExitCode {
     let json = words.windows(2).any(|pair| pair == ["--format", "json"]);
     match words.as_slice() {
         [
-            kind @ ("seeds" | "functions" | "stores" | "orchestrators"),
+            kind @ ("seeds" | "functions" | "stores" | "remotes" | "orchestrators"),
             range,
             ..,
         ] => {
@@ -70,7 +76,7 @@ fn main() -> ExitCode {
             seeds(range, options, json, Kind::of(kind))
         }
         [
-            kind @ ("seed" | "function" | "store" | "orchestrator"),
+            kind @ ("seed" | "function" | "store" | "remote" | "orchestrator"),
             seed,
             ..,
         ] => match seed.parse() {
@@ -230,6 +236,7 @@ fn seeds(range: Range<u64>, options: Options, json: bool, kind: Kind) -> ExitCod
         Kind::Cluster => run_seeds(range, options),
         Kind::Function => run_functions(range, options),
         Kind::Store => run_stores(range, options),
+        Kind::Remote => run_remotes(range, options),
         Kind::Orchestrator => run_orchestrators(range, options),
     };
     summary.seconds = start.elapsed().as_secs_f64();
@@ -359,6 +366,10 @@ fn one(seed: u64, traced: bool, kind: Kind) -> ExitCode {
         Kind::Store => {
             let plan = StorePlan::from_seed(seed);
             (format!("{plan:#?}"), run_store_seed)
+        }
+        Kind::Remote => {
+            let plan = RemotePlan::from_seed(seed);
+            (format!("{plan:#?}"), run_remote_seed)
         }
         Kind::Orchestrator => {
             let plan = OrchestratorPlan::from_seed(seed);

@@ -9,6 +9,7 @@ use asterism_engine::mutant as engine;
 use asterism_functions::mutant as functions;
 use asterism_orchestrator::controller::mutant as orchestrator;
 use asterism_placement::mutant as placement;
+use asterism_remote_store::mutant as remote_store;
 use asterism_secure_channel::mutant as secure_channel;
 use asterism_state::mutant as state;
 use asterism_tracking::mutant as tracking;
@@ -18,6 +19,7 @@ use crate::functions::{nth_holding_seed, run_functions_seed};
 use crate::inheritance;
 use crate::moves;
 use crate::orchestrator::run_orchestrator_seed;
+use crate::remote::run_remote_seed;
 use crate::runs::run_seed;
 use crate::stores::run_store_seed;
 use crate::trace::Trace;
@@ -49,6 +51,8 @@ pub enum Planted {
     Detection(detection::Mutant),
     /// Of the network functions: likewise.
     Functions(functions::Mutant),
+    /// Of the clients of a store: seeds of [hosts with the shipped client](crate::remote) find them.
+    RemoteStore(remote_store::Mutant),
     /// Of who takes part and where packets go: seeds of [orchestrators](crate::orchestrator) find them.
     Orchestrator(orchestrator::Mutant),
 }
@@ -203,6 +207,13 @@ const OF_CHANNEL_HOMES: engine::Mutant = engine::Mutant::AnswerToFirstInstance;
 /// (`crates/remote-store/tests/suite/addresses.rs`).
 const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconfirmed;
 
+/// Planted bugs of clients that need an entry that is read in the second after its end, or a cluster of stores: the tests of the remote store find
+/// them (`crates/remote-store/tests/suite/kept.rs` and `failover.rs`).
+const IN_THE_REMOTE_STORE: [remote_store::Mutant; 2] = [
+    remote_store::Mutant::EndedGivenOut,
+    remote_store::Mutant::MovedAlone,
+];
+
 /// Planted bugs of leases: only [inheritances](crate::inheritance) have any, so only seeds that have one are run.
 const OF_INHERITANCES: [state::Mutant; 10] = [
     state::Mutant::ReassignedUnfenced,
@@ -244,7 +255,8 @@ pub const IN_THE_ORCHESTRATOR: [orchestrator::Mutant; 4] = [
 
 impl Planted {
     /// All that there are, but for those that tests of one crate find: [`IN_THE_SECURE_CHANNEL`], [`IN_THE_CORE`], [`IN_THE_STATE`],
-    /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`], [`OF_CHANNEL_HOMES`], [`OF_REMOTE_SESSIONS`] and [`IN_THE_ORCHESTRATOR`].
+    /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`], [`OF_CHANNEL_HOMES`], [`OF_REMOTE_SESSIONS`], [`IN_THE_REMOTE_STORE`] and
+    /// [`IN_THE_ORCHESTRATOR`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
@@ -276,8 +288,11 @@ impl Planted {
         let secure_channel =
             secure_channel.filter(|planted| !IN_THE_SECURE_CHANNEL.contains(planted));
         let secure_channel = secure_channel.map(Planted::SecureChannel);
+        let remote_store = remote_store::Mutant::ALL.into_iter();
+        let remote_store = remote_store.filter(|planted| !IN_THE_REMOTE_STORE.contains(planted));
+        let remote_store = remote_store.map(Planted::RemoteStore);
         let below = secure_channel.chain(placement).chain(blocks);
-        let below = below.chain(state).chain(engine);
+        let below = below.chain(state).chain(engine).chain(remote_store);
         let libraries = tracking
             .chain(translation)
             .chain(balancing)
@@ -323,6 +338,7 @@ impl Planted {
             Planted::Balancing(mutant) => format!("{mutant:?}"),
             Planted::Detection(mutant) => format!("{mutant:?}"),
             Planted::Functions(mutant) => format!("{mutant:?}"),
+            Planted::RemoteStore(mutant) => format!("{mutant:?}"),
             Planted::Orchestrator(mutant) => format!("{mutant:?}"),
         }
     }
@@ -339,6 +355,7 @@ impl Planted {
             Planted::Balancing(_) => "balancing",
             Planted::Detection(_) => "detection",
             Planted::Functions(_) => "functions",
+            Planted::RemoteStore(_) => "remote-store",
             Planted::Orchestrator(_) => "orchestrator",
         }
     }
@@ -357,6 +374,7 @@ impl Planted {
         let result = match (self.is_of_stores(), self.is_of_functions()) {
             (true, _) => run_store_seed(seed, trace),
             (_, true) => run_functions_seed(seed, trace),
+            _ if matches!(self, Planted::RemoteStore(_)) => run_remote_seed(seed, trace),
             _ if matches!(self, Planted::Orchestrator(_)) => run_orchestrator_seed(seed, trace),
             _ => run_seed(seed, trace),
         };
@@ -379,6 +397,7 @@ impl Planted {
             Planted::SecureChannel(_)
             | Planted::Placement(_)
             | Planted::BlockAssignment(_)
+            | Planted::RemoteStore(_)
             | Planted::Orchestrator(_) => false,
             Planted::State(mutant) => OF_BUCKETS.contains(&mutant),
             Planted::Engine(mutant) => OF_FUNCTIONS.contains(&mutant),
@@ -403,6 +422,7 @@ impl Planted {
             Planted::Balancing(mutant) => balancing::select(Some(mutant)),
             Planted::Detection(mutant) => detection::select(Some(mutant)),
             Planted::Functions(mutant) => functions::select(Some(mutant)),
+            Planted::RemoteStore(mutant) => remote_store::select(Some(mutant)),
             Planted::Orchestrator(mutant) => orchestrator::select(Some(mutant)),
         }
     }
@@ -419,6 +439,7 @@ fn clear() {
     balancing::select(None);
     detection::select(None);
     functions::select(None);
+    remote_store::select(None);
     orchestrator::select(None);
 }
 

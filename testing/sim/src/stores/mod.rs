@@ -22,6 +22,7 @@ use crate::report::{Failure, Report};
 use crate::runs::{Options, Summary, run_many, unless_it_panics};
 use crate::trace::Trace;
 
+pub(crate) use network::Outside;
 pub use plan::{Death, Homes, StorePlan, Subject};
 
 /// Runs one seed. A panic of the product is a failure like any other.

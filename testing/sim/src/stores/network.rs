@@ -274,15 +274,15 @@ type Left = Vec<(u16, Vec<u8>)>;
 
 /// Packets that left a host, until they are taken.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outside(Arc<Mutex<Left>>);
+pub(crate) struct Outside(Arc<Mutex<Left>>);
 
 impl Outside {
-    pub(super) fn take(&self) -> Left {
+    pub(crate) fn take(&self) -> Left {
         core::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A port by which nothing comes, and of which what leaves is kept here.
-    pub(super) fn port(&self, number: u16) -> Box<dyn Port> {
+    pub(crate) fn port(&self, number: u16) -> Box<dyn Port> {
         let outside = self.clone();
         Box::new(Tap { number, outside })
     }

@@ -2,5 +2,6 @@
 
 mod forged_segments;
 mod functions;
+mod remote;
 mod seeds;
 mod stores;

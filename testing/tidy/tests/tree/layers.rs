@@ -249,6 +249,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "balancing",
             "detection",
             "functions",
+            "resp",
+            "embedded-store",
+            "remote-store",
         ],
     ),
     (

@@ -1,0 +1,103 @@
+//! A host's end of the store: the shipped client and its connections, and what the oracle is to know of its calls.
+
+use asterism_engine::{Attempt, Store, StoreEvent};
+use asterism_function::testkit::RecordedCalls;
+use asterism_placement::Time;
+use asterism_remote_store::RemoteStore;
+use asterism_state::{Query, Tick, Ticket, Transaction};
+
+use super::ledger::Ledger;
+use super::network::{Incarnation, Links, Shared};
+
+/// How often a host that waits looks at its connections, besides when something comes.
+const LOOK_US: u64 = 500;
+
+pub(super) struct HostEnd {
+    pub(super) host: Incarnation,
+    pub(super) store: RemoteStore<Ledger, Links>,
+    pub(super) shared: Shared,
+    pub(super) calls: RecordedCalls,
+    pub(super) now: Time,
+}
+
+impl Store for HostEnd {
+    fn set_tick(&mut self, tick: Tick) {
+        self.store.set_tick(tick);
+    }
+
+    fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time) {
+        self.store.ask(ticket, query, now);
+    }
+
+    fn answer_at_once(&mut self, query: Query<'_>, now: Time, out: &mut Vec<u8>) -> bool {
+        self.store.answer_at_once(query, now, out)
+    }
+
+    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
+        let mut net = self.shared.net();
+        let done = net.done.entry(self.host).or_default();
+        done.undecided.insert(attempt);
+        if !done.called.contains_key(&attempt) {
+            let call = self.calls.take_last_staged();
+            let call = call.expect("a transaction is that of a call that ended");
+            done.called.insert(attempt, (call, transaction.clone()));
+        }
+        drop(net);
+        self.store.commit(attempt, transaction, now);
+    }
+
+    fn read_alone(&mut self, transaction: &Transaction) {
+        let serial = self.calls.last_serial();
+        let serial = serial.expect("a call that ended read it");
+        let mut net = self.shared.net();
+        let done = net.done.entry(self.host).or_default();
+        done.read_alone.insert(serial, transaction.clone());
+    }
+
+    fn forget(&mut self, attempt: Attempt) {
+        self.shared
+            .net()
+            .done
+            .entry(self.host)
+            .or_default()
+            .undecided
+            .remove(&attempt);
+        self.store.forget(attempt);
+    }
+
+    fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
+        let event = self.store.next_event(now)?;
+        if let StoreEvent::Decision { attempt, .. } = event {
+            let mut net = self.shared.net();
+            let done = net.done.entry(self.host).or_default();
+            done.undecided.remove(&attempt);
+        }
+        Some(event)
+    }
+
+    fn send(&mut self, now: Time) {
+        self.now = now;
+        self.store.send(now);
+        let mut net = self.shared.net();
+        let (mut is_executing, mut is_ending) = (false, false);
+        for tried in self.store.client().tries() {
+            is_executing |= !tried.transactions.is_empty();
+            is_ending |= tried.transactions.is_empty();
+            net.note_try(self.host, &tried);
+        }
+        let done = net.done.entry(self.host).or_default();
+        (done.is_executing, done.is_ending) = (is_executing, is_ending);
+        done.ended = self.store.tally().ends_committed;
+    }
+
+    fn next_due(&self) -> Option<Time> {
+        let due = self.store.next_due()?;
+        if due <= self.now {
+            return Some(due);
+        }
+        let looks = due.max(self.now + core::time::Duration::from_micros(LOOK_US));
+        let comes = self.shared.net().next_for_us(self.host);
+        let comes = comes.map(Time::from_micros).filter(|at| *at > self.now);
+        Some(comes.map_or(looks, |comes| comes.min(looks)))
+    }
+}

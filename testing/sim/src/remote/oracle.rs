@@ -1,0 +1,591 @@
+//! What must hold: what leaves and what the store holds is what one sequential box lets out and holds in the order in which the store made
+//! the transactions.
+//!
+//! The order is the store's own: a transaction takes effect when a primary has made its `EXEC`. What no replica had when that primary was one
+//! no more has not happened: the box goes back to what the promoted one has.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use asterism_function::testkit::{Outcome, Pinned, RecordedCall, SEED, SequentialBox};
+use asterism_function::{FlowKey, Packet, PortNumber, Tick, Verdict};
+use asterism_resp::Value;
+use asterism_state::{Fetch, LANE_SUMS, Query, State, Transaction, hash, stable_hash};
+
+use super::ledger::{Does, GUESTS, IDLE_S, Ledger, ROOMS, SUMS, TOKEN_BYTES, TOKENS, packet};
+use super::network::Incarnation;
+use super::plan::{Ack, Keeps, RemotePlan};
+use super::servers::{Executed, Server};
+use crate::report::Failure;
+
+/// The name of the function in the store.
+pub(super) const FUNCTION: &str = "ledger";
+/// For so long a host may read by a server that is no primary any more: it asks it each second.
+const DEMOTED_US: u64 = 1_500_000;
+
+/// A packet, by the host that it came to and its number there.
+type PacketName = (Incarnation, u64);
+
+/// What the box was given.
+#[derive(Clone)]
+enum What {
+    Packet(Incarnation, u64, RecordedCall),
+    /// A guest's idle time is over.
+    Ended(u32),
+}
+
+/// The same with its time, and the primary's changes up to it.
+#[derive(Clone)]
+struct Step {
+    now: (u64, Tick),
+    offset: u64,
+    what: What,
+}
+
+/// See the module.
+pub(super) struct Oracle {
+    ack: Ack,
+    /// How old an answer may be.
+    stale_us: u64,
+    alone: SequentialBox<Ledger>,
+    steps: Vec<Step>,
+    /// What had been done when a primary was one no more, and until when its reads may come.
+    past: Vec<(u64, Vec<Step>)>,
+    /// The object, the lane, the hash and the key of the store's keys.
+    known: BTreeMap<Vec<u8>, (u8, u8, u64, Vec<u8>)>,
+    taken: BTreeSet<PacketName>,
+    last: BTreeMap<(Incarnation, u64), u64>,
+    due: BTreeMap<(Incarnation, u16, Vec<u8>), VecDeque<u64>>,
+    outputs: BTreeMap<PacketName, (usize, usize)>,
+    forgotten: BTreeSet<PacketName>,
+    pub(super) dead: BTreeSet<Incarnation>,
+    /// When each guest was there last, by the packet that had it stay.
+    guests: BTreeMap<u32, Tick>,
+    pub(super) counts: BTreeMap<&'static str, u64>,
+}
+
+impl Oracle {
+    pub(super) fn new(plan: &RemotePlan) -> Self {
+        Self {
+            ack: plan.ack,
+            stale_us: match plan.keeps {
+                Keeps::Nothing => 0,
+                _ => plan.staleness.as_micros() as u64,
+            },
+            alone: SequentialBox::new(Ledger, SEED),
+            steps: Vec::new(),
+            past: Vec::new(),
+            known: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            last: BTreeMap::new(),
+            due: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            guests: BTreeMap::new(),
+            counts: BTreeMap::new(),
+        }
+    }
+
+    fn count(&mut self, what: &'static str, by: u64) {
+        *self.counts.entry(what).or_default() += by;
+    }
+
+    /// A primary has made a transaction: of these calls, in this order.
+    pub(super) fn executed(
+        &mut self,
+        executed: &Executed,
+        committed: &[(Incarnation, RecordedCall, Transaction)],
+        now: (u64, Tick),
+        server: &mut Server,
+    ) -> Result<(), Failure> {
+        self.alone.set_now(now.0, now.1);
+        for (host, call, transaction) in committed {
+            self.count("commits", 1);
+            if self.dead.contains(host) {
+                self.count("commits of hosts that had died", 1);
+            }
+            self.reads_are_so(*host, call, transaction)?;
+            self.takes_effect(*host, call, (now, executed.offset))?;
+        }
+        let guests = key_of(GUESTS, b"ends");
+        let mut counts_change = false;
+        for words in &executed.commands {
+            let is_of_guests = words.get(1) == Some(&guests);
+            counts_change |= is_of_guests || words.get(1) == Some(&key_of(SUMS, b"sums"));
+            if committed.is_empty() && is_of_guests && words[0].eq_ignore_ascii_case(b"ZREM") {
+                for row in &words[2..] {
+                    self.ends(row, (now, executed.offset))?;
+                }
+            }
+        }
+        for words in &executed.commands {
+            match &words[0][..] {
+                b"SET" => self.holds(&words[1], Some(&words[2]))?,
+                b"DEL" => {
+                    for key in &words[1..] {
+                        self.holds(key, None)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        match counts_change {
+            true => sums_count_guests(server),
+            false => Ok(()),
+        }
+    }
+
+    fn reads_are_so(
+        &mut self,
+        host: Incarnation,
+        call: &RecordedCall,
+        transaction: &Transaction,
+    ) -> Result<(), Failure> {
+        for (query, answered) in transaction.reads() {
+            self.note(&query);
+            let is_checked = query.lane != LANE_SUMS && !has_many_shadowed(&self.alone, &query);
+            if is_checked && !is_so(&self.alone, &query, answered) {
+                let Query {
+                    object, lane, key, ..
+                } = query;
+                return Err(Failure::new(
+                    "what a packet read is so when it is committed",
+                    format!(
+                        "{object}:{lane}:{key:x?} of {:?} of host {host}",
+                        call.pinned
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, query: &Query<'_>) {
+        let Query {
+            object,
+            lane,
+            hash,
+            key,
+        } = *query;
+        let name = [&key_of(object, format!("{lane}:").as_bytes())[..], key].concat();
+        let known = (object, lane, hash, key.to_vec());
+        self.known.entry(name).or_insert(known);
+    }
+
+    /// The time of a guest is over, and its end is committed.
+    fn ends(&mut self, row: &[u8], (now, offset): ((u64, Tick), u64)) -> Result<(), Failure> {
+        let guest = row
+            .first_chunk()
+            .map_or(0, |&bytes| u32::from_le_bytes(bytes));
+        let failed = |what| {
+            Err(Failure::new(
+                what,
+                format!("guest {guest} at second {}", now.1),
+            ))
+        };
+        match self.guests.remove(&guest) {
+            None => return failed("an entry ends once"),
+            Some(since) if now.1 + 1 < since + IDLE_S => {
+                return failed("an entry ends when its time is over");
+            }
+            Some(_) => {}
+        }
+        self.count("entries whose end was committed", 1);
+        let step = Step {
+            now,
+            offset,
+            what: What::Ended(guest),
+        };
+        make(&mut self.alone, &step);
+        self.steps.push(step);
+        Ok(())
+    }
+
+    /// What the store has under a key is what the box has.
+    fn holds(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
+        let Some((object, _)) = parts(key) else {
+            return Ok(());
+        };
+        if let (Some(value), Some(at)) = (value, self.alone.state().object(object)) {
+            let mut reads = Vec::new();
+            let entries = Fetch::each_entry(at, value, &mut |entry| {
+                let each = entry.reads.iter();
+                reads.extend(
+                    each.map(|read| (read.object, read.lane, read.hash, read.key.to_vec())),
+                );
+            });
+            if entries.is_err() {
+                return Err(Failure::new(
+                    "the store holds answers",
+                    format!("{key:x?}: {value:x?}"),
+                ));
+            }
+            for (object, lane, hash, key) in reads {
+                self.note(&Query {
+                    object,
+                    lane,
+                    hash,
+                    key: &key,
+                });
+            }
+        }
+        let Some((object, lane, hash, of)) = self.known.get(key) else {
+            return Err(Failure::new(
+                "the store holds what hosts wrote",
+                format!("{key:x?}"),
+            ));
+        };
+        let query = Query {
+            object: *object,
+            lane: *lane,
+            hash: *hash,
+            key: of,
+        };
+        let mut answer = Vec::new();
+        self.alone.state().extract(&query, &mut answer);
+        let [expected, found] = [&answer[..], value.unwrap_or(&[0, 0])].map(entries);
+        if expected != found {
+            return Err(Failure::new(
+                "the store holds what one box has",
+                format!("{object}:{lane}:{of:x?}: {found:x?} instead of {expected:x?}"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn takes_effect(
+        &mut self,
+        host: Incarnation,
+        call: &RecordedCall,
+        (now, offset): ((u64, Tick), u64),
+    ) -> Result<(), Failure> {
+        let name = (host, call.pinned.serial);
+        if !self.taken.insert(name) {
+            return Err(Failure::new(
+                "no packet takes effect twice",
+                format!("{name:?} did"),
+            ));
+        }
+        let flow = flow_of(call);
+        let before = self.last.insert((host, flow), name.1);
+        if before > Some(name.1) {
+            return Err(Failure::new(
+                "a flow keeps its order",
+                format!("{name:?} came after {before:?}"),
+            ));
+        }
+        let step = Step {
+            now,
+            offset,
+            what: What::Packet(host, flow, call.clone()),
+        };
+        let outcome = make(&mut self.alone, &step);
+        self.note_guest(&step);
+        self.steps.push(step);
+        self.expect(name, outcome);
+        Ok(())
+    }
+
+    /// Which guest stays or goes by a packet.
+    fn note_guest(&mut self, step: &Step) {
+        match &step.what {
+            What::Packet(_, _, call) => match guest_of(call) {
+                Some((guest, true)) => _ = self.guests.insert(guest, step.now.1),
+                Some((guest, false)) => _ = self.guests.remove(&guest),
+                None => {}
+            },
+            What::Ended(guest) => _ = self.guests.remove(guest),
+        }
+    }
+
+    /// A call took effect by what it read alone: as of a moment since it came, or that the staleness is before that, at which that was so.
+    pub(super) fn read_alone(
+        &mut self,
+        host: Incarnation,
+        call: &RecordedCall,
+        read: &Transaction,
+        now_us: u64,
+    ) -> Result<(), Failure> {
+        self.count("packets that read alone", 1);
+        let name = (host, call.pinned.serial);
+        let all: Vec<(Query<'_>, u64)> = read.reads().collect();
+        let are_so = |alone: &SequentialBox<Ledger>| {
+            all.iter()
+                .all(|(query, answered)| is_so(alone, query, *answered))
+        };
+        let perform =
+            |alone: &mut SequentialBox<Ledger>| alone.packet(call.port, &call.packet, call.pinned);
+        if are_so(&self.alone) {
+            let outcome = perform(&mut self.alone);
+            self.expect(name, outcome);
+            return Ok(());
+        }
+        self.count("packets that read what has changed since", 1);
+        let since_us = call.pinned.arrived_us.saturating_sub(self.stale_us);
+        let past = self.past.iter().rev();
+        let past = past.filter(|(until_us, _)| until_us + DEMOTED_US + self.stale_us >= now_us);
+        let past = past.map(|(_, steps)| (steps, true));
+        let mut found = None;
+        for (steps, is_past) in core::iter::once((&self.steps, false)).chain(past) {
+            let own = (host, flow_of(call));
+            let after = steps.iter().rposition(|step| match &step.what {
+                What::Packet(host, flow, _) => (*host, *flow) == own,
+                What::Ended(_) => false,
+            });
+            // What one primary has, in the order in which it had it.
+            let first = match is_past {
+                true => 0,
+                false => steps.partition_point(|step| step.now.0 < since_us),
+            };
+            let first = first.max(after.map_or(0, |after| after + 1));
+            let mut alone = SequentialBox::new(Ledger, SEED);
+            for place in 0..=steps.len() {
+                if place >= first && are_so(&alone) {
+                    found = Some(perform(&mut alone));
+                }
+                if let Some(step) = steps.get(place) {
+                    make(&mut alone, step);
+                }
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some(outcome) = found else {
+            return Err(Failure::new(
+                "what a packet read was so within the staleness",
+                format!("{:?} of host {host}", call.pinned),
+            ));
+        };
+        self.expect(name, outcome);
+        Ok(())
+    }
+
+    /// Notes what must leave.
+    fn expect(&mut self, name: PacketName, outcome: Outcome) {
+        let forwarded = match outcome.verdict {
+            Verdict::Forward(port) => Some((port, outcome.packet)),
+            _ => None,
+        };
+        for (port, bytes) in outcome.emitted.into_iter().chain(forwarded) {
+            self.outputs.entry(name).or_default().0 += 1;
+            let due = self.due.entry((name.0, port.0, bytes)).or_default();
+            due.push_back(name.1);
+        }
+    }
+
+    /// A packet left a host.
+    pub(super) fn leaves(
+        &mut self,
+        host: Incarnation,
+        (port, bytes): (u16, Vec<u8>),
+    ) -> Result<(), Failure> {
+        let hash = hash::bytes(&bytes, 0);
+        let due = self.due.get_mut(&(host, port, bytes));
+        let Some(serial) = due.and_then(VecDeque::pop_front) else {
+            return Err(Failure::new(
+                "what leaves is what one box lets out",
+                format!("{hash:x} left host {host} by {port}"),
+            ));
+        };
+        self.outputs.entry((host, serial)).or_default().1 += 1;
+        if self.forgotten.contains(&(host, serial)) {
+            self.count("packets that left and were forgotten by the store", 1);
+        }
+        Ok(())
+    }
+
+    /// A primary is one no more: what was done beyond these changes has not happened.
+    pub(super) fn goes_back(&mut self, offset: u64, now: (u64, Tick)) -> Result<(), Failure> {
+        self.past.push((now.0, self.steps.clone()));
+        let kept = self.steps.partition_point(|step| step.offset <= offset);
+        let undone = self.steps.split_off(kept);
+        if undone.is_empty() {
+            return Ok(());
+        }
+        for step in &undone {
+            let What::Packet(host, _, call) = &step.what else {
+                continue;
+            };
+            self.count("commits that a failover undid", 1);
+            let name = (*host, call.pinned.serial);
+            self.taken.remove(&name);
+            let left = self.outputs.get(&name).map_or(0, |(_, left)| *left);
+            if self.ack == Ack::Primary {
+                let is_new = self.forgotten.insert(name);
+                let forgotten = left as u64 * u64::from(is_new);
+                self.count(
+                    "packets that left and were forgotten by the store",
+                    forgotten,
+                );
+                continue;
+            }
+            if left > 0 {
+                return Err(Failure::new(
+                    "what left is not forgotten",
+                    format!("{name:?} left, and no replica has what it wrote"),
+                ));
+            }
+            self.outputs.remove(&name);
+            self.due.retain(|(of, _, _), due| {
+                due.retain(|serial| (*of, *serial) != name);
+                !due.is_empty()
+            });
+        }
+        self.alone = SequentialBox::new(Ledger, SEED);
+        self.last.clear();
+        self.guests.clear();
+        for step in self.steps.clone() {
+            make(&mut self.alone, &step);
+            self.note_guest(&step);
+            if let What::Packet(host, flow, call) = &step.what {
+                self.last.insert((*host, *flow), call.pinned.serial);
+            }
+        }
+        Ok(())
+    }
+
+    /// Guests that there are.
+    pub(super) fn guests(&self) -> usize {
+        self.guests.len()
+    }
+
+    /// All has come to its end. `gave_up` are hosts that gave packets up.
+    pub(super) fn judge(
+        &mut self,
+        gave_up: &BTreeSet<Incarnation>,
+        server: &mut Server,
+    ) -> Result<(), Failure> {
+        for (name, (due, left)) in &self.outputs {
+            let is_lost = self.dead.contains(&name.0) || gave_up.contains(&name.0);
+            let may_differ = is_lost && *left == 0 || self.forgotten.contains(name);
+            if left != due && !may_differ {
+                return Err(Failure::new(
+                    "all that a packet lets out leaves, or nothing",
+                    format!("{left} of {due} of {name:?} left"),
+                ));
+            }
+        }
+        let lost = self.outputs.values().filter(|(_, left)| *left == 0).count();
+        self.count(
+            "packets committed whose host died before they left",
+            lost as u64,
+        );
+        let known: Vec<Vec<u8>> = self.known.keys().cloned().collect();
+        for key in known.iter().filter(|key| parts(key).is_some()) {
+            let reply = server.ask(&[b"GET", key]);
+            let value = Value::read(&reply).ok().flatten();
+            let value = value.and_then(|(value, _)| value.bytes().map(<[u8]>::to_vec));
+            self.holds(key, value.as_deref())?;
+        }
+        sums_count_guests(server)
+    }
+}
+
+/// Whether a read finds that in a box.
+fn is_so(alone: &SequentialBox<Ledger>, query: &Query<'_>, answered: u64) -> bool {
+    let mut answer = Vec::new();
+    alone.state().extract(query, &mut answer);
+    stable_hash(&answer) == answered
+}
+
+/// Gives a box a step.
+fn make(alone: &mut SequentialBox<Ledger>, step: &Step) -> Outcome {
+    alone.set_now(step.now.0, step.now.1);
+    match &step.what {
+        What::Packet(_, _, call) => alone.packet(call.port, &call.packet, call.pinned),
+        What::Ended(guest) => {
+            let pinned = Pinned {
+                serial: u64::MAX,
+                arrived_us: step.now.0,
+                tick: step.now.1,
+            };
+            let leaves = packet(*guest, 0, Does::Leaves);
+            alone.packet(PortNumber(0), &leaves, pinned)
+        }
+    }
+}
+
+fn flow_of(call: &RecordedCall) -> u64 {
+    let mut bytes = call.packet.clone();
+    Packet::parse(&mut bytes).map_or(0, |packet| FlowKey::of(&packet).hash(SEED))
+}
+
+/// The guest of a packet that has it stay, or go.
+fn guest_of(call: &RecordedCall) -> Option<(u32, bool)> {
+    super::ledger::guest_of(&call.packet)
+}
+
+/// The part of an answer that must be the same. Those tokens stand in any order that are not found by their number.
+fn entries(answer: &[u8]) -> Vec<Vec<u8>> {
+    let length = answer
+        .first_chunk()
+        .map_or(0, |&length| u16::from_le_bytes(length));
+    let stable = answer.get(2..2 + usize::from(length)).unwrap_or(answer);
+    let mut entries: Vec<Vec<u8>> = stable.chunks(TOKEN_BYTES).map(<[u8]>::to_vec).collect();
+    let first = entries.len().min(1);
+    entries[first..].sort();
+    entries
+}
+
+/// Whether a read finds several tokens of which it does not say the order.
+fn has_many_shadowed(alone: &SequentialBox<Ledger>, query: &Query<'_>) -> bool {
+    let mut answer = Vec::new();
+    alone.state().extract(query, &mut answer);
+    query.object == TOKENS && entries(&answer).len() > 2
+}
+
+/// A key of an object.
+fn key_of(object: u8, name: &[u8]) -> Vec<u8> {
+    [format!("{{{FUNCTION}}}{object}:").as_bytes(), name].concat()
+}
+
+/// The object and the lane of a key under which an answer is.
+fn parts(key: &[u8]) -> Option<(u8, u8)> {
+    let prefix = format!("{{{FUNCTION}}}");
+    let mut parts = key
+        .strip_prefix(prefix.as_bytes())?
+        .split(|byte| *byte == b':');
+    let mut number = || core::str::from_utf8(parts.next()?).ok()?.parse().ok();
+    Some((number()?, number()?))
+}
+
+/// The sums in the store are those of the guests that it has, by the rows of the set that says when they end.
+fn sums_count_guests(server: &mut Server) -> Result<(), Failure> {
+    let rows =
+        strings(&server.ask(&[b"ZRANGEBYSCORE", &key_of(GUESTS, b"ends"), b"-inf", b"+inf"]));
+    let mut guests = [0_i64; ROOMS as usize];
+    for row in rows {
+        let guest = row
+            .first_chunk()
+            .map_or(0, |&bytes| u32::from_le_bytes(bytes));
+        guests[(guest % ROOMS) as usize] += 1;
+    }
+    let fields = strings(&server.ask(&[b"HGETALL", &key_of(SUMS, b"sums")]));
+    let number = |text: &[u8]| {
+        core::str::from_utf8(text)
+            .ok()
+            .and_then(|text| text.parse().ok())
+    };
+    let mut sums = [0_i64; ROOMS as usize];
+    for pair in fields.chunks(2) {
+        let (room, sum): (Option<i64>, Option<i64>) = (number(&pair[0]), number(&pair[1]));
+        sums[room.unwrap_or_default() as usize % ROOMS as usize] = sum.unwrap_or_default();
+    }
+    match sums == guests {
+        true => Ok(()),
+        false => Err(Failure::new(
+            "sums count the entries that there are",
+            format!("{sums:?} of {guests:?}"),
+        )),
+    }
+}
+
+fn strings(reply: &[u8]) -> Vec<Vec<u8>> {
+    let Ok(Some((Value::Array(values), _))) = Value::read(reply) else {
+        return Vec::new();
+    };
+    values
+        .filter_map(|value| value.bytes().map(<[u8]>::to_vec))
+        .collect()
+}
