@@ -207,11 +207,13 @@ const OF_CHANNEL_HOMES: engine::Mutant = engine::Mutant::AnswerToFirstInstance;
 /// (`crates/remote-store/tests/suite/addresses.rs`).
 const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconfirmed;
 
-/// Planted bugs of clients that need an entry that is read in the second after its end, or a cluster of stores: the tests of the remote store find
-/// them (`crates/remote-store/tests/suite/kept.rs` and `failover.rs`).
-const IN_THE_REMOTE_STORE: [remote_store::Mutant; 2] = [
+/// Planted bugs of clients that need an entry that is read in the second after its end, a cluster of stores, or a primary that acknowledges
+/// without its replica: the tests of the remote store find them (`crates/remote-store/tests/suite/kept.rs` and `failover.rs`).
+const IN_THE_REMOTE_STORE: [remote_store::Mutant; 4] = [
     remote_store::Mutant::EndedGivenOut,
     remote_store::Mutant::MovedAlone,
+    remote_store::Mutant::ReplicaNotAwaited,
+    remote_store::Mutant::WaitWithoutWrite,
 ];
 
 /// Planted bugs of leases: only [inheritances](crate::inheritance) have any, so only seeds that have one are run.

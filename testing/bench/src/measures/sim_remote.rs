@@ -1,11 +1,13 @@
 //! `sim.remote`: seeds in which links to a store, the store or hosts fail and the hosts do not do what one box does.
 //!
-//! The simulator runs them (`testing/sim/src/stores`); the bugs that are planted for them are part of `sim.mutants`.
+//! The simulator runs them: half of them have an abstract store (`testing/sim/src/stores`), half the shipped client and the embedded store's
+//! engine (`testing/sim/src/remote`). The bugs that are planted for them are part of `sim.mutants`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use asterism_sim::Options;
+use asterism_sim::remote::run_remotes;
 use asterism_sim::stores::run_stores;
 
 use super::{Context, Measure};
@@ -17,16 +19,33 @@ pub(super) const MEASURES: &[Measure] = &[Measure {
     make: seeds,
 }];
 
-/// Seeds that are run together.
+/// Seeds that are run together, half of them of each kind.
 const SEEDS_TOGETHER: u64 = 100;
 /// Seeds of the long form.
 const SEEDS_FULL: u64 = 3_000;
 /// The short form begins no further seeds after so long.
 const SHORT: Duration = Duration::from_secs(20);
 /// Faults, and what came of them, that must all have happened, or the seeds prove nothing.
-const FAULTS: &[&str] = &["death", "duplication", "loss", "outage", "return"];
+const FAULTS: &[&str] = &[
+    "cut",
+    "death",
+    "death of a primary",
+    "demotion",
+    "duplication",
+    "loss",
+    "outage",
+    "pause",
+    "return",
+    "stall",
+];
 const BRANCHES: &[&str] = &[
     "commits of hosts that had died",
+    "commits that a failover undid",
+    "entries whose end was committed",
+    "hosts that died while they loaded",
+    "hosts that died while they read",
+    "hosts that died while they waited for a replica",
+    "hosts that died with a try under way",
     "packets committed whose host died before they left",
     "transactions decided before",
     "transactions refused",
@@ -45,14 +64,17 @@ fn seeds(context: &Context) -> Result<Outcome, Failure> {
     let (mut done, mut failed) = (0, 0);
     let mut happened = BTreeMap::<&str, u64>::new();
     while goes_on(done) {
-        let summary = run_stores(done..done + SEEDS_TOGETHER, options);
-        for one in &summary.failed {
-            context.say(&one.to_string());
+        let seeds = done / 2..(done + SEEDS_TOGETHER) / 2;
+        let with_client = run_remotes(seeds.clone(), options);
+        for summary in [run_stores(seeds, options), with_client] {
+            for one in &summary.failed {
+                context.say(&one.to_string());
+            }
+            for (what, count) in summary.faults.iter().chain(&summary.branches) {
+                *happened.entry(what).or_default() += count;
+            }
+            failed += summary.failed.len();
         }
-        for (what, count) in summary.faults.iter().chain(&summary.branches) {
-            *happened.entry(what).or_default() += count;
-        }
-        failed += summary.failed.len();
         done += SEEDS_TOGETHER;
         context.say(&format!("{done} seeds, of which {failed} failed"));
     }

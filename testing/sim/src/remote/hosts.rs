@@ -37,11 +37,11 @@ impl Store for HostEnd {
         let mut net = self.shared.net();
         let done = net.done.entry(self.host).or_default();
         done.undecided.insert(attempt);
-        if !done.called.contains_key(&attempt) {
+        done.called.entry(attempt).or_insert_with(|| {
             let call = self.calls.take_last_staged();
             let call = call.expect("a transaction is that of a call that ended");
-            done.called.insert(attempt, (call, transaction.clone()));
-        }
+            (call, transaction.clone())
+        });
         drop(net);
         self.store.commit(attempt, transaction, now);
     }
@@ -55,13 +55,10 @@ impl Store for HostEnd {
     }
 
     fn forget(&mut self, attempt: Attempt) {
-        self.shared
-            .net()
-            .done
-            .entry(self.host)
-            .or_default()
-            .undecided
-            .remove(&attempt);
+        let mut net = self.shared.net();
+        let done = net.done.entry(self.host).or_default();
+        done.undecided.remove(&attempt);
+        drop(net);
         self.store.forget(attempt);
     }
 
@@ -87,7 +84,6 @@ impl Store for HostEnd {
         }
         let done = net.done.entry(self.host).or_default();
         (done.is_executing, done.is_ending) = (is_executing, is_ending);
-        done.ended = self.store.tally().ends_committed;
     }
 
     fn next_due(&self) -> Option<Time> {

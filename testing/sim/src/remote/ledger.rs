@@ -10,6 +10,7 @@ use asterism_function::{
 };
 use asterism_state::{ObjectSettings, Single};
 
+use super::plan::RemotePlan;
 use crate::scenario::Draws;
 
 /// Accounts, which are one too many, and tokens.
@@ -61,7 +62,19 @@ pub(super) struct Count(u32);
 
 /// The function.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ledger;
+pub(super) struct Ledger {
+    /// There is room for all accounts. Where a failover takes some away it must be so: that there was no room is a read of what the packet
+    /// does not write, which may be otherwise by the time at which the store commits.
+    has_room: bool,
+}
+
+impl Ledger {
+    pub(super) fn new(plan: &RemotePlan) -> Self {
+        Self {
+            has_room: !plan.failovers.is_empty(),
+        }
+    }
+}
 
 /// What the hosts have in the store.
 #[state]
@@ -79,7 +92,8 @@ impl NetworkFunction for Ledger {
 
     fn state(&self, builder: &Builder) -> Books {
         builder.writing(5, &[]);
-        let accounts = builder.table("accounts", ACCOUNTS, &[LONG_S]);
+        let room = ACCOUNTS + u32::from(self.has_room);
+        let accounts = builder.table("accounts", room, &[LONG_S]);
         let flows = builder.table("flows", 1 << 8, &[LONG_S]);
         let tokens = builder.table("tokens", 1 << 10, &[LONG_S]);
         let mut guests = builder.table("guests", 1 << 8, &[IDLE_S]);

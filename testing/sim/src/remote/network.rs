@@ -50,8 +50,6 @@ pub(super) struct HostDone {
     /// A try is under way, of transactions, or of the ends of entries.
     pub(super) is_executing: bool,
     pub(super) is_ending: bool,
-    /// Entries whose end it has committed, as it says.
-    pub(super) ended: u64,
 }
 
 /// One direction: what is under way, in order, and when it comes.
@@ -539,7 +537,7 @@ impl Net {
         own.any(|connection| connection.served.waits.is_some())
     }
 
-    /// A host is gone, with its connections.
+    /// Whether nothing is under way to a server.
     pub(super) fn is_quiet(&self) -> bool {
         let mut all = self.connections.values();
         all.all(|one| one.to_server.0.is_empty() && one.served.waits.is_none())

@@ -44,8 +44,10 @@ struct Step {
 /// See the module.
 pub(super) struct Oracle {
     ack: Ack,
-    /// How old an answer may be.
+    /// How old an answer may be, and how far behind a replica.
     stale_us: u64,
+    lag_us: u64,
+    ledger: Ledger,
     alone: SequentialBox<Ledger>,
     steps: Vec<Step>,
     /// What had been done when a primary was one no more, and until when its reads may come.
@@ -71,7 +73,9 @@ impl Oracle {
                 Keeps::Nothing => 0,
                 _ => plan.staleness.as_micros() as u64,
             },
-            alone: SequentialBox::new(Ledger, SEED),
+            lag_us: plan.lag_us,
+            ledger: Ledger::new(plan),
+            alone: SequentialBox::new(Ledger::new(plan), SEED),
             steps: Vec::new(),
             past: Vec::new(),
             known: BTreeMap::new(),
@@ -323,22 +327,30 @@ impl Oracle {
         self.count("packets that read what has changed since", 1);
         let since_us = call.pinned.arrived_us.saturating_sub(self.stale_us);
         let past = self.past.iter().rev();
-        let past = past.filter(|(until_us, _)| until_us + DEMOTED_US + self.stale_us >= now_us);
-        let past = past.map(|(_, steps)| (steps, true));
+        // A primary that was demoted answers with what it had, and then as a replica.
+        let is_recent =
+            |until_us: u64| until_us + DEMOTED_US + self.stale_us + self.lag_us >= now_us;
+        let past: Vec<&Vec<Step>> = past
+            .filter(|(until_us, _)| is_recent(*until_us))
+            .map(|(_, steps)| steps)
+            .collect();
+        let since_us = match past.is_empty() {
+            true => since_us,
+            false => since_us.saturating_sub(self.lag_us),
+        };
         let mut found = None;
-        for (steps, is_past) in core::iter::once((&self.steps, false)).chain(past) {
+        for steps in core::iter::once(&self.steps).chain(past) {
             let own = (host, flow_of(call));
             let after = steps.iter().rposition(|step| match &step.what {
-                What::Packet(host, flow, _) => (*host, *flow) == own,
+                // What only had its guest go wrote nothing of what is read.
+                What::Packet(host, flow, call) => {
+                    (*host, *flow) == own && matches!(guest_of(call), Some((_, true)))
+                }
                 What::Ended(_) => false,
             });
-            // What one primary has, in the order in which it had it.
-            let first = match is_past {
-                true => 0,
-                false => steps.partition_point(|step| step.now.0 < since_us),
-            };
+            let first = steps.partition_point(|step| step.now.0 < since_us);
             let first = first.max(after.map_or(0, |after| after + 1));
-            let mut alone = SequentialBox::new(Ledger, SEED);
+            let mut alone = SequentialBox::new(self.ledger, SEED);
             for place in 0..=steps.len() {
                 if place >= first && are_so(&alone) {
                     found = Some(perform(&mut alone));
@@ -432,7 +444,7 @@ impl Oracle {
                 !due.is_empty()
             });
         }
-        self.alone = SequentialBox::new(Ledger, SEED);
+        self.alone = SequentialBox::new(self.ledger, SEED);
         self.last.clear();
         self.guests.clear();
         for step in self.steps.clone() {
@@ -450,15 +462,11 @@ impl Oracle {
         self.guests.len()
     }
 
-    /// All has come to its end. `gave_up` are hosts that gave packets up.
-    pub(super) fn judge(
-        &mut self,
-        gave_up: &BTreeSet<Incarnation>,
-        server: &mut Server,
-    ) -> Result<(), Failure> {
+    /// All has come to its end.
+    pub(super) fn judge(&mut self, server: &mut Server) -> Result<(), Failure> {
         for (name, (due, left)) in &self.outputs {
-            let is_lost = self.dead.contains(&name.0) || gave_up.contains(&name.0);
-            let may_differ = is_lost && *left == 0 || self.forgotten.contains(name);
+            let is_lost = self.dead.contains(&name.0) && *left == 0;
+            let may_differ = is_lost || self.forgotten.contains(name);
             if left != due && !may_differ {
                 return Err(Failure::new(
                     "all that a packet lets out leaves, or nothing",

@@ -211,7 +211,10 @@ impl RemotePlan {
             } else {
                 0
             },
-            lag_us: draws.one_of(&[100, 500, 3_000]),
+            lag_us: draws.one_of(match ack {
+                Ack::Primary => &[500, 3_000, 15_000],
+                Ack::Replica => &[100, 500, 3_000],
+            }),
             packets,
             between_us,
             gaps,

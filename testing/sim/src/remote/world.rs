@@ -1,7 +1,6 @@
 //! A run: packets come to hosts, whose clients read and commit by connections that fail; hosts die in every stage and others begin; the
 //! primary changes. Then what was begun comes to its end.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,7 +68,7 @@ impl Host {
         Some(instance.next_due().max(self.paused))
     }
 
-    fn gave_up(&self) -> u64 {
+    fn given_up(&self) -> u64 {
         let instance = self.instance.as_ref();
         instance.map_or(0, |instance| {
             instance.tally().dropped(Reason::ParkedTooLong)
@@ -171,12 +170,13 @@ impl<'a> Run<'a> {
         let (calls, outside) = (RecordedCalls::default(), Outside::default());
         let (config, host, shared) = (self.config(), self.incarnations, self.shared.clone());
         let (of_host, now) = (calls.clone(), self.now);
+        let ledger = Ledger::new(self.plan);
         let make = move || -> Box<dyn asterism_engine::Store> {
             let links = Links {
                 shared: shared.clone(),
                 host,
             };
-            let store = RemoteStore::over(links, &Ledger, &config, Arc::default());
+            let store = RemoteStore::over(links, &ledger, &config, Arc::default());
             Box::new(HostEnd {
                 host,
                 store,
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
             .with_store(make);
         let pool = FramePool::new(FRAMES).expect("memory for frames");
         let ports = (0..PORTS).map(|port| outside.port(port)).collect();
-        let recorded = Arc::new(Recorded::new(Ledger, calls.clone()));
+        let recorded = Arc::new(Recorded::new(ledger, calls.clone()));
         let mut instance = parts.start(recorded, ledger::settings, pool, ports);
         instance.turn(self.now);
         Host {
@@ -556,9 +556,13 @@ impl<'a> Run<'a> {
     }
 
     fn judge(mut self) -> Result<Report, Failure> {
-        let gave_up = self.hosts.iter().filter(|host| host.gave_up() > 0);
-        let gave_up: BTreeSet<Incarnation> = gave_up.map(|host| host.incarnation).collect();
-        let given_up: u64 = self.hosts.iter().map(Host::gave_up).sum();
+        let given_up: u64 = self.hosts.iter().map(Host::given_up).sum();
+        if given_up > 0 {
+            return Err(Failure::new(
+                "no packet waits for ever",
+                format!("{given_up} were given up"),
+            ));
+        }
         for host in &self.hosts {
             let Some(instance) = &host.instance else {
                 continue;
@@ -573,7 +577,7 @@ impl<'a> Run<'a> {
         {
             let mut net = self.shared.net();
             let server = &mut net.servers[self.primary];
-            self.oracle.judge(&gave_up, server)?;
+            self.oracle.judge(server)?;
         }
         for (name, count) in &self.oracle.counts {
             *self.report.branches.entry(name).or_default() += count;
@@ -581,9 +585,6 @@ impl<'a> Run<'a> {
         let cuts = self.shared.net().cuts;
         if cuts > 0 {
             self.report.faults.insert("cut", cuts);
-        }
-        if given_up > 0 {
-            *self.report.branches.entry("packets given up").or_default() += given_up;
         }
         self.count(self.plan.name());
         self.report.trace = self.trace.hash();
