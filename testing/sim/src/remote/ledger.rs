@@ -63,7 +63,7 @@ pub(super) struct Count(u32);
 /// The function.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ledger {
-    /// There is room for all accounts. Where a failover takes some away it must be so: that there was no room is a read of what the packet
+    /// There is room for all accounts, also while several packets are to add one. Where a failover takes some away it must be so: that there was no room is a read of what the packet
     /// does not write, which may be otherwise by the time at which the store commits.
     has_room: bool,
 }
@@ -92,7 +92,7 @@ impl NetworkFunction for Ledger {
 
     fn state(&self, builder: &Builder) -> Books {
         builder.writing(5, &[]);
-        let room = ACCOUNTS + u32::from(self.has_room);
+        let room = if self.has_room { 1 << 8 } else { ACCOUNTS };
         let accounts = builder.table("accounts", room, &[LONG_S]);
         let flows = builder.table("flows", 1 << 8, &[LONG_S]);
         let tokens = builder.table("tokens", 1 << 10, &[LONG_S]);
