@@ -207,12 +207,16 @@ const OF_CHANNEL_HOMES: engine::Mutant = engine::Mutant::AnswerToFirstInstance;
 /// (`crates/remote-store/tests/suite/addresses.rs`).
 const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconfirmed;
 
-/// Planted bugs of clients that need an entry that is read in the second after its end, a cluster of stores, or a primary that acknowledges
-/// without its replica: the tests of the remote store find them (`crates/remote-store/tests/suite/kept.rs` and `failover.rs`).
-const IN_THE_REMOTE_STORE: [remote_store::Mutant; 4] = [
+/// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets add to, a cluster of stores, or a primary
+/// that acknowledges without its replica: the tests of the remote store find them (`crates/remote-store/tests/suite/`).
+const IN_THE_REMOTE_STORE: [remote_store::Mutant; 8] = [
+    remote_store::Mutant::AddedBeforeExec,
     remote_store::Mutant::EndedGivenOut,
     remote_store::Mutant::MovedAlone,
+    remote_store::Mutant::RefusedAdditionShipped,
     remote_store::Mutant::ReplicaNotAwaited,
+    remote_store::Mutant::SumsGivenOutForEver,
+    remote_store::Mutant::UsedSinceEnded,
     remote_store::Mutant::WaitWithoutWrite,
 ];
 

@@ -118,7 +118,7 @@ pub(super) fn set(call: &mut Call<'_, '_>) -> Result<(), Refused> {
 
 pub(super) fn mset(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     let pairs = call.from(1);
-    if pairs.len() % 2 != 0 {
+    if !pairs.len().is_multiple_of(2) {
         return Err(Refused::Arguments("mset"));
     }
     for pair in pairs.chunks_exact(2) {

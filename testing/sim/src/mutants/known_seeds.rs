@@ -45,7 +45,6 @@ pub const KNOWN_SEEDS: &[(&str, u64)] = &[
     ("DuplicatesDelivered", 0),
     ("EarlierIncarnationWins", 43),
     ("EarlyGroupNotSummed", 0),
-    ("EndsUncommitted", 4),
     ("EqualUseTakesOver", 4),
     ("EvidenceOfAnyIncarnation", 0),
     ("ExpiryRestartsOnReceipt", 0),

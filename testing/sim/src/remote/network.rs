@@ -428,12 +428,12 @@ impl Net {
         });
         let all: Vec<ConnectionId> = of_server.map(|(id, _)| *id).collect();
         for id in all {
-            let mut told = Vec::new();
+            let mut announced = Vec::new();
             if let Some(connection) = self.connections.get_mut(&id) {
                 let keyspace = &mut self.servers[server].keyspace;
-                connection.served.session.tell(keyspace, &mut told);
+                connection.served.session.tell(keyspace, &mut announced);
             }
-            self.reply(id, told);
+            self.reply(id, announced);
         }
     }
 

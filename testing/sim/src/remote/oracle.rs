@@ -116,15 +116,23 @@ impl Oracle {
         for words in &executed.commands {
             let is_of_guests = words.get(1) == Some(&guests);
             counts_change |= is_of_guests || words.get(1) == Some(&key_of(SUMS, b"sums"));
-            if committed.is_empty() && is_of_guests && words[0].eq_ignore_ascii_case(b"ZREM") {
-                for row in &words[2..] {
+            if executed.is_claim() && words[0] == b"DEL" {
+                let guests = key_of(GUESTS, b"0:");
+                for row in words[1..]
+                    .iter()
+                    .filter_map(|key| key.strip_prefix(&guests[..]))
+                {
                     self.ends(row, (now, executed.offset))?;
                 }
             }
         }
         for words in &executed.commands {
             match &words[0][..] {
-                b"SET" => self.holds(&words[1], Some(&words[2]))?,
+                b"MSET" => {
+                    for pair in words[1..].chunks_exact(2) {
+                        self.holds(&pair[0], Some(&pair[1]))?;
+                    }
+                }
                 b"DEL" => {
                     for key in &words[1..] {
                         self.holds(key, None)?;

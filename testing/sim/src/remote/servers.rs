@@ -13,14 +13,7 @@ const BYTES_MAX: usize = 1 << 26;
 /// Milliseconds since 1970 at time zero.
 const BEGINS_MS: u64 = 1_000_000_000;
 /// What may change keys.
-const WRITES: [&[u8]; 6] = [
-    b"SET",
-    b"DEL",
-    b"ZADD",
-    b"ZREM",
-    b"ZREMRANGEBYSCORE",
-    b"HINCRBY",
-];
+const WRITES: [&[u8]; 6] = [b"SET", b"MSET", b"DEL", b"ZADD", b"ZREM", b"HINCRBY"];
 const READONLY: &[u8] = b"-READONLY You can't write against a read only replica.\r\n";
 const DISCARDED: &[u8] = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
 pub(super) const UNBLOCKED: &[u8] =
@@ -35,6 +28,13 @@ pub(super) struct Executed {
     pub(super) commands: Vec<Words>,
     /// The primary's changes so far, this one included.
     pub(super) offset: u64,
+}
+
+impl Executed {
+    /// Whether it ends entries: what packets write has the number of its try.
+    pub(super) fn is_claim(&self) -> bool {
+        self.commands.iter().all(|words| words[0] != b"SET")
+    }
 }
 
 /// `WAIT` waits.
@@ -183,7 +183,7 @@ impl Server {
         self.log.clone()
     }
 
-    /// Changes that were made since; they are told once.
+    /// Changes that were made since; they are announced once.
     pub(super) fn changes_since(&self, offset: u64) -> &[(u64, Vec<u8>)] {
         let from = self.log.partition_point(|(at, _)| *at <= offset);
         &self.log[from..]

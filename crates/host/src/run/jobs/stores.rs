@@ -90,6 +90,7 @@ mod tests {
             ended: 0,
             refused: 0,
             nonsense: 0,
+            connections: 0,
             connects: 0,
             timeouts: 0,
         }
