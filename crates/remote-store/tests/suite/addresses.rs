@@ -266,8 +266,8 @@ fn exchanged(nats: &mut Nats, endpoints: u64, dies: bool) -> u64 {
 fn any_instance_translates_any_packet_and_no_port_has_two_owners() {
     for (seed, instances) in [(1, 1), (2, 2), (3, 3), (4, 4)] {
         let mut nats = Nats::new(instances, Faults::none(200), seed);
-        // Nearly all ports; each is wished for by all hosts.
-        let sent = exchanged(&mut nats, 28, false);
+        // Most ports; each is wished for by all hosts. When nearly none is left, a packet would ask for more than it may.
+        let sent = exchanged(&mut nats, 26, false);
         assert_eq!(nats.left, sent, "none is lost");
         let wished = |(number, outside): (&u64, &Endpoint)| outside.port == inside(*number).port;
         let first = nats.seen.iter().filter(|&one| wished(one)).count();
