@@ -34,8 +34,6 @@ const KEYS_MAX: usize = 4_096;
 const ROUNDS_MAX: u32 = 8;
 /// Tries at most: then all are refused, and called again with what the store answers by then.
 const TRIES_MAX: u32 = 32;
-/// Where so few may be added, or are left of which a transaction asks whether there is any, their number is watched: others may change it too.
-const FEW: u64 = 256;
 /// Microseconds after which what the store refused for now is tried again.
 const PAUSE_US: u64 = 5_000;
 /// Microseconds after which a connection without transactions asks whether the server still is the primary.
@@ -572,9 +570,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         let loaded = &mut self.loaded;
         let mut few = Vec::new();
         for (&object, count) in &mut loaded.counts {
-            let room = bench.capacity(object).saturating_sub(count.entries);
-            let are_many = !count.decides_any || count.entries >= FEW;
-            if room >= FEW && are_many || mutant::active(Mutant::RoomUnwatched) {
+            let decides = count.decides(bench.capacity(object));
+            if !decides || mutant::active(Mutant::RoomUnwatched) {
                 self.few.remove(&object);
                 continue;
             }

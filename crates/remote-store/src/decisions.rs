@@ -19,6 +19,20 @@ pub(crate) struct Count {
     pub(crate) decides_any: bool,
 }
 
+/// Of so few entries their number is watched where a transaction asks whether there is any: more than two claims end.
+const FEW: u64 = 1_024;
+/// Where so few may be added their number is watched: a quarter of the capacity, within these bounds. Others may add some meanwhile.
+const FEW_ROOM: core::ops::RangeInclusive<u64> = 256..=4_096;
+
+impl Count {
+    /// Whether what others add or end meanwhile may matter, to an object of this capacity.
+    pub(crate) fn decides(&self, capacity: u64) -> bool {
+        let room = capacity.saturating_sub(self.entries);
+        let few_room = (capacity / 4).clamp(*FEW_ROOM.start(), *FEW_ROOM.end());
+        room < few_room || self.decides_any && self.entries < FEW
+    }
+}
+
 /// Whether what a transaction read is answered as it was, and there is room for what it adds.
 pub(crate) fn still_holds<F: NetworkFunction>(
     transaction: &Transaction,
