@@ -109,7 +109,10 @@ pub(super) fn read(
                 place,
             )
             .label("for this every instance counts the sessions of all")
-            .help("leave it out")
+            .help(match setting {
+                "port_quarantine" => "write port_quarantine = { time = \"0s\" } in the function's table: a port may be granted again as soon as its sessions have ended",
+                _ => "leave it out",
+            })
             .help("or choose placement = \"replicated\" for `sessions` and `ports`"),
         );
     }

@@ -80,13 +80,7 @@ impl<F: NetworkFunction> Workbench<F> {
             addresses.iter().map(|address| address.to_bits()).collect(),
         ));
         let builder = Builder::new(context.clone(), |_| ObjectSettings::LOCAL);
-        let mut state = builder.built(function.state(&builder));
-        let in_store = (0..u64::BITS as u8).filter(|number| objects >> number & 1 != 0);
-        for number in in_store {
-            if let Some(object) = state.object_mut(number) {
-                object.serve_store();
-            }
-        }
+        let state = builder.built(function.state(&builder));
         Self {
             state,
             context,

@@ -165,12 +165,6 @@ impl NatConfig {
         [a, b, c, d, e, f, self.mapping_idle()]
     }
 
-    /// How much longer sessions stay in a store, by idle class, while their ports rest: connections of TCP are followed to their end.
-    pub(crate) fn session_rest(&self) -> [Tick; 7] {
-        let rest = self.port_quarantine.seconds;
-        [0, 0, 0, rest, rest, rest, rest]
-    }
-
     /// When a mapping ends that an inside host asked for. Where none can be asked for, no later than any session: a dead member's
     /// ports rest for the longest of these times.
     pub(crate) fn mapping_idle(&self) -> Tick {

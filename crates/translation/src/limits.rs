@@ -101,11 +101,11 @@ impl NatConfig {
         self.subscribers.is_counted() || self.blocks.is_some()
     }
 
-    /// Whether every instance has to hear of every session: it counts the ports of subscribers and blocks, or writes the log. Then
-    /// sessions cannot live in a store.
+    /// Whether every instance has to hear of every session: it counts the ports of subscribers and blocks, has ports rest, or writes the
+    /// log. Then sessions cannot live in a store.
     #[must_use]
     pub fn counts_ports(&self) -> bool {
-        self.counts_subscribers() || self.log
+        self.counts_subscribers() || self.port_quarantine.seconds != 0 || self.log
     }
 
     pub(crate) fn check_pools(&self, faults: &mut Faults) {

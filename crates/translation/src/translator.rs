@@ -93,7 +93,6 @@ impl Translator {
         let mut sessions = builder.table("sessions", config.sessions_max, &idle);
         if !config.counts_ports() {
             sessions.goes_unfollowed_in_store();
-            sessions.rests_in_store(&config.session_rest());
         }
         let space = OutsidePorts::new(config);
         let ports = if sessions.lives_in_store() {

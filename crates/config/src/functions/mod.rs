@@ -336,7 +336,7 @@ mod tests {
     /// A function of its defaults.
     fn made(described: &Described) -> crate::Function {
         let needed = match described.name {
-            "nat" => "outside = [\"203.0.113.1\"]",
+            "nat" => "outside = [\"203.0.113.1\"]\nport_quarantine = { time = \"0s\" }",
             "firewall" => "rules = \"rules\"",
             "signature" => "signatures.example = { id = 7, bytes = \"GET /\" }",
             "balancer" => BALANCED,

@@ -67,7 +67,7 @@ impl<F: NetworkFunction, A: Copy + Eq + Hash> HostileStore<F, A> {
         };
         let (context, placed) = (Rc::new(context()), Rc::new(context()));
         let builder = Builder::new(context.clone(), |_| ObjectSettings::LOCAL);
-        let mut state = builder.built(function.state(&builder));
+        let state = builder.built(function.state(&builder));
         let names = state.objects();
         let can = |state: &F::State, object| {
             let object: Option<&dyn asterism_state::Object> = state.object(object);
@@ -87,11 +87,6 @@ impl<F: NetworkFunction, A: Copy + Eq + Hash> HostileStore<F, A> {
         let has: Vec<bool> = (0..names.len() as u8)
             .map(|object| placed.in_store() & 1 << object != 0 && can(&there, object))
             .collect();
-        for (object, _) in (0..).zip(&has).filter(|(_, has)| **has) {
-            if let Some(object) = state.object_mut(object) {
-                object.serve_store();
-            }
-        }
         Self {
             state,
             context,

@@ -35,8 +35,6 @@ pub trait Fetch {
     }
     /// Has nothing here any more that was answered.
     fn withdraw(&mut self) {}
-    /// From here on it computes what a store is to hold, before anything is here.
-    fn serve_store(&mut self) {}
     /// Has nothing here any more at all, for an object that computes what a store is to hold: see [`Fetch::each_entry`].
     fn clear(&mut self) {}
     /// Whether it has entries that end by themselves: in a store they stay until their end is committed, which [`Fetch::end_over`] makes.

@@ -33,14 +33,6 @@ impl<R: Row, V: Value> Table<R, V> {
         self.goes_unfollowed = true;
     }
 
-    /// In a store the entries of each idle class end so many seconds later: what they have, and nothing follows there, is nobody else's meanwhile.
-    pub fn rests_in_store(&mut self, seconds: &[Tick]) {
-        self.rests[..seconds.len()].copy_from_slice(seconds);
-        if self.settings.is_remote {
-            self.serve_store();
-        }
-    }
-
     /// Has each row that lives counted as one in a place of these sums, no matter who wrote it: see [`Table::on_turn`]. The sums are where the
     /// table is. In a store an entry then stays, and is found, until its end is committed together with what that takes from its sum.
     pub fn counted_in(&mut self, sums: &mut Vector, place: impl Fn(&R) -> u32 + 'static) {
@@ -256,14 +248,6 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
         (self.used, self.free, self.held, self.own) = (0, 0, 0, 0);
         if !self.settings.is_remote {
             self.live = 0;
-        }
-    }
-
-    fn serve_store(&mut self) {
-        for (idle, rest) in self.settings.idle.iter_mut().zip(self.rests) {
-            if *idle != 0 {
-                *idle = idle.saturating_add(rest);
-            }
         }
     }
 

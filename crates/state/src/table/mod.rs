@@ -35,7 +35,6 @@ use crate::audit::Leaves;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::mutant::{self, Mutant};
-use crate::object::IDLE_CLASSES;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::wire::Writer;
@@ -139,8 +138,6 @@ pub struct Table<R: Row, V: Value> {
     is_counted: bool,
     /// Those three are not needed where the entries are in a store.
     goes_unfollowed: bool,
-    /// Seconds that entries stay longer in a store, by idle class.
-    rests: [Tick; IDLE_CLASSES],
     /// What others' repairs remove here, while it is looked for.
     purges: Vec<purge::Purge>,
     /// What came to live or ended last; see `totals.rs`.
@@ -243,7 +240,6 @@ impl<R: Row, V: Value> Table<R, V> {
             on_turn: None,
             is_counted: false,
             goes_unfollowed: false,
-            rests: [0; IDLE_CLASSES],
             purges: Vec::new(),
             turned: None,
             tally: TableTally::default(),

@@ -189,7 +189,7 @@ fn hosts_share_the_store(address: SocketAddr) {
 fn nats_share_their_sessions(address: SocketAddr) {
     let remote = "{ placement = \"remote\" }";
     let tables = format!(
-        "[store]\naddress = \"{address}\"\n{NAT}[function.nat.state]\nsessions = {remote}\nports = {remote}\nmappings = {remote}\n"
+        "[store]\naddress = \"{address}\"\n{NAT}[function.nat.port_quarantine]\ntime = \"0s\"\n[function.nat.state]\nsessions = {remote}\nports = {remote}\nmappings = {remote}\n"
     );
     let cluster = Cluster::of(2, "", &tables);
     let [a, b] = hosts(&cluster);

@@ -47,6 +47,7 @@ impl CarrierSettings {
             ("subscribers", self.subscribers.is_counted()),
             ("blocks", self.blocks.is_some()),
             ("log", self.log.is_on()),
+            ("port_quarantine", self.port_quarantine.seconds != 0),
         ];
         counts.into_iter().find(|one| one.1).map(|one| one.0)
     }
