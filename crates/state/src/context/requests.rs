@@ -453,7 +453,7 @@ impl Context {
         let Some(slot) = slots.get_mut(call.requests) else {
             return false;
         };
-        let mut answers = core::mem::take(&mut slot.answers);
+        let (mut answers, had) = (core::mem::take(&mut slot.answers), slot.unanswered);
         for place in 0..slot.count {
             let (request, from) = (slot.requests[place], answers.len());
             if request.stage != Stage::New {
@@ -467,7 +467,9 @@ impl Context {
             slot.unanswered -= 1;
         }
         slot.answers = answers;
-        slot.unanswered == 0 && !slot.is_too_much && matches!(call.wait, Wait::Answers)
+        // One that asked for nothing is late since it writes. Another one that waits for nothing new would be late again and again.
+        let is_new = had > 0 || slot.count == 0;
+        is_new && slot.unanswered == 0 && !slot.is_too_much && matches!(call.wait, Wait::Answers)
     }
     /// A packet that was late is called again, with what was answered if anything was asked.
     pub(super) fn begin_staged(&self, requests: u16) {
