@@ -210,8 +210,10 @@ impl<N: Network> Connection<N> {
             return true;
         };
         // What is left of a reply is small next to what comes; room is cleared once, not each time that there is nothing to read.
-        self.received.copy_within(self.taken..self.filled, 0);
-        (self.filled, self.taken) = (self.filled - self.taken, 0);
+        if self.taken > 0 {
+            self.received.copy_within(self.taken..self.filled, 0);
+            (self.filled, self.taken) = (self.filled - self.taken, 0);
+        }
         if self.filled <= READ_BYTES && self.received.len() > ROOM_KEPT {
             self.received.truncate(ROOM_KEPT);
             self.received.shrink_to_fit();

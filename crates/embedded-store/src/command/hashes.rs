@@ -2,7 +2,7 @@
 
 use super::keys::SCANNED;
 use super::pattern::is_match;
-use super::{Call, Refused, held, integer, is};
+use super::{Call, Refused, held, integer, is, values};
 use crate::fields::Fields;
 use crate::keyspace::Stored;
 
@@ -24,15 +24,9 @@ pub(super) fn hget(call: &mut Call<'_, '_>) -> Result<(), Refused> {
 
 pub(super) fn hmget(call: &mut Call<'_, '_>) -> Result<(), Refused> {
     let fields = held(call.keyspace, call.argument(1), fields)?;
-    let names = call.from(2);
-    call.reply.array(names.len());
-    for name in names {
-        match fields.and_then(|fields| fields.get(name)) {
-            Some(value) => call.reply.string(value),
-            None => call.reply.null(),
-        }
-    }
-    Ok(())
+    let names = call.from(2).iter();
+    let each = names.map(|name| fields.and_then(|fields| fields.get(name)));
+    values(call.reply, each)
 }
 
 /// Some of the fields, in the order of their hashes: the cursor is the hash of the first one that is not shown yet.

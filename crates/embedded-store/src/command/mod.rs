@@ -9,6 +9,7 @@ mod strings;
 use asterism_resp::{CommandWriter, ReplyWriter};
 
 use crate::keyspace::{Keyspace, Stored};
+use crate::session::REPLIES_BYTES_MAX;
 
 /// A command that changes nothing but keys.
 pub(crate) struct Command {
@@ -274,4 +275,21 @@ fn held<'k, T>(
         None => Ok(None),
         Some(stored) => of(stored).map(Some).ok_or(Refused::WrongType),
     }
+}
+
+/// Replies with many values, of which one may have been named as often as one likes.
+fn values<'k>(
+    reply: &mut ReplyWriter<'_>,
+    each: impl ExactSizeIterator<Item = Option<&'k [u8]>> + Clone,
+) -> Result<(), Refused> {
+    let bytes = each.clone().flatten().map(<[u8]>::len).sum::<usize>();
+    if bytes > REPLIES_BYTES_MAX {
+        return Err(Refused::Reply);
+    }
+    reply.array(each.len());
+    each.for_each(|value| match value {
+        Some(bytes) => reply.string(bytes),
+        None => reply.null(),
+    });
+    Ok(())
 }

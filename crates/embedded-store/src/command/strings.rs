@@ -1,8 +1,7 @@
 //! Commands of strings.
 
-use super::{Call, Refused, held, integer, is};
+use super::{Call, Refused, held, integer, is, values};
 use crate::keyspace::Stored;
-use crate::session::REPLIES_BYTES_MAX;
 
 fn string(stored: &Stored) -> Option<&[u8]> {
     match stored {
@@ -21,22 +20,9 @@ pub(super) fn get(call: &mut Call<'_, '_>) -> Result<(), Refused> {
 
 /// What holds no string is nothing here.
 pub(super) fn mget(call: &mut Call<'_, '_>) -> Result<(), Refused> {
-    let keys = call.from(1);
-    // A key may be named as often as one likes.
-    let values = keys
-        .iter()
-        .filter_map(|key| call.keyspace.get(key).and_then(string));
-    if values.map(<[u8]>::len).sum::<usize>() > REPLIES_BYTES_MAX {
-        return Err(Refused::Reply);
-    }
-    call.reply.array(keys.len());
-    for key in keys {
-        match call.keyspace.get(key).and_then(string) {
-            Some(bytes) => call.reply.string(bytes),
-            None => call.reply.null(),
-        }
-    }
-    Ok(())
+    let (keyspace, keys) = (&*call.keyspace, call.from(1));
+    let each = keys.iter().map(|key| keyspace.get(key).and_then(string));
+    values(call.reply, each)
 }
 
 /// What a `SET` is to do besides.

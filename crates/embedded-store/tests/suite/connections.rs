@@ -169,13 +169,20 @@ fn small_commands_with_large_replies_take_a_bounded_part_of_memory() {
         .write_all(&command(&format!("set large {value}")))
         .unwrap();
     expect(&mut stream, b"+OK\r\n");
+    stream
+        .write_all(&command(&format!("hset hash large {value}")))
+        .unwrap();
+    expect(&mut stream, b":1\r\n");
     let before = resident_bytes();
-    let keys = "large ".repeat(4_000);
-    stream.write_all(&command(&format!("mget {keys}"))).unwrap();
-    expect(
-        &mut stream,
-        b"-ERR the reply is too long: ask for fewer keys\r\n",
-    );
+    let names = "large ".repeat(4_000);
+    for many in ["mget", "hmget hash"] {
+        let asked = command(&format!("{many} {names}"));
+        stream.write_all(&asked).unwrap();
+        expect(
+            &mut stream,
+            b"-ERR the reply is too long: ask for fewer keys\r\n",
+        );
+    }
     for within in [false, true] {
         let mut bad = store.connect();
         let gets: Vec<u8> = (0..2_000).flat_map(|_| command("get large")).collect();
