@@ -1,6 +1,6 @@
-//! Ends that are committed: of entries that something in the store follows, such as sums of how many there are.
+//! Ends of entries whose idle time is over, which are committed.
 //!
-//! Such an entry stays, and is found, until a client has committed its end, by the same `WATCH` and `EXEC` as packets' writes, and together with
+//! An entry in a store stays, and is found, until a client has committed its end, by the same `WATCH` and `EXEC` as packets' writes, and together with
 //! what that takes from sums. So it ends once, even if clients die or pause meanwhile, and a packet that uses it first has it go on. (Timers in the
 //! store, the StatelessNF paper, section 4.3.1.)
 //!
@@ -118,7 +118,7 @@ impl Ends {
         now_us: u64,
     ) -> Result<Option<Claim>, ()> {
         match (left, value) {
-            (3, _) => {
+            (3, Value::Status(_) | Value::Null | Value::Error(_)) => {
                 self.is_full = matches!(value, Value::Error(_));
                 Ok(None)
             }
@@ -128,7 +128,7 @@ impl Ends {
                 Ok(None)
             }
             (1, Value::Array(values)) => {
-                let rows: Vec<Vec<u8>> = values
+                let rows: Vec<Vec<u8>> = (values.take(self.together))
                     .filter_map(|row| row.bytes().map(<[u8]>::to_vec))
                     .collect();
                 let object = self.objects[self.place];

@@ -10,7 +10,7 @@
 //! becomes of it is computed here, by objects of the same function that hold these entries alone (`workbench.rs`, `decisions.rs`, `loaded.rs`). Transactions
 //! that wait are committed together, by two round trips for all (`steps.rs` has what is waited for meanwhile). Where packets leave only when a replica has their writes, `WAIT` goes behind `EXEC`.
 //!
-//! Entries that sums in the store follow end by commits of their own (`ends.rs`). `sums.rs` has what is added to sums, and what is answered of them.
+//! Entries end by commits of their own (`ends.rs`). `sums.rs` has what is added to sums, and what is answered of them.
 //!
 //! Read first: `keys.rs`, then `commits.rs`.
 
