@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use asterism_engine::{Attempt, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_resp::Value;
-use asterism_state::{LANE_ANY, LANE_ROOM, Query, Tick, Ticket, Transaction, stable_hash};
+use asterism_state::{Depends, LANE_ANY, LANE_ROOM, Query, Tick, Ticket, Transaction, stable_hash};
 
 use crate::cache::{Cache, CacheConfig, Found};
 use crate::commits::{CommitPipe, Named, TOGETHER_MAX};
@@ -334,12 +334,15 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         let (Some(cache), key) = (&mut self.cache, &mut self.key) else {
             return false;
         };
-        let (keys, now) = (&self.keys, (now_us, self.tick));
-        let are_kept = transaction.reads().all(|(query, answered)| {
+        let (keys, now, bench) = (&self.keys, (now_us, self.tick), &self.bench);
+        let are_kept = transaction.reads().all(|(query, depends)| {
             key.clear();
             keys.append_read(&query, key);
             let kept = cache.get(key, now);
-            kept.is_some_and(|found| stable_hash(found.answer()) == answered)
+            kept.is_some_and(|found| match depends {
+                Depends::OnAnswer(hash) => stable_hash(found.answer()) == hash,
+                Depends::OnEntry(hash) => bench.is_in(query.object, found.answer(), hash),
+            })
         });
         are_kept && self.bench.uses_alone(transaction)
     }

@@ -1,7 +1,7 @@
 //! Transactions that are committed together, by one connection.
 //!
-//! 1. *Load.* `WATCH` all keys of what the transactions read and write, and read them. Entries found under the keys of what is written have
-//!    other keys too, by which they may be in the way: those are loaded as well, until there are no more.
+//! 1. *Load.* `WATCH` all keys of what the transactions read and write, and read them. Entries found under keys of what is written that one
+//!    entry has at a time have other keys too, by which they may be in the way: those are loaded as well, until there are no more.
 //! 2. *Decide*, at the workbench. Each transaction in turn is refused if one of its reads is answered otherwise by now, or if there is no room
 //!    for what it adds; else its writes are made there.
 //! 3. *Write* by `MULTI` and `EXEC` what has become of the keys. If another client wrote one of them meanwhile, nothing is made, and it
@@ -605,7 +605,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             is_well &= bench.install(read, answer).is_ok();
         }
         if let Some(claim) = &self.claim {
-            bench.end_over(claim.object);
+            bench.end_over(claim.object, &claim.rows);
         }
         let (counts, additions) = (&mut loaded.counts, &mut loaded.additions);
         let transactions = self.transactions.iter();
@@ -680,7 +680,10 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     }
 
     fn refuse_all(&mut self, decided: &mut impl FnMut(A, bool)) {
-        self.claim = None;
+        if self.claim.take().is_some() {
+            // With all that is in the way of them they are more than can be loaded.
+            self.ends.iter_mut().for_each(|ends| ends.refused(true, 0));
+        }
         (self.unacknowledged_us, self.unacknowledged_here_us) = (None, None);
         for (name, _) in self.transactions.drain(..) {
             decided(name, false);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use asterism_function::NetworkFunction;
-use asterism_state::{BadBytes, LANE_ANY, LANE_ROOM, Tick, Transaction, stable_hash};
+use asterism_state::{BadBytes, Depends, LANE_ANY, LANE_ROOM, Tick, Transaction, stable_hash};
 
 use crate::mutant::{self, Mutant};
 use crate::reads::any_answer;
@@ -40,7 +40,13 @@ pub(crate) fn still_holds<F: NetworkFunction>(
     bench: &mut Workbench<F>,
 ) -> bool {
     let entries = |object: u8| counts.get(&object).map_or(0, |count| count.entries);
-    let is_read_so = transaction.reads().all(|(query, answered)| {
+    let is_read_so = transaction.reads().all(|(query, depends)| {
+        let answered = match depends {
+            Depends::OnAnswer(hash) => hash,
+            Depends::OnEntry(hash) => {
+                return bench.has_entry(&query, hash) || mutant::active(Mutant::MemberUnchecked);
+            }
+        };
         let answer = match query.lane {
             _ if query.is_of_sums() => stable_hash(&NOTHING),
             LANE_ROOM => stable_hash(&NOTHING),

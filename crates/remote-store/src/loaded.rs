@@ -43,7 +43,8 @@ impl Loaded {
         }
     }
 
-    /// The other keys of entries that were found under keys of what may be written.
+    /// The other keys of entries that may be shadowed from now on, or no more: those found under a key that one entry has at a time, if what is
+    /// there may be written, and all that are shadowed. Others of a group are as they were, however many there are.
     pub(crate) fn add_those_in_the_way<F: NetworkFunction>(
         &mut self,
         keys: &Keys,
@@ -54,15 +55,16 @@ impl Loaded {
         }
         let loaded = self;
         for place in 0..loaded.keys.len() {
-            if !loaded.may_change[place] {
-                continue;
-            }
             let answer = loaded.answers[place].clone();
-            let object = loaded.reads[place].object;
+            let Read { object, lane, .. } = loaded.reads[place];
+            let may_change = loaded.may_change[place];
             // What is no answer is found out when it is installed.
             let _ = bench.each_entry(object, &answer, &mut |entry| {
-                for query in entry.reads {
-                    loaded.add(keys, Read::new(query), true);
+                let has_key_alone = usize::from(lane) < entry.unique;
+                if entry.is_shadowed || may_change && has_key_alone {
+                    for query in entry.reads {
+                        loaded.add(keys, Read::new(query), true);
+                    }
                 }
             });
         }

@@ -15,6 +15,8 @@ asterism_mutant::planted! {
     RoomUnwatched,
     /// An entry that has another one's key is written, and that one stays under its other keys (an index that points to what is gone).
     OtherKeysNotLoaded,
+    /// A packet took a member of a group, which may be gone by the time the packet is committed (a flow that joins a session that has ended).
+    MemberUnchecked,
     /// Entries that were used since they were looked for end too (a session that ends while it is used).
     UsedSinceEnded,
     /// What transactions add goes before the transaction of the store, which may be crossed (a counter that counts each try).

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use asterism_function::{Builder, NetworkFunction};
 use asterism_state::{
     BadBytes, Context, Fetch, FetchedEntry, Identity, Object, ObjectSettings, Query, Sequencer,
-    Shown, State, Tick, Transaction,
+    Shown, State, Tick, Transaction, entry_hash,
 };
 
 use crate::mutant::{self, Mutant};
@@ -172,14 +172,17 @@ impl<F: NetworkFunction> Workbench<F> {
         end
     }
 
-    /// Ends the entries of an object that are here and whose time is over.
-    pub(crate) fn end_over(&mut self, object: u8) {
+    /// Ends those of these entries of an object that are here and whose time is over.
+    pub(crate) fn end_over(&mut self, object: u8, rows: &[Vec<u8>]) {
         let tick = self.context.tick();
         if mutant::active(Mutant::UsedSinceEnded) {
             self.set_tick(Tick::MAX);
         }
         if let Some(object) = self.state.object_mut(object) {
-            object.end_over();
+            for row in rows {
+                // What is no row is taken out of the set: see [`Claim::note`](crate::ends::Claim::note).
+                let _ = object.end_over(row);
+            }
         }
         self.set_tick(tick);
         self.context.end(|_, _| {});
@@ -243,6 +246,21 @@ impl<F: NetworkFunction> Workbench<F> {
         each: &mut dyn FnMut(&FetchedEntry<'_>),
     ) -> Result<(), BadBytes> {
         self.object(object)?.each_entry(answer, each)
+    }
+
+    /// Whether an entry of this hash is in an answer.
+    pub(crate) fn is_in(&self, object: u8, answer: &[u8], hash: u64) -> bool {
+        let mut is_in = false;
+        let read = self.each_entry(object, answer, &mut |entry| {
+            is_in |= entry_hash(entry.bytes) == hash;
+        });
+        is_in && read.is_ok()
+    }
+
+    /// Whether a read finds an entry of this hash here.
+    pub(crate) fn has_entry(&self, query: &Query<'_>, hash: u64) -> bool {
+        let object = self.object(query.object);
+        object.is_ok_and(|object| object.has_entry(query, hash))
     }
 
     /// What a transaction adds to sums in the store.

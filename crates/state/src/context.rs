@@ -8,6 +8,7 @@ mod awaited;
 mod chained;
 mod late;
 mod requests;
+mod transaction;
 mod unconfirmed;
 mod undecided;
 mod write_set;
@@ -30,8 +31,9 @@ use crate::wire::Writer;
 pub use awaited::AWAITED_READS_MAX;
 pub use requests::{
     ANSWER_BYTES_MAX, Answered, LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS, Query,
-    REQUESTS_PER_PACKET_MAX, Ticket, Transaction, stable_hash,
+    REQUESTS_PER_PACKET_MAX, Ticket,
 };
+pub use transaction::{Depends, Transaction, entry_hash, stable_hash};
 pub use unconfirmed::UNCONFIRMED_MAX;
 pub(crate) use write_set::WriteSet;
 pub use write_set::{ADDITIONS_PER_CALL, WRITES_PER_PACKET, WriteSetTooLong};

@@ -61,10 +61,11 @@ pub use asterism_state_macro::{
 pub use asterism_wire::{Flow4Key, flow_digest};
 pub use builder::Builder;
 pub use context::{
-    ADDITIONS_PER_CALL, ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context,
+    ADDITIONS_PER_CALL, ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context, Depends,
     GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS,
     MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick,
-    Ticket, Transaction, UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong, stable_hash,
+    Ticket, Transaction, UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong, entry_hash,
+    stable_hash,
 };
 pub use counts::{ObjectCount, ObjectCounts};
 pub use forgetting::{FORGETS_FROM, forget_incarnations};

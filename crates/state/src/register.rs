@@ -345,11 +345,14 @@ impl<V: Value> Fetch for Register<V> {
         answer: &[u8],
         each: &mut dyn FnMut(&FetchedEntry<'_>),
     ) -> Result<(), BadBytes> {
-        if stable(answer)?.is_some() {
+        if let Some(value) = stable(answer)? {
             each(&FetchedEntry {
+                bytes: value,
                 row: &[],
                 ends: None,
                 reads: &[self.query()],
+                unique: 1,
+                is_shadowed: false,
             });
         }
         Ok(())

@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
 
-use crate::context::{Context, Query, Transaction, stable_hash};
+use crate::context::{Context, Depends, Query, Transaction, stable_hash};
 use crate::mutant::{self, Mutant};
 use crate::object::{OBJECTS_MAX, Object, Part, Since};
 use crate::stamp::{OriginName, Stamp};
@@ -203,13 +203,24 @@ pub trait State: Sized + 'static {
     }
     /// Whether what a transaction read is as it was answered, and there is room for what it adds.
     fn still_holds(&self, transaction: &Transaction) -> bool {
-        let mut answer = Vec::new();
-        let is_read_so = transaction.reads().all(|(query, answered)| {
-            answer.clear();
-            self.extract(&query, &mut answer);
-            stable_hash(&answer) == answered || mutant::active(Mutant::ReadsUnchecked)
+        let is_read_so = transaction.reads().all(|(query, depends)| {
+            self.is_so(&query, depends) || mutant::active(Mutant::ReadsUnchecked)
         });
         is_read_so && self.is_room_for(transaction.writes()).unwrap_or(false)
+    }
+    /// Whether what a call depended on is so.
+    fn is_so(&self, query: &Query<'_>, depends: Depends) -> bool {
+        match depends {
+            Depends::OnAnswer(hash) => {
+                let mut answer = Vec::new();
+                self.extract(query, &mut answer);
+                stable_hash(&answer) == hash
+            }
+            Depends::OnEntry(hash) => {
+                let object = self.object(query.object);
+                object.is_some_and(|object| object.has_entry(query, hash))
+            }
+        }
     }
     /// Whether all objects have room for what these writes add.
     fn is_room_for(&self, writes: &[u8]) -> Result<bool, BadBytes> {

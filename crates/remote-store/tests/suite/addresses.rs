@@ -407,6 +407,64 @@ fn ports_run_out_and_are_free_again_once_their_sessions_have_ended() {
     );
 }
 
+#[test]
+pub(crate) fn a_packet_whose_hosts_other_sessions_end_meanwhile_is_called_again() {
+    let mut refused = 0;
+    for turns in 0..60 {
+        let mut nats = Nats::new(1, Faults::none(200), 51);
+        nats.send_out(0);
+        nats.end();
+        let server = Endpoint::new([198, 51, 100, 8].into(), 53, Protocol::UDP);
+        nats.send(INSIDE, &datagram(INSIDE, inside(0), server, 0));
+        (0..turns).for_each(|_| nats.world.turn());
+        // If it has read by now of its host's other session and is not committed, that is gone.
+        for lane in 0..4 {
+            let lane = format!("{{nat}}0:{lane}:*").into_bytes();
+            let scan = [&b"SCAN"[..], b"0", b"MATCH", &lane, b"COUNT", b"1000"];
+            for key in &nats.world.strings(&scan)[1..] {
+                nats.world.ask(&[b"DEL", key]);
+            }
+        }
+        nats.end();
+        let tally = nats.world.instances[0].tally();
+        assert_eq!(tally.forwarded, 2);
+        refused += tally.store_refusals;
+    }
+    assert!(refused > 0, "no packet depended on the session");
+}
+
+#[test]
+fn sessions_of_busy_hosts_are_committed_and_end() {
+    const ENDPOINTS: u64 = 16;
+    const SERVERS: u64 = 100;
+    let mut nats = Nats::new(3, Faults::none(200), 50);
+    for step in 0..ENDPOINTS * SERVERS {
+        let (number, server) = (step % ENDPOINTS, step / ENDPOINTS);
+        let server = Endpoint::new([198, 51, 100, server as u8].into(), 53, Protocol::UDP);
+        nats.send(INSIDE, &datagram(INSIDE, inside(number), server, number));
+        let next_us = nats.world.now_us + 50;
+        nats.turn_until(next_us);
+    }
+    nats.end();
+    assert_eq!(nats.left, ENDPOINTS * SERVERS, "none is lost");
+    let there = |nats: &Nats, ends: &[u8]| {
+        let ends = &[b"ZRANGEBYSCORE", ends, b"-inf", b"+inf"];
+        nats.world.strings(ends).len() as u64
+    };
+    assert_eq!(there(&nats, b"{nat}0:ends"), ENDPOINTS * SERVERS);
+    nats.world.now_us += IDLE_US;
+    let until_us = nats.world.now_us + 5_000_000;
+    nats.turn_until(until_us);
+    for kept in [&b"{nat}0:"[..], b"{nat}2:"] {
+        let keys = [kept, b"*"].concat();
+        let scan = [&b"SCAN"[..], b"0", b"MATCH", &keys, b"COUNT", b"1000000"];
+        let mut left = nats.world.strings(&scan);
+        // The cursor, and which client ends entries.
+        left.retain(|name| name != b"0" && !name.ends_with(b":word"));
+        assert_eq!(left, Vec::<Vec<u8>>::new(), "all sessions have ended");
+    }
+}
+
 /// Only in a build with `--cfg asterism_mutants`.
 #[cfg(asterism_mutants)]
 #[test]

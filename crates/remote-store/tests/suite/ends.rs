@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use asterism_embedded_store::{Keyspace, Session};
+use asterism_embedded_store::Keyspace;
 use asterism_function::{
     Ask, Builder, Late, Map, NetworkFunction, PortNumber, Reason, Value, Vector, Verdict, Wire,
     state,
 };
 use asterism_placement::Time;
 use asterism_remote_store::ClientConfig;
-use asterism_resp::{CommandWriter, Value as Reply};
+use asterism_resp::Value as Reply;
 use asterism_state::{Home, ObjectSettings, Single};
 
 use crate::kept::{self, Driven, answer, string};
@@ -112,29 +112,6 @@ fn world_of(rooms: Rooms, instances: usize, faults: Faults) -> World<Rooms> {
 }
 
 impl World<Rooms> {
-    /// The strings of a reply that is an array; of those in it, if it is one of arrays.
-    fn strings(&self, words: &[&[u8]]) -> Vec<Vec<u8>> {
-        let mut command = Vec::new();
-        CommandWriter::new(&mut command).command(words);
-        let (sent, _) = Reply::read(&command).expect("a command").expect("whole");
-        let mut reply = Vec::new();
-        let mut store = self.store.keyspace.borrow_mut();
-        Session::new().call(&mut store, sent, &mut reply, None);
-        let (reply, _) = Reply::read(&reply).expect("a reply").expect("whole");
-        let mut strings = Vec::new();
-        let mut take = |value: Reply<'_>| strings.extend(value.bytes().map(<[u8]>::to_vec));
-        let Reply::Array(values) = reply else {
-            panic!("{words:?}: {reply:?}");
-        };
-        for value in values {
-            match value {
-                Reply::Array(values) => values.for_each(&mut take),
-                value => take(value),
-            }
-        }
-        strings
-    }
-
     /// Guests of each room, by the rows of the set of ends.
     fn guests(&self) -> [i64; ROOMS as usize] {
         let rows = self.strings(&[b"ZRANGEBYSCORE", b"{rooms}0:ends", b"-inf", b"+inf"]);

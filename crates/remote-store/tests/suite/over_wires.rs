@@ -230,7 +230,8 @@ fn every_planted_bug_is_found() {
         .filter(|planted| !of_servers.contains(planted))
         .filter(|&planted| {
             select(Some(planted));
-            let tests: [fn(); 3] = [
+            let tests: [fn(); 4] = [
+                crate::addresses::a_packet_whose_hosts_other_sessions_end_meanwhile_is_called_again,
                 the_last_room_is_given_once,
                 several_instances_share_a_store_and_each_packet_takes_effect_once,
                 connections_break_and_each_packet_takes_effect_once,

@@ -5,13 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use asterism_embedded_store::Keyspace;
+use asterism_embedded_store::{Keyspace, Session};
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::NetworkFunction;
 use asterism_io::frame::FramePool;
 use asterism_lab::outside;
 use asterism_placement::Time;
 use asterism_remote_store::{ClientConfig, ClientTally};
+use asterism_resp::{CommandWriter, Value as Reply};
 use asterism_state::ObjectSettings;
 
 use crate::wires::{Faults, Shared, Wires};
@@ -158,5 +159,34 @@ impl<F: NetworkFunction + Send + Sync> World<F> {
     /// Connections that broke.
     pub(crate) fn broken(&self) -> u64 {
         self.tallies.iter().map(|of| *of.1.borrow()).sum()
+    }
+
+    /// What the store replies to a command.
+    pub(crate) fn ask(&self, words: &[&[u8]]) -> Vec<u8> {
+        let mut command = Vec::new();
+        CommandWriter::new(&mut command).command(words);
+        let (sent, _) = Reply::read(&command).expect("a command").expect("whole");
+        let mut reply = Vec::new();
+        let mut store = self.store.keyspace.borrow_mut();
+        Session::new().call(&mut store, sent, &mut reply, None);
+        reply
+    }
+
+    /// The strings of a reply that is an array; of those in it, if it is one of arrays.
+    pub(crate) fn strings(&self, words: &[&[u8]]) -> Vec<Vec<u8>> {
+        let reply = self.ask(words);
+        let (reply, _) = Reply::read(&reply).expect("a reply").expect("whole");
+        let mut strings = Vec::new();
+        let mut take = |value: Reply<'_>| strings.extend(value.bytes().map(<[u8]>::to_vec));
+        let Reply::Array(values) = reply else {
+            panic!("{words:?}: {reply:?}");
+        };
+        for value in values {
+            match value {
+                Reply::Array(values) => values.for_each(&mut take),
+                value => take(value),
+            }
+        }
+        strings
     }
 }

@@ -11,6 +11,7 @@
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 
+use super::transaction::{Depends, Transaction, entry_hash, stable_hash};
 use super::{Call, Context};
 use crate::answer::{Late, Wait};
 use crate::mutant::{self, Mutant};
@@ -103,6 +104,19 @@ struct Request {
     hash: u64,
     key: (u32, u32),
     stage: Stage,
+    used: Used,
+}
+
+/// What the call under way has used of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Used {
+    /// Nothing that said so.
+    #[default]
+    Unsaid,
+    /// One entry, by its hash.
+    Entry(u64),
+    /// That there is none, or several.
+    All,
 }
 
 fn range((from, to): (u32, u32)) -> Range<usize> {
@@ -160,6 +174,8 @@ pub(super) struct Requests {
     any_new: Cell<bool>,
     /// Writes of the call under way that are to be committed.
     recorded: RefCell<Vec<u8>>,
+    /// An entry that a call has used, as an answer has it.
+    entry: RefCell<Vec<u8>>,
 }
 
 /// The slots of all packets, by their numbers: a packet's is one more than the place of its slot.
@@ -194,95 +210,6 @@ impl Slots {
         }
     }
 }
-
-/// What one call read in stores, and all that it wrote: committed whole, or not at all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Transaction {
-    /// For each read its object, lane, hash, key's length, key, and the hash of what was answered.
-    reads: Vec<u8>,
-    /// For each write a tag, its length in two bytes, and what its object recorded.
-    writes: Vec<u8>,
-}
-
-impl Transaction {
-    fn clear(&mut self) {
-        self.reads.clear();
-        self.writes.clear();
-    }
-
-    /// What was read, and the hash of what was answered: see [`State::still_holds`](crate::State::still_holds).
-    pub fn reads(&self) -> impl Iterator<Item = (Query<'_>, u64)> {
-        let mut rest = self.reads.as_slice();
-        core::iter::from_fn(move || {
-            let (head, after) = rest.split_at_checked(READ_HEAD_BYTES)?;
-            let word = |from: usize| {
-                let mut bytes = [0; 8];
-                bytes.copy_from_slice(&head[from..from + 8]);
-                u64::from_le_bytes(bytes)
-            };
-            let (key, after) = after.split_at_checked(word(18) as usize)?;
-            rest = after;
-            let query = Query {
-                object: head[0],
-                lane: head[1],
-                hash: word(2),
-                key,
-            };
-            Some((query, word(10)))
-        })
-    }
-
-    /// What was written: see [`State::commit`](crate::State::commit).
-    pub fn writes(&self) -> &[u8] {
-        &self.writes
-    }
-
-    /// Bytes of the transaction as [`Transaction::write`] writes it.
-    pub fn written_bytes(&self) -> usize {
-        LENGTH_BYTES + self.reads.len() + self.writes.len()
-    }
-
-    /// Appends the transaction, to be carried to where it is committed.
-    pub fn write(&self, out: &mut Vec<u8>) {
-        out.extend((self.reads.len() as u32).to_le_bytes());
-        out.extend(&self.reads);
-        out.extend(&self.writes);
-    }
-
-    /// Takes over what [`Transaction::write`] wrote. False if the bytes are none; then it is empty.
-    pub fn read(&mut self, bytes: &[u8]) -> bool {
-        self.clear();
-        let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
-            return false;
-        };
-        let Some((reads, writes)) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)
-        else {
-            return false;
-        };
-        self.reads.extend(reads);
-        self.writes.extend(writes);
-        true
-    }
-
-    fn add_read(&mut self, query: Query<'_>, answer: u64) {
-        let Query {
-            object,
-            lane,
-            hash,
-            key,
-        } = query;
-        self.reads.extend([object, lane]);
-        for word in [hash, answer, key.len() as u64] {
-            self.reads.extend(word.to_le_bytes());
-        }
-        self.reads.extend(key);
-    }
-}
-
-/// Bytes of the length of a transaction's reads.
-const LENGTH_BYTES: usize = 4;
-/// Object, lane, and three words: hash, answer, length of the key.
-const READ_HEAD_BYTES: usize = 26;
 
 impl Context {
     /// An object is to live in a store.
@@ -367,7 +294,7 @@ impl Context {
                         lane,
                         hash,
                         key: (from, slot.keys.len() as u32),
-                        stage: Stage::New,
+                        ..Request::default()
                     };
                     (slot.count, slot.unanswered) = (slot.count + 1, slot.unanswered + 1);
                 }
@@ -475,6 +402,38 @@ impl Context {
     pub(super) fn begin_staged(&self, requests: u16) {
         let staged = if requests != 0 { STAGED } else { 0 };
         self.asking.set(self.asking.get() & !STAGED | staged);
+        if let Some(slot) = self.requests.slots.borrow_mut().get_mut(requests) {
+            let requests = slot.requests.iter_mut();
+            requests.for_each(|request| request.used = Used::Unsaid);
+        }
+    }
+    /// The call asked for any entry of a group, which was answered, and uses this one; `None`: there is none for it.
+    #[cold]
+    pub(crate) fn uses_entry(
+        &self,
+        (object, lane, hash): (u8, u8, u64),
+        entry: Option<impl FnOnce(&mut Writer<'_>)>,
+    ) {
+        let used = entry.map_or(Used::All, |write| {
+            let mut bytes = self.requests.entry.borrow_mut();
+            bytes.clear();
+            write(&mut Writer::new(&mut bytes, &self.addresses));
+            Used::Entry(entry_hash(&bytes))
+        });
+        let mut slots = self.requests.slots.borrow_mut();
+        let Some(slot) = slots.get_mut(self.call.borrow().requests) else {
+            return;
+        };
+        let count = slot.count;
+        for request in &mut slot.requests[..count] {
+            if (request.object, request.lane, request.hash) == (object, lane, hash) {
+                request.used = match request.used {
+                    Used::Unsaid => used,
+                    known if known == used => used,
+                    _ => Used::All,
+                };
+            }
+        }
     }
     /// The call under way has ended, and what it recorded is to be made.
     pub fn end_staged(&self) {
@@ -491,6 +450,10 @@ impl Context {
     }
     /// Hands out what was answered for the call under way.
     pub(crate) fn each_answer(&self, mut each: impl FnMut(Query<'_>, &[u8])) {
+        self.each_answered(|query, answer, _| each(query, answer));
+    }
+    /// The same, with what the call depends on.
+    fn each_answered(&self, mut each: impl FnMut(Query<'_>, &[u8], Used)) {
         let slots = self.requests.slots.borrow();
         let Some(slot) = slots.get(self.call.borrow().requests) else {
             return;
@@ -498,7 +461,8 @@ impl Context {
         for request in slot.requests() {
             if let Stage::Answered(from, to) = request.stage {
                 let answer = slot.answers.get(range((from, to)));
-                each(slot.query(request), answer.unwrap_or_default());
+                let answer = answer.unwrap_or_default();
+                each(slot.query(request), answer, request.used);
             }
         }
     }
@@ -552,7 +516,13 @@ impl Context {
             &mut transaction.writes,
             &mut *self.requests.recorded.borrow_mut(),
         );
-        self.each_answer(|query, answer| transaction.add_read(query, stable_hash(answer)));
+        self.each_answered(|query, answer, used| {
+            let depends = match used {
+                Used::Entry(entry) => Depends::OnEntry(entry),
+                Used::Unsaid | Used::All => Depends::OnAnswer(stable_hash(answer)),
+            };
+            transaction.add_read(query, depends);
+        });
     }
     /// The transaction of a call was refused. Its grants are unspent again, and all that was answered is asked again; the packet is to be
     /// parked until the answers are here.
@@ -583,15 +553,4 @@ impl Context {
             slots.free.push(requests);
         }
     }
-}
-
-/// The hash of the part of an answer that must be the same when the transaction is committed. An answer is that part's length (two
-/// bytes), the part, and what may change meanwhile.
-#[must_use]
-pub fn stable_hash(answer: &[u8]) -> u64 {
-    let length = answer
-        .first_chunk()
-        .map_or(0, |&length| u16::from_le_bytes(length));
-    let stable = answer.get(2..2 + usize::from(length)).unwrap_or(answer);
-    asterism_memory::hash::bytes(stable, 0)
 }

@@ -9,12 +9,18 @@ use crate::wire::{BadBytes, Reader};
 /// An entry of an answer.
 #[derive(Debug)]
 pub struct FetchedEntry<'a> {
+    /// Row, value, and whether it is shadowed, as an answer has them.
+    pub bytes: &'a [u8],
     /// What it is found by, as an answer has it.
     pub row: &'a [u8],
     /// When it ends unless it is used again; `None`: never.
     pub ends: Option<Tick>,
     /// The reads that find it.
     pub reads: &'a [Query<'a>],
+    /// So many of them, the first ones, find one entry at a time; the others find groups.
+    pub unique: usize,
+    /// Another entry is found instead by one of those.
+    pub is_shadowed: bool,
 }
 
 /// Reads by keys, of an object that lives in a store.
@@ -26,6 +32,10 @@ pub trait Fetch {
     /// Appends the answer to a read: two bytes with the length of the part that must be the same when the call is committed, that part, and
     /// what may have changed by then.
     fn extract(&self, _query: &Query<'_>, _out: &mut Vec<u8>) {}
+    /// Whether a read finds an entry of this hash, among however many: [`entry_hash`](crate::entry_hash).
+    fn has_entry(&self, _query: &Query<'_>, _hash: u64) -> bool {
+        false
+    }
     /// Has what was answered here, for the call under way.
     ///
     /// # Errors
@@ -45,8 +55,13 @@ pub trait Fetch {
     fn is_counted(&self) -> bool {
         false
     }
-    /// Ends the entries here whose time is over, for an object that computes what a store is to hold.
-    fn end_over(&mut self) {}
+    /// Ends the entry of a row, if it is here and its time is over, for an object that computes what a store is to hold.
+    ///
+    /// # Errors
+    /// It is no row of this object.
+    fn end_over(&mut self, _row: &[u8]) -> Result<(), BadBytes> {
+        Err(BadBytes)
+    }
     /// The reads that find a row, as an answer has it.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use super::record::{CONFIRMED, DOMINATED, Header, LIVE, LIVED, Record, USED};
 use super::{LANES_MAX, Row, Table, Value};
 use crate::accumulator::Vector;
 use crate::answer::Late;
-use crate::context::{LANE_ANY, LANE_ROOM, Query, Tick};
+use crate::context::{LANE_ANY, LANE_ROOM, Query, Tick, entry_hash};
 use crate::mutant::{self, Mutant};
 use crate::object::{Fetch, FetchedEntry, Operations};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -96,31 +96,43 @@ impl<R: Row, V: Value> Table<R, V> {
         own.min(self.settings.capacity.saturating_sub(self.held))
     }
 
-    /// The live records under a key, or those of them that are looked at for one of a group, in the order in which they are to be
-    /// installed: a row that is added stands behind the first one.
+    /// The live records under a key, or those of them that are looked at for one of a group: of a unique key the one that it finds, then the
+    /// others by their bytes. So an answer depends on what is under its key alone, not on what was installed or written before.
     fn under(&self, query: &Query<'_>) -> Vec<u32> {
+        let mut found: Vec<u32> = self.all_under(query).take(MEMBERS_SEEN_MAX).collect();
         let lane = usize::from(query.lane);
-        if lane >= R::LANES {
-            return Vec::new();
-        }
-        let mut found = Vec::new();
-        let mut next = self.lanes[lane].find(query.hash, |number| {
+        let first = found.len().min(usize::from(lane < R::UNIQUE));
+        found[first..].sort_by_cached_key(|number| {
             let mut bytes = Vec::new();
-            let row = &self.records[number as usize].row;
-            row.lane_key(lane, &mut Writer::new(&mut bytes, self.context.addresses()));
-            (bytes == query.key).then_some(number)
+            let row = &self.records[*number as usize].row;
+            row.encode(&mut Writer::new(&mut bytes, self.context.addresses()));
+            bytes
         });
-        while let Some(number) = next
-            && found.len() < MEMBERS_SEEN_MAX
-        {
-            if self.records[number as usize].header.flags & LIVE != 0 {
-                found.push(number);
-            }
-            next = self.links[number as usize].next[lane].checked_sub(1);
-        }
-        let first = found.len().min(1);
-        found[first..].reverse();
         found
+    }
+
+    /// The live records under a key.
+    fn all_under<'a>(&'a self, query: &Query<'_>) -> impl Iterator<Item = u32> + use<'a, R, V> {
+        let lane = usize::from(query.lane);
+        let first = (lane < R::LANES).then(|| {
+            self.lanes[lane].find(query.hash, |number| {
+                let mut bytes = Vec::new();
+                let row = &self.records[number as usize].row;
+                row.lane_key(lane, &mut Writer::new(&mut bytes, self.context.addresses()));
+                (bytes == query.key).then_some(number)
+            })
+        });
+        let next = move |number: &u32| self.links[*number as usize].next[lane].checked_sub(1);
+        core::iter::successors(first.flatten(), next)
+            .filter(|number| self.records[*number as usize].header.flags & LIVE != 0)
+    }
+
+    /// Writes a record as an answer has it.
+    pub(super) fn write_entry(&self, number: u32, out: &mut Writer<'_>) {
+        let record = &self.records[number as usize];
+        record.row.encode(out);
+        record.value.encode(out);
+        out.u8(u8::from(record.header.flags & DOMINATED != 0));
     }
 
     /// The reads that find a row, of which [`Row::LANES`] are some.
@@ -197,10 +209,7 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
                 out.extend([0; 2]);
                 let mut writer = Writer::new(out, self.context.addresses());
                 for &number in &found {
-                    let record = &self.records[number as usize];
-                    record.row.encode(&mut writer);
-                    record.value.encode(&mut writer);
-                    writer.u8(u8::from(record.header.flags & DOMINATED != 0));
+                    self.write_entry(number, &mut writer);
                 }
                 let stable = (out.len() - start - 2) as u16;
                 out[start..start + 2].copy_from_slice(&stable.to_le_bytes());
@@ -209,6 +218,18 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
                 }
             }
         }
+    }
+
+    fn has_entry(&self, query: &Query<'_>, hash: u64) -> bool {
+        let mut bytes = Vec::new();
+        self.all_under(query).any(|number| {
+            bytes.clear();
+            self.write_entry(
+                number,
+                &mut Writer::new(&mut bytes, self.context.addresses()),
+            );
+            entry_hash(&bytes) == hash
+        })
     }
 
     fn install(&mut self, lane: u8, answer: &[u8]) -> Result<(), BadBytes> {
@@ -223,7 +244,7 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
             LANE_ANY => self.has_any = *stable.first().ok_or(BadBytes)? != 0,
             _ => {
                 let context = self.context.clone();
-                return read_entries(answer, context.addresses(), |row, value, known, _| {
+                return read_entries(answer, context.addresses(), |row, value, known, _, _| {
                     self.install_entry(row, value, known);
                 });
             }
@@ -259,13 +280,15 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
         self.is_counted
     }
 
-    fn end_over(&mut self) {
-        for number in 0..self.used {
-            let is_live = self.records[number as usize].header.flags & LIVE != 0;
-            if is_live && self.is_idle(number) {
-                self.expire(number);
-            }
+    fn end_over(&mut self, row: &[u8]) -> Result<(), BadBytes> {
+        let row = R::decode(&mut Reader::new(row, self.context.addresses()))?;
+        if let Some(number) = self.identity(&row)
+            && self.records[number as usize].header.flags & LIVE != 0
+            && self.is_idle(number)
+        {
+            self.expire(number);
         }
+        Ok(())
     }
 
     fn reads_of(&self, row: &[u8], each: &mut dyn FnMut(&[Query<'_>])) -> Result<(), BadBytes> {
@@ -284,14 +307,17 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
         read_entries(
             answer,
             self.context.addresses(),
-            |row: R, value: V, known, bytes| {
+            |row: R, value: V, known, bytes, row_bytes| {
                 let reads = self.reads(&row, &mut keys);
                 let idle = self.idle(&value);
                 each(&FetchedEntry {
-                    row: bytes,
+                    bytes,
+                    row: row_bytes,
                     // Uses before that are not announced, so the last one may have been as late.
                     ends: (idle != 0).then(|| known.touch_due.saturating_add(idle)),
                     reads: &reads[..R::LANES],
+                    unique: R::UNIQUE,
+                    is_shadowed: known.is_shadowed,
                 });
             },
         )
@@ -310,11 +336,11 @@ struct Known {
     touch_due: Tick,
 }
 
-/// Reads the entries of an answer, each with the bytes of its row.
+/// Reads the entries of an answer, each with its bytes, and those of its row.
 fn read_entries<R: Row, V: Value>(
     answer: &[u8],
     addresses: &[u32],
-    mut each: impl FnMut(R, V, Known, &[u8]),
+    mut each: impl FnMut(R, V, Known, &[u8], &[u8]),
 ) -> Result<(), BadBytes> {
     let (length, rest) = answer.split_first_chunk().ok_or(BadBytes)?;
     let stable = usize::from(u16::from_le_bytes(*length));
@@ -325,14 +351,15 @@ fn read_entries<R: Row, V: Value>(
         let row = R::decode(&mut input)?;
         let row_bytes = &stable[..stable.len() - input.left()];
         let (value, is_shadowed) = (V::decode(&mut input)?, input.u8()? != 0);
-        stable = &stable[stable.len() - input.left()..];
+        let (bytes, rest) = stable.split_at(stable.len() - input.left());
+        stable = rest;
         let due = dues.next().and_then(|due| due.first_chunk());
         let touch_due = u32::from_le_bytes(*due.ok_or(BadBytes)?);
         let known = Known {
             is_shadowed,
             touch_due,
         };
-        each(row, value, known, row_bytes);
+        each(row, value, known, bytes, row_bytes);
     }
     Ok(())
 }

@@ -423,6 +423,12 @@ impl<R: Row, V: Value> Table<R, V> {
             self.answered(lane, hash, key)?;
         }
         let found = self.any_in_group(lane, hash, same, wanted);
+        if self.settings.is_remote {
+            let entry =
+                found.map(|number| move |out: &mut Writer<'_>| self.write_entry(number, out));
+            self.context
+                .uses_entry((self.object, lane as u8, hash), entry);
+        }
         if found.is_none() {
             self.context.trace_absent();
         }

@@ -1,12 +1,12 @@
-//! Sums and registers that live in a store: what an instance asks, what the store answers, and what it makes of a call.
+//! Sums, registers and groups that live in a store: what an instance asks, what the store answers, and what it makes of a call.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Answered, Builder, Call, Context, Counter, Counters, Fetch, Identity, LANE_SUM, Late,
-    ObjectSettings, Query, Register, Sequencer, State, Transaction, Value, Vector, Wait, Wire,
-    state, write_sums,
+    Answered, Builder, Call, Context, Counter, Counters, Fetch, Grouped, Identity, Key, LANE_SUM,
+    Late, ObjectSettings, Query, Register, Row, Sequencer, State, Table, Transaction, Value,
+    Vector, Wait, Wire, Writer, state, write_sums,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
@@ -18,6 +18,47 @@ struct Sums {
     counters: Counters<u32>,
     vector: Vector,
     register: Register<Word>,
+    members: Table<Member, Word>,
+}
+
+/// A member of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
+struct Member {
+    number: u32,
+    group: u16,
+}
+
+impl Row for Member {
+    const UNIQUE: usize = 1;
+    const LANES: usize = 2;
+    fn lane_hash(&self, lane: usize, seed: u64) -> u64 {
+        match lane {
+            0 => self.number.hash(seed),
+            _ => self.group.hash(seed),
+        }
+    }
+    fn lane_key(&self, lane: usize, out: &mut Writer<'_>) {
+        match lane {
+            0 => self.number.encode(out),
+            _ => self.group.encode(out),
+        }
+    }
+    fn lane_equal(&self, lane: usize, other: &Self) -> bool {
+        match lane {
+            0 => self.number == other.number,
+            _ => self.group == other.group,
+        }
+    }
+    fn order(&self, other: &Self) -> core::cmp::Ordering {
+        self.group.cmp(&other.group)
+    }
+}
+
+impl Grouped for Member {
+    type Group = u16;
+    fn group(&self, _: usize) -> u16 {
+        self.group
+    }
 }
 
 /// Keys that may have a counter.
@@ -33,6 +74,7 @@ fn build(settings: fn(&str) -> ObjectSettings) -> (Rc<Context>, Sums) {
         counters: builder.counters("counters", KEYS),
         vector: builder.vector("vector", 12),
         register: builder.register("register", Word(9)),
+        members: builder.table("members", 256, &[0]),
     };
     (context, builder.built(state))
 }
@@ -77,18 +119,18 @@ impl Both {
     fn packet<T>(
         &mut self,
         read: impl Fn(&Sums) -> Result<T, Late>,
-        write: impl FnOnce(&mut Writes<'_>, &T),
+        write: impl FnOnce(&mut Writes<'_>, &mut T),
     ) -> (T, Transaction) {
         self.context.begin_next();
         let mut late = 0;
         loop {
             let found = read(&self.instance);
             let acts = found.and_then(|found| self.context.act_uncommonly().map(|()| found));
-            if let Ok(found) = acts {
+            if let Ok(mut found) = acts {
                 assert!(self.context.is_staged());
                 self.instance
                     .for_each_object(|object| object.begin_recording());
-                write(&mut self.instance.act(), &found);
+                write(&mut self.instance.act(), &mut found);
                 self.instance
                     .for_each_object(|object| object.end_recording());
                 let mut transaction = Transaction::default();
@@ -289,4 +331,78 @@ fn what_is_no_answer_is_refused() {
     let mut answer = Vec::new();
     both.store.extract(&query, &mut answer);
     assert_eq!(answer, [0, 0], "no place");
+}
+
+impl Both {
+    /// Has members of group 7 join.
+    fn join(&mut self, numbers: core::ops::Range<u32>) {
+        for number in numbers {
+            let (_, joins) = self.packet(
+                |sums| sums.members.vacancy(),
+                |act, room| {
+                    let room = room.take().expect("room");
+                    act.members
+                        .insert(room, Member { number, group: 7 }, Word(number));
+                },
+            );
+            self.commit(&joins);
+        }
+    }
+
+    /// Has a member leave.
+    fn leave(&mut self, number: u32) {
+        let (_, leaves) = self.packet(
+            |sums| {
+                let is_it = |member: &Member| member.number == number;
+                sums.members.any_of_where(0, &7, is_it)
+            },
+            |act, there| act.members.remove(there.as_ref().expect("it joined")),
+        );
+        self.commit(&leaves);
+    }
+}
+
+#[test]
+fn a_call_depends_on_the_member_of_a_group_that_it_took_not_on_the_others() {
+    let mut both = Both::new();
+    both.join(0..3);
+    let ((any, _), takes) = both.packet(
+        |sums| {
+            let any = sums.members.any_of(0, &7)?;
+            // It takes the same one however often it asks.
+            Ok((any, sums.members.any_of(0, &7)?))
+        },
+        |_, _| {},
+    );
+    let any = any.expect("three joined").row.number;
+    both.leave((any + 1) % 3);
+    assert!(both.store.still_holds(&takes));
+    // More than an answer has.
+    both.join(3..120);
+    assert!(both.store.still_holds(&takes));
+    both.leave(any);
+    assert!(!both.store.still_holds(&takes), "it left");
+}
+
+#[test]
+fn a_call_that_found_no_member_or_took_several_depends_on_the_group() {
+    let mut both = Both::new();
+    let (none, finds_none) = both.packet(|sums| sums.members.any_of(0, &7), |_, _| {});
+    assert_eq!(none, None);
+    assert!(both.store.still_holds(&finds_none));
+    both.join(0..2);
+    assert!(!both.store.still_holds(&finds_none));
+    let (_, takes_both) = both.packet(
+        |sums| {
+            let of = |number| {
+                sums.members
+                    .any_of_where(0, &7, move |member| member.number == number)
+            };
+            Ok((of(0)?, of(1)?))
+        },
+        |_, _| {},
+    );
+    assert!(both.store.still_holds(&takes_both));
+    both.join(2..3);
+    assert!(!both.store.still_holds(&takes_both));
 }

@@ -31,9 +31,6 @@ const PAYLOAD: usize = 42;
 /// What an emitted packet's number has besides.
 const RECEIPT: u32 = 1 << 31;
 
-/// The number of the object of tokens, and the bytes of one in an answer: two numbers, and whether it is found by the second.
-pub(super) const TOKENS: u8 = 2;
-pub(super) const TOKEN_BYTES: usize = 9;
 /// The number of the object of guests, and of the sums that count them.
 pub(super) const GUESTS: u8 = 3;
 pub(super) const SUMS: u8 = 4;

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use asterism_function::testkit::{Outcome, Pinned, RecordedCall, SEED, SequentialBox};
 use asterism_function::{FlowKey, Packet, PortNumber, Tick, Verdict};
 use asterism_resp::Value;
-use asterism_state::{Fetch, LANE_SUMS, Query, State, Transaction, hash, stable_hash};
+use asterism_state::{Depends, Fetch, LANE_SUMS, Query, State, Transaction, hash};
 
-use super::ledger::{Does, GUESTS, IDLE_S, Ledger, ROOMS, SUMS, TOKEN_BYTES, TOKENS, packet};
+use super::ledger::{Does, GUESTS, IDLE_S, Ledger, ROOMS, SUMS, packet};
 use super::network::Incarnation;
 use super::plan::{Ack, Keeps, RemotePlan};
 use super::servers::{Executed, Server};
@@ -153,10 +153,9 @@ impl Oracle {
         call: &RecordedCall,
         transaction: &Transaction,
     ) -> Result<(), Failure> {
-        for (query, answered) in transaction.reads() {
+        for (query, depends) in transaction.reads() {
             self.note(&query);
-            let is_checked = query.lane != LANE_SUMS && !has_many_shadowed(&self.alone, &query);
-            if is_checked && !is_so(&self.alone, &query, answered) {
+            if query.lane != LANE_SUMS && !self.alone.state().is_so(&query, depends) {
                 let Query {
                     object, lane, key, ..
                 } = query;
@@ -255,7 +254,7 @@ impl Oracle {
         };
         let mut answer = Vec::new();
         self.alone.state().extract(&query, &mut answer);
-        let [expected, found] = [&answer[..], value.unwrap_or(&[0, 0])].map(entries);
+        let [expected, found] = [&answer[..], value.unwrap_or(&[0, 0])].map(stable_part);
         if expected != found {
             return Err(Failure::new(
                 "the store holds what one box has",
@@ -320,10 +319,10 @@ impl Oracle {
     ) -> Result<(), Failure> {
         self.count("packets that read alone", 1);
         let name = (host, call.pinned.serial);
-        let all: Vec<(Query<'_>, u64)> = read.reads().collect();
+        let all: Vec<(Query<'_>, Depends)> = read.reads().collect();
         let are_so = |alone: &SequentialBox<Ledger>| {
             all.iter()
-                .all(|(query, answered)| is_so(alone, query, *answered))
+                .all(|(query, depends)| alone.state().is_so(query, *depends))
         };
         let perform =
             |alone: &mut SequentialBox<Ledger>| alone.packet(call.port, &call.packet, call.pinned);
@@ -498,13 +497,6 @@ impl Oracle {
     }
 }
 
-/// Whether a read finds that in a box.
-fn is_so(alone: &SequentialBox<Ledger>, query: &Query<'_>, answered: u64) -> bool {
-    let mut answer = Vec::new();
-    alone.state().extract(query, &mut answer);
-    stable_hash(&answer) == answered
-}
-
 /// Gives a box a step.
 fn make(alone: &mut SequentialBox<Ledger>, step: &Step) -> Outcome {
     alone.set_now(step.now.0, step.now.1);
@@ -532,23 +524,12 @@ fn guest_of(call: &RecordedCall) -> Option<(u32, bool)> {
     super::ledger::guest_of(&call.packet)
 }
 
-/// The part of an answer that must be the same. Those tokens stand in any order that are not found by their number.
-fn entries(answer: &[u8]) -> Vec<Vec<u8>> {
+/// The part of an answer that must be the same.
+fn stable_part(answer: &[u8]) -> &[u8] {
     let length = answer
         .first_chunk()
         .map_or(0, |&length| u16::from_le_bytes(length));
-    let stable = answer.get(2..2 + usize::from(length)).unwrap_or(answer);
-    let mut entries: Vec<Vec<u8>> = stable.chunks(TOKEN_BYTES).map(<[u8]>::to_vec).collect();
-    let first = entries.len().min(1);
-    entries[first..].sort();
-    entries
-}
-
-/// Whether a read finds several tokens of which it does not say the order.
-fn has_many_shadowed(alone: &SequentialBox<Ledger>, query: &Query<'_>) -> bool {
-    let mut answer = Vec::new();
-    alone.state().extract(query, &mut answer);
-    query.object == TOKENS && entries(&answer).len() > 2
+    answer.get(2..2 + usize::from(length)).unwrap_or(answer)
 }
 
 /// A key of an object.

@@ -10,7 +10,7 @@ use asterism_engine::Instance;
 use asterism_function::testkit::{Outcome, Recorded, RecordedCall, SEED, SequentialBox};
 use asterism_function::{FlowKey, NetworkFunction, Packet, Tick, Verdict};
 use asterism_placement::Time;
-use asterism_state::{Query, State, Transaction, hash, stable_hash};
+use asterism_state::{Depends, Query, State, Transaction, hash};
 
 use super::network::Incarnation;
 use crate::report::Failure;
@@ -143,13 +143,10 @@ impl<F: NetworkFunction> Oracle<F> {
         read: &Transaction,
     ) -> Result<(), Failure> {
         self.count("packets that made one read", 1);
-        let all: Vec<(Query<'_>, u64)> = read.reads().collect();
+        let all: Vec<(Query<'_>, Depends)> = read.reads().collect();
         let is_so = |alone: &SequentialBox<F>| {
-            all.iter().all(|(query, answered)| {
-                let mut answer = Vec::new();
-                alone.state().extract(query, &mut answer);
-                stable_hash(&answer) == *answered
-            })
+            all.iter()
+                .all(|(query, depends)| alone.state().is_so(query, *depends))
         };
         if is_so(&self.boxes[&host]) {
             return self.takes_effect(host, call);
