@@ -230,18 +230,23 @@ impl FramePool {
     /// A second packet with the same bytes, port and flags; `None` when every buffer is in use.
     pub fn duplicate(&mut self, frame: &Frame) -> Option<Frame> {
         let mut copy = self.allocate()?;
+        self.copy(frame, &mut copy);
+        Some(copy)
+    }
+
+    /// Has the same bytes, port and flags in a frame as in another one.
+    pub fn copy(&mut self, frame: &Frame, copy: &mut Frame) {
         (copy.start, copy.length, copy.port) = (frame.start, frame.length, frame.port);
         copy.tag_and_flags = frame.tag_and_flags & !TAG_MASK;
         let notes = *self.port_bytes(frame);
-        *self.port_bytes_mut(&mut copy) = notes;
-        let (from, to) = (self.offset(frame), self.offset(&copy));
+        *self.port_bytes_mut(copy) = notes;
+        let (from, to) = (self.offset(frame), self.offset(copy));
         if let Some(end) = from
             .checked_add(frame.len())
             .filter(|&end| end <= self.pages.len())
         {
             self.pages.bytes_mut().copy_within(from..end, to);
         }
-        Some(copy)
     }
 
     /// Appends a part of one packet to another; `false`, and nothing changes, when it is not inside the one or does not fit the

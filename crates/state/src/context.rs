@@ -8,7 +8,6 @@ mod awaited;
 mod chained;
 mod late;
 mod requests;
-mod transaction;
 mod unconfirmed;
 mod undecided;
 mod write_set;
@@ -28,12 +27,11 @@ use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
 pub use crate::tick::Tick;
 use crate::trace::Step;
 use crate::wire::Writer;
-pub use awaited::AWAITED_READS_MAX;
-pub use requests::{
-    ANSWER_BYTES_MAX, Answered, LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS, Query,
-    REQUESTS_PER_PACKET_MAX, Ticket,
+pub use asterism_requests::{
+    ANSWER_BYTES_MAX, Answered, Depends, LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS, Query,
+    REQUESTS_PER_PACKET_MAX, Ticket, Transaction, entry_hash, stable_hash,
 };
-pub use transaction::{Depends, Transaction, entry_hash, stable_hash};
+pub use awaited::AWAITED_READS_MAX;
 pub use unconfirmed::UNCONFIRMED_MAX;
 pub(crate) use write_set::WriteSet;
 pub use write_set::{ADDITIONS_PER_CALL, WRITES_PER_PACKET, WriteSetTooLong};
@@ -185,17 +183,17 @@ pub(crate) enum WayToRead {
 }
 
 /// Reads answer, and none of the call was late.
-const PLAINLY: u8 = 0;
+const PLAINLY: u16 = 0;
 /// Reads only prefetch.
-const PREFETCHING: u8 = 1;
+const PREFETCHING: u16 = 1;
 /// A read of the call was late.
-const LATE: u8 = 2;
+const LATE: u16 = 2;
 /// Some object's reads are late by settings.
-const LATE_OBJECTS: u8 = 4;
+const LATE_OBJECTS: u16 = 4;
 /// Reads and writes are noted, see `trace.rs`.
-pub(crate) const TRACED: u8 = 8;
+pub(crate) const TRACED: u16 = 8;
 /// Reads answer, and look first at what was hinted, see `prefetch_hints.rs`.
-const RECALLING: u8 = 16;
+const RECALLING: u16 = 16;
 
 /// The shared part of one instance's state.
 #[derive(Debug)]
@@ -206,7 +204,7 @@ pub struct Context {
     now_us: Cell<u64>,
     tick: Cell<Tick>,
     /// How reads answer: see [`PLAINLY`], [`PREFETCHING`], [`LATE`] and [`RECALLING`].
-    pub(crate) asking: Cell<u8>,
+    pub(crate) asking: Cell<u16>,
     /// What is noted while [`TRACED`].
     pub(crate) steps: RefCell<Vec<Step>>,
     /// What only chains of functions look at.

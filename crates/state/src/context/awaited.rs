@@ -11,7 +11,7 @@ use crate::mutant::{self, Mutant};
 /// Reads of one call that its packet waits for one by one; a packet whose call reads more is called again after every change.
 pub const AWAITED_READS_MAX: usize = 12;
 /// Reads of this call are noted: a bit of [`Context::asking`].
-pub(super) const NOTING: u8 = 32;
+pub(super) const NOTING: u16 = 32;
 /// Chains of waiting reads; a power of two, and more than there are reads as a rule.
 const CHAINS: usize = 4_096;
 const NOTHING: u16 = u16::MAX;

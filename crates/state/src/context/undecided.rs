@@ -15,7 +15,7 @@ use crate::answer::{Late, Wait};
 use crate::mutant::{self, Mutant};
 
 /// Some transaction is not decided: a bit of [`Context::asking`].
-const UNDECIDED: u8 = 128;
+const UNDECIDED: u16 = 128;
 
 /// How many transactions write what a read finds, by the read's key. The objects' own keys stand for entries that are added or removed.
 #[derive(Debug, Default)]

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("windows", &["wire"]),
     ("node-degrees", &["memory", "wire"]),
     ("stamps", &["wire"]),
+    ("requests", &["memory"]),
     ("block-assignment", &["mutant"]),
     (
         "state",
@@ -32,6 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "windows",
             "node-degrees",
             "stamps",
+            "requests",
             "state-macro",
         ],
     ),

@@ -1,6 +1,6 @@
 //! Transactions: what one call read in stores, and what it wrote.
 
-use super::Query;
+use crate::query::Query;
 
 /// What one call read in stores, and all that it wrote: committed whole, or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -8,16 +8,17 @@ pub struct Transaction {
     /// For each read its object, lane, hash, key's length, key, and what the call depends on.
     reads: Vec<u8>,
     /// For each write a tag, its length in two bytes, and what its object recorded.
-    pub(super) writes: Vec<u8>,
+    writes: Vec<u8>,
 }
 
 impl Transaction {
-    pub(super) fn clear(&mut self) {
+    /// Forgets all.
+    pub fn clear(&mut self) {
         self.reads.clear();
         self.writes.clear();
     }
 
-    /// What was read, and what of it must be so when the transaction is committed: see [`State::still_holds`](crate::State::still_holds).
+    /// What was read, and what of it must be so when the transaction is committed: see `State::still_holds`.
     pub fn reads(&self) -> impl Iterator<Item = (Query<'_>, Depends)> {
         let mut rest = self.reads.as_slice();
         core::iter::from_fn(move || {
@@ -43,9 +44,14 @@ impl Transaction {
         })
     }
 
-    /// What was written: see [`State::commit`](crate::State::commit).
+    /// What was written: see `State::commit`.
     pub fn writes(&self) -> &[u8] {
         &self.writes
+    }
+
+    /// Takes these writes, and leaves those that it had, to be used again.
+    pub fn swap_writes(&mut self, writes: &mut Vec<u8>) {
+        core::mem::swap(&mut self.writes, writes);
     }
 
     /// Bytes of the transaction as [`Transaction::write`] writes it.
@@ -75,7 +81,8 @@ impl Transaction {
         true
     }
 
-    pub(super) fn add_read(&mut self, query: Query<'_>, depends: Depends) {
+    /// Notes a read, and what of it must be so.
+    pub fn add_read(&mut self, query: Query<'_>, depends: Depends) {
         let Query {
             object,
             lane,
@@ -110,7 +117,7 @@ pub enum Depends {
     OnEntry(u64),
 }
 
-/// The hash of an entry as an answer has it: [`FetchedEntry::bytes`](crate::FetchedEntry::bytes).
+/// The hash of an entry as an answer has it: `FetchedEntry::bytes`.
 #[must_use]
 pub fn entry_hash(bytes: &[u8]) -> u64 {
     asterism_memory::hash::bytes(bytes, 0)
