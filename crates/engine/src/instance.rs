@@ -15,8 +15,10 @@ mod applying;
 mod chained;
 mod held;
 mod homes;
+mod kept;
 mod parked;
 mod parts;
+mod prefetching;
 mod recency;
 mod repair;
 mod reports;
@@ -29,7 +31,6 @@ mod view;
 #[cfg(test)]
 mod write_sets;
 
-use core::ops::Range;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,10 +38,10 @@ use std::sync::Arc;
 use asterism_function::chain::Place;
 use asterism_function::{
     Call, EMITTED_FRAMES_MANY, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber,
-    Reason, Verdict, call, prefetch,
+    Reason, Verdict, call,
 };
 use asterism_placement::Time;
-use asterism_state::{BURST_MAX, Context, State};
+use asterism_state::{Context, State};
 
 use crate::branch::{Branch, taken};
 use crate::holding::Holding;
@@ -276,11 +277,15 @@ impl<F: NetworkFunction> Instance<F> {
 
     fn handle_burst(&mut self, port: u16, burst: &mut Burst) {
         let port = PortNumber(port);
+        let keeps = self.stored.is_some() && self.show_kept();
         if self.hinted_left > 0 {
             self.handle_hinted(port, burst);
         } else {
             self.prefetch_frames(burst.as_slice());
             self.handle_each(port, burst, |_, bytes| Packet::parse_plain(bytes));
+        }
+        if keeps {
+            self.end_keeping();
         }
     }
 
@@ -342,6 +347,10 @@ impl<F: NetworkFunction> Instance<F> {
                 [slot, ..] if run == 0 => {
                     self.handle_uncommon(slot, port);
                     1
+                }
+                _ if self.context.is_keeping() => {
+                    let run = rest.get_mut(..run).unwrap_or_default();
+                    self.handle_kept_run(port, run, done, &plain)
                 }
                 _ => self.handle_run(port, rest.get_mut(..run).unwrap_or_default(), done, &plain),
             };
@@ -420,96 +429,6 @@ impl<F: NetworkFunction> Instance<F> {
             }
         }
         self.call(slot, layout, port);
-    }
-
-    /// The pass that only prefetches: index lines, then records. What it parsed and found is kept, so that neither is
-    /// done twice. Packets that are not plain do without.
-    ///
-    /// Some packets at a time: the records of some are asked for when the index lines of the next are on their way. All
-    /// at once would be more misses than the processor has places for; eight at a time instead of sixteen took 7 % more with a million
-    /// sessions.
-    #[inline(never)]
-    fn prefetch(&mut self, port: PortNumber, burst: &mut Burst, parsed: &mut [Layout; BURST]) {
-        const { assert!(BURST == BURST_MAX) };
-        let function = self.function.clone();
-        let function: &F = &function;
-        self.context.prefetch_hints().begin();
-        self.context.prefetch();
-        let is_sample = self.recency.takes_burst();
-        let frames = burst.as_mut_slice();
-        self.prefetch_frames(frames);
-        let mut ahead = 0..0;
-        for begin in (0..frames.len()).step_by(PREFETCHED_TOGETHER) {
-            let some = begin..frames.len().min(begin + PREFETCHED_TOGETHER);
-            for number in some.clone() {
-                let at = number % BURST;
-                let bytes = self.pool.bytes_mut(&mut frames[number]);
-                let Some(packet) = Packet::parse_plain(bytes) else {
-                    continue;
-                };
-                parsed[at] = *packet.layout();
-                self.context.prefetch_hints().turn_to(at);
-                let given = Call {
-                    state: &mut self.state,
-                    context: &self.context,
-                    emissions: &mut self.emissions,
-                    port,
-                };
-                // The verdict of a call that reads nothing is not taken: the packet is handled later.
-                let _ = call(function, packet, given);
-                if is_sample {
-                    self.recency.look_at(self.context.prefetch_hints().reads());
-                }
-            }
-            self.prefetch_records(ahead);
-            self.prefetch_likely_misses(port, frames, parsed);
-            ahead = some;
-        }
-        self.prefetch_records(ahead);
-        self.prefetch_likely_misses(port, frames, parsed);
-        self.context.answer();
-    }
-
-    /// Has the function ask for what the packets will touch whose read will likely find nothing.
-    #[inline(always)]
-    fn prefetch_likely_misses(
-        &mut self,
-        port: PortNumber,
-        frames: &mut [Frame],
-        parsed: &[Layout],
-    ) {
-        let mut likely_misses = self.context.prefetch_hints().take_likely_misses();
-        while likely_misses != 0 {
-            let number = likely_misses.trailing_zeros() as usize % BURST;
-            likely_misses &= likely_misses - 1;
-            let bytes = self.pool.bytes_mut(&mut frames[number]);
-            let Some(packet) = Packet::plain_with_layout(bytes, parsed[number]) else {
-                continue;
-            };
-            // What it notes is noted of a packet that was looked at.
-            self.context.prefetch_hints().turn_to(number);
-            let given = Call {
-                state: &mut self.state,
-                context: &self.context,
-                emissions: &mut self.emissions,
-                port,
-            };
-            prefetch(&**self.function, packet, given);
-        }
-    }
-
-    #[inline(always)]
-    fn prefetch_records(&self, packets: Range<usize>) {
-        let prefetch_hints = self.context.prefetch_hints();
-        let mut from = packets.start;
-        while let Some((number, object)) = prefetch_hints.first_probe(from..packets.end) {
-            // At least the one, whatever the object says: this ends.
-            from = self
-                .state
-                .prefetch_records(object, prefetch_hints, number..packets.end)
-                .unwrap_or(0)
-                .max(number + 1);
-        }
     }
 
     /// Calls the function for a packet that the context has begun or resumed, and does as it says. The frame moves on

@@ -32,5 +32,5 @@ pub use instance::{
 pub use parking::{
     PARKED_ABSENT_MAX, PARKED_BEHIND_MAX, PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX,
 };
-pub use store::{Attempt, Store, StoreEvent};
+pub use store::{Attempt, Dropped, Store, StoreEvent};
 pub use tally::Tally;

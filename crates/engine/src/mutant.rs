@@ -1,6 +1,10 @@
 //! The planted bugs of this layer; see [`asterism_mutant`]. Each is named after a failure in the field.
 
 asterism_mutant::planted! {
+    /// Calls are answered by what is kept of a store however long nothing was heard of it (a cache that cannot know).
+    KeptHoweverOld,
+    /// A packet that is called again, since it wrote what is in a store, is as the first call edited it (a packet translated twice).
+    RetractedAsEdited,
     /// A record that finds the ring to the instances full is dropped (Jool joold: the queue's cap drops sessions).
     RecordDroppedWhenFull,
     /// The progress report of records overtakes records that wait in memory (conntrackd: acknowledged, never committed).

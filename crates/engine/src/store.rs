@@ -36,6 +36,22 @@ impl Attempt {
     pub(crate) const NONE: Self = Self(0);
 }
 
+/// Answers that may not be so any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// All.
+    All,
+    /// That to one read.
+    Read {
+        /// Of which object, by its number.
+        object: u8,
+        /// The key's lane.
+        lane: u8,
+        /// The key's hash.
+        hash: u64,
+    },
+}
+
 /// What came from a store.
 #[derive(Debug)]
 pub enum StoreEvent<'a> {
@@ -85,6 +101,25 @@ pub trait Store {
     fn answer_at_once(&mut self, _query: Query<'_>, _now: Time, _out: &mut Vec<u8>) -> bool {
         false
     }
+    /// Whether [`Store::keeps`] is ever true.
+    fn may_keep(&self) -> bool {
+        false
+    }
+    /// Whether answers that [`Store::answer_at_once`] gave, and that were not [dropped](Store::next_dropped) since, are so now: so the entries that
+    /// they are of may answer further calls, without a word to the store.
+    fn keeps(&mut self, _now: Time) -> bool {
+        false
+    }
+    /// Which of those answers are not so any more, or may not be: all that is known after the events of a turn.
+    fn next_dropped(&mut self) -> Option<Dropped> {
+        None
+    }
+    /// Whether [`Store::was_kept`] is to be called after each call, for tests that know of each; else it is after a burst.
+    fn counts_kept(&self) -> bool {
+        false
+    }
+    /// So many calls were answered by what is kept, and took effect.
+    fn was_kept(&mut self, _calls: u64) {}
     /// Has a transaction committed. It may have been before, under the same name: then it takes effect once.
     fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time);
     /// A call made this one read, or read what was so at one time, and wrote nothing in the store: it took effect as of the moment of its

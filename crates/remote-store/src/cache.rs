@@ -9,12 +9,16 @@
 //! before the news of a change that was made just before it. What was changed before a command was sent has been heard of surely once
 //! another command is answered that was sent after the reply to the first one had come.
 //!
+//! An instance may keep the entry of an answer that it was given, and call its function by it without a look here. So each answer that was given and
+//! is let go, for any reason, is reported as dropped; and a burst of packets begins with the question whether what is here is fresh.
+//!
 //! What this client itself has written, or was refused for, it asks for again: the other connection, which heard of that first, is not in
 //! order with this one. Such a key is *barred*: answers to commands that were sent before are not kept.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use asterism_engine::Dropped;
 use asterism_resp::Value;
 use asterism_state::Tick;
 
@@ -50,6 +54,8 @@ struct Entry {
     through: Tick,
     /// It was given out since the hand passed.
     is_used: bool,
+    /// The read that it was given out for, by which the instance may keep its entry.
+    given: Option<Dropped>,
 }
 
 impl Entry {
@@ -110,6 +116,8 @@ pub(crate) struct Cache {
     all_barred: u64,
     /// What was changed before this command was sent the filter may lack.
     filter_barred: u64,
+    /// Answers that were given out and are not here any more.
+    dropped: VecDeque<Dropped>,
 }
 
 impl Cache {
@@ -133,6 +141,7 @@ impl Cache {
             bars: VecDeque::new(),
             all_barred: 0,
             filter_barred: 0,
+            dropped: VecDeque::new(),
         }
     }
 
@@ -160,20 +169,57 @@ impl Cache {
     }
 
     pub(crate) fn clear(&mut self) {
+        self.drop_given(None);
         self.kept.clear();
         self.places.clear();
         self.free.clear();
         self.hand = 0;
     }
 
-    /// The answer to a read by this key, if it may be given out.
-    pub(crate) fn get(&mut self, key: &[u8], (now_us, tick): (u64, Tick)) -> Option<Found<'_>> {
+    /// Whether all that is here is so now, or was so within the staleness.
+    pub(crate) fn is_fresh(&self, now_us: u64) -> bool {
         let staleness = match self.is_connected {
             true => self.config.staleness,
             false => self.config.staleness_away,
         };
         let age_us = u128::from(now_us.saturating_sub(self.fresh_us));
-        if is_too_old(age_us, staleness) {
+        !is_too_old(age_us, staleness)
+    }
+
+    /// The answer to a read by this key, if it may be given out: to an instance that may keep its entry until it is dropped.
+    pub(crate) fn give(
+        &mut self,
+        (key, read): (&[u8], Dropped),
+        now: (u64, Tick),
+    ) -> Option<Found<'_>> {
+        if let Some(&place) = self.places.get(key) {
+            self.kept[place].given = Some(read);
+        }
+        self.get(key, now)
+    }
+
+    /// What was given out and is not so any more, or may not be.
+    pub(crate) fn next_dropped(&mut self) -> Option<Dropped> {
+        self.dropped.pop_front()
+    }
+
+    /// What was given out of a place is here no more; `None`: of all.
+    fn drop_given(&mut self, place: Option<usize>) {
+        if mutant::active(Mutant::GivenNotDropped) {
+            return;
+        }
+        match place {
+            Some(place) => self.dropped.extend(self.kept[place].given.take()),
+            None => {
+                self.dropped.clear();
+                self.dropped.push_back(Dropped::All);
+            }
+        }
+    }
+
+    /// The answer to a read by this key, if it may be given out.
+    pub(crate) fn get(&mut self, key: &[u8], (now_us, tick): (u64, Tick)) -> Option<Found<'_>> {
+        if !self.is_fresh(now_us) {
             return None;
         }
         let Some(&place) = self.places.get(key) else {
@@ -235,6 +281,7 @@ impl Cache {
             Some(place) => *place,
             None => self.room(),
         };
+        self.drop_given(Some(place));
         let kept = &mut self.kept[place];
         kept.answer.clear();
         kept.answer.extend(answer);
@@ -262,6 +309,7 @@ impl Cache {
             if !core::mem::take(&mut kept.is_used) {
                 let key = core::mem::take(&mut kept.key);
                 self.places.remove(&key);
+                self.drop_given(Some(place));
                 return place;
             }
         }
@@ -269,6 +317,7 @@ impl Cache {
 
     fn remove(&mut self, key: &[u8]) {
         if let Some(place) = self.places.remove(key) {
+            self.drop_given(Some(place));
             self.kept[place].key.clear();
             self.free.push(place);
         }

@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 use std::collections::{BTreeMap, VecDeque};
 
-use asterism_engine::{Attempt, StoreEvent};
+use asterism_engine::{Attempt, Dropped, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_resp::Value;
 use asterism_state::{Depends, LANE_ANY, LANE_ROOM, Query, Tick, Ticket, Transaction, stable_hash};
@@ -87,7 +87,7 @@ impl ClientEvent<Attempt> {
 pub struct ClientTally {
     /// Keys that reads named.
     pub keys_read: u64,
-    /// Reads that were answered by what was kept.
+    /// Reads that were answered by what was kept, and calls that were by entries of it that stay in the instance's tables.
     pub cache_hits: u64,
     /// Reads that were answered by the filter: no such key is there, or there is room.
     pub filter_answers: u64,
@@ -300,7 +300,11 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             LANE_ANY => self.keys.append_ends(query.object, &mut self.key),
             _ => self.keys.append_read(query, &mut self.key),
         }
-        let Some(found) = cache.get(&self.key, (now_us, self.tick)) else {
+        let Query {
+            object, lane, hash, ..
+        } = *query;
+        let read = Dropped::Read { object, lane, hash };
+        let Some(found) = cache.give((&self.key, read), (now_us, self.tick)) else {
             return false;
         };
         match &found {
@@ -312,6 +316,23 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             Found::Absent => self.tally.filter_answers += 1,
         }
         true
+    }
+    /// Whether it keeps answers at all.
+    pub fn may_keep(&self) -> bool {
+        self.cache.is_some()
+    }
+    /// Whether what it gave at once is so now, but for what was dropped since.
+    pub fn keeps(&self, now_us: u64) -> bool {
+        let mut cache = self.cache.iter();
+        cache.any(|cache| cache.is_fresh(now_us))
+    }
+    /// So many calls were answered by entries of what it gave at once.
+    pub fn was_kept(&mut self, calls: u64) {
+        self.tally.cache_hits += calls;
+    }
+    /// An answer that was given at once and is not so any more, or may not be.
+    pub fn next_dropped(&mut self) -> Option<Dropped> {
+        self.cache.as_mut()?.next_dropped()
     }
     /// Has a transaction committed; one that waits for that already is not committed twice.
     pub fn commit(&mut self, name: A, transaction: &Transaction, now_us: u64) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::{Attempt, Store, StoreEvent};
+use asterism_engine::{Attempt, Dropped, Store, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
 use asterism_resp::Value;
@@ -92,6 +92,10 @@ pub struct RemoteStore<F: NetworkFunction, N: Network = Sockets> {
     event: Option<ClientEvent<Attempt>>,
     /// Whether this turn's replies were taken.
     has_read: bool,
+    /// Something is under way, or is to be asked.
+    is_busy: bool,
+    /// Else there is nothing to do before.
+    look_us: u64,
     now: Time,
 }
 
@@ -156,6 +160,8 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
             statistics,
             event: None,
             has_read: false,
+            is_busy: true,
+            look_us: 0,
             now: Time::ZERO,
         }
     }
@@ -306,6 +312,11 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
         }
     }
 
+    /// Whether this turn is one of those in which there may be something to do.
+    fn is_due(&self, now: Time) -> bool {
+        self.is_busy || now.as_micros() >= self.look_us
+    }
+
     /// Shows other threads what became of it in this turn.
     fn publish(&self, now_us: u64) {
         let lacks_replica = self.client.lacks_replica(now_us);
@@ -326,6 +337,7 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
     }
 
     fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time) {
+        self.is_busy = true;
         self.client.ask(ticket, &query, now.as_micros());
     }
 
@@ -333,7 +345,24 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
         self.client.answer_at_once(&query, now.as_micros(), out)
     }
 
+    fn may_keep(&self) -> bool {
+        self.client.may_keep()
+    }
+
+    fn keeps(&mut self, now: Time) -> bool {
+        self.client.keeps(now.as_micros())
+    }
+
+    fn next_dropped(&mut self) -> Option<Dropped> {
+        self.client.next_dropped()
+    }
+
+    fn was_kept(&mut self, calls: u64) {
+        self.client.was_kept(calls);
+    }
+
     fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
+        self.is_busy = true;
         self.client.commit(attempt, transaction, now.as_micros());
     }
 
@@ -342,7 +371,7 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
     }
 
     fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
-        if !core::mem::replace(&mut self.has_read, true) {
+        if !core::mem::replace(&mut self.has_read, true) && self.is_due(now) {
             self.receive(now);
         }
         let taken = core::mem::replace(&mut self.event, self.client.next_event());
@@ -354,6 +383,9 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
 
     fn send(&mut self, now: Time) {
         (self.has_read, self.now) = (false, now);
+        if !self.is_due(now) {
+            return;
+        }
         let now_us = now.as_micros();
         for number in 0..self.connections.len() {
             let connection = &mut self.connections[number];
@@ -367,6 +399,8 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
             }
             connection.note_asked(self.client.awaits_reply(number), now_us);
         }
+        self.is_busy = self.client.is_waiting() || self.client.has_events() || !self.are_open();
+        self.look_us = now_us + LOOK_QUIET_US;
         self.publish(now_us);
     }
 

@@ -27,6 +27,8 @@ asterism_mutant::planted! {
     SumsGivenOutForEver,
     /// What was asked by a connection that is lost is waited for (a request that nobody sent).
     LostReadsAwaited,
+    /// An instance goes on to use entries of answers that the cache has let go (a second cache that nobody invalidates).
+    GivenNotDropped,
     /// Changes that the store tells of are not heard of (a cache that nobody invalidates).
     ChangesUnheard,
     /// Answers are given out however long nothing was heard of the store (a cache that cannot know).

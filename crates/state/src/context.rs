@@ -194,6 +194,10 @@ const LATE_OBJECTS: u16 = 4;
 pub(crate) const TRACED: u16 = 8;
 /// Reads answer, and look first at what was hinted, see `prefetch_hints.rs`.
 const RECALLING: u16 = 16;
+/// Calls may be answered by entries of a store that are kept here: what they write is recorded.
+const KEEPING: u16 = 256;
+/// Beside that: some objects must be said to begin.
+const KEEPING_RECORDED: u16 = 512;
 
 /// The shared part of one instance's state.
 #[derive(Debug)]
@@ -371,7 +375,7 @@ impl Context {
     /// Ends the asking of a packet: `Err` in the prefetch pass, which must write nothing.
     #[inline(always)]
     pub fn act(&self) -> Result<(), Late> {
-        if !self.answers_plainly() {
+        if !self.acts_plainly() {
             return self.act_uncommonly();
         }
         Ok(())
@@ -379,7 +383,7 @@ impl Context {
     /// Whether a call may begin to write without more ado; else [`Context::act_uncommonly`] says.
     #[inline(always)]
     pub fn acts_plainly(&self) -> bool {
-        self.answers_plainly()
+        self.asking.get() & !(RECALLING | KEEPING) == PLAINLY
     }
     /// [`Context::act`] of a call whose reads are known to have answered.
     #[inline(always)]
@@ -539,12 +543,12 @@ impl Context {
     /// in a call of which a read was late already.
     #[inline(always)]
     pub(crate) fn answers_plainly(&self) -> bool {
-        self.asking.get() & !RECALLING == PLAINLY
+        self.asking.get() & !(RECALLING | KEEPING | KEEPING_RECORDED) == PLAINLY
     }
     /// [`Context::answers_plainly`], and how. The commonest first: one comparison.
     #[inline(always)]
     pub(crate) fn way_to_read(&self) -> WayToRead {
-        match self.asking.get() {
+        match self.asking.get() & !KEEPING {
             PLAINLY => WayToRead::Plainly,
             RECALLING => WayToRead::Recalling,
             _ => WayToRead::Otherwise,

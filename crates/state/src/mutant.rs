@@ -39,6 +39,8 @@ asterism_mutant::planted! {
     LeasesCountInstances,
     /// Each retry of a packet draws a new item (a NAT port leaked for every late read).
     GrantPerRetry,
+    /// Entries of a store that are kept between calls are found though they have ended (a session that lives for ever in a cache).
+    KeptOutlivesItsEnd,
     /// An entry found by the prefetch pass is used without a check that it is the right entry (a stale cache answers for another
     /// flow).
     HintTrusted,

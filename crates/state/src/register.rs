@@ -380,6 +380,9 @@ impl<V: Value> Register<V> {
 }
 
 impl<V: Value> Operations for Register<V> {
+    fn must_begin_recording(&self) -> bool {
+        false
+    }
     fn note_undecided(&mut self, _: u8, _: &mut Reader<'_>, begins: bool) -> Result<(), BadBytes> {
         self.context.note_undecided_entry(self.object, begins);
         Ok(())

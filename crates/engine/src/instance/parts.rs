@@ -13,6 +13,7 @@ use super::Instance;
 use super::announcing::Announcer;
 use super::chained::WITHIN_MAX;
 use super::homes::{HomeEnd, OnChannel};
+use super::kept::Keeping;
 use super::recency::Recency;
 use super::reports::{Report, Reports};
 use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, SNAPSHOT_PART_BYTES};
@@ -242,7 +243,7 @@ impl InstanceParts {
             addresses,
         ));
         let builder = Builder::new(context.clone(), settings);
-        let state = builder.built(function.state(&builder));
+        let mut state = builder.built(function.state(&builder));
         let stages = stage_names(&*function).len();
         if let Err(error) = check_placed_in(&state, context.in_store(), self.store.is_some()) {
             panic!("{error}");
@@ -253,7 +254,11 @@ impl InstanceParts {
                 MakeStore::Here(make) => HomeEnd::Store(make()),
                 MakeStore::OnChannel(answers) => HomeEnd::OnChannel(OnChannel::new(answers)),
             };
-            Box::new(Stored::new(home, context.in_store()))
+            let keeping = match stages == 0 && home.may_keep() && context.may_keep() {
+                true => Keeping::new(&mut state, &context, home.counts_kept()),
+                false => Keeping::default(),
+            };
+            Box::new(Stored::new(home, context.in_store(), keeping))
         });
         context.set_now(0, self.tick_at_zero);
         let within = if stages > 0 { WITHIN_MAX } else { 0 };

@@ -11,6 +11,7 @@ use asterism_state::{Answered, Call, Context, State, Transaction};
 
 use super::Instance;
 use super::homes::{HomeEnd, Upward};
+use super::kept::Keeping;
 use crate::mutant::{self, Mutant};
 use crate::parking::{PLACES, Parked, Until};
 use crate::store::{Attempt, StoreEvent};
@@ -59,19 +60,22 @@ struct Calling {
 
 /// An instance's side of its store.
 pub(super) struct Stored {
-    store: HomeEnd,
+    pub(super) store: HomeEnd,
     /// The objects in it, a bit for each.
-    objects: u64,
+    pub(super) objects: u64,
     /// By the numbers of packets' requests.
     outcomes: Vec<Outcome>,
     last_attempt: Attempt,
     calling: Option<Calling>,
+    /// What of it stays here between calls.
+    pub(super) keeping: Keeping,
 }
 
 impl Stored {
     /// For these objects, a bit for each.
-    pub(super) fn new(store: HomeEnd, objects: u64) -> Self {
+    pub(super) fn new(store: HomeEnd, objects: u64, keeping: Keeping) -> Self {
         Self {
+            keeping,
             store,
             objects,
             outcomes: (0..=PLACES).map(|_| Outcome::default()).collect(),
@@ -155,6 +159,7 @@ impl<F: NetworkFunction> Instance<F> {
             self.parking.take_answered(requests, &self.context);
         }
         store.end_events();
+        self.drop_kept();
     }
 
     /// Asks the store for what calls asked for, and for what was lost.
@@ -194,8 +199,18 @@ impl<F: NetworkFunction> Instance<F> {
             return false;
         };
         let (store, now) = (&mut stored.store, Time::from_micros(self.now_us));
-        self.context
-            .answer_at_once(|query, out| store.answer_at_once(query, now, out))
+        let (state, keeps) = (&mut self.state, stored.keeping.may_keep);
+        self.context.answer_at_once(|query, out| {
+            let from = out.len();
+            let is_answered = store.answer_at_once(query, now, out);
+            if is_answered
+                && keeps
+                && let Some(object) = state.object_mut(query.object)
+            {
+                object.keep(query.lane, &out[from..]);
+            }
+            is_answered
+        })
     }
 
     /// Calls the function again for a packet that was late just now, and that has its answers. What it asks for then may be answered at
@@ -467,7 +482,7 @@ impl<F: NetworkFunction> Instance<F> {
 }
 
 /// Whether an object is not one of these, which are in the store.
-fn here(in_store: u64) -> impl Fn(u8) -> bool + Copy {
+pub(super) fn here(in_store: u64) -> impl Fn(u8) -> bool + Copy {
     move |object| in_store & 1 << object == 0
 }
 

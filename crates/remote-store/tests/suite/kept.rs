@@ -26,6 +26,8 @@ const PAIRS_FROM: u32 = 1_500;
 const ENDING_FROM: u32 = 2_000;
 /// Seconds.
 const IDLE: u32 = 8;
+/// Packets of these numbers, by their last three bits, leave an ending key's use as it is.
+const LOOKS: u32 = 6;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 struct Count(u32);
@@ -80,7 +82,7 @@ impl NetworkFunction for Counting {
         if key >= ENDING_FROM {
             let known = ask.ending.get(&key)?;
             let mut act = ask.act()?;
-            if let Some(known) = &known {
+            if let Some(known) = known.as_ref().filter(|_| number % 8 != LOOKS) {
                 act.ending.touch(known);
             }
             return Ok(match known {
@@ -352,6 +354,70 @@ fn known_flows_go_on_while_the_store_is_away_as_long_as_they_may() {
     }
 }
 
+fn client_that_serves_known_for_long(number: usize, commit_pipes: usize) -> ClientConfig {
+    let client = client_that_serves_known(number, commit_pipes);
+    ClientConfig {
+        cache: client.cache.map(|cache| CacheConfig {
+            staleness_away: Duration::from_secs(60),
+            ..cache
+        }),
+        ..client
+    }
+}
+
+fn one_instance(client: fn(usize, usize) -> ClientConfig) -> World<Counting> {
+    let setup = Setup {
+        function: Arc::new(Counting),
+        settings,
+        client,
+        commit_pipes: 2,
+        faults: Faults::none(100),
+        ports: 1,
+    };
+    World::new(setup, 1)
+}
+
+#[test]
+fn an_entry_that_stays_here_is_not_found_once_it_has_ended() {
+    let mut world = one_instance(client_that_serves_known_for_long);
+    let key = 0..1;
+    for number in [1, LOOKS, LOOKS] {
+        assert_eq!(pass(&mut world, key.clone(), number), (1, 0));
+    }
+    world.store.is_away.set(true);
+    // It was written in second 1, and its next use was to be announced two seconds later: it may have been used as late.
+    for (second, is_there) in [(5, true), (IDLE + 3, true), (IDLE + 4, false)] {
+        world.now_us = u64::from(second) * 1_000_000;
+        let left = usize::from(is_there);
+        let passed = pass(&mut world, key.clone(), LOOKS);
+        assert_eq!(passed, (left, 1 - left), "in second {second}");
+    }
+}
+
+#[test]
+fn a_packet_that_writes_by_what_stays_here_is_called_again_as_it_came() {
+    let mut world = one_instance(client);
+    let pair = PAIRS_FROM as u16 - 1_000;
+    // Three that read, of which the first one asks the store and the second one the cache; then one that writes.
+    for number in (0..10).flat_map(|round| [0, 2, 4, 1].map(|number| round * 8 + number)) {
+        let sent = packet(pair, number);
+        let now = Time::from_micros(world.now_us);
+        assert!(world.instances[0].inject(now, PortNumber(0), &sent));
+        (0..100).for_each(|_| world.turn());
+        let left = world.left_of(0, 0);
+        assert_eq!(left.len(), 1, "packet {number}");
+        assert_eq!(left[0][34..36], [0, 0], "both were the same");
+        assert_eq!(
+            left[0][36..38],
+            sent[36..38],
+            "its other port is as it came"
+        );
+    }
+    let tally = world.instances[0].tally();
+    assert!(tally.store_reads_alone >= 15, "{tally:?}");
+    assert!(tally.answered_at_once >= 30, "{tally:?}");
+}
+
 /// A client with one connection, to which a test says what the store would.
 pub(crate) struct Driven {
     pub(crate) client: Client<Counting, Attempt>,
@@ -521,10 +587,38 @@ fn the_store_is_asked_often_enough_for_what_is_kept_to_be_given_out() {
 
 /// Only in a build with `--cfg asterism_mutants`.
 #[cfg(asterism_mutants)]
-pub(crate) const TESTS: [fn(); 5] = [
+pub(crate) const TESTS: [fn(); 7] = [
+    a_packet_that_writes_by_what_stays_here_is_called_again_as_it_came,
+    an_entry_that_stays_here_is_not_found_once_it_has_ended,
     what_is_read_of_several_keys_was_so_at_one_time,
     known_flows_go_on_while_the_store_is_away_as_long_as_they_may,
     what_is_kept_is_never_staler_than_it_may_be,
     an_entry_that_has_ended_is_asked_for,
     what_a_store_tells_is_taken_for_no_reply,
 ];
+
+/// The same, of bugs of the instance that keeps entries.
+#[cfg(asterism_mutants)]
+#[test]
+fn planted_bugs_of_entries_that_stay_are_found() {
+    use asterism_engine::mutant as engine;
+    use asterism_state::mutant as state;
+
+    let finds = || {
+        let mut tests = TESTS.iter();
+        tests.any(|test| std::panic::catch_unwind(*test).is_err())
+    };
+    for planted in [
+        engine::Mutant::KeptHoweverOld,
+        engine::Mutant::RetractedAsEdited,
+    ] {
+        engine::select(Some(planted));
+        let is_found = finds();
+        engine::select(None);
+        assert!(is_found, "{planted:?} survived");
+    }
+    state::select(Some(state::Mutant::KeptOutlivesItsEnd));
+    let is_found = finds();
+    state::select(None);
+    assert!(is_found, "it survived");
+}

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use asterism_embedded_store::{Keyspace, Session};
-use asterism_engine::{Attempt, Store, StoreEvent};
+use asterism_engine::{Attempt, Dropped, Store, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
 use asterism_remote_store::{Client, ClientConfig, ClientEvent, ClientTally};
@@ -267,6 +267,18 @@ impl<F: NetworkFunction> Store for Wires<F> {
     }
     fn answer_at_once(&mut self, query: Query<'_>, now: Time, out: &mut Vec<u8>) -> bool {
         self.client.answer_at_once(&query, now.as_micros(), out)
+    }
+    fn may_keep(&self) -> bool {
+        self.client.may_keep()
+    }
+    fn keeps(&mut self, now: Time) -> bool {
+        self.client.keeps(now.as_micros())
+    }
+    fn next_dropped(&mut self) -> Option<Dropped> {
+        self.client.next_dropped()
+    }
+    fn was_kept(&mut self, calls: u64) {
+        self.client.was_kept(calls);
     }
     fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
         self.client.commit(attempt, transaction, now.as_micros());

@@ -12,7 +12,7 @@ use core::cell::{Cell, RefCell};
 
 use asterism_requests::{Answered, Query, Reading, Slots, Ticket, Transaction};
 
-use super::{Call, Context};
+use super::{Call, Context, KEEPING, KEEPING_RECORDED, LATE_OBJECTS};
 use crate::answer::{Late, Wait};
 use crate::mutant::{self, Mutant};
 use crate::wire::Writer;
@@ -29,6 +29,8 @@ pub(super) struct Requests {
     slots: RefCell<Slots>,
     /// Some request was not taken yet.
     any_new: Cell<bool>,
+    /// Some object that is here must be said to begin to record: [`Context::set_keeping`].
+    any_begins_recording: Cell<bool>,
     /// Writes of the call under way that are to be committed.
     recorded: RefCell<Vec<u8>>,
     /// An entry that a call has used, as an answer has it.
@@ -159,6 +161,47 @@ impl Context {
         let number = self.call.borrow().requests;
         slots.use_entry(number, read, is_any.then_some(&**bytes));
     }
+    /// Whether calls may be answered by entries of a store that are kept here: each writes what it has read, and reads what is here at once.
+    pub fn may_keep(&self) -> bool {
+        let is_late = self.asking.get() & LATE_OBJECTS != 0;
+        self.in_store() != 0 && !is_late && !self.requests.any_written_unread.get()
+    }
+    /// Some object that is here must be said to begin to record what a call writes.
+    pub fn expect_recording(&self) {
+        self.requests.any_begins_recording.set(true);
+    }
+    /// Calls from here on may be answered by what is kept (`keeping`), and are staged; or no more.
+    pub fn set_keeping(&self, keeping: bool) {
+        let keeps = match self.requests.any_begins_recording.get() {
+            _ if !keeping => 0,
+            true => KEEPING | KEEPING_RECORDED,
+            false => KEEPING,
+        };
+        let others = self.asking.get() & !(KEEPING | KEEPING_RECORDED);
+        self.asking.set(others | keeps);
+    }
+    /// Whether they may.
+    #[inline]
+    pub fn is_keeping(&self) -> bool {
+        self.asking.get() & KEEPING != 0
+    }
+    /// A call that was answered by what is kept is to be made again with answers of the store: what it recorded is forgotten, and what it spent is
+    /// granted again. The packet is to be parked; it waits for nothing.
+    pub fn retract(&self) -> Late {
+        self.requests.recorded.borrow_mut().clear();
+        let mut call = self.call.borrow_mut();
+        call.unspend();
+        if call.requests == 0 {
+            call.requests = self.requests.slots.borrow_mut().take();
+        }
+        call.wait = match call.requests {
+            0 => Wait::TooMuch,
+            _ => Wait::Answers,
+        };
+        drop(call);
+        self.note_late();
+        Late::new()
+    }
     /// The call under way has ended, and what it recorded is to be made.
     pub fn end_staged(&self) {
         self.begin_staged(0);
@@ -166,7 +209,7 @@ impl Context {
     /// Whether writes of the call under way are recorded and not made: it reads what lives in stores, and is to be sealed and committed.
     #[inline]
     pub fn is_staged(&self) -> bool {
-        self.asking.get() & STAGED != 0
+        self.asking.get() & (STAGED | KEEPING) != 0
     }
     /// The number of what the call under way asked stores for; 0: nothing.
     pub fn requests(&self) -> u16 {
@@ -212,6 +255,7 @@ impl Context {
             self.is_staged(),
             "what is in a store is read before it is written"
         );
+        self.attention.set(true);
         let mut recorded = self.requests.recorded.borrow_mut();
         Writer::new(&mut recorded, &self.addresses).tag(object, flags);
         let at = recorded.len();

@@ -43,6 +43,19 @@ pub trait Fetch {
     fn install(&mut self, _lane: u8, _answer: &[u8]) -> Result<(), BadBytes> {
         Err(BadBytes)
     }
+    /// Answers may be kept here between calls from now on, as [`Fetch::keep`] does.
+    fn expect_kept(&mut self) {}
+    /// Has the entry of an answer here between calls: what the answer is of is so until [`Fetch::drop_kept`] says otherwise.
+    fn keep(&mut self, _lane: u8, _answer: &[u8]) {}
+    /// An answer that was kept is not so any more, or nobody knows that it is: by the lane and the hash of its key.
+    fn drop_kept(&mut self, _lane: u8, _hash: u64) {}
+    /// The same of all answers.
+    fn drop_all_kept(&mut self) {}
+    /// The same of entries whose idle time is over by now.
+    fn drop_ended(&mut self) {}
+    /// Reads find what is kept from here on, and what was installed no more (`shows`); or the other way round, as at first. Kept answers come and go
+    /// while they are not shown.
+    fn show_kept(&mut self, _shows: bool) {}
     /// Has nothing here any more that was answered.
     fn withdraw(&mut self) {}
     /// Has nothing here any more at all, for an object that computes what a store is to hold: see [`Fetch::each_entry`].
@@ -107,6 +120,10 @@ pub trait Fetch {
 
 /// Writes that a call records, and that are made when its transaction is committed.
 pub trait Operations {
+    /// Whether [`Operations::begin_recording`] and [`Operations::end_recording`] matter to it; else it looks at the context when it writes.
+    fn must_begin_recording(&self) -> bool {
+        true
+    }
     /// The call under way begins to write: what follows is recorded, at once or by [`Operations::end_recording`].
     fn begin_recording(&mut self) {}
     /// Records what the call wrote, if it did not while it wrote, and has it undone here.

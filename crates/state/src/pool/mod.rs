@@ -660,6 +660,9 @@ impl<S: Space> Inspect for Pool<S> {
 }
 
 impl<S: Space> Operations for Pool<S> {
+    fn must_begin_recording(&self) -> bool {
+        false
+    }
     fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let number = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
         self.shared.settle(number);

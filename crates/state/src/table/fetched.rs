@@ -152,7 +152,7 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Puts an entry here for the call under way.
-    fn install_entry(&mut self, row: R, value: V, known: Known) {
+    pub(super) fn install_entry(&mut self, row: R, value: V, known: Known) -> Option<u32> {
         let Known {
             is_shadowed,
             touch_due,
@@ -173,10 +173,8 @@ impl<R: Row, V: Value> Table<R, V> {
             }
             self.allocate(Record { header, row, value })
         });
-        let Some(number) = number else {
-            // More entries than the table may have: the store has as many at most.
-            return;
-        };
+        // Else there are more entries than the table may have: the store has as many at most.
+        let number = number?;
         if known.is_some() {
             self.unlink(number);
         }
@@ -185,6 +183,18 @@ impl<R: Row, V: Value> Table<R, V> {
             let flags = &mut self.records[number as usize].header.flags;
             *flags = *flags & !CONFIRMED | DOMINATED;
         }
+        Some(number)
+    }
+
+    /// Has no entry here any more.
+    pub(super) fn empty(&mut self) {
+        for number in 0..self.used {
+            if self.records[number as usize].header.flags & USED != 0 {
+                self.unlink(number);
+                self.records[number as usize].header.flags = 0;
+            }
+        }
+        (self.used, self.free, self.held, self.own) = (0, 0, 0, 0);
     }
 }
 
@@ -245,7 +255,7 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
             _ => {
                 let context = self.context.clone();
                 return read_entries(answer, context.addresses(), |row, value, known, _, _| {
-                    self.install_entry(row, value, known);
+                    let _ = self.install_entry(row, value, known);
                 });
             }
         }
@@ -260,16 +270,34 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
     }
 
     fn clear(&mut self) {
-        for number in 0..self.used {
-            if self.records[number as usize].header.flags & USED != 0 {
-                self.unlink(number);
-                self.records[number as usize].header.flags = 0;
-            }
-        }
-        (self.used, self.free, self.held, self.own) = (0, 0, 0, 0);
+        self.empty();
         if !self.settings.is_remote {
             self.live = 0;
         }
+    }
+
+    fn expect_kept(&mut self) {
+        Self::expect_kept(self);
+    }
+
+    fn show_kept(&mut self, shows: bool) {
+        self.swap_kept(shows);
+    }
+
+    fn keep(&mut self, lane: u8, answer: &[u8]) {
+        self.keep_answered(lane.into(), answer);
+    }
+
+    fn drop_kept(&mut self, lane: u8, hash: u64) {
+        self.drop_kept_under(lane.into(), hash);
+    }
+
+    fn drop_all_kept(&mut self) {
+        self.drop_kept_all();
+    }
+
+    fn drop_ended(&mut self) {
+        self.drop_kept_ended();
     }
 
     fn ends(&self) -> bool {
@@ -331,13 +359,13 @@ fn announced_after(idle: Tick) -> Tick {
 
 /// What an answer says of an entry beside its row and value.
 #[derive(Clone, Copy, Debug)]
-struct Known {
-    is_shadowed: bool,
-    touch_due: Tick,
+pub(super) struct Known {
+    pub(super) is_shadowed: bool,
+    pub(super) touch_due: Tick,
 }
 
 /// Reads the entries of an answer, each with its bytes, and those of its row.
-fn read_entries<R: Row, V: Value>(
+pub(super) fn read_entries<R: Row, V: Value>(
     answer: &[u8],
     addresses: &[u32],
     mut each: impl FnMut(R, V, Known, &[u8], &[u8]),
@@ -365,6 +393,10 @@ fn read_entries<R: Row, V: Value>(
 }
 
 impl<R: Row, V: Value> Operations for Table<R, V> {
+    fn must_begin_recording(&self) -> bool {
+        false
+    }
+
     fn is_room_for(&self, writes: u32) -> bool {
         writes <= self.room_left()
     }

@@ -4,6 +4,11 @@
 //! may be long: its live rows stand before its ended ones, and its head knows its tail, so that every
 //! change is a few steps.
 
+use core::ops::Range;
+
+use asterism_memory::index::Index;
+use asterism_memory::prefetch_hints::PrefetchHints;
+
 use super::record::{CHAINED, DOMINATED, LIVE, LIVED, Record};
 use super::{LANES_MAX, Row, Table, Value};
 use crate::mutant::{self, Mutant};
@@ -69,6 +74,30 @@ impl<R: Row, V: Value> Table<R, V> {
             at = self.links[number as usize].next[lane].checked_sub(1);
         }
         false
+    }
+
+    /// Brings the records closer at which prefetched probes are likely to end: see [`PrefetchHints::each_record`].
+    #[inline]
+    pub(crate) fn prefetch_records(
+        &self,
+        prefetch_hints: &PrefetchHints,
+        packets: Range<usize>,
+    ) -> usize {
+        prefetch_hints.each_record(packets, |lane| {
+            let index = &self.lanes[lane % LANES_MAX];
+            move |bucket, hash| {
+                let number = index.likely(bucket, hash)?;
+                self.records.prefetch(number as usize);
+                Some(number)
+            }
+        })
+    }
+
+    /// Whether a probe is likely to miss the cache, so that prefetching pays.
+    pub(crate) fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        self.lanes.iter().map(Index::bytes_in_use).sum::<usize>()
+            + self.held as usize * Self::RECORD_BYTES
+            > cache_bytes
     }
 
     fn head(&self, lane: usize, hash: u64, row: &R) -> Option<u32> {

@@ -9,6 +9,7 @@
 mod audited;
 mod entry_end;
 mod fetched;
+mod kept;
 mod lanes;
 mod late;
 mod merge;
@@ -22,12 +23,10 @@ mod totals;
 mod unconfirmed;
 mod writes;
 
-use core::ops::Range;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use asterism_memory::index::Index;
-use asterism_memory::prefetch_hints::PrefetchHints;
 use asterism_memory::region::Region;
 
 use crate::answer::{Late, Nearby};
@@ -138,6 +137,8 @@ pub struct Table<R: Row, V: Value> {
     is_counted: bool,
     /// Those three are not needed where the entries are in a store.
     goes_unfollowed: bool,
+    /// Of a table in a store: entries that stay here between calls.
+    kept: Option<Box<kept::Kept<R, V>>>,
     /// What others' repairs remove here, while it is looked for.
     purges: Vec<purge::Purge>,
     /// What came to live or ended last; see `totals.rs`.
@@ -240,6 +241,7 @@ impl<R: Row, V: Value> Table<R, V> {
             on_turn: None,
             is_counted: false,
             goes_unfollowed: false,
+            kept: None,
             purges: Vec::new(),
             turned: None,
             tally: TableTally::default(),
@@ -544,23 +546,6 @@ impl<R: Row, V: Value> Table<R, V> {
             .is_some_and(|number| self.records[number as usize].header.flags & DOMINATED != 0)
     }
 
-    /// Brings the records closer at which prefetched probes are likely to end: see [`PrefetchHints::each_record`].
-    #[inline]
-    pub(crate) fn prefetch_records(
-        &self,
-        prefetch_hints: &PrefetchHints,
-        packets: Range<usize>,
-    ) -> usize {
-        prefetch_hints.each_record(packets, |lane| {
-            let index = &self.lanes[lane % LANES_MAX];
-            move |bucket, hash| {
-                let number = index.likely(bucket, hash)?;
-                self.records.prefetch(number as usize);
-                Some(number)
-            }
-        })
-    }
-
     /// An operation at most: tag, row, generation, value, last use.
     pub(crate) const OPERATION_BYTES: usize = {
         let bytes = 2 + R::BYTES_MAX + 10 + V::BYTES_MAX + 3;
@@ -572,13 +557,6 @@ impl<R: Row, V: Value> Table<R, V> {
     };
     /// What a record takes: the packet's part of an entry.
     pub(crate) const RECORD_BYTES: usize = size_of::<Record<R, V>>();
-
-    /// Whether a probe is likely to miss the cache, so that prefetching pays.
-    pub(crate) fn outgrew_cache(&self, cache_bytes: usize) -> bool {
-        self.lanes.iter().map(Index::bytes_in_use).sum::<usize>()
-            + self.held as usize * Self::RECORD_BYTES
-            > cache_bytes
-    }
 
     // --- acting
 
@@ -679,7 +657,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    fn release(&mut self, number: u32) {
+    pub(super) fn release(&mut self, number: u32) {
         let flags = self.records[number as usize].header.flags;
         if flags & OWN_SHARE != 0 {
             self.own -= 1;

@@ -1,6 +1,6 @@
 //! A host's end of the store: the shipped client and its connections, and what the oracle is to know of its calls.
 
-use asterism_engine::{Attempt, Store, StoreEvent};
+use asterism_engine::{Attempt, Dropped, Store, StoreEvent};
 use asterism_function::testkit::RecordedCalls;
 use asterism_placement::Time;
 use asterism_remote_store::RemoteStore;
@@ -31,6 +31,31 @@ impl Store for HostEnd {
 
     fn answer_at_once(&mut self, query: Query<'_>, now: Time, out: &mut Vec<u8>) -> bool {
         self.store.answer_at_once(query, now, out)
+    }
+
+    fn may_keep(&self) -> bool {
+        self.store.may_keep()
+    }
+
+    fn keeps(&mut self, now: Time) -> bool {
+        self.store.keeps(now)
+    }
+
+    fn next_dropped(&mut self) -> Option<Dropped> {
+        self.store.next_dropped()
+    }
+
+    fn counts_kept(&self) -> bool {
+        true
+    }
+
+    fn was_kept(&mut self, calls: u64) {
+        self.store.was_kept(calls);
+        let serial = self.calls.last_serial();
+        let serial = serial.expect("a call that ended was answered so");
+        let mut net = self.shared.net();
+        let done = net.done.entry(self.host).or_default();
+        done.was_kept.insert(serial);
     }
 
     fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {

@@ -198,6 +198,11 @@ fn read(bytes: &[u8]) -> (u32, Does) {
     )
 }
 
+/// The number of a packet.
+pub(super) fn number_of(bytes: &[u8]) -> u32 {
+    read(bytes).0
+}
+
 /// A packet of a flow.
 pub(super) fn packet(flow: u32, number: u32, does: Does) -> Vec<u8> {
     let port = FIRST_PORT + flow as u16;
@@ -219,13 +224,13 @@ pub(super) fn packet(flow: u32, number: u32, does: Does) -> Vec<u8> {
     bytes
 }
 
-/// The next packet that somebody sends.
-pub(super) fn next(number: u32, draws: &mut Draws) -> Vec<u8> {
+/// The next packet that somebody sends; most only read, or as many write.
+pub(super) fn next(number: u32, reads_mostly: bool, draws: &mut Draws) -> Vec<u8> {
     let flow = number / PACKETS_PER_FLOW + draws.within(0, FLOWS - 1) as u32;
-    let does = match draws.within(0, 19) {
-        0..9 => Does::Writes,
-        9..15 => Does::Looks,
-        15..18 => Does::Compares,
+    let does = match (draws.within(0, 19), reads_mostly) {
+        (0..9, false) | (0..2, true) => Does::Writes,
+        (9..15, false) | (2..11, true) => Does::Looks,
+        (15..18, false) | (11..19, true) => Does::Compares,
         _ => Does::Leaves,
     };
     packet(flow, number, does)

@@ -45,6 +45,8 @@ pub(super) struct HostDone {
     pub(super) called: BTreeMap<Attempt, (RecordedCall, Transaction)>,
     /// What calls read that took effect by that alone, by the packet's number.
     pub(super) read_alone: BTreeMap<u64, Transaction>,
+    /// Packets, by their numbers, that were answered by what the host keeps.
+    pub(super) was_kept: BTreeSet<u64>,
     /// Transactions that wait for a decision.
     pub(super) undecided: BTreeSet<Attempt>,
     /// A try is under way, of transactions, or of the ends of entries.

@@ -11,7 +11,7 @@ use asterism_function::{FlowKey, Packet, PortNumber, Tick, Verdict};
 use asterism_resp::Value;
 use asterism_state::{Depends, Fetch, LANE_SUMS, Query, State, Transaction, hash};
 
-use super::ledger::{Does, GUESTS, IDLE_S, Ledger, ROOMS, SUMS, packet};
+use super::ledger::{Does, GUESTS, IDLE_S, Ledger, ROOMS, SUMS, number_of, packet};
 use super::network::Incarnation;
 use super::plan::{Ack, Keeps, RemotePlan};
 use super::servers::{Executed, Server};
@@ -57,6 +57,8 @@ pub(super) struct Oracle {
     taken: BTreeSet<PacketName>,
     last: BTreeMap<(Incarnation, u64), u64>,
     due: BTreeMap<(Incarnation, u16, Vec<u8>), VecDeque<u64>>,
+    /// Calls that were answered by what their hosts keep, and when: what they let out has not left yet.
+    kept: Vec<(Incarnation, RecordedCall, u64)>,
     outputs: BTreeMap<PacketName, (usize, usize)>,
     forgotten: BTreeSet<PacketName>,
     pub(super) dead: BTreeSet<Incarnation>,
@@ -82,6 +84,7 @@ impl Oracle {
             taken: BTreeSet::new(),
             last: BTreeMap::new(),
             due: BTreeMap::new(),
+            kept: Vec::new(),
             outputs: BTreeMap::new(),
             forgotten: BTreeSet::new(),
             dead: BTreeSet::new(),
@@ -320,16 +323,54 @@ impl Oracle {
         self.count("packets that read alone", 1);
         let name = (host, call.pinned.serial);
         let all: Vec<(Query<'_>, Depends)> = read.reads().collect();
-        let are_so = |alone: &SequentialBox<Ledger>| {
-            all.iter()
-                .all(|(query, depends)| alone.state().is_so(query, *depends))
+        let outcome = self.at_a_moment((host, call, now_us), |alone| {
+            let mut all = all.iter();
+            let are_so = all.all(|(query, depends)| alone.state().is_so(query, *depends));
+            are_so.then(|| alone.packet(call.port, &call.packet, call.pinned))
+        });
+        let Some(outcome) = outcome else {
+            return Err(Failure::new(
+                "what a packet read was so within the staleness",
+                format!("{:?} of host {host}", call.pinned),
+            ));
         };
-        let perform =
-            |alone: &mut SequentialBox<Ledger>| alone.packet(call.port, &call.packet, call.pinned);
-        if are_so(&self.alone) {
-            let outcome = perform(&mut self.alone);
-            self.expect(name, outcome);
-            return Ok(());
+        self.expect(name, outcome);
+        Ok(())
+    }
+
+    /// A call took effect that found all that it read in what its host keeps of the store: it is judged by what leaves.
+    pub(super) fn was_kept(&mut self, host: Incarnation, call: &RecordedCall, now_us: u64) {
+        self.count("packets that kept entries answered", 1);
+        let name = (host, call.pinned.serial);
+        self.outputs.entry(name).or_default().0 += 1;
+        self.kept.push((host, call.clone(), now_us));
+    }
+
+    /// The packet that this is of, if one box would have let this out at a moment within the staleness.
+    fn of_kept(&mut self, host: Incarnation, port: u16, bytes: &[u8]) -> Option<u64> {
+        let number = number_of(bytes);
+        let is_it =
+            |(of, call, _): &(_, RecordedCall, _)| *of == host && number_of(&call.packet) == number;
+        let place = self.kept.iter().position(is_it)?;
+        let (_, call, now_us) = self.kept.remove(place);
+        let outcome = self.at_a_moment((host, &call, now_us), |alone| {
+            let outcome = alone.packet(call.port, &call.packet, call.pinned);
+            let is_so = outcome.verdict == Verdict::Forward(PortNumber(port))
+                && outcome.emitted.is_empty()
+                && outcome.packet == bytes;
+            is_so.then_some(outcome)
+        });
+        outcome.map(|_| call.pinned.serial)
+    }
+
+    /// What `found` finds in the box as it is now, or else as it was at a moment since the packet came, or that the staleness is before that.
+    fn at_a_moment(
+        &mut self,
+        (host, call, now_us): (Incarnation, &RecordedCall, u64),
+        found: impl Fn(&mut SequentialBox<Ledger>) -> Option<Outcome>,
+    ) -> Option<Outcome> {
+        if let Some(outcome) = found(&mut self.alone) {
+            return Some(outcome);
         }
         self.count("packets that read what has changed since", 1);
         let since_us = call.pinned.arrived_us.saturating_sub(self.stale_us);
@@ -345,7 +386,7 @@ impl Oracle {
             true => since_us,
             false => since_us.saturating_sub(self.lag_us),
         };
-        let mut found = None;
+        let mut last = None;
         for steps in core::iter::once(&self.steps).chain(past) {
             let own = (host, flow_of(call));
             let after = steps.iter().rposition(|step| match &step.what {
@@ -359,25 +400,18 @@ impl Oracle {
             let first = first.max(after.map_or(0, |after| after + 1));
             let mut alone = SequentialBox::new(self.ledger, SEED);
             for place in 0..=steps.len() {
-                if place >= first && are_so(&alone) {
-                    found = Some(perform(&mut alone));
+                if place >= first {
+                    last = found(&mut alone).or(last);
                 }
                 if let Some(step) = steps.get(place) {
                     make(&mut alone, step);
                 }
             }
-            if found.is_some() {
+            if last.is_some() {
                 break;
             }
         }
-        let Some(outcome) = found else {
-            return Err(Failure::new(
-                "what a packet read was so within the staleness",
-                format!("{:?} of host {host}", call.pinned),
-            ));
-        };
-        self.expect(name, outcome);
-        Ok(())
+        last
     }
 
     /// Notes what must leave.
@@ -400,8 +434,9 @@ impl Oracle {
         (port, bytes): (u16, Vec<u8>),
     ) -> Result<(), Failure> {
         let hash = hash::bytes(&bytes, 0);
-        let due = self.due.get_mut(&(host, port, bytes));
-        let Some(serial) = due.and_then(VecDeque::pop_front) else {
+        let due = self.due.get_mut(&(host, port, bytes.clone()));
+        let serial = due.and_then(VecDeque::pop_front);
+        let Some(serial) = serial.or_else(|| self.of_kept(host, port, &bytes)) else {
             return Err(Failure::new(
                 "what leaves is what one box lets out",
                 format!("{hash:x} left host {host} by {port}"),

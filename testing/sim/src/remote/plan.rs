@@ -107,6 +107,8 @@ pub struct RemotePlan {
     pub ack: Ack,
     /// What clients keep.
     pub keeps: Keeps,
+    /// Most packets only read, so that entries stay at hosts.
+    pub reads_mostly: bool,
     /// An answer that is given out was so within this time.
     pub staleness: Duration,
     /// How long a reply may take.
@@ -201,6 +203,7 @@ impl RemotePlan {
             commit_pipes: draws.within(1, 3) as usize,
             ack,
             keeps,
+            reads_mostly: seed / 3 % 2 == 1,
             staleness: Duration::from_millis(staleness),
             timeout: Duration::from_millis(draws.one_of(&[20, 60])),
             delay_us,

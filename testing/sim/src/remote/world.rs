@@ -227,7 +227,7 @@ impl<'a> Run<'a> {
             let gap: Duration = gaps.map(|(_, length)| *length).sum();
             let next = self.now + gap + self.draws.micros(0, self.plan.between_us);
             self.run_until(next)?;
-            let packet = ledger::next(number, &mut self.draws);
+            let packet = ledger::next(number, self.plan.reads_mostly, &mut self.draws);
             self.arrives(&packet)?;
         }
         while let Some((at, _)) = self.events.iter().max() {
@@ -376,11 +376,17 @@ impl<'a> Run<'a> {
         let now_us = self.now.as_micros();
         for call in &host.calls.take() {
             let serial = call.pinned.serial;
-            let read = {
+            let (read, was_kept) = {
                 let mut net = self.shared.net();
                 let done = net.done.entry(host.incarnation).or_default();
-                done.read_alone.remove(&serial)
+                (
+                    done.read_alone.remove(&serial),
+                    done.was_kept.remove(&serial),
+                )
             };
+            if was_kept {
+                self.oracle.was_kept(host.incarnation, call, now_us);
+            }
             if let Some(read) = read {
                 self.oracle
                     .read_alone(host.incarnation, call, &read, now_us)?;

@@ -6,7 +6,7 @@ mod on_channel;
 use asterism_placement::Time;
 use asterism_state::{Query, Tick, Ticket, Transaction};
 
-use crate::store::{Attempt, Store, StoreEvent};
+use crate::store::{Attempt, Dropped, Store, StoreEvent};
 use asterism_io::ring::RingWriter;
 
 pub(super) use on_channel::OnChannel;
@@ -42,6 +42,45 @@ impl HomeEnd {
         match self {
             Self::Store(store) => store.answer_at_once(query, now, out),
             Self::OnChannel(_) => false,
+        }
+    }
+
+    /// As [`Store::may_keep`].
+    pub(super) fn may_keep(&self) -> bool {
+        match self {
+            Self::Store(store) => store.may_keep(),
+            Self::OnChannel(_) => false,
+        }
+    }
+
+    /// As [`Store::keeps`].
+    pub(super) fn keeps(&mut self, now: Time) -> bool {
+        match self {
+            Self::Store(store) => store.keeps(now),
+            Self::OnChannel(_) => false,
+        }
+    }
+
+    /// As [`Store::next_dropped`].
+    pub(super) fn next_dropped(&mut self) -> Option<Dropped> {
+        match self {
+            Self::Store(store) => store.next_dropped(),
+            Self::OnChannel(_) => None,
+        }
+    }
+
+    /// As [`Store::counts_kept`].
+    pub(super) fn counts_kept(&self) -> bool {
+        match self {
+            Self::Store(store) => store.counts_kept(),
+            Self::OnChannel(_) => false,
+        }
+    }
+
+    /// As [`Store::was_kept`].
+    pub(super) fn was_kept(&mut self, calls: u64) {
+        if let Self::Store(store) = self {
+            store.was_kept(calls);
         }
     }
 
