@@ -13,7 +13,6 @@ extern crate self as asterism_state;
 
 mod accumulator;
 mod answer;
-pub mod branch;
 mod builder;
 mod context;
 mod counts;
@@ -25,7 +24,6 @@ pub mod laws;
 pub mod layout;
 mod leases;
 mod map;
-pub mod mutant;
 mod object;
 mod pool;
 mod recording;
@@ -58,6 +56,7 @@ pub use asterism_stamps::audit;
 pub use asterism_state_macro::{
     KeyBelow as Key, ValueBelow as Value, WireBelow as Wire, state_below as state,
 };
+pub use asterism_state_mutants::{branch, mutant};
 pub use asterism_wire::{Flow4Key, flow_digest};
 pub use builder::Builder;
 pub use context::{

@@ -487,7 +487,7 @@ const PARTS: &[Part] = &[
         || mutants("crates/block-assignment/src/mutant.rs"),
     ),
     ("docs/src/simulator.md", "mutants of the state", || {
-        mutants("crates/state/src/mutant.rs")
+        mutants("crates/state-mutants/src/mutant.rs")
     }),
     ("docs/src/simulator.md", "mutants of the engine", || {
         mutants("crates/engine/src/mutant.rs")

@@ -34,7 +34,7 @@ fn what_shows_it_is_there() {
         "secure-channel",
         "placement",
         "block-assignment",
-        "state",
+        "state-mutants",
         "engine",
         "tracking",
         "translation",

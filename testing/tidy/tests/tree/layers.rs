@@ -9,6 +9,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("packet", &[]),
     ("mutant", &[]),
     ("state-macro", &[]),
+    ("state-mutants", &["mutant"]),
     ("memory", &[]),
     ("resp", &[]),
     ("embedded-store", &["resp"]),
@@ -24,7 +25,6 @@ const LAYERS: &[(&str, &[&str])] = &[
         "state",
         &[
             "packet",
-            "mutant",
             "block-assignment",
             "memory",
             "wire",
@@ -35,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "stamps",
             "requests",
             "state-macro",
+            "state-mutants",
         ],
     ),
     ("secure-channel", &["mutant"]),
