@@ -4,11 +4,17 @@
 //! that any operation spoke of (its *head*), which is a maximum, so that all who applied the same operations keep the same
 //! buckets. Clocks only say into which bucket an addition goes, and which of the buckets a read sums.
 //!
+//! `rolling.rs` has digests of what is announced of buckets, for hosts to compare.
+//!
 //! Layer 0, below the state objects, which have sums in each bucket.
 
 #![forbid(unsafe_code)]
 
+mod rolling;
+
 use asterism_wire::{BadBytes, Reader};
+
+pub use rolling::{Known, Rolling, name_in};
 
 /// Seconds since the cluster's time base.
 type Tick = u32;
@@ -93,6 +99,26 @@ impl Ring {
             bucket_seconds,
         } = self.window;
         bucket_seconds.saturating_mul(buckets)
+    }
+
+    /// Seconds after its last addition after which no window reaches a bucket, whatever this clock and another one show.
+    #[must_use]
+    pub fn kept_seconds(&self) -> Tick {
+        self.window.bucket_seconds.saturating_mul(self.slots)
+    }
+
+    /// The buckets that a read at `tick` sums where nothing tells which is the newest: those of the window, and those of clocks that are ahead.
+    #[must_use]
+    pub fn read_at(&self, tick: Tick) -> core::ops::RangeInclusive<u32> {
+        let now = self.bucket(tick);
+        let before = now.saturating_sub(self.window.buckets);
+        before + 1..=now.saturating_add(self.ahead_max)
+    }
+
+    /// Whether an addition at a bucket comes so late that no window reaches it at `tick`.
+    #[must_use]
+    pub fn is_over(&self, bucket: u32, tick: Tick) -> bool {
+        self.bucket(tick).saturating_sub(self.slots) >= bucket
     }
 
     /// How many buckets are kept.

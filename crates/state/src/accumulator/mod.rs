@@ -9,8 +9,7 @@
 //! totals: bits only grow. Objects that forget have a cell for each bucket of time (`timed.rs`, of the ring in `asterism-windows`):
 //! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` accounts for
 //! spending that way; levels and rates are `asterism-token-buckets`'. `top_k.rs` shares the places of a
-//! summary, and `other_summaries.rs` has those of the others. `announced.rs` has the digests that hosts compare,
-//! `rolling.rs` those of objects that forget. What a call adds that a store may refuse is recorded: see `recording.rs` of the crate;
+//! summary. `announced.rs` has the digests that hosts compare; those of objects that forget are `asterism-windows`'. What a call adds that a store may refuse is recorded: see `recording.rs` of the crate;
 //! answers of a store about sums that are there are `asterism-wire`'s.
 
 mod announced;
@@ -20,8 +19,6 @@ mod counter;
 mod counters;
 mod counting_bloom;
 mod keyed;
-mod other_summaries;
-mod rolling;
 mod sketch;
 mod timed;
 mod token_bucket;

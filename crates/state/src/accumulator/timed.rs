@@ -8,10 +8,9 @@ use std::rc::Rc;
 
 use asterism_memory::region::Region;
 use asterism_memory::zeroed;
-use asterism_windows::{Ring, read_bucket};
+use asterism_windows::{Known, Ring, Rolling, name_in, read_bucket};
 
 use super::announced::{digest, digest_if, writer};
-use super::rolling::{Rolling, name_in};
 use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, own_writing, write_cell};
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
@@ -33,14 +32,6 @@ zeroed! {
         bucket: u32,
         /// How often it changed since it was reported, counted down from zero: it is in the list of those to tell unless zero.
         changes: u32,
-    }
-}
-
-zeroed! {
-    /// A total that was announced.
-    pub(super) struct Known {
-        total: u64,
-        bucket: u32,
     }
 }
 
@@ -83,7 +74,7 @@ impl TimedWriterCounters {
             context,
             object,
             logged: settings.is_replicated(),
-            announced: Rolling::new(settings, &ring, room),
+            announced: Rolling::new(settings.is_replicated() && settings.audited, &ring, room),
             ring,
             aside: None,
             writer_counters: Region::new(room as usize),

@@ -8,11 +8,10 @@ use asterism_memory::prefetch_hints::PrefetchHints;
 use asterism_memory::region::Region;
 
 use super::announced::{self, Announced, writer};
-use super::other_summaries::{LastReport, Others};
 use super::writer_counters::{hash_place, read_place};
 use super::{
-    CELLS_MAX, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, late, read_cell,
-    read_saved, read_writing, write_cell,
+    CELLS_MAX, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, is_of_later_incarnation,
+    late, read_cell, read_saved, read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
@@ -26,7 +25,9 @@ use crate::object::{
 use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
-use asterism_sketches::{Counted, Heavy, HeavyKeys, HeavyPlace, NO_PLACE, Summary};
+use asterism_sketches::{
+    Counted, Heavy, HeavyKeys, HeavyPlace, LastReport, NO_PLACE, Others, Summary,
+};
 
 /// The keys for which most was added, over all instances, in memory that does not grow with keys: heavy hitters, as by bytes.
 ///
@@ -43,10 +44,10 @@ pub struct TopK<K: Key> {
     aside: Option<Summary<K>>,
     is_recording: bool,
     changed: Vec<u32>,
-    others: Vec<Others<K>>,
+    others: Vec<Others<K, WriterPlace>>,
     /// What the instance in this one's place announced in earlier incarnations of the host. Once this one has joined, its own summary goes
     /// on from there, and this is what is informed of a place until this incarnation reported something of it.
-    before: Option<Others<K>>,
+    before: Option<Others<K, WriterPlace>>,
     joined: bool,
     /// Places that this incarnation reported something of.
     reported: Region<bool>,
@@ -197,7 +198,7 @@ impl<K: Key> TopK<K> {
         let seat = match Party::of(&self.context, writing) {
             Party::Own => return Ok(()),
             Party::Before if self.joined => {
-                self.go_on_from(place, LastReport::of(said, origin));
+                self.go_on_from(place, LastReport::of(said, origin.0));
                 return Ok(());
             }
             Party::Before => WriterPlace::own(&self.context),
@@ -213,8 +214,11 @@ impl<K: Key> TopK<K> {
             }
         };
         let before = self.others[of].places[place as usize];
-        if self.others[of].learn(&self.context, place, LastReport::of(said, origin)) {
-            self.audit(place, seat.lane, before, LastReport::of(said, origin));
+        let (context, seed) = (&self.context, self.context.seed());
+        let is_later =
+            |origin, than| is_of_later_incarnation(context, Origin(origin), Origin(than));
+        if self.others[of].learn((place, seed), LastReport::of(said, origin.0), is_later) {
+            self.audit(place, seat.lane, before, LastReport::of(said, origin.0));
         }
         Ok(())
     }
@@ -225,9 +229,12 @@ impl<K: Key> TopK<K> {
         let (seat, places) = (WriterPlace::own(&self.context), self.places());
         let before = self.before.get_or_insert_with(|| Others::new(seat, places));
         let known = before.places[place as usize];
+        let (context, seed) = (&self.context, self.context.seed());
+        let is_later =
+            |origin, than| is_of_later_incarnation(context, Origin(origin), Origin(than));
         let Some(held) = said
             .get()
-            .filter(|_| before.learn(&self.context, place, said))
+            .filter(|_| before.learn((place, seed), said, is_later))
         else {
             return;
         };
@@ -299,7 +306,7 @@ impl<K: Key> TopK<K> {
     fn said(&self, place: u32) -> LastReport<K> {
         let held = self.own.get(place);
         held.map_or(LastReport::NOTHING, |held| {
-            LastReport::of(held, Origins::OWN)
+            LastReport::of(held, Origins::OWN.0)
         })
     }
 
@@ -365,7 +372,10 @@ impl<K: Key> Replicate for TopK<K> {
                 out.varint(held.count);
             });
             *bytes = bytes.saturating_sub(length);
-            let (before, after) = (self.reported(0, place), LastReport::of(held, Origins::OWN));
+            let (before, after) = (
+                self.reported(0, place),
+                LastReport::of(held, Origins::OWN.0),
+            );
             let digests = (
                 self.digest_of(place, lane, before),
                 self.digest_of(place, lane, after),

@@ -16,10 +16,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &["packet", "memory"]),
     ("sketches", &["memory", "wire"]),
     ("token-buckets", &["memory", "wire"]),
-    ("windows", &["wire"]),
     ("node-degrees", &["memory", "wire"]),
     ("stamps", &["wire"]),
     ("requests", &["memory"]),
+    ("windows", &["state-mutants", "memory", "wire", "stamps"]),
     ("block-assignment", &["mutant"]),
     (
         "state",

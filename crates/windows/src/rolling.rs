@@ -1,4 +1,4 @@
-//! Digests of what was announced of cells that have a bucket of time each: those of `announced.rs`, of a ring that moves on.
+//! Digests of what was announced of cells that have a bucket of time each, of a ring that moves on.
 //!
 //! Each bucket that is kept has parts of its own, so that those of the past are compared while the present changes. The ring of
 //! these digests ends at the newest bucket that anybody *announced*, which follows from the groups alone. The ring of the cells may
@@ -8,15 +8,25 @@
 
 use asterism_memory::hash;
 use asterism_memory::region::Region;
-use asterism_windows::Ring;
+use asterism_memory::zeroed;
+use asterism_stamps::audit::{LEAVES, Leaf, UNSURE};
+use asterism_state_mutants::mutant::{self, Mutant};
 
-use super::timed::Known;
-use crate::audit::{LEAVES, Leaf, UNSURE};
-use crate::mutant::{self, Mutant};
-use crate::object::ObjectSettings;
+use crate::Ring;
 
+zeroed! {
+    /// A total that was announced.
+    pub struct Known {
+        /// The total.
+        pub total: u64,
+        /// Of which bucket.
+        pub bucket: u32,
+    }
+}
+
+/// Digests of announced cells.
 #[derive(Debug)]
-pub(super) struct Rolling {
+pub struct Rolling {
     /// `parts` for each slot of the ring. Where that is more than [`LEAVES`], some are added up when they are read.
     leaves: Box<[Leaf]>,
     parts: u32,
@@ -27,16 +37,16 @@ pub(super) struct Rolling {
     unsure_before: u32,
     set_back: u64,
     /// What this instance announced of its own cells.
-    pub(super) own: Region<Known>,
+    pub own: Region<Known>,
 }
 
 impl Rolling {
-    /// Of so many cells; `None` if they are not shared, or not audited.
-    pub(super) fn new(settings: &ObjectSettings, ring: &Ring, room: u32) -> Option<Self> {
+    /// Of so many cells; `None` if they are not compared.
+    pub fn new(are_compared: bool, ring: &Ring, room: u32) -> Option<Self> {
         let slots = ring.slots();
         let parts = (LEAVES as u32 / slots).max(1);
         let leaves = (slots * parts).max(LEAVES as u32) as usize;
-        (settings.is_replicated() && settings.audited).then(|| Self {
+        are_compared.then(|| Self {
             leaves: vec![Leaf::default(); leaves].into(),
             parts,
             slots,
@@ -48,7 +58,7 @@ impl Rolling {
     }
 
     /// The newest bucket that was announced.
-    pub(super) fn head(&self) -> u32 {
+    pub fn head(&self) -> u32 {
         self.head
     }
 
@@ -58,7 +68,7 @@ impl Rolling {
     }
 
     /// In which leaf the cell with this name is.
-    pub(super) fn leaf_of(&self, bucket: u32, name: u64) -> usize {
+    pub fn leaf_of(&self, bucket: u32, name: u64) -> usize {
         self.leaf(bucket, name) % LEAVES
     }
 
@@ -68,7 +78,7 @@ impl Rolling {
     }
 
     /// Somebody announced that the ring reaches this bucket: others are dropped.
-    pub(super) fn advance(&mut self, bucket: u32) {
+    pub fn advance(&mut self, bucket: u32) {
         if bucket <= self.head {
             return;
         }
@@ -84,13 +94,13 @@ impl Rolling {
     }
 
     /// An announcement of this bucket was refused, which others may have taken.
-    pub(super) fn refused(&mut self, bucket: u32) {
+    pub fn refused(&mut self, bucket: u32) {
         let gone = bucket.saturating_add(self.slots);
         self.unsure_before = self.unsure_before.max(gone);
     }
 
     /// This host's clock was perhaps set back so far that the ring began again.
-    pub(super) fn follow(&mut self, ring: &Ring) {
+    pub fn follow(&mut self, ring: &Ring) {
         if self.set_back == ring.tally.set_back {
             return;
         }
@@ -103,8 +113,9 @@ impl Rolling {
         }
     }
 
-    /// A writer's announced total of a cell changed. Digests of `announced::digest`, or zero.
-    pub(super) fn replace(&mut self, bucket: u32, name: u64, before: u64, after: u64) {
+    /// A writer's announced total of a cell changed. Digests, or zero.
+    #[inline]
+    pub fn replace(&mut self, bucket: u32, name: u64, before: u64, after: u64) {
         let at = self.leaf(bucket, name);
         let leaf = &mut self.leaves[at];
         leaf.digest = leaf.digest.wrapping_add(after.wrapping_sub(before));
@@ -112,7 +123,8 @@ impl Rolling {
     }
 
     /// As [`Rolling::replace`], of another writer.
-    pub(super) fn applied(&mut self, bucket: u32, name: u64, before: u64, after: u64) {
+    #[inline]
+    pub fn applied(&mut self, bucket: u32, name: u64, before: u64, after: u64) {
         if !mutant::active(Mutant::CellNotAudited) {
             self.replace(bucket, name, before, after);
         }
@@ -129,7 +141,7 @@ impl Rolling {
     }
 
     /// Copies leaves from `first` on.
-    pub(super) fn read(&self, ring: &Ring, first: usize, out: &mut [Leaf]) -> bool {
+    pub fn read(&self, ring: &Ring, first: usize, out: &mut [Leaf]) -> bool {
         if first + out.len() > LEAVES {
             return false;
         }
@@ -150,6 +162,6 @@ impl Rolling {
 }
 
 /// A cell's name with its bucket.
-pub(super) fn name_in(bucket: u32, name: u64) -> u64 {
+pub fn name_in(bucket: u32, name: u64) -> u64 {
     hash::words(name, bucket.into(), 3)
 }
