@@ -4,9 +4,9 @@
 pub use asterism_config::ObjectChoice;
 pub use asterism_config::diagnostic::{Diagnostic, Report};
 pub use asterism_config::functions::{
-    DROP, DescribedObject, FOLLOWED, FunctionError, FunctionSettings, KeptHere, LEASED, LOCAL,
-    ObjectKind, OutsideFunction, REPLICATED, SUMMED, Together, WAIT, absent, capacity,
-    check_whole_seconds, delay, described, kept_here, placement, seconds,
+    DROP, DescribedObject, FOLLOWED, FunctionError, FunctionSettings, KeptHere, LARGE, LEASED,
+    LISTED, LOCAL, ObjectKind, OutsideFunction, REPLICATED, SPENT, Together, UNSUMMED, WAIT,
+    absent, capacity, check_whole_seconds, delay, described, kept_here, placement, seconds,
 };
 pub use asterism_config::kind::{Kind, Value, Word};
 pub use asterism_config::section::{

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use asterism_engine::{Attempt, Dropped, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_resp::Value;
-use asterism_state::{Depends, LANE_ANY, LANE_ROOM, Query, Tick, Ticket, Transaction, stable_hash};
+use asterism_state::{
+    Depends, LANE_ANY, LANE_ROOM, Query, SumsShown, Tick, Ticket, Transaction, stable_hash,
+};
 
 use crate::cache::{Cache, CacheConfig, Found};
 use crate::commits::{CommitPipe, Named, TOGETHER_MAX};
@@ -109,6 +111,8 @@ pub struct ClientTally {
     pub decided_away: u64,
     /// Entries whose end this client has committed.
     pub ends_committed: u64,
+    /// Additions that were left out, for their buckets of time were dropped before the store took them.
+    pub additions_expired: u64,
     /// Batches that another client crossed, and that began again.
     pub crossed: u64,
     /// Commands that the store refused for the time being.
@@ -147,7 +151,7 @@ pub struct Client<F: NetworkFunction, A> {
     /// Entries of each object, as counted last.
     entry_counts: BTreeMap<u8, u64>,
     /// Objects whose sums are asked for, for people.
-    with_sums: Vec<u8>,
+    with_sums: Vec<(u8, SumsShown)>,
     rooms: Rooms,
     /// A key that is looked for.
     key: Vec<u8>,
@@ -168,7 +172,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     pub fn new(function: &F, config: &ClientConfig) -> Self {
         let bench = Workbench::new(function, config.seed, config.objects);
         let that_end = bench.that_end();
-        let keys = Keys::new(&config.function).with_sums(bench.sums());
+        let keys = Keys::new(&config.function).with_sums(bench.sums(), bench.timed());
         let pipe = |number| {
             // One connection of a client is enough.
             let objects = (number == 0).then(|| that_end.clone());
@@ -181,9 +185,12 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         let kept_sums = |cache: CacheConfig| {
             KeptSums::new(cache.staleness.as_micros() as u64, cache.entries.max(1))
         };
-        let mut with_sums = bench.with_sums();
         let is_shown = |object| !bench.has_sums(object) || bench.capacity(object) <= FOR_PEOPLE_MAX;
-        with_sums.retain(|object| is_shown(*object));
+        let with_sums = bench.with_sums().into_iter();
+        let with_sums = with_sums.map(|object| (object, bench.shows_sums(object)));
+        let with_sums = with_sums
+            .filter(|(object, shown)| *shown != SumsShown::All || is_shown(*object))
+            .collect();
         Self {
             with_sums,
             kept_sums: config.cache.map(kept_sums),
@@ -510,6 +517,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                 let pipe = &mut self.commits[pipe - 1];
                 let replied = pipe.reply(value, now_us, (&self.keys, bench), out, &mut decided);
                 tally.ends_committed += pipe.take_ended();
+                tally.additions_expired += pipe.take_expired();
                 let outdated = pipe.take_outdated();
                 if let Some(cache) = &mut self.cache {
                     match outdated {

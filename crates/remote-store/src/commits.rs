@@ -23,7 +23,7 @@ use crate::loaded::{Changes, Loaded, Outdated, write_sums};
 use crate::mutant::{self, Mutant};
 use crate::primary::is_primary;
 use crate::reads::count_entries;
-use crate::steps::{Outcome, Replicas, Replied, Step, is_acknowledged, try_number, wait};
+use crate::steps::{Decided, Outcome, Replicas, Replied, Step, is_acknowledged, note_try, wait};
 use crate::workbench::{NOTHING, Read, Workbench};
 
 /// Transactions that are committed together, at most.
@@ -38,8 +38,6 @@ const TRIES_MAX: u32 = 32;
 const PAUSE_US: u64 = 5_000;
 /// Microseconds after which a connection without transactions asks whether the server still is the primary.
 const CHECKED_EACH_US: u64 = 1_000_000;
-/// Seconds that a pipe's key stays after its last commit.
-const PIPE_STAYS_S: i64 = 24 * 3_600;
 
 /// A transaction under its name.
 pub(crate) type Named<A> = (A, Transaction);
@@ -53,7 +51,9 @@ pub(crate) struct CommitPipe<A> {
     pub(crate) number: u64,
     pub(crate) tries: u32,
     /// What was decided in each try that was sent.
-    pub(crate) decisions: Vec<Vec<bool>>,
+    pub(crate) decided: Vec<Decided>,
+    /// Additions that came too late, in tries that were made.
+    expired: u64,
     pub(crate) transactions: Vec<Named<A>>,
     loaded: Loaded,
     rounds: u32,
@@ -94,7 +94,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             step: Step::Nothing,
             number: 0,
             tries: 0,
-            decisions: Vec::new(),
+            decided: Vec::new(),
+            expired: 0,
             transactions: Vec::new(),
             loaded: Loaded::default(),
             rounds: 0,
@@ -176,6 +177,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         core::mem::take(&mut self.ended)
     }
 
+    /// Additions that were left out since the last time, for their buckets of time were dropped.
+    pub(crate) fn take_expired(&mut self) -> u64 {
+        core::mem::take(&mut self.expired)
+    }
+
     pub(crate) fn connected(&mut self) {
         // Its entries have ended, or somebody finds them again.
         self.claim = None;
@@ -207,7 +213,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     fn begin_number(&mut self) {
         self.number += 1;
         self.tries = 0;
-        self.decisions.clear();
+        self.decided.clear();
     }
 
     /// Writes what is to be sent now.
@@ -302,7 +308,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             replies += 1;
         }
         for &object in &counts {
-            count_entries(keys, object, out);
+            // Sums are not counted here.
+            count_entries((keys, 0), object, out);
         }
         self.step = Step::Loading {
             replies: replies + counts.len(),
@@ -482,7 +489,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         // `WAIT` is about what its own connection wrote: a replica that has this has all before it.
         let writes = !mutant::active(Mutant::WaitWithoutWrite);
         if writes {
-            self.note_try(made, out);
+            note_try(&self.own_key, self.number, made, out);
         }
         wait(replicas, out);
         let (left, outcome) = (2 + usize::from(writes), Outcome::Made(made));
@@ -500,18 +507,6 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             wait(replicas, out);
             self.step = Step::Replicating { left: 1, outcome };
         }
-    }
-
-    /// Sets the pipe's own key to a try.
-    fn note_try(&self, tried: u32, out: &mut Vec<u8>) {
-        let number = try_number(self.number, tried);
-        let mut writer = CommandWriter::new(out);
-        writer.begin(5);
-        writer.argument(b"SET");
-        writer.argument(&self.own_key);
-        writer.argument(number.as_bytes());
-        writer.argument(b"EX");
-        writer.number(PIPE_STAYS_S);
     }
 
     fn take_answers(&mut self, values: &asterism_resp::Values<'_>, is_first: bool) -> bool {
@@ -628,7 +623,10 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         out: &mut Vec<u8>,
     ) {
         self.tries += 1;
-        self.decisions.push(decisions);
+        self.decided.push(Decided {
+            are_committed: decisions,
+            expired: self.loaded.additions.expired(),
+        });
         let mut commands = 1 + self.loaded.additions.write_early(keys, out);
         CommandWriter::new(out).command(&[b"MULTI"]);
         let mut changes = Changes::of(&self.loaded, bench);
@@ -639,7 +637,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         commands += self.loaded.additions.write(keys, out) + write_sums((keys, bench), out);
         // A claim that was made, or not, is found again by what is due. So a full store takes what frees room.
         if self.claim.is_none() {
-            self.note_try(self.tries, out);
+            note_try(&self.own_key, self.number, self.tries, out);
             commands += 1;
         }
         CommandWriter::new(out).command(&[b"EXEC"]);
@@ -655,10 +653,11 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     /// What was decided in a try is so.
     fn finish(&mut self, tried: u32, decided: &mut impl FnMut(A, bool)) {
         let place = (tried as usize).checked_sub(1);
-        let decisions = place.and_then(|place| self.decisions.get(place));
+        let tried = place.and_then(|place| self.decided.get(place));
+        self.expired += tried.map_or(0, |tried| tried.expired);
         let mut all_committed = true;
         for (place, (name, _)) in self.transactions.iter().enumerate() {
-            let is_committed = decisions.and_then(|decisions| decisions.get(place));
+            let is_committed = tried.and_then(|tried| tried.are_committed.get(place));
             let is_committed = is_committed == Some(&true);
             all_committed &= is_committed;
             decided(*name, is_committed);

@@ -42,6 +42,9 @@ pub struct StoreDocument {
     /// Entries whose end these instances committed.
     #[serde(default)]
     pub ended: u64,
+    /// Additions that were left out, for their buckets of time were dropped before the store took them.
+    #[serde(default)]
+    pub expired: u64,
     /// Commands that the store refused.
     pub refused: u64,
     /// Replies that were none to what was asked.
@@ -152,6 +155,7 @@ impl StoreDocument {
             decided: sum(|one| one.tally.decided),
             crossed: sum(|one| one.tally.crossed),
             ended: sum(|one| one.tally.ends_committed),
+            expired: sum(|one| one.tally.additions_expired),
             refused: sum(|one| one.tally.refused),
             nonsense: sum(|one| one.tally.nonsense),
             connections: sum(|one| one.tally.connections),

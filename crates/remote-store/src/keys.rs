@@ -5,11 +5,22 @@
 //! | `{name}` object `:` lane `:` key | a string: the entries under that key of the lane, as [`Fetch::extract`](asterism_state::Fetch::extract) writes them |
 //! | `{name}` object `:ends` | a sorted set: each entry's row, with the second of the cluster's time at which its idle time is over |
 //! | `{name}` object `:sums` | a hash: for each place its sum under the place's number in digits, or for each key under the key's bytes |
+//! | `{name}` object `:sums:` bucket | the same of one bucket of time; it expires once no window reaches the bucket |
+//! | `{name}` object `:listed` | a sorted set: the keys of which such hashes have sums, each with the last bucket that it was added in |
 //! | `{name}` object `:word` | a string: the client that ends entries of the object, for some seconds |
 //! | `{name}` `layout` | a number in hexadecimal digits: how entries are laid out, alike for all clients |
 //! | `{name}` `pipe:` client `:` pipe | a number: how many commits of that client and pipe were made |
 
-use asterism_state::Query;
+use asterism_state::{Query, Ring, Tick};
+
+/// Sums by buckets of time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    pub(crate) object: u8,
+    pub(crate) ring: Ring,
+    /// Their keys are listed.
+    pub(crate) lists_keys: bool,
+}
 
 /// Begins the keys of a function.
 #[derive(Clone, Debug)]
@@ -17,6 +28,8 @@ pub(crate) struct Keys {
     tag: Vec<u8>,
     /// The objects that have sums there, a bit for each.
     sums: u64,
+    /// Those of them with sums by buckets of time.
+    timed: Vec<Timed>,
 }
 
 impl Keys {
@@ -25,12 +38,65 @@ impl Keys {
         Self {
             tag: format!("{{{name}}}").into_bytes(),
             sums: 0,
+            timed: Vec::new(),
         }
     }
 
-    /// These objects have sums there.
-    pub(crate) fn with_sums(self, sums: u64) -> Self {
-        Self { sums, ..self }
+    /// These objects have sums there, and these of them by buckets of time.
+    pub(crate) fn with_sums(self, sums: u64, timed: Vec<Timed>) -> Self {
+        Self {
+            sums,
+            timed,
+            ..self
+        }
+    }
+
+    fn timed(&self, object: u8) -> Option<&Timed> {
+        self.timed.iter().find(|timed| timed.object == object)
+    }
+
+    /// The buckets of an object that people see at a time; one that is 0 of an object without buckets.
+    pub(crate) fn buckets_shown(&self, object: u8, tick: Tick) -> core::ops::RangeInclusive<u32> {
+        match self.timed(object) {
+            Some(timed) => timed.ring.read_at(tick),
+            None => 0..=0,
+        }
+    }
+
+    /// Seconds that a bucket of an object stays after an addition.
+    pub(crate) fn stays_s(&self, object: u8) -> Tick {
+        self.timed(object)
+            .map_or(1, |timed| timed.ring.kept_seconds())
+    }
+
+    /// Whether an object's keys are listed.
+    pub(crate) fn lists_keys(&self, object: u8) -> bool {
+        self.timed(object).is_some_and(|timed| timed.lists_keys)
+    }
+
+    /// The last bucket of an object that is dropped when this one is there.
+    pub(crate) fn dropped_before(&self, object: u8, bucket: u32) -> u32 {
+        let slots = self.timed(object).map_or(0, |timed| timed.ring.slots());
+        bucket.saturating_sub(slots)
+    }
+
+    /// Where the keys of sums are listed.
+    pub(crate) fn of_listed(&self, object: u8) -> Vec<u8> {
+        self.of(object, b"listed")
+    }
+
+    /// Where the sums of an object are to which packets add at a time.
+    pub(crate) fn of_sums_now(&self, object: u8, tick: Tick) -> Vec<u8> {
+        let timed = self.timed(object);
+        self.of_sums_in(object, timed.map_or(0, |timed| timed.ring.bucket(tick)))
+    }
+
+    /// Where the sums of an object in a bucket are; 0: it has no buckets.
+    pub(crate) fn of_sums_in(&self, object: u8, bucket: u32) -> Vec<u8> {
+        match bucket {
+            0 => self.of_sums(object),
+            bucket => self.of(object, format!("sums:{bucket}").as_bytes()),
+        }
     }
 
     /// Whether an object has sums there, and no entries.

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod cells;
 mod client;
 mod commits;
 mod connection;

@@ -1,11 +1,12 @@
 //! All that a store has of a function, read for people: by a connection of its own, which waits, so not on an instance's thread.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use asterism_function::NetworkFunction;
-use asterism_resp::Value;
-use asterism_state::{Query, Shown, Tick};
+use asterism_resp::{Value, Values};
+use asterism_state::{Query, Shown, SumsShown, Tick, each_sum, write_sums};
 
 use crate::keys::Keys;
 use crate::link::RemoteConfig;
@@ -16,6 +17,10 @@ use crate::workbench::{Read as ReadOf, Workbench};
 
 /// Keys that the store looks at for one command.
 const KEYS_EACH: &str = "512";
+/// Keys with a sum over a window that are listed, at most.
+const WINDOW_KEYS_MAX: usize = 1 << 18;
+/// Of which so many are shown at a time.
+const SHOWN_EACH: usize = 512;
 /// Bytes of a reply at most.
 const REPLY_BYTES_MAX: usize = 16 << 20;
 
@@ -81,8 +86,20 @@ impl<F: NetworkFunction + Send + Sync> Listing for StoreListing<F> {
         let mut bench = Workbench::new(&*self.function, client.seed, client.objects);
         bench.set_tick(tick);
         let mut asker = Asker::open(&self.config)?;
+        asker.keys = asker.keys.with_sums(bench.sums(), bench.timed());
         for object in asked {
             let has_sums = bench.has_sums(object);
+            let shown = bench.shows_sums(object);
+            if has_sums && shown != SumsShown::All {
+                continue;
+            }
+            if asker.keys.lists_keys(object) {
+                let shown = &mut |entry: &Shown<'_>| each(object, entry);
+                match asker.show_window((object, tick), &mut bench, is_over, shown)? {
+                    true => continue,
+                    false => return Ok(Listed::Some),
+                }
+            }
             let mut cursor = b"0".to_vec();
             loop {
                 let shown = &mut |entry: &Shown<'_>| each(object, entry);
@@ -103,6 +120,18 @@ impl<F: NetworkFunction + Send + Sync> Listing for StoreListing<F> {
             }
         }
         Ok(Listed::All)
+    }
+}
+
+/// A part of a scan: where to go on, and what was found.
+fn scanned<'a>(value: &Value<'a>) -> Option<(Vec<u8>, Values<'a>)> {
+    let Value::Array(mut values) = *value else {
+        return None;
+    };
+    let next = values.next()?.bytes()?.to_vec();
+    match values.next()? {
+        Value::Array(found) => Some((next, found)),
+        _ => None,
     }
 }
 
@@ -187,17 +216,64 @@ impl Asker {
         let key = self.keys.of_sums(object);
         let words: [&[u8]; 5] = [b"HSCAN", &key, cursor, b"COUNT", KEYS_EACH.as_bytes()];
         self.ask(&words, is_over, |value| {
-            let Value::Array(mut values) = *value else {
-                return None;
-            };
-            let next = values.next()?.bytes()?.to_vec();
-            let Value::Array(fields) = values.next()? else {
-                return None;
-            };
+            let (next, fields) = scanned(value)?;
             bench.clear();
             bench.note_sums(object, &answer_of_all(fields));
             Some((next, bench.show(object, each)))
         })
+    }
+
+    /// Shows the sums of an object over the buckets of the window that ends now. False: that is enough, or more than can be listed.
+    fn show_window<F: NetworkFunction>(
+        &mut self,
+        (object, tick): (u8, Tick),
+        bench: &mut Workbench<F>,
+        is_over: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(&Shown<'_>) -> bool,
+    ) -> Result<bool, AwayReason> {
+        let mut sums: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
+        for bucket in self.keys.buckets_shown(object, tick) {
+            let key = self.keys.of_sums_in(object, bucket);
+            let mut cursor = b"0".to_vec();
+            // A scan may show a field twice.
+            let mut of_bucket: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
+            loop {
+                let words: [&[u8]; 5] = [b"HSCAN", &key, &cursor, b"COUNT", KEYS_EACH.as_bytes()];
+                cursor = self.ask(&words, is_over, |value| {
+                    let (next, fields) = scanned(value)?;
+                    each_sum(&answer_of_all(fields), |field, sum| {
+                        of_bucket.insert(field.to_vec(), sum);
+                    })
+                    .ok()?;
+                    Some(next)
+                })?;
+                if is_over() || of_bucket.len() + sums.len() > WINDOW_KEYS_MAX {
+                    return Ok(false);
+                }
+                if cursor == b"0" {
+                    break;
+                }
+            }
+            for (field, sum) in of_bucket {
+                let known = sums.entry(field).or_default();
+                *known = known.saturating_add(sum);
+            }
+        }
+        let sums: Vec<_> = sums.into_iter().collect();
+        let mut answer = Vec::new();
+        for some in sums.chunks(SHOWN_EACH) {
+            answer.clear();
+            write_sums(
+                some.iter().map(|(field, sum)| (&**field, *sum)),
+                &mut answer,
+            );
+            bench.clear();
+            bench.note_sums(object, &answer);
+            if !bench.show(object, each) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Shows the entries under these keys. False: that is enough.

@@ -25,6 +25,12 @@ asterism_mutant::planted! {
     RefusedAdditionShipped,
     /// Sums that were answered are given out however old they are (a limit that is never reached).
     SumsGivenOutForEver,
+    /// Buckets of time stay in the store for ever (a window that fills the memory).
+    BucketsStay,
+    /// What is added after its bucket of time was dropped begins that bucket again.
+    LateAdditionMade,
+    /// Of the buckets of a window one alone is read (a rate limit of which the window restarts).
+    OneBucketRead,
     /// What was asked by a connection that is lost is waited for (a request that nobody sent).
     LostReadsAwaited,
     /// An instance goes on to use entries of answers that the cache has let go (a second cache that nobody invalidates).

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use asterism_resp::{CommandWriter, Value};
-use asterism_state::{LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS, Query, Tick, Ticket};
+use asterism_state::{
+    LANE_ANY, LANE_CELLS, LANE_ROOM, LANE_SUM, LANE_SUMS, Query, SumsShown, Tick, Ticket,
+};
 
 use crate::cache::Cache;
+use crate::cells::{Groups, Part};
 use crate::filter::Piece;
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
@@ -15,16 +18,16 @@ use crate::workbench::NOTHING;
 /// Commands whose replies are waited for, at most: what is asked for meanwhile goes together.
 const COMMANDS_MAX: usize = 2;
 /// Keys of one command at most.
-const KEYS_MAX: usize = 1_024;
+pub(crate) const KEYS_MAX: usize = 1_024;
 /// Seconds from one census of an object's entries to the next.
 const CENSUS_S: Tick = 5;
 
 /// A key that is asked for, and the reads that wait for it.
 #[derive(Debug)]
-struct Asked {
-    object: u8,
-    key: Vec<u8>,
-    tickets: Vec<Ticket>,
+pub(crate) struct Asked {
+    pub(crate) object: u8,
+    pub(crate) key: Vec<u8>,
+    pub(crate) tickets: Vec<Ticket>,
 }
 
 /// What a command asked for.
@@ -43,6 +46,8 @@ enum Sent {
     },
     /// Sums of an object by their fields, which stand in place of keys.
     Fields(u8, Vec<Asked>),
+    /// A part of what reads of several sums asked for.
+    Cells(Part),
     /// How many entries an object has, for people.
     Census {
         object: u8,
@@ -74,6 +79,7 @@ pub(crate) struct Reads {
     sums: BTreeMap<u8, Vec<Ticket>>,
     /// Fields of each object, in the place of keys.
     fields: BTreeMap<u8, Vec<Asked>>,
+    cells: Groups,
     /// All that wait, the sent ones included.
     waiting: HashSet<Ticket>,
     /// What was asked for, each with the time, in microseconds.
@@ -94,6 +100,9 @@ impl Reads {
         }
         if query.lane == LANE_SUM {
             return self.ask_field(ticket, query);
+        }
+        if query.lane == LANE_CELLS {
+            return self.cells.ask(ticket, query);
         }
         if matches!(query.lane, LANE_ROOM | LANE_ANY) {
             let known = self
@@ -171,7 +180,7 @@ impl Reads {
     pub(crate) fn write(
         &mut self,
         (now_us, tick): (u64, Tick),
-        (keys, objects, with_sums): (&Keys, u64, &[u8]),
+        (keys, objects, with_sums): (&Keys, u64, &[(u8, SumsShown)]),
         cache: Option<&mut Cache>,
         out: &mut Vec<u8>,
     ) -> u64 {
@@ -196,7 +205,7 @@ impl Reads {
         }
         if self.sent.len() <= commands_max {
             for (object, of) in self.counts.drain(..) {
-                count_entries(keys, object, out);
+                count_entries((keys, tick), object, out);
                 named += 1;
                 self.sent.push_back((now_us, Sent::Count { object, of }));
             }
@@ -220,17 +229,18 @@ impl Reads {
                     self.sent.push_back((now_us, Sent::Fields(object, some)));
                 }
             }
+            let sent = |part| self.sent.push_back((now_us, Sent::Cells(part)));
+            named += self.cells.write((keys, tick), out, sent);
         }
         if self.is_census_due(tick) {
             for object in (0..u64::BITS as u8).filter(|number| objects >> number & 1 != 0) {
-                count_entries(keys, object, out);
+                count_entries((keys, tick), object, out);
                 self.sent.push_back((now_us, Sent::Census { object }));
             }
-            for &object in with_sums {
-                CommandWriter::new(out).command(&[b"HGETALL", &keys.of_sums(object)]);
-                let tickets = Vec::new();
-                self.sent
-                    .push_back((now_us, Sent::Sums { object, tickets }));
+            for &(object, shown) in with_sums {
+                let sent = |part| self.sent.push_back((now_us, Sent::Cells(part)));
+                let what = (object, shown, tick);
+                self.cells.write_shown(what, keys, out, sent);
             }
         }
         if let Some(cache) = cache {
@@ -329,6 +339,17 @@ impl Reads {
                 }
                 true
             }
+            (Sent::Cells(part), value) => {
+                let waiting = &mut self.waiting;
+                self.cells.reply(part, value, sent_us, |tickets, one| {
+                    for ticket in tickets {
+                        waiting.remove(ticket);
+                    }
+                    if let Some(one) = one {
+                        answered(None, one);
+                    }
+                })
+            }
             (Sent::Census { object }, Value::Integer(count)) => {
                 counted(object, u64::try_from(*count).unwrap_or_default());
                 true
@@ -346,7 +367,7 @@ impl Reads {
                     }
                     Sent::Count { of, .. } => of.into_iter().map(|(_, ticket)| ticket).collect(),
                     Sent::Sums { tickets, .. } => tickets,
-                    Sent::Census { .. } | Sent::Scan(_) | Sent::Ping => Vec::new(),
+                    Sent::Cells(_) | Sent::Census { .. } | Sent::Scan(_) | Sent::Ping => Vec::new(),
                 };
                 for ticket in tickets {
                     self.waiting.remove(&ticket);
@@ -381,11 +402,19 @@ pub(crate) fn any_answer(entries: u64) -> [u8; 3] {
     [1, 0, u8::from(entries > 0)]
 }
 
-/// Asks for how many entries an object has, or how many sums.
-pub(crate) fn count_entries(keys: &Keys, object: u8, out: &mut Vec<u8>) {
+/// Asks for how many entries an object has, or how many sums, of buckets of time those of the present.
+pub(crate) fn count_entries((keys, tick): (&Keys, Tick), object: u8, out: &mut Vec<u8>) {
     let mut writer = CommandWriter::new(out);
-    match keys.has_sums(object) {
-        true => writer.command(&[b"HLEN", &keys.of_sums(object)]),
-        false => writer.command(&[b"ZCARD", &keys.of_ends(object)]),
+    let buckets = keys.buckets_shown(object, tick);
+    if keys.lists_keys(object) {
+        writer.begin(4);
+        writer.argument(b"ZCOUNT");
+        writer.argument(&keys.of_listed(object));
+        writer.number((*buckets.start()).into());
+        writer.argument(b"+inf");
+    } else if keys.has_sums(object) {
+        writer.command(&[b"HLEN", &keys.of_sums_now(object, tick)]);
+    } else {
+        writer.command(&[b"ZCARD", &keys.of_ends(object)]);
     }
 }

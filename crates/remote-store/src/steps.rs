@@ -38,6 +38,18 @@ pub(crate) enum Step {
     Time(u64),
 }
 
+/// Seconds that a pipe's key stays after its last commit.
+const PIPE_STAYS_S: i64 = 24 * 3_600;
+
+/// What a try does if it is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Decided {
+    /// Which of the transactions are committed by it.
+    pub(crate) are_committed: Vec<bool>,
+    /// Additions that it leaves out, for they came too late.
+    pub(crate) expired: u64,
+}
+
 /// A try to commit transactions that is under way: what a simulator judges by.
 #[derive(Clone, Debug)]
 pub struct Try<'a, A> {
@@ -58,14 +70,29 @@ impl<'a, A> Try<'a, A> {
             key: &pipe.own_key,
             number: try_number(pipe.number, pipe.tries),
             transactions: &pipe.transactions,
-            are_committed: pipe.decisions.last().map_or(&[], Vec::as_slice),
+            are_committed: pipe
+                .decided
+                .last()
+                .map_or(&[], |tried| &tried.are_committed),
         })
     }
 }
 
 /// A try as the store has its number.
-pub(crate) fn try_number(number: u64, tried: u32) -> String {
+fn try_number(number: u64, tried: u32) -> String {
     format!("{number}.{tried}")
+}
+
+/// Sets a pipe's own key to a try.
+pub(crate) fn note_try(own_key: &[u8], number: u64, tried: u32, out: &mut Vec<u8>) {
+    let number = try_number(number, tried);
+    let mut writer = CommandWriter::new(out);
+    writer.begin(5);
+    writer.argument(b"SET");
+    writer.argument(own_key);
+    writer.argument(number.as_bytes());
+    writer.argument(b"EX");
+    writer.number(PIPE_STAYS_S);
 }
 
 /// What a try came to at the primary.

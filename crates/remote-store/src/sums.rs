@@ -1,13 +1,13 @@
 //! Sums in a store: what transactions add to them, and what was answered of them.
 //!
-//! An object has its sums in one hash, each under a field. What the transactions of a batch add is summed by field, and goes with what else they
+//! An object has its sums in one hash, each under a field, or in one for each bucket of time, which ends when no read reaches it any more. What the transactions of a batch add is summed by field, and goes with what else they
 //! write, so that it is added once or not at all. Reads of sums are not checked at the commit: a hash that each packet changes would make each
 //! batch begin again. For the same reason a cache keeps answers about sums for the staleness whatever the store tells of the hash.
 
 use std::collections::{BTreeMap, HashMap};
 
 use asterism_resp::{CommandWriter, Value, Values};
-use asterism_state::{LANE_SUM, Query, write_sums};
+use asterism_state::{Addition, LANE_CELLS, LANE_SUM, Query, Tick, write_sums};
 
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
@@ -16,21 +16,38 @@ use crate::workbench::NOTHING;
 /// Fields of an object that are read for people, at most.
 pub(crate) const FOR_PEOPLE_MAX: u64 = 4_096;
 
-/// What a batch adds: by object and field.
+/// What a batch adds: by object, bucket and field.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Additions(BTreeMap<(u8, Vec<u8>), i64>);
+pub(crate) struct Additions {
+    sums: BTreeMap<(u8, u32, Vec<u8>), i64>,
+    /// Those whose bucket was dropped already.
+    expired: u64,
+}
 
 impl Additions {
-    /// Adds; what is beyond the range of a sum is not added.
-    pub(crate) fn add(&mut self, object: u8, field: &[u8], amount: i64) {
-        let sum = self.0.entry((object, field.to_vec())).or_default();
-        *sum = sum.saturating_add(amount);
+    /// Adds; what is beyond the range of a sum is not added. `is_over`: no read reaches its bucket any more.
+    pub(crate) fn add(&mut self, object: u8, addition: &Addition<'_>, is_over: bool) {
+        if is_over {
+            self.expired += 1;
+            return;
+        }
+        let field = addition.field.to_vec();
+        let sum = self.sums.entry((object, addition.bucket, field));
+        let sum = sum.or_default();
+        *sum = sum.saturating_add(addition.amount);
     }
 
     pub(crate) fn append(&mut self, others: Self) {
-        for ((object, field), amount) in others.0 {
-            self.add(object, &field, amount);
+        for (of, amount) in others.sums {
+            let sum = self.sums.entry(of).or_default();
+            *sum = sum.saturating_add(amount);
         }
+        self.expired += others.expired;
+    }
+
+    /// Additions that came too late.
+    pub(crate) fn expired(&self) -> u64 {
+        self.expired
     }
 
     /// Only with that bug: writes them before the transaction of the store begins.
@@ -41,23 +58,70 @@ impl Additions {
         }
     }
 
-    /// Writes them, a command for each field; how many commands that takes.
+    /// Writes them, a command for each field, and until when each bucket stays; how many commands that takes.
     pub(crate) fn write(&self, keys: &Keys, out: &mut Vec<u8>) -> usize {
         let mut writer = CommandWriter::new(out);
-        for ((object, field), amount) in &self.0 {
+        let mut commands = self.sums.len();
+        let mut buckets: BTreeMap<(u8, u32), Vec<&[u8]>> = BTreeMap::new();
+        for ((object, bucket, field), amount) in &self.sums {
             writer.begin(4);
             writer.argument(b"HINCRBY");
-            writer.argument(&keys.of_sums(*object));
+            writer.argument(&keys.of_sums_in(*object, *bucket));
             writer.argument(field);
             writer.number(*amount);
+            if *bucket != 0 {
+                buckets.entry((*object, *bucket)).or_default().push(field);
+            }
         }
-        self.0.len()
+        for ((object, bucket), fields) in buckets {
+            let stays_s = keys.stays_s(object);
+            if !mutant::active(Mutant::BucketsStay) {
+                expire(&mut writer, &keys.of_sums_in(object, bucket), stays_s);
+                commands += 1;
+            }
+            if keys.lists_keys(object) {
+                commands += list_keys(&mut writer, keys, (object, bucket), &fields);
+            }
+        }
+        commands
     }
 }
 
-/// The field that a read of sums names; all of them have none.
+fn expire(writer: &mut CommandWriter<'_>, key: &[u8], seconds: Tick) {
+    writer.begin(3);
+    writer.argument(b"EXPIRE");
+    writer.argument(key);
+    writer.number(seconds.into());
+}
+
+/// Lists the keys of which something is added in a bucket, and strikes out those of which no bucket that is kept has anything.
+fn list_keys(
+    writer: &mut CommandWriter<'_>,
+    keys: &Keys,
+    (object, bucket): (u8, u32),
+    fields: &[&[u8]],
+) -> usize {
+    let list = keys.of_listed(object);
+    writer.begin(2 + 2 * fields.len());
+    writer.argument(b"ZADD");
+    writer.argument(&list);
+    for field in fields {
+        writer.number(bucket.into());
+        writer.argument(field);
+    }
+    let dropped = keys.dropped_before(object, bucket);
+    writer.begin(4);
+    writer.argument(b"ZREMRANGEBYSCORE");
+    writer.argument(&list);
+    writer.argument(b"-inf");
+    writer.number(dropped.into());
+    expire(writer, &list, keys.stays_s(object));
+    3
+}
+
+/// The field that a read of sums names, or what stands for several; all of them have none.
 pub(crate) fn field_of<'a>(query: &Query<'a>) -> Option<&'a [u8]> {
-    (query.lane == LANE_SUM).then_some(query.key)
+    matches!(query.lane, LANE_SUM | LANE_CELLS).then_some(query.key)
 }
 
 /// The answer to a read of a field that has this value.
@@ -79,7 +143,7 @@ pub(crate) fn answer_of_all(fields: Values<'_>) -> Vec<u8> {
 }
 
 /// A number in decimal digits.
-fn number(value: &Value<'_>) -> Option<i64> {
+pub(crate) fn number(value: &Value<'_>) -> Option<i64> {
     core::str::from_utf8(value.bytes()?).ok()?.parse().ok()
 }
 

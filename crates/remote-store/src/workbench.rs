@@ -5,9 +5,11 @@ use std::rc::Rc;
 
 use asterism_function::{Builder, NetworkFunction};
 use asterism_state::{
-    BadBytes, Context, Fetch, FetchedEntry, Identity, Object, ObjectSettings, Query, Sequencer,
-    Shown, State, Tick, Transaction, entry_hash,
+    Addition, BadBytes, Context, Fetch, FetchedEntry, Identity, Object, ObjectSettings, Query,
+    Sequencer, Shown, State, SumsShown, Tick, Transaction, entry_hash,
 };
+
+use crate::keys::Timed;
 
 use crate::mutant::{self, Mutant};
 use crate::sums::Additions;
@@ -130,6 +132,26 @@ impl<F: NetworkFunction> Workbench<F> {
             !counted.is_empty() && follows || self.has_sums(*number)
         })
         .collect()
+    }
+
+    /// What people see of the sums of an object.
+    pub(crate) fn shows_sums(&self, object: u8) -> SumsShown {
+        let object = self.object(object);
+        object.map_or(SumsShown::None, Fetch::shows_sums)
+    }
+
+    /// The objects with sums by buckets of time.
+    pub(crate) fn timed(&self) -> Vec<Timed> {
+        let all = (0..u64::BITS as u8).filter(|object| self.has_sums(*object));
+        let timed = all.filter_map(|number| {
+            let object = self.object(number).ok()?;
+            Some(Timed {
+                object: number,
+                ring: object.buckets()?,
+                lists_keys: object.has_room_for_keys(),
+            })
+        });
+        timed.collect()
     }
 
     /// Whether an object is in the store as sums.
@@ -269,8 +291,15 @@ impl<F: NetworkFunction> Workbench<F> {
         self.state
             .each_write(transaction.writes(), |number, _, write| {
                 if self.has_sums(number) {
-                    let add = &mut |field: &[u8], amount| additions.add(number, field, amount);
                     let object = self.object(number);
+                    let ring = object.ok().and_then(Fetch::buckets);
+                    let is_over = |bucket| {
+                        let over = ring.map(|ring| ring.is_over(bucket, self.context.tick()));
+                        over.unwrap_or(false) && !mutant::active(Mutant::LateAdditionMade)
+                    };
+                    let add = &mut |addition: &Addition<'_>| {
+                        additions.add(number, addition, is_over(addition.bucket));
+                    };
                     result = result.and(object.and_then(|object| object.each_addition(write, add)));
                 }
             })?;

@@ -10,6 +10,6 @@ mod query;
 mod slots;
 mod transaction;
 
-pub use query::{LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS, Query, Ticket};
+pub use query::{LANE_ANY, LANE_CELLS, LANE_ROOM, LANE_SUM, LANE_SUMS, Query, Ticket};
 pub use slots::{ANSWER_BYTES_MAX, Answered, REQUESTS_PER_PACKET_MAX, Reading, Slots};
 pub use transaction::{Depends, Transaction, entry_hash, stable_hash};

@@ -8,6 +8,8 @@ pub const LANE_ANY: u8 = u8::MAX - 1;
 pub const LANE_SUMS: u8 = u8::MAX - 2;
 /// In place of a lane: the sum under the field that is in place of the key.
 pub const LANE_SUM: u8 = u8::MAX - 3;
+/// In place of a lane: the sums that what is in place of the key names.
+pub const LANE_CELLS: u8 = u8::MAX - 4;
 
 /// The number of a request, which its answer comes with. Those of requests that nobody waits for any more name nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +38,7 @@ impl Ticket {
 pub struct Query<'a> {
     /// Number of the object.
     pub object: u8,
-    /// The lane of the key, or [`LANE_ROOM`], [`LANE_ANY`], [`LANE_SUMS`] or [`LANE_SUM`].
+    /// The lane of the key, or [`LANE_ROOM`], [`LANE_ANY`], [`LANE_SUMS`], [`LANE_SUM`] or [`LANE_CELLS`].
     pub lane: u8,
     /// The key's hash with the cluster's seed.
     pub hash: u64,
@@ -47,6 +49,6 @@ pub struct Query<'a> {
 impl Query<'_> {
     /// Whether it reads sums: what is answered may be otherwise when the call is committed.
     pub fn is_of_sums(&self) -> bool {
-        matches!(self.lane, LANE_SUMS | LANE_SUM)
+        matches!(self.lane, LANE_SUMS | LANE_SUM | LANE_CELLS)
     }
 }

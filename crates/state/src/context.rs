@@ -28,8 +28,8 @@ pub use crate::tick::Tick;
 use crate::trace::Step;
 use crate::wire::Writer;
 pub use asterism_requests::{
-    ANSWER_BYTES_MAX, Answered, Depends, LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS, Query,
-    REQUESTS_PER_PACKET_MAX, Ticket, Transaction, entry_hash, stable_hash,
+    ANSWER_BYTES_MAX, Answered, Depends, LANE_ANY, LANE_CELLS, LANE_ROOM, LANE_SUM, LANE_SUMS,
+    Query, REQUESTS_PER_PACKET_MAX, Ticket, Transaction, entry_hash, stable_hash,
 };
 pub use awaited::AWAITED_READS_MAX;
 pub use unconfirmed::UNCONFIRMED_MAX;

@@ -57,22 +57,24 @@ pub use asterism_state_macro::{
     KeyBelow as Key, ValueBelow as Value, WireBelow as Wire, state_below as state,
 };
 pub use asterism_state_mutants::{branch, mutant};
+pub use asterism_windows::Ring;
 pub use asterism_wire::{Flow4Key, flow_digest};
 pub use builder::Builder;
 pub use context::{
     ADDITIONS_PER_CALL, ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context, Depends,
-    GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_ROOM, LANE_SUM, LANE_SUMS,
-    MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Query, REQUESTS_PER_PACKET_MAX, Sequencer, Tick,
-    Ticket, Transaction, UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong, entry_hash,
-    stable_hash,
+    GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_CELLS, LANE_ROOM, LANE_SUM,
+    LANE_SUMS, MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Query, REQUESTS_PER_PACKET_MAX,
+    Sequencer, Tick, Ticket, Transaction, UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong,
+    entry_hash, stable_hash,
 };
 pub use counts::{ObjectCount, ObjectCounts};
 pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
 pub use map::{BiMap, Entry, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Audit, Fetch, FetchedEntry, Home, IDLE_CLASSES, Inspect, OBJECTS_MAX, Object,
-    ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
+    Absence, Addition, Audit, Fetch, FetchedEntry, Home, IDLE_CLASSES, Inspect, OBJECTS_MAX,
+    Object, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot, SumsShown,
+    Sweep, Writable,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
@@ -83,7 +85,7 @@ pub use table::{
     At, EntryAge, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor,
 };
 pub use trace::{STEPS_MAX, StageEnd, Step, Written};
-pub use wire::{BadBytes, Reader, Writer, write_sums};
+pub use wire::{BadBytes, PlaceField, Reader, SumsRead, Writer, append_sum, each_sum, write_sums};
 // Traits have the names of their derives, which are macros: other names of another kind.
 pub use traits::*;
 

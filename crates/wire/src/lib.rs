@@ -5,10 +5,12 @@
 //!
 //! Read first: `wire.rs` (the trait of an encoded value, the writer and the reader), then `layout.rs` (numbers by which hosts that
 //! would misread each other refuse each other) and `key.rs` (keys). `endpoint.rs` encodes the addresses and endpoints of packets,
-//! `packet_keys.rs` hashes them; `sums.rs` has what a store answers of sums that it keeps.
+//! `packet_keys.rs` hashes them; `sums.rs` has what a store answers of sums that it keeps, `answered.rs` requests for several of
+//! them, and those that were answered.
 
 #![forbid(unsafe_code)]
 
+mod answered;
 mod endpoint;
 mod key;
 pub mod layout;
@@ -16,7 +18,8 @@ mod packet_keys;
 mod sums;
 mod wire;
 
+pub use answered::{Also, BUCKETS_READ_MAX, KeySums, PlaceSums, SumsRead};
 pub use key::Key;
 pub use packet_keys::{Flow4Key, flow_digest};
-pub use sums::{PlaceField, amount_in_store, each_sum, write_sums};
+pub use sums::{PlaceField, amount_in_store, append_sum, each_sum, write_sums};
 pub use wire::{BadBytes, Reader, Wire, Writer};

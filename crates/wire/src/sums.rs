@@ -12,12 +12,17 @@ const DIGITS_MAX: usize = 10;
 /// Appends the answer to a read of sums, for a store that has them: each with its field.
 pub fn write_sums<'a>(sums: impl IntoIterator<Item = (&'a [u8], i64)>, out: &mut Vec<u8>) {
     out.extend([0; 2]);
-    let mut writer = Writer::new(out, &[]);
     for (field, sum) in sums {
-        writer.varint(field.len() as u64);
-        writer.raw(field);
-        writer.varint((sum << 1 ^ sum >> 63) as u64);
+        append_sum(field, sum, out);
     }
+}
+
+/// Appends a sum to an answer.
+pub fn append_sum(field: &[u8], sum: i64, out: &mut Vec<u8>) {
+    let mut writer = Writer::new(out, &[]);
+    writer.varint(field.len() as u64);
+    writer.raw(field);
+    writer.varint((sum << 1 ^ sum >> 63) as u64);
 }
 
 /// Reads what [`write_sums`] wrote.
@@ -71,6 +76,12 @@ impl PlaceField {
     #[must_use]
     pub fn read(field: &[u8]) -> Option<u32> {
         core::str::from_utf8(field).ok()?.parse().ok()
+    }
+}
+
+impl AsRef<[u8]> for PlaceField {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 

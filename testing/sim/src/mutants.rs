@@ -209,11 +209,15 @@ const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconf
 
 /// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets add to, a cluster of stores, or a primary
 /// that acknowledges without its replica: the tests of the remote store find them (`crates/remote-store/tests/suite/`).
-const IN_THE_REMOTE_STORE: [remote_store::Mutant; 9] = [
+const IN_THE_REMOTE_STORE: [remote_store::Mutant; 13] = [
     remote_store::Mutant::AddedBeforeExec,
+    remote_store::Mutant::BucketsStay,
     remote_store::Mutant::EndedGivenOut,
+    remote_store::Mutant::GivenNotDropped,
+    remote_store::Mutant::LateAdditionMade,
     remote_store::Mutant::MemberUnchecked,
     remote_store::Mutant::MovedAlone,
+    remote_store::Mutant::OneBucketRead,
     remote_store::Mutant::RefusedAdditionShipped,
     remote_store::Mutant::ReplicaNotAwaited,
     remote_store::Mutant::SumsGivenOutForEver,

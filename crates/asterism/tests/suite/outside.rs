@@ -9,7 +9,7 @@ use std::time::Duration;
 use asterism::Program;
 use asterism::outside::{
     Default, DescribedObject, Field, FunctionError, FunctionSettings, Kind, ObjectChoice,
-    ObjectKind, OutsideFunction, REPLICATED, Report, SUMMED, Section, Setting, Values, delay,
+    ObjectKind, OutsideFunction, REPLICATED, Report, Section, Setting, UNSUMMED, Values, delay,
     described, kept_here, section,
 };
 use asterism_function::{
@@ -119,7 +119,7 @@ section! {
 static PACKETS: Section = Section {
     path: "function.quota.state.packets",
     meaning: "Packets of each source.",
-    fields: &[kept_here(REPLICATED, SUMMED), delay()],
+    fields: &[kept_here(REPLICATED, UNSUMMED), delay()],
 };
 
 impl OutsideFunction for QuotaSettings {

@@ -148,8 +148,12 @@ macro_rules! kept_here {
 }
 
 kept_here! {
-    /// Sketches, filters, token buckets, graphs and sums over a window of time.
-    SUMMED = "what it answers is made of many sums, and the store keeps single ones";
+    /// Filters, graphs and the heaviest keys.
+    UNSUMMED = "a store keeps tables, registers and sums alone";
+    /// Token buckets.
+    SPENT = "what is left of a bucket depends on when tokens were spent, which sums in a store do not say";
+    /// Sums over a window of time that the function lists.
+    LISTED = "the function lists its sums, and a store is asked for those of single keys";
     /// Vectors of many places.
     LARGE = "it has more than 1,024 places";
     /// Tables by whose entries other objects go.

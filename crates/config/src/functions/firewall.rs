@@ -9,8 +9,8 @@ use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, r
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, LOCAL, REPLICATED, SUMMED, Together, absent, capacity, check_whole_seconds,
-    delay, flow_capacity, kept_here, objects, placement, release, times,
+    DROP, Description, LOCAL, REPLICATED, Together, absent, capacity, check_whole_seconds, delay,
+    flow_capacity, objects, placement, release, times,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, ReadFile, differing};
@@ -78,11 +78,11 @@ objects! {
     flows: Table = "The state of each flow.",
         [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("65_536")];
     handshakes: Counter = "Connections begun and completed within the last minute by source; two entries for each.",
-        [kept_here(REPLICATED, SUMMED), delay(), capacity("16_384")];
+        [placement(REPLICATED), delay(), capacity("16_384")];
     destinations: Counter = "Connections begun and completed within the last minute by destination; two entries for each.",
-        [kept_here(REPLICATED, SUMMED), delay(), capacity("16_384")];
+        [placement(REPLICATED), delay(), capacity("16_384")];
     links: Counter = "Connections begun and completed within the last minute on each link.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     fragments: Table = "Fragmented datagrams whose first fragment passed.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
     blocked: Table = "Sources blocked by a rule, or manually.",

@@ -10,8 +10,8 @@ use asterism_functions::monitor::{Monitor, MonitorConfig};
 use super::export::{export, export_protocol};
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    CHOICE, DROP, Description, REPLICATED, SUMMED, Together, absent, capacity, check_whole_seconds,
-    count, delay, kept_here, objects, placement, release,
+    CHOICE, DROP, Description, LISTED, REPLICATED, Together, UNSUMMED, absent, capacity,
+    check_whole_seconds, count, delay, kept_here, objects, placement, release,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
@@ -57,21 +57,21 @@ objects! {
     protocols: Counter = "Packets and bytes by protocol.",
         [placement(REPLICATED), delay()];
     links: Table = "Edges from sending to receiving hosts, each counted once for each instance that sees it.",
-        [kept_here(REPLICATED, SUMMED), delay(), absent(DROP), release(), capacity("65_536")];
+        [kept_here(REPLICATED, UNSUMMED), delay(), absent(DROP), release(), capacity("65_536")];
     alarms: Table = "Hosts with too many edges.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
     flow_packets: Counter = "Packets of each flow, by intervals.",
-        [kept_here(REPLICATED, SUMMED), delay(), bounded(1 << 17, "65_536", FLOWS)];
+        [kept_here(REPLICATED, LISTED), delay(), bounded(1 << 17, "65_536", FLOWS)];
     flow_bytes: Counter = "Bytes of each flow, by intervals.",
-        [kept_here(REPLICATED, SUMMED), delay(), bounded(1 << 17, "65_536", FLOWS)];
+        [kept_here(REPLICATED, LISTED), delay(), bounded(1 << 17, "65_536", FLOWS)];
     sizes: Counter = "The sketch of flow sizes, by intervals.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [kept_here(REPLICATED, LISTED), delay()];
     heavy_bytes: Counter = "The heaviest flows by bytes.",
-        [kept_here(REPLICATED, SUMMED), delay(), bounded(1 << 16, "512", PLACES)];
+        [kept_here(REPLICATED, UNSUMMED), delay(), bounded(1 << 16, "512", PLACES)];
     heavy_packets: Counter = "The heaviest flows by packets.",
-        [kept_here(REPLICATED, SUMMED), delay(), bounded(1 << 16, "512", PLACES)];
+        [kept_here(REPLICATED, UNSUMMED), delay(), bounded(1 << 16, "512", PLACES)];
     volumes: Counter = "Approximate bytes of any flow: a sketch.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     unrecorded: Counter = "How often an entry found no room.",
         [placement(REPLICATED), delay()];
 }

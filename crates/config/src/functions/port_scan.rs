@@ -9,8 +9,8 @@ use asterism_functions::port_scan::{
 
 use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
-    DROP, Description, REPLICATED, SUMMED, absent, capacity, check_whole_seconds, delay, kept_here,
-    objects, placement, release, seconds,
+    DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
+    placement, release, seconds,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
@@ -86,7 +86,7 @@ objects! {
     watched: Table = "Destination ports that are measured or blocked.",
         [placement(REPLICATED), delay(), absent(DROP), release()];
     syns: Counter = "Approximate recent SYNs of each service: a sketch.",
-        [kept_here(REPLICATED, SUMMED), delay()];
+        [placement(REPLICATED), delay()];
     handshakes: Table = "Outcomes of handshakes with services that get many SYNs; up to three entries a service.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
     floods: Table = "SYN floods found, each for a minute; as many as `alerts` or `blocked`.",

@@ -200,17 +200,16 @@ impl NetworkFunction for Monitor {
         let (_, instances) = builder.context().identity().share();
         // Alarms are decided by degrees, which edges tell as they are found; all sums are for reports.
         let lazily = builder.lazily();
+        let listed = |name, flows| lazily.windowed_counters(name, flows, window).listed();
         MonitorState {
             protocols: lazily.counters("protocols", PROTOCOL_KEYS.saturating_mul(instances)),
             links: lazily.graph("links", config.edges_max, config.edge_idle_s),
             alarms: builder.table("alarms", config.alarms_max, &[config.alarm_keep_s]),
-            flow_packets: lazily.windowed_counters("flow_packets", config.flows_max, window),
-            flow_bytes: lazily.windowed_counters("flow_bytes", config.flows_max, window),
-            sizes: lazily.windowed_counters(
-                "sizes",
-                config.cells.saturating_mul(instances),
-                window,
-            ),
+            flow_packets: listed("flow_packets", config.flows_max),
+            flow_bytes: listed("flow_bytes", config.flows_max),
+            sizes: lazily
+                .windowed_counters("sizes", config.cells.saturating_mul(instances), window)
+                .listed(),
             heavy_bytes: lazily.top_k("heavy_bytes", config.places),
             heavy_packets: lazily.top_k("heavy_packets", config.places),
             volumes: lazily.count_min("volumes", VOLUME_ERROR, VOLUME_DOUBT),

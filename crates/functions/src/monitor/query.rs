@@ -197,7 +197,7 @@ impl Monitor {
                     })
             }
             TrafficQuery::HeavyBytes => heavy(&state.heavy_bytes, range, &mut out, |flow| {
-                state.volumes.get(flow).unwrap_or(u64::MAX)
+                state.volumes.known(flow).unwrap_or(u64::MAX)
             }),
             TrafficQuery::HeavyPackets => {
                 heavy(&state.heavy_packets, range, &mut out, |_| u64::MAX)

@@ -147,17 +147,17 @@ fn world(
     World::new(setup, instances)
 }
 
-impl World<Meters> {
-    fn number(&self, words: &[&[u8]]) -> i64 {
+impl<F: NetworkFunction + Send + Sync> World<F> {
+    pub(crate) fn integer(&self, words: &[&[u8]]) -> i64 {
         let mut numbers = Vec::new();
-        self.each(words, &mut |value| match value {
+        self.each_reply(words, &mut |value| match value {
             Reply::Integer(number) => numbers.push(number),
             _ => numbers.push(0),
         });
         numbers[0]
     }
 
-    fn each(&self, words: &[&[u8]], each: &mut dyn FnMut(Reply<'_>)) {
+    pub(crate) fn each_reply(&self, words: &[&[u8]], each: &mut dyn FnMut(Reply<'_>)) {
         let mut command = Vec::new();
         CommandWriter::new(&mut command).command(words);
         let (sent, _) = Reply::read(&command).expect("a command").expect("whole");
@@ -171,9 +171,9 @@ impl World<Meters> {
     }
 
     /// The fields of a hash.
-    fn sums(&self, key: &[u8]) -> BTreeMap<Vec<u8>, i64> {
+    pub(crate) fn hash_fields(&self, key: &[u8]) -> BTreeMap<Vec<u8>, i64> {
         let mut words = Vec::new();
-        self.each(&[b"HGETALL", key], &mut |value| {
+        self.each_reply(&[b"HGETALL", key], &mut |value| {
             words.push(value.bytes().expect("a word").to_vec());
         });
         let number = |text: &[u8]| -> i64 {
@@ -186,13 +186,20 @@ impl World<Meters> {
             .collect()
     }
 
+    pub(crate) fn send_packet(&mut self, flow: u16, number: u32, to: usize) {
+        let now = Time::from_micros(self.now_us);
+        assert!(self.instances[to].inject(now, PortNumber(0), &packet(flow, number)));
+    }
+}
+
+impl World<Meters> {
     /// What the store has agrees, at any time: entries, and all sums over what wrote them. How many packets only added.
     fn check(&self) -> u64 {
-        let entries = self.number(&[b"ZCOUNT", b"{meters}0:ends", b"-inf", b"+inf"]);
-        let packets = self.sums(b"{meters}1:sums");
+        let entries = self.integer(&[b"ZCOUNT", b"{meters}0:ends", b"-inf", b"+inf"]);
+        let packets = self.hash_fields(b"{meters}1:sums");
         let packets = packets.get(&b"0"[..]).copied().unwrap_or(0) as u64;
-        let by_flow: i64 = self.sums(b"{meters}2:sums").values().sum();
-        let places = self.sums(b"{meters}3:sums");
+        let by_flow: i64 = self.hash_fields(b"{meters}2:sums").values().sum();
+        let places = self.hash_fields(b"{meters}3:sums");
         let (mut with_entry, mut added) = (0, 0);
         for (place, sum) in places {
             match place[0] - b'0' {
@@ -205,7 +212,7 @@ impl World<Meters> {
         assert_eq!(found, (entries as u64, entries, entries), "at {at} µs");
         assert_eq!(packets % WITH_ENTRY, added as u64, "at {at} µs");
         let mut counted = 0;
-        self.each(
+        self.each_reply(
             &[b"ZRANGEBYSCORE", b"{meters}0:ends", b"-inf", b"+inf"],
             &mut |row| {
                 let number = u32::from_le_bytes(
@@ -215,17 +222,12 @@ impl World<Meters> {
             },
         );
         let mut register = 7;
-        self.each(&[b"GET", b"{meters}4:0:"], &mut |value| {
+        self.each_reply(&[b"GET", b"{meters}4:0:"], &mut |value| {
             let value = value.bytes().and_then(<[u8]>::last_chunk);
             register = value.map_or(register, |value| u32::from_le_bytes(*value));
         });
         assert_eq!(register, 7 + counted, "at {at} µs");
         added as u64
-    }
-
-    fn send(&mut self, flow: u16, number: u32, to: usize) {
-        let now = Time::from_micros(self.now_us);
-        assert!(self.instances[to].inject(now, PortNumber(0), &packet(flow, number)));
     }
 
     fn pass(&mut self, us: u64) {
@@ -251,7 +253,7 @@ fn what_is_added_counts_once_over_wires_that_break() {
     for delay_us in [60, 200, 800] {
         let mut world = world(3, Faults::breaking(300, delay_us), config);
         for number in 0..600_u32 {
-            world.send((number % 5) as u16, number, (number * 7 % 3) as usize);
+            world.send_packet((number % 5) as u16, number, (number * 7 % 3) as usize);
             world.pass(150);
         }
         world.end();
@@ -272,7 +274,7 @@ fn what_is_added_agrees_with_entries_over_deaths() {
     let mut world = world(4, Faults::breaking(400, 300), config);
     let mut all_left = [0; 4];
     for number in 0..1_200_u32 {
-        world.send((number % 6) as u16, number, (number * 5 % 4) as usize);
+        world.send_packet((number % 6) as u16, number, (number * 5 % 4) as usize);
         world.pass(100);
         if number % 100 == 99 {
             let some = left(&world);
@@ -288,7 +290,7 @@ fn what_is_added_agrees_with_entries_over_deaths() {
         added >= all_left[2] && added <= 300,
         "{added} of {all_left:?}"
     );
-    let entries = world.number(&[b"ZCOUNT", b"{meters}0:ends", b"-inf", b"+inf"]) as u64;
+    let entries = world.integer(&[b"ZCOUNT", b"{meters}0:ends", b"-inf", b"+inf"]) as u64;
     assert!(entries >= all_left[0] + all_left[1] && entries <= 600);
     assert!(
         entries > 150 && added > 150,
@@ -302,11 +304,11 @@ fn a_refused_packet_adds_nothing_beside_others() {
     for turns in 0..30 {
         let mut world = world(2, Faults::none(100), config);
         // Both count up the register, and one of them has read what the other one writes.
-        world.send(0, 0, 0);
-        world.send(1, COUNTED, 1);
+        world.send_packet(0, 0, 0);
+        world.send_packet(1, COUNTED, 1);
         (0..turns).for_each(|_| world.turn());
-        world.send(2, ADDS, 0);
-        world.send(3, 4 + ADDS, 1);
+        world.send_packet(2, ADDS, 0);
+        world.send_packet(3, 4 + ADDS, 1);
         world.end();
         assert_eq!(left(&world), [2, 0, 2, 0]);
         assert_eq!(world.check(), 2);
@@ -320,14 +322,17 @@ fn a_refused_packet_adds_nothing_beside_others() {
 fn keys_without_room_do_not_begin() {
     let mut world = world(1, Faults::none(100), config);
     for flow in 0..FLOWS_MAX + 3 {
-        world.send(flow as u16, 4 * flow, 0);
+        world.send_packet(flow as u16, 4 * flow, 0);
         world.end();
     }
     assert_eq!(left(&world)[0], u64::from(FLOWS_MAX));
-    assert_eq!(world.sums(b"{meters}2:sums").len(), FLOWS_MAX as usize);
+    assert_eq!(
+        world.hash_fields(b"{meters}2:sums").len(),
+        FLOWS_MAX as usize
+    );
     world.check();
     // Those that have begun go on.
-    world.send(0, 400, 0);
+    world.send_packet(0, 400, 0);
     world.end();
     assert_eq!(left(&world)[0], 1);
 }
@@ -336,17 +341,17 @@ fn keys_without_room_do_not_begin() {
 fn sums_that_are_kept_are_as_old_as_they_may_be() {
     let mut world = world(2, Faults::none(100), config_cached);
     let read = |world: &mut World<Meters>, number: u32| {
-        world.send(1, 4 * number + READS, 0);
+        world.send_packet(1, 4 * number + READS, 0);
         world.end();
         let left = world.left_by(0);
         u16::from_be_bytes([left[0][34], left[0][35]])
     };
-    world.send(1, 0, 1);
+    world.send_packet(1, 0, 1);
     world.end();
     world.left_by(0);
     assert_eq!(read(&mut world, 0), 1);
     for number in 1..4 {
-        world.send(1, 4 * number, 1);
+        world.send_packet(1, 4 * number, 1);
     }
     world.end();
     world.left_by(0);
@@ -362,14 +367,14 @@ fn sums_that_are_kept_are_as_old_as_they_may_be() {
 fn what_is_only_read_costs_no_commit() {
     let mut world = world(1, Faults::none(100), config);
     for number in 0..40 {
-        world.send(number as u16 % 5, 4 * number + READS, 0);
+        world.send_packet(number as u16 % 5, 4 * number + READS, 0);
     }
     world.end();
     assert_eq!(world.tallies()[0].decided, 0);
     assert_eq!(left(&world)[3], 40);
     let before_us = world.now_us;
     for number in 0..40 {
-        world.send(number as u16, 4 * number + ADDS, 0);
+        world.send_packet(number as u16, 4 * number + ADDS, 0);
     }
     world.end();
     assert_eq!((world.tallies()[0].decided, left(&world)[2]), (40, 40));

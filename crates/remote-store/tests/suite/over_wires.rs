@@ -239,6 +239,8 @@ fn every_planted_bug_is_found() {
             let passes = |test: &fn()| std::panic::catch_unwind(*test).is_ok();
             let kept = crate::kept::TESTS.iter().chain(&crate::filter::TESTS);
             let others = kept.chain(&crate::ends::TESTS).chain(&crate::meters::TESTS);
+            let others = others.chain(&crate::sketches::TESTS);
+            let others = others.chain(&crate::windows::TESTS);
             let survives = tests.iter().chain(others).all(passes);
             select(None);
             survives

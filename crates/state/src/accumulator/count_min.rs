@@ -4,15 +4,15 @@ use std::rc::Rc;
 
 use asterism_sketches::Grid;
 
-use super::sketch::Sketch;
+use super::sketch::{ALL, Sketch};
 use super::writer_counters::Totals;
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::Context;
+use crate::context::{Context, Query};
 use crate::map::Key;
 use crate::object::{
-    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
-    Sweep, Writable,
+    Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
+    Snapshot, SumsShown, Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
@@ -43,7 +43,17 @@ impl<K: Key> CountMin<K> {
     /// What was added for a key over all instances, as far as it is known here, or more.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<u64, Late> {
-        Ok(self.sketch.sums(key)?.min().unwrap_or(0))
+        self.sketch.least(key)
+    }
+
+    /// [`CountMin::get`] for the control plane: never late. `None` where the sums are in a store, which answers packets alone.
+    pub fn known(&self, key: &K) -> Option<u64> {
+        self.sketch.known(key)
+    }
+
+    /// All that was added, as far as it is known here; in a store as of some seconds ago. For people, not packets.
+    pub fn total(&self) -> u64 {
+        self.sketch.total()
     }
 
     /// What a sum is too large by, at most, but for the doubt: its share of all that was added. For people, not packets.
@@ -126,7 +136,36 @@ impl<K: Key> Inspect for CountMin<K> {
     }
 }
 
-impl<K: Key> Fetch for CountMin<K> {}
+impl<K: Key> Fetch for CountMin<K> {
+    fn stays_because(&self) -> Option<&'static str> {
+        None
+    }
+    fn extract(&self, query: &Query<'_>, out: &mut Vec<u8>) {
+        self.sketch.extract(query, out);
+    }
+    fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
+        self.sketch.install(answer)
+    }
+    fn withdraw(&mut self) {
+        self.sketch.withdraw();
+    }
+    fn has_sums(&self) -> bool {
+        true
+    }
+    fn shows_sums(&self) -> SumsShown {
+        SumsShown::One(ALL)
+    }
+    fn each_addition(
+        &self,
+        write: &[u8],
+        each: &mut dyn FnMut(&Addition<'_>),
+    ) -> Result<(), BadBytes> {
+        self.sketch.each_addition(Reader::new(write, &[]), each)
+    }
+    fn note_sums(&mut self, answer: &[u8]) {
+        self.sketch.note_total(answer);
+    }
+}
 
 impl<K: Key> Operations for CountMin<K> {
     fn begin_recording(&mut self) {

@@ -12,8 +12,8 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, LANE_SUM, OPERATION_BYTES_MAX, Query};
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
-    Sweep, Writable,
+    Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
+    Snapshot, Sweep, Writable,
 };
 use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Stamp};
@@ -340,10 +340,11 @@ impl Fetch for Counter {
     fn each_addition(
         &self,
         write: &[u8],
-        each: &mut dyn FnMut(&[u8], i64),
+        each: &mut dyn FnMut(&Addition<'_>),
     ) -> Result<(), BadBytes> {
         let amount = Reader::new(write, &[]).varint()?;
-        each(PlaceField::new(FIELD).bytes(), amount_in_store(amount));
+        let field = PlaceField::new(FIELD);
+        each(&Addition::new(field.bytes(), amount_in_store(amount)));
         Ok(())
     }
     fn note_sums(&mut self, answer: &[u8]) {

@@ -15,14 +15,14 @@ use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
-    Sweep, Writable,
+    Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
+    Snapshot, Sweep, Writable,
 };
 use crate::recording::{ADDS, BEGINS, note_room};
 use crate::reservations::Reservations;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, Reader, Writer, amount_in_store, each_sum, write_sums};
+use crate::wire::{BadBytes, KeySums, Reader, Writer, amount_in_store, write_sums};
 
 /// Keys of a shared object for which there is room, in multiples of its capacity. A saved state's keys, and those of earlier incarnations,
 /// count against nobody's share: who knows of fewer keys than the capacity may start one, while all others start their shares.
@@ -47,14 +47,14 @@ pub struct Counters<K: Key> {
     refused_full: u64,
     stored: Option<InStore<K>>,
     /// What a store was said to have, some seconds ago, or to be shown.
-    known: Vec<(K, u64)>,
+    known: KeySums<K>,
 }
 
 /// What a store said of sums that are there.
 #[derive(Debug)]
 struct InStore<K> {
     /// For the call under way.
-    answered: Vec<(K, u64)>,
+    answered: KeySums<K>,
     /// How many keys may begin.
     room: u32,
 }
@@ -87,7 +87,7 @@ impl<K: Key> Counters<K> {
             context.expect_written_unread(object);
         }
         let stored = settings.is_remote().then_some(InStore {
-            answered: Vec::new(),
+            answered: KeySums::default(),
             room: 0,
         });
         let mut counters = Self {
@@ -103,7 +103,7 @@ impl<K: Key> Counters<K> {
             reserved: Reservations::default(),
             refused_full: 0,
             stored,
-            known: Vec::new(),
+            known: KeySums::default(),
         };
         if counters.stored.is_some() {
             counters.writer_counters.begin_recording();
@@ -137,7 +137,7 @@ impl<K: Key> Counters<K> {
     pub fn get(&self, key: &K) -> Result<u64, Late> {
         if let Some(stored) = &self.stored {
             self.answered(key)?;
-            return Ok(total_of(&stored.answered, key).unwrap_or(0));
+            return Ok(stored.answered.get(key).unwrap_or(0));
         }
         Ok(self
             .query(key)?
@@ -159,7 +159,7 @@ impl<K: Key> Counters<K> {
         let Some(stored) = &self.stored else {
             return Ok(None);
         };
-        let total = total_of(&stored.answered, key);
+        let total = stored.answered.get(key);
         Ok((total.is_some() || stored.room > 0).then_some(Tally {
             number: None,
             key: *key,
@@ -172,7 +172,7 @@ impl<K: Key> Counters<K> {
     #[must_use]
     pub fn total(&self, key: &K) -> u64 {
         if self.stored.is_some() {
-            return total_of(&self.known, key).unwrap_or(0);
+            return self.known.get(key).unwrap_or(0);
         }
         let number = self.number(key, key.hash(self.context.seed()));
         number.map_or(0, |number| self.writer_counters.sum(number))
@@ -201,7 +201,7 @@ impl<K: Key> Counters<K> {
 
     /// Calls `each` for every key and its sum; for control-plane use.
     pub fn for_each(&self, mut each: impl FnMut(&K, u64)) {
-        for (key, total) in &self.known {
+        for (key, total) in self.known.iter() {
             each(key, *total);
         }
         for number in 0..self.used {
@@ -431,7 +431,7 @@ impl<K: Key> Inspect for Counters<K> {
         }
         // Those of a store it has for people alone where none are added.
         if self.stored.is_none() {
-            for (key, value) in &self.known {
+            for (key, value) in self.known.iter() {
                 each(&Shown {
                     key,
                     value,
@@ -449,27 +449,6 @@ impl<K: Key> Inspect for Counters<K> {
     }
     fn entries(&self) -> usize {
         self.used as usize
-    }
-}
-
-fn total_of<K: Key>(sums: &[(K, u64)], key: &K) -> Option<u64> {
-    let found = sums.iter().find(|(known, _)| known == key);
-    found.map(|(_, total)| *total)
-}
-
-impl<K: Key> Counters<K> {
-    /// Adds the sums of an answer to those that are known, as many as there may be keys.
-    fn read_sums(&self, answer: &[u8], sums: &mut Vec<(K, u64)>) -> Result<(), BadBytes> {
-        let (most, mut read) = (self.settings.capacity as usize, Ok(()));
-        each_sum(answer, |field, sum| {
-            let mut input = Reader::new(field, self.context.addresses());
-            match K::decode(&mut input) {
-                Ok(key) if input.is_empty() && sums.len() < most => sums.push((key, sum as u64)),
-                Ok(_) if input.is_empty() => {}
-                _ => read = Err(BadBytes),
-            }
-        })?;
-        read
     }
 }
 
@@ -512,7 +491,12 @@ impl<K: Key> Fetch for Counters<K> {
                 }
                 None => Err(BadBytes),
             },
-            _ => self.read_sums(answer, &mut stored.answered),
+            _ => {
+                let addresses = self.context.addresses();
+                let most = self.settings.capacity;
+                let added = stored.answered.add(answer, most, addresses);
+                added.map(|_| ())
+            }
         };
         self.stored = Some(stored);
         installed
@@ -523,17 +507,18 @@ impl<K: Key> Fetch for Counters<K> {
     fn each_addition(
         &self,
         write: &[u8],
-        each: &mut dyn FnMut(&[u8], i64),
+        each: &mut dyn FnMut(&Addition<'_>),
     ) -> Result<(), BadBytes> {
         let mut input = Reader::new(write, self.context.addresses());
         K::decode(&mut input)?;
         let field = &write[..write.len() - input.left()];
-        each(field, amount_in_store(input.varint()?));
+        each(&Addition::new(field, amount_in_store(input.varint()?)));
         Ok(())
     }
     fn note_sums(&mut self, answer: &[u8]) {
-        let mut known = Vec::new();
-        if self.read_sums(answer, &mut known).is_ok() {
+        let mut known = KeySums::default();
+        let (most, addresses) = (self.settings.capacity, self.context.addresses());
+        if known.add(answer, most, addresses).is_ok() {
             self.known = known;
         }
     }

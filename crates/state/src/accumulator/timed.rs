@@ -8,21 +8,33 @@ use std::rc::Rc;
 
 use asterism_memory::region::Region;
 use asterism_memory::zeroed;
-use asterism_windows::{Known, Ring, Rolling, name_in, read_bucket};
+use asterism_windows::{Known, Ring, Rolling, SKEW_SECONDS_MAX, name_in, read_bucket};
 
 use super::announced::{digest, digest_if, writer};
 use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, own_writing, write_cell};
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::context::{Context, OPERATION_BYTES_MAX, Query};
 use crate::mutant::{self, Mutant};
 use crate::object::{ObjectSettings, Part};
 use crate::stamp::{NamedOrigins, Origin, Stamp};
-use crate::wire::{BadBytes, Reader, Writer};
+use crate::wire::{BadBytes, PlaceField, Reader, SumsRead, Writer, write_sums};
 
 /// Flag of an operation and of an entry of a snapshot: not a total, but where the ring ends.
 pub(super) const ADVANCE: u8 = 1;
 /// With it, of an entry of a snapshot: where the ring of who wrote the snapshot ends, which nobody announced yet.
 const UNANNOUNCED: u8 = 2;
+
+/// Buckets of a window in a store, at most: a read asks for each.
+const BUCKETS_IN_STORE_MAX: u32 = 64;
+/// Why sums stay here that the function lists.
+pub(super) const LISTED: &str =
+    "the function lists its sums, and a store is asked for those of single keys";
+
+/// Why sums of so many buckets stay here, if they do.
+pub(super) fn too_many_buckets(ring: &Ring) -> Option<&'static str> {
+    let are_too_many = ring.slots() > BUCKETS_IN_STORE_MAX + 1 + SKEW_SECONDS_MAX;
+    are_too_many.then_some("its window has more than 64 buckets, and a read asks for each")
+}
 
 zeroed! {
     /// What all instances added in one place and bucket.
@@ -108,7 +120,11 @@ impl TimedWriterCounters {
 
     /// The same in the bucket that `tick` lies in alone; 0 when that is not kept.
     pub(super) fn sum_at(&self, place: u32, tick: u32) -> u64 {
-        let bucket = self.ring.bucket(tick);
+        self.sum_in(place, self.ring.bucket(tick))
+    }
+
+    /// The same in a bucket.
+    pub(super) fn sum_in(&self, place: u32, bucket: u32) -> u64 {
         if !self.ring.keeps(bucket) {
             return 0;
         }
@@ -118,6 +134,36 @@ impl TimedWriterCounters {
         } else {
             0
         }
+    }
+
+    /// What a store answers of sums in buckets; `place` says where those of a field are.
+    pub(super) fn extract(
+        &self,
+        query: &Query<'_>,
+        out: &mut Vec<u8>,
+        place: impl Fn(&[u8]) -> Option<u32>,
+    ) {
+        let read = SumsRead::read(query.key);
+        let mut sums = Vec::new();
+        for (read, field) in read
+            .iter()
+            .flat_map(|read| read.fields().map(move |field| (read, field)))
+        {
+            let of = |bucket| place(field).map_or(0, |place| self.sum_in(place, bucket));
+            if read.is_by_bucket {
+                let each = read.each_bucket().map(|bucket| (bucket, of(bucket)));
+                sums.extend(
+                    each.map(|(bucket, sum)| (PlaceField::new(bucket).as_ref().to_vec(), sum)),
+                );
+            } else {
+                sums.push((
+                    field.to_vec(),
+                    read.each_bucket().map(of).fold(0, u64::wrapping_add),
+                ));
+            }
+        }
+        let sums = sums.iter().filter(|(_, sum)| *sum != 0);
+        write_sums(sums.map(|(field, sum)| (&**field, *sum as i64)), out);
     }
 
     /// Whether no bucket that is kept holds anything of a place.

@@ -614,7 +614,13 @@ impl<K: Key, R: Rates<K> + 'static> Inspect for TokenBucket<K, R> {
     }
 }
 
-impl<K: Key, R: Rates<K> + 'static> Fetch for TokenBucket<K, R> {}
+impl<K: Key, R: Rates<K> + 'static> Fetch for TokenBucket<K, R> {
+    fn stays_because(&self) -> Option<&'static str> {
+        Some(
+            "what is left of a bucket depends on when tokens were spent, which sums in a store do not say",
+        )
+    }
+}
 
 impl<K: Key, R: Rates<K> + 'static> Operations for TokenBucket<K, R> {
     fn begin_recording(&mut self) {

@@ -9,12 +9,12 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, LANE_SUM, LANE_SUMS, Query};
 use crate::object::{
-    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
-    Sweep, Writable,
+    Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
+    Snapshot, Sweep, Writable,
 };
 use crate::recording::ADDS;
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, PlaceField, Reader, each_sum, write_sums};
+use crate::wire::{BadBytes, PlaceField, PlaceSums, Reader, write_sums};
 
 /// Places of one that is in a store itself, at most: so many fit an answer.
 const PLACES_IN_STORE_MAX: u32 = 1_024;
@@ -33,9 +33,9 @@ pub struct Vector {
     /// They are where what they follow from is.
     follows: bool,
     /// In a store: what was answered for the call under way, by place.
-    answered: Option<Vec<(u32, i64)>>,
+    answered: Option<PlaceSums>,
     /// The same as it was some seconds ago.
-    known: Vec<(u32, i64)>,
+    known: PlaceSums,
 }
 
 /// Adds to a [`Vector`] from where no packet acts, as when a row of a table comes or ends: what is added counts here at once, and
@@ -96,7 +96,7 @@ impl Vector {
             counts_entries: false,
             follows: false,
             answered: None,
-            known: Vec::new(),
+            known: PlaceSums::default(),
         };
         if settings.is_remote() {
             vector.move_to_store();
@@ -114,7 +114,7 @@ impl Vector {
     /// The sums are in a store: additions find no place here.
     fn move_to_store(&mut self) {
         self.writer_counters.begin_recording();
-        self.answered = Some(Vec::new());
+        self.answered = Some(PlaceSums::default());
     }
 
     /// The sums count the entries of a table, and are where these are.
@@ -168,7 +168,7 @@ impl Vector {
         if let Some(answered) = &self.answered {
             self.context.answered((self.object, LANE_SUMS, 0), |_| {})?;
             let there = places.into_iter().filter(|place| *place < self.len());
-            return Ok(there.min_by_key(|place| sum_of(answered, *place)));
+            return Ok(there.min_by_key(|place| answered.get(*place)));
         }
         let mut lowest = None;
         for place in places {
@@ -205,13 +205,13 @@ impl Vector {
             let field = PlaceField::new(place);
             self.context.answered(read, |key| key.raw(field.bytes()))?;
         }
-        Ok(sum_of(answered, place))
+        Ok(answered.get(place))
     }
 
     /// The sum in a place for people, and never late: in a store as of some seconds ago.
     pub fn known(&self, place: u32) -> i64 {
         match self.answered {
-            Some(_) => sum_of(&self.known, place),
+            Some(_) => self.known.get(place),
             None => self.get(place).unwrap_or(0),
         }
     }
@@ -317,26 +317,6 @@ impl Inspect for Vector {
     }
 }
 
-/// Adds the sums of an answer to those that are known: of places below `length`, and of no more than so many.
-fn read_sums(answer: &[u8], length: u32, sums: &mut Vec<(u32, i64)>) -> Result<(), BadBytes> {
-    let most = sums.len() + length as usize;
-    let read = each_sum(answer, |field, sum| {
-        if let Some(place) = PlaceField::read(field)
-            && place < length
-            && sums.len() < most
-        {
-            sums.push((place, sum));
-        }
-    });
-    sums.sort_unstable();
-    read
-}
-
-fn sum_of(sums: &[(u32, i64)], place: u32) -> i64 {
-    let found = sums.binary_search_by_key(&place, |(place, _)| *place);
-    found.map_or(0, |found| sums[found].1)
-}
-
 impl Fetch for Vector {
     fn stays_because(&self) -> Option<&'static str> {
         if self.follows {
@@ -363,7 +343,8 @@ impl Fetch for Vector {
     }
     fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
         let length = self.len();
-        read_sums(answer, length, self.answered.as_mut().ok_or(BadBytes)?)
+        let answered = self.answered.as_mut().ok_or(BadBytes)?;
+        answered.add(answer, length)
     }
     fn has_sums(&self) -> bool {
         true
@@ -374,21 +355,21 @@ impl Fetch for Vector {
     fn each_addition(
         &self,
         write: &[u8],
-        each: &mut dyn FnMut(&[u8], i64),
+        each: &mut dyn FnMut(&Addition<'_>),
     ) -> Result<(), BadBytes> {
         let mut input = Reader::new(write, &[]);
         let field = PlaceField::new(read_place(&mut input, self.len())?);
-        each(field.bytes(), input.varint()? as i64);
+        each(&Addition::new(field.bytes(), input.varint()? as i64));
         Ok(())
     }
     fn note_sums(&mut self, answer: &[u8]) {
         self.known.clear();
-        if read_sums(answer, self.len(), &mut self.known).is_err() {
+        if self.known.add(answer, self.len()).is_err() {
             self.known.clear();
         }
     }
     fn withdraw(&mut self) {
-        self.answered.iter_mut().for_each(Vec::clear);
+        self.answered.iter_mut().for_each(PlaceSums::clear);
     }
     fn clear(&mut self) {
         self.take_sums(&mut |_, _| {});

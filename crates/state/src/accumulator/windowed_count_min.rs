@@ -6,21 +6,24 @@ use std::rc::Rc;
 use asterism_sketches::Grid;
 use asterism_windows::{Ring, Window, WindowTally, read_bucket};
 
-use super::timed::{ADVANCE, TimedWriterCounters};
+use super::sketch::{ALL, read_total};
+use super::timed::{ADVANCE, TimedWriterCounters, too_many_buckets};
 use super::writer_counters::{hash_place, read_place};
 use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, Tick};
+use crate::context::{Context, LANE_CELLS, Query, Tick};
 use crate::counts::ObjectCounts;
 use crate::map::Key;
 use crate::object::{
-    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
-    Sweep, Writable,
+    Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
+    Snapshot, SumsShown, Sweep, Writable,
 };
 use crate::recording::{ADDS, committed_at};
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, Reader, Writer};
+use crate::wire::{
+    Also, BadBytes, PlaceField, PlaceSums, Reader, SumsRead, Writer, amount_in_store,
+};
 
 /// A sum for each of any number of keys over the last so many buckets of time, in memory that does not grow with them: a count-min
 /// sketch (Cormode and Muthukrishnan 2005) for each bucket. Never less than what was added for the key in the window, and more by
@@ -34,6 +37,17 @@ pub struct WindowedCountMin<K: Key> {
     grid: Grid,
     writer_counters: TimedWriterCounters,
     keys: PhantomData<K>,
+    stored: Option<InStore>,
+}
+
+/// What a store said.
+#[derive(Debug)]
+struct InStore {
+    ring: Ring,
+    /// Sums of places over the window, for the call under way.
+    answered: PlaceSums,
+    /// All that was added in the window, as of some seconds ago.
+    known: u64,
 }
 
 impl<K: Key> WindowedCountMin<K> {
@@ -44,9 +58,22 @@ impl<K: Key> WindowedCountMin<K> {
         ((error, doubt), window): ((f64, f64), Window),
     ) -> Self {
         let grid = Grid::for_sums(error, doubt);
-        let size = (grid.len(), Ring::new(window));
+        let ring = Ring::new(window);
+        let places = if settings.is_remote() { 1 } else { grid.len() };
+        let mut writer_counters =
+            TimedWriterCounters::new(context.clone(), object, &settings, (places, ring));
+        let stored = settings.is_remote().then(|| {
+            context.expect_written_unread(object);
+            writer_counters.begin_recording();
+            InStore {
+                ring,
+                answered: PlaceSums::default(),
+                known: 0,
+            }
+        });
         Self {
-            writer_counters: TimedWriterCounters::new(context.clone(), object, &settings, size),
+            writer_counters,
+            stored,
             context,
             object,
             late_us: settings.late_us,
@@ -62,6 +89,9 @@ impl<K: Key> WindowedCountMin<K> {
     pub fn get(&self, key: &K) -> Result<u64, Late> {
         let hash = key.hash(self.context.seed());
         if !self.context.answers_plainly() {
+            if let Some(stored) = &self.stored {
+                return self.answered(stored, hash);
+            }
             self.ahead(hash)?;
         }
         let arrived = self.context.arrived_tick();
@@ -72,20 +102,44 @@ impl<K: Key> WindowedCountMin<K> {
             .unwrap_or(0))
     }
 
+    /// The same in a store.
+    #[cold]
+    fn answered(&self, stored: &InStore, hash: u64) -> Result<u64, Late> {
+        let buckets = stored.ring.read_at(self.context.arrived_tick());
+        let fields = self.grid.places(hash).map(PlaceField::new);
+        self.context
+            .answered((self.object, LANE_CELLS, hash), |out| {
+                SumsRead::write_of(out, buckets, Also::Nothing, fields);
+            })?;
+        let sums = self.grid.places(hash);
+        let sums = sums.map(|place| stored.answered.get(place));
+        Ok(sums.min().unwrap_or(0) as u64)
+    }
+
+    /// All that was added in the window that ends now, as far as it is known here; in a store as of some seconds ago. For people, not packets.
+    pub fn total(&self) -> u64 {
+        if let Some(stored) = &self.stored {
+            return stored.known;
+        }
+        let tick = self.context.tick();
+        let row = 0..self.grid.width();
+        row.fold(0, |sum: u64, place| {
+            sum.wrapping_add(self.writer_counters.sum(place, tick))
+        })
+    }
+
     /// What a sum is too large by, at most, but for the doubt: its share of all that was added in the window that ends now. For
     /// people, not packets.
     pub fn excess(&self) -> f64 {
-        let tick = self.context.tick();
-        let row = 0..self.grid.width();
-        let total = row.fold(0, |sum: u64, place| {
-            sum.wrapping_add(self.writer_counters.sum(place, tick))
-        });
-        self.error * total as f64
+        self.error * self.total() as f64
     }
 
-    /// What was not taken up.
+    /// What was not taken up; nothing in a store, which counts that itself.
     pub fn tally(&self) -> WindowTally {
-        self.writer_counters.ring.tally
+        let stored = self.stored.as_ref();
+        stored
+            .map_or(self.writer_counters.ring, |stored| stored.ring)
+            .tally
     }
 
     #[cold]
@@ -120,6 +174,11 @@ impl<K: Key> WindowedCountMin<K> {
                 out.varint(amount);
             });
         }
+    }
+
+    fn ring(&self) -> &Ring {
+        let stored = self.stored.as_ref();
+        stored.map_or(&self.writer_counters.ring, |stored| &stored.ring)
     }
 
     fn mark(&self) -> u16 {
@@ -188,7 +247,9 @@ impl<K: Key> Replicate for WindowedCountMin<K> {
 
 impl<K: Key> Sweep for WindowedCountMin<K> {
     fn sweep(&mut self, _: u32) -> u32 {
-        self.writer_counters.keep_up();
+        if self.stored.is_none() {
+            self.writer_counters.keep_up();
+        }
         0
     }
     fn sweep_length(&self) -> u32 {
@@ -280,14 +341,70 @@ impl<K: Key> Inspect for WindowedCountMin<K> {
     }
 }
 
-impl<K: Key> Fetch for WindowedCountMin<K> {}
+impl<K: Key> Fetch for WindowedCountMin<K> {
+    fn stays_because(&self) -> Option<&'static str> {
+        too_many_buckets(self.ring())
+    }
+    fn extract(&self, query: &Query<'_>, out: &mut Vec<u8>) {
+        let length = self.grid.len();
+        self.writer_counters.extract(query, out, |field| {
+            PlaceField::read(field).filter(|place| *place < length)
+        });
+    }
+    fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
+        let stored = self.stored.as_mut().ok_or(BadBytes)?;
+        stored.answered.add(answer, self.grid.len())
+    }
+    fn withdraw(&mut self) {
+        if let Some(stored) = &mut self.stored {
+            stored.answered.clear();
+        }
+    }
+    fn has_sums(&self) -> bool {
+        true
+    }
+    fn buckets(&self) -> Option<Ring> {
+        Some(*self.ring())
+    }
+    fn shows_sums(&self) -> SumsShown {
+        SumsShown::One(ALL)
+    }
+    fn each_addition(
+        &self,
+        write: &[u8],
+        each: &mut dyn FnMut(&Addition<'_>),
+    ) -> Result<(), BadBytes> {
+        let mut input = Reader::new(write, &[]);
+        let (hash, bucket) = (input.u64()?, self.ring().bucket(input.u32()?));
+        let amount = amount_in_store(input.varint()?);
+        let mut add = |field: &[u8]| {
+            each(&Addition {
+                bucket,
+                field,
+                amount,
+            });
+        };
+        for place in self.grid.places(hash) {
+            add(PlaceField::new(place).as_ref());
+        }
+        add(ALL);
+        Ok(())
+    }
+    fn note_sums(&mut self, answer: &[u8]) {
+        if let Some(stored) = &mut self.stored {
+            stored.known = read_total(answer).unwrap_or(stored.known);
+        }
+    }
+}
 
 impl<K: Key> Operations for WindowedCountMin<K> {
     fn begin_recording(&mut self) {
         self.writer_counters.begin_recording();
     }
     fn end_recording(&mut self) {
-        self.writer_counters.end_recording();
+        if self.stored.is_none() {
+            self.writer_counters.end_recording();
+        }
     }
     /// In the bucket of the packet's arrival, however long the store took.
     fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {

@@ -7,21 +7,21 @@ use asterism_memory::prefetch_hints::PrefetchHints;
 use asterism_windows::{Ring, Window, WindowTally, read_bucket};
 
 use super::keyed::Keyed;
-use super::timed::{ADVANCE, TimedWriterCounters};
+use super::timed::{ADVANCE, LISTED, TimedWriterCounters, too_many_buckets};
 use super::{Tally, Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, Tick};
+use crate::context::{Context, LANE_CELLS, Query, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::object::{
-    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
-    Sweep, Writable,
+    Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
+    Snapshot, Sweep, Writable,
 };
 use crate::recording::{ADDS, BEGINS, committed_at};
 use crate::shown::{Recent, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, Reader, Writer};
+use crate::wire::{Also, BadBytes, KeySums, Reader, SumsRead, Writer, amount_in_store, append_sum};
 
 /// A counter for each key that forgets: what was added in the last so many buckets of time, over all instances. Keys of which no
 /// bucket holds anything any more are forgotten, and their room is free.
@@ -30,8 +30,22 @@ pub struct WindowedCounters<K: Key> {
     context: Rc<Context>,
     object: u8,
     late_us: u32,
+    capacity: u32,
     keys: Keyed<K>,
     writer_counters: TimedWriterCounters,
+    /// The function lists sums, and does not only ask for those of single keys.
+    is_listed: bool,
+    stored: Option<InStore<K>>,
+    /// What a store was said to have, some seconds ago, or to be shown.
+    known: KeySums<K>,
+}
+
+/// What a store said of sums that are there, for the call under way.
+#[derive(Debug)]
+struct InStore<K> {
+    answered: KeySums<K>,
+    /// How many keys may begin.
+    room: u32,
 }
 
 impl<K: Key> WindowedCounters<K> {
@@ -41,22 +55,49 @@ impl<K: Key> WindowedCounters<K> {
         settings: ObjectSettings,
         window: Window,
     ) -> Self {
-        let keys = Keyed::new(context.clone(), &settings, settings.is_replicated());
+        let capacity = settings.capacity;
+        let settings = settings.without_room_in_store();
+        let mut keys = Keyed::new(context.clone(), &settings, settings.is_replicated());
         let size = (keys.room(), Ring::new(window));
         let writer_counters = TimedWriterCounters::new(context.clone(), object, &settings, size);
+        if settings.is_remote() {
+            context.expect_written_unread(object);
+            keys.begin_recording();
+        }
         Self {
             context,
             object,
             late_us: settings.late_us,
+            capacity,
             keys,
             writer_counters,
+            is_listed: false,
+            stored: settings.is_remote().then(|| InStore {
+                answered: KeySums::default(),
+                room: 0,
+            }),
+            known: KeySums::default(),
         }
+    }
+
+    /// The same whose sums the function lists, by [`WindowedCounters::for_each_at`]: it cannot be in a store.
+    #[must_use]
+    pub fn listed(mut self) -> Self {
+        self.is_listed = true;
+        self
     }
 
     /// The key's counter: found, or about to be started by the first `add`. `None` when there is no room for another key.
     #[inline(always)]
     pub fn find(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
-        let number = self.query(key)?;
+        let hash = self.keys.hash(key);
+        if !self.context.answers_plainly() {
+            if let Some(stored) = &self.stored {
+                return self.find_there(stored, (key, hash));
+            }
+            self.ahead(hash)?;
+        }
+        let number = self.keys.find(key, hash);
         let total = number.map_or(0, |number| self.sum(number));
         let found = number.is_some() || self.keys.may_start(self.object)?;
         Ok(found.then_some(Tally {
@@ -69,7 +110,49 @@ impl<K: Key> WindowedCounters<K> {
     /// The sum for a key over the window that ends at the packet's arrival, as far as it is known here; 0 if it has no counter.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<u64, Late> {
-        Ok(self.query(key)?.map_or(0, |number| self.sum(number)))
+        let hash = self.keys.hash(key);
+        if !self.context.answers_plainly() {
+            if let Some(stored) = &self.stored {
+                self.answered((key, hash), Also::Nothing)?;
+                return Ok(stored.answered.get(key).unwrap_or(0));
+            }
+            self.ahead(hash)?;
+        }
+        let number = self.keys.find(key, hash);
+        Ok(number.map_or(0, |number| self.sum(number)))
+    }
+
+    /// Whether the store said what the sum for a key is in the window that ends at the packet's arrival.
+    #[cold]
+    fn answered(&self, (key, hash): (&K, u64), also: Also) -> Result<(), Late> {
+        let buckets = self
+            .writer_counters
+            .ring
+            .read_at(self.context.arrived_tick());
+        // A call may ask for a key in both ways.
+        let hash = hash ^ also as u64;
+        self.context
+            .answered((self.object, LANE_CELLS, hash), |out| {
+                let mut field = Vec::new();
+                key.encode(&mut Writer::new(&mut field, self.context.addresses()));
+                SumsRead::write_of(out, buckets, also, [field]);
+            })
+    }
+
+    /// [`WindowedCounters::find`] in a store, which is asked for the sum and for room at once.
+    #[cold]
+    fn find_there(
+        &self,
+        stored: &InStore<K>,
+        (key, hash): (&K, u64),
+    ) -> Result<Option<Tally<K>>, Late> {
+        self.answered((key, hash), Also::Keys)?;
+        let total = stored.answered.get(key);
+        Ok((total.is_some() || stored.room > 0).then_some(Tally {
+            number: None,
+            key: *key,
+            total: total.unwrap_or(0),
+        }))
     }
 
     /// What was not taken up.
@@ -82,8 +165,10 @@ impl<K: Key> WindowedCounters<K> {
         self.keys.refused_full()
     }
 
-    /// Calls `each` for every key and its sum over the window that ends now, if there is any; for control-plane use.
+    /// Calls `each` for every key and its sum over the window that ends now, if there is any; for control-plane use. In a store as of some
+    /// seconds ago, and none while there may be more than 4,096 keys there.
     pub fn for_each(&self, mut each: impl FnMut(&K, u64)) {
+        self.known.iter().for_each(|(key, sum)| each(key, *sum));
         for number in 0..self.keys.used() {
             let sum = self.writer_counters.sum(number, self.context.tick());
             if let Some(key) = self.keys.key(number)
@@ -123,9 +208,13 @@ impl<K: Key> WindowedCounters<K> {
         number.map_or(0, |number| self.writer_counters.sum_at(number, tick))
     }
 
-    /// The sum for a key over the window that ends now; 0 if it has no counter. For control-plane use: never late.
+    /// The sum for a key over the window that ends now; 0 if it has no counter. For control-plane use: never late, in a store as of
+    /// [`WindowedCounters::for_each`].
     #[must_use]
     pub fn total(&self, key: &K) -> u64 {
+        if self.stored.is_some() {
+            return self.known.get(key).unwrap_or(0);
+        }
         let number = self.keys.find(key, self.keys.hash(key));
         number.map_or(0, |number| {
             self.writer_counters.sum(number, self.context.tick())
@@ -136,15 +225,6 @@ impl<K: Key> WindowedCounters<K> {
     fn sum(&self, number: u32) -> u64 {
         self.writer_counters
             .sum(number, self.context.arrived_tick())
-    }
-
-    #[inline(always)]
-    fn query(&self, key: &K) -> Result<Option<u32>, Late> {
-        let hash = self.keys.hash(key);
-        if !self.context.answers_plainly() {
-            self.ahead(hash)?;
-        }
-        Ok(self.keys.find(key, hash))
     }
 
     #[cold]
@@ -344,6 +424,16 @@ impl<K: Key> Inspect for WindowedCounters<K> {
             self.context.tick(),
             self.writer_counters.ring.window_seconds(),
         );
+        // Those of a store it has for people alone where none are added.
+        if self.stored.is_none() && cursor == 0 {
+            for &(ref key, sum) in self.known.iter() {
+                each(&Shown {
+                    key,
+                    value: &Recent { sum, window_s },
+                    provenance: None,
+                });
+            }
+        }
         self.keys.each_from((cursor, records), |number, key| {
             let sum = self.writer_counters.sum(number, tick);
             each(&Shown {
@@ -354,7 +444,7 @@ impl<K: Key> Inspect for WindowedCounters<K> {
         })
     }
     fn capacity(&self) -> u32 {
-        self.keys.capacity()
+        self.capacity
     }
     fn counts(&self) -> ObjectCounts {
         ObjectCounts::from(self.tally()).with(ObjectCount::RefusedFull, self.refused_full())
@@ -364,14 +454,79 @@ impl<K: Key> Inspect for WindowedCounters<K> {
     }
 }
 
-impl<K: Key> Fetch for WindowedCounters<K> {}
+impl<K: Key> Fetch for WindowedCounters<K> {
+    fn stays_because(&self) -> Option<&'static str> {
+        match self.is_listed {
+            true => Some(LISTED),
+            false => too_many_buckets(&self.writer_counters.ring),
+        }
+    }
+    fn extract(&self, query: &Query<'_>, out: &mut Vec<u8>) {
+        self.writer_counters.extract(query, out, |field| {
+            let key = K::decode(&mut Reader::new(field, self.context.addresses())).ok()?;
+            self.keys.find(&key, self.keys.hash(&key))
+        });
+        if SumsRead::read(query.key).is_ok_and(|read| read.counts_keys) {
+            append_sum(b"", self.keys.count().into(), out);
+        }
+    }
+    fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
+        let stored = self.stored.as_mut().ok_or(BadBytes)?;
+        let addresses = self.context.addresses();
+        let keys = stored.answered.add(answer, self.capacity, addresses)?;
+        if let Some(keys) = keys {
+            let keys = u32::try_from(keys).unwrap_or(u32::MAX);
+            stored.room = self.capacity.saturating_sub(keys);
+        }
+        Ok(())
+    }
+    fn withdraw(&mut self) {
+        if let Some(stored) = &mut self.stored {
+            stored.answered.clear();
+            stored.room = 0;
+        }
+    }
+    fn has_sums(&self) -> bool {
+        true
+    }
+    fn buckets(&self) -> Option<Ring> {
+        Some(self.writer_counters.ring)
+    }
+    fn has_room_for_keys(&self) -> bool {
+        true
+    }
+    fn each_addition(
+        &self,
+        write: &[u8],
+        each: &mut dyn FnMut(&Addition<'_>),
+    ) -> Result<(), BadBytes> {
+        let mut input = Reader::new(write, self.context.addresses());
+        K::decode(&mut input)?;
+        let field = &write[..write.len() - input.left()];
+        each(&Addition {
+            bucket: self.writer_counters.ring.bucket(input.u32()?),
+            field,
+            amount: amount_in_store(input.varint()?),
+        });
+        Ok(())
+    }
+    fn note_sums(&mut self, answer: &[u8]) {
+        let mut known = KeySums::default();
+        let addresses = self.context.addresses();
+        if known.add(answer, self.capacity, addresses).is_ok() {
+            self.known = known;
+        }
+    }
+}
 
 impl<K: Key> Operations for WindowedCounters<K> {
     fn begin_recording(&mut self) {
         self.keys.begin_recording();
     }
     fn end_recording(&mut self) {
-        self.keys.end_recording();
+        if self.stored.is_none() {
+            self.keys.end_recording();
+        }
     }
     fn note_undecided(
         &mut self,

@@ -3,6 +3,8 @@
 //! The same two traits serve both sides. An instance installs what the store answered for one call, and records what the call
 //! writes. The store extracts what is read and makes what was recorded. See `context/requests.rs`.
 
+use asterism_windows::Ring;
+
 use crate::context::{Query, Tick};
 use crate::wire::{BadBytes, Reader};
 
@@ -23,11 +25,44 @@ pub struct FetchedEntry<'a> {
     pub is_shadowed: bool,
 }
 
+/// What a recorded write adds to a sum in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addition<'a> {
+    /// The bucket of time whose sum it is; 0: the object has no buckets.
+    pub bucket: u32,
+    /// The field of the sum.
+    pub field: &'a [u8],
+    /// What comes to it.
+    pub amount: i64,
+}
+
+impl<'a> Addition<'a> {
+    /// To a sum of an object without buckets.
+    pub(crate) fn new(field: &'a [u8], amount: i64) -> Self {
+        Self {
+            bucket: 0,
+            field,
+            amount,
+        }
+    }
+}
+
+/// Which of its sums in a store an object shows to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumsShown {
+    /// All of them.
+    All,
+    /// That under this field alone.
+    One(&'static [u8]),
+    /// None: instances show what they know themselves.
+    None,
+}
+
 /// Reads by keys, of an object that lives in a store.
 pub trait Fetch {
     /// Why it cannot live in a store: the end of a sentence that begins with its name and "cannot live in a store, since". `None`: it can.
     fn stays_because(&self) -> Option<&'static str> {
-        Some("what it answers is made of many sums, and the store keeps single ones")
+        Some("a store keeps tables, registers and sums alone")
     }
     /// Appends the answer to a read: two bytes with the length of the part that must be the same when the call is committed, that part, and
     /// what may have changed by then.
@@ -90,14 +125,26 @@ pub trait Fetch {
     fn counts_entries(&self) -> bool {
         false
     }
-    /// What a recorded write adds, for a store that has sums: the field of each sum, and what comes to it.
+    /// The buckets of time of its sums: a store has sums for each bucket that is kept. `None`: for no bucket by itself.
+    fn buckets(&self) -> Option<Ring> {
+        None
+    }
+    /// Whether the fields of its sums are keys for which there is so much room as its capacity says, over all buckets that are kept.
+    fn has_room_for_keys(&self) -> bool {
+        false
+    }
+    /// Which sums people see.
+    fn shows_sums(&self) -> SumsShown {
+        SumsShown::All
+    }
+    /// What a recorded write adds, for a store that has sums.
     ///
     /// # Errors
     /// It is no write of this object.
     fn each_addition(
         &self,
         _write: &[u8],
-        _each: &mut dyn FnMut(&[u8], i64),
+        _each: &mut dyn FnMut(&Addition<'_>),
     ) -> Result<(), BadBytes> {
         Err(BadBytes)
     }

@@ -21,7 +21,7 @@ use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader};
 
-pub use fetch::{Fetch, FetchedEntry, Operations};
+pub use fetch::{Addition, Fetch, FetchedEntry, Operations, SumsShown};
 pub use part::{Part, Since};
 pub use settings::{Absence, Home, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
 

@@ -95,6 +95,14 @@ impl ObjectSettings {
         self.home == Home::Remote
     }
 
+    /// The same with room for a single key, if the keys are in a store.
+    pub(crate) fn without_room_in_store(mut self) -> Self {
+        if self.is_remote() {
+            self.capacity = 1;
+        }
+        self
+    }
+
     /// From now on it is shared, or no longer, if that may change; whether it is.
     pub(crate) fn share(&mut self, shares: bool) -> bool {
         if self.movable {

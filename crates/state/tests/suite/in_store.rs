@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Answered, Builder, Call, Context, Counter, Counters, Fetch, Grouped, Identity, Key, LANE_SUM,
-    Late, ObjectSettings, Query, Register, Row, Sequencer, State, Table, Transaction, Value,
-    Vector, Wait, Wire, Writer, state, write_sums,
+    Addition, Answered, Builder, Call, Context, Counter, Counters, Fetch, Grouped, Identity, Key,
+    LANE_SUM, Late, ObjectSettings, Query, Register, Row, Sequencer, State, Table, Transaction,
+    Value, Vector, Wait, Wire, Writer, state, write_sums,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
@@ -286,9 +286,9 @@ fn additions_are_reported_by_field() {
     let each = |object: u8, _: u8, write: &[u8]| {
         let at = both.store.object(object).expect("an object");
         assert!(at.has_sums());
-        let add = &mut |field: &[u8], amount| found.push((object, field.to_vec(), amount));
+        let add = &mut |one: &Addition<'_>| found.push((object, one.field.to_vec(), one.amount));
         at.each_addition(write, add).expect("a write");
-        assert!(at.each_addition(&[0xff], &mut |_, _| {}).is_err());
+        assert!(at.each_addition(&[0xff], &mut |_| {}).is_err());
     };
     both.store
         .each_write(transaction.writes(), each)

@@ -5,7 +5,7 @@ use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 use crate::view::View;
 use crate::view::store::{CacheDocument, FilterDocument, StoreDocument};
 
-const STORE: [Metric<StoreDocument>; 11] = [
+const STORE: [Metric<StoreDocument>; 12] = [
     gauge(
         "asterism_store_up",
         "Whether all connections to the store of remote objects are open.",
@@ -40,6 +40,11 @@ const STORE: [Metric<StoreDocument>; 11] = [
         "asterism_store_ended_total",
         "Entries whose end these instances committed in the store.",
         |one| one.ended.into(),
+    ),
+    counter(
+        "asterism_store_expired_total",
+        "Additions that were left out, for their buckets of time were dropped before the store took them.",
+        |one| one.expired.into(),
     ),
     counter(
         "asterism_store_refused_total",

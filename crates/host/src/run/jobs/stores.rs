@@ -88,6 +88,7 @@ mod tests {
             decided: 0,
             crossed: 0,
             ended: 0,
+            expired: 0,
             refused: 0,
             nonsense: 0,
             connections: 0,
