@@ -225,6 +225,15 @@ const IN_THE_REMOTE_STORE: [remote_store::Mutant; 13] = [
     remote_store::Mutant::WaitWithoutWrite,
 ];
 
+/// Planted bugs of entries of a store that stay at an instance: tests of the remote store find them.
+const OF_KEPT: (state::Mutant, [engine::Mutant; 2]) = (
+    state::Mutant::KeptOutlivesItsEnd,
+    [
+        engine::Mutant::KeptHoweverOld,
+        engine::Mutant::RetractedAsEdited,
+    ],
+);
+
 /// Planted bugs of leases: only [inheritances](crate::inheritance) have any, so only seeds that have one are run.
 const OF_INHERITANCES: [state::Mutant; 10] = [
     state::Mutant::ReassignedUnfenced,
@@ -266,7 +275,7 @@ pub const IN_THE_ORCHESTRATOR: [orchestrator::Mutant; 4] = [
 
 impl Planted {
     /// All that there are, but for those that tests of one crate find: [`IN_THE_SECURE_CHANNEL`], [`IN_THE_CORE`], [`IN_THE_STATE`],
-    /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`], [`OF_CHANNEL_HOMES`], [`OF_REMOTE_SESSIONS`], [`IN_THE_REMOTE_STORE`] and
+    /// [`OF_WAKING`], [`OF_PARKING`], [`IN_THE_ENGINE`], [`OF_CHANNEL_HOMES`], [`OF_REMOTE_SESSIONS`], [`IN_THE_REMOTE_STORE`], [`OF_KEPT`] and
     /// [`IN_THE_ORCHESTRATOR`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
@@ -279,11 +288,13 @@ impl Planted {
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.filter(|planted| !OF_WAKING.contains(planted));
         let state = state.filter(|planted| !IN_THE_ENGINE.1.contains(planted));
+        let state = state.filter(|planted| *planted != OF_KEPT.0);
         let state = state.map(Planted::State);
         let engine = engine::Mutant::ALL.into_iter();
         let engine = engine.filter(|planted| !OF_PARKING.contains(planted));
         let engine = engine.filter(|planted| !IN_THE_ENGINE.2.contains(planted));
         let engine = engine.filter(|planted| *planted != OF_CHANNEL_HOMES);
+        let engine = engine.filter(|planted| !OF_KEPT.1.contains(planted));
         let engine = engine.map(Planted::Engine);
         let tracking = tracking::Mutant::ALL.into_iter().map(Planted::Tracking);
         let translation = translation::Mutant::ALL.into_iter();
