@@ -46,7 +46,7 @@ pub struct Tally {
     pub released_unconfirmed: u64,
     /// Reads that a store was asked for.
     pub store_reads: u64,
-    /// Calls that were late, and whose reads a store answered at once, so that their packets were not parked.
+    /// Calls whose reads a store answered at once, by what it keeps or by entries that stay here, so that their packets were not parked.
     pub answered_at_once: u64,
     /// Packets whose reads and writes a store committed.
     pub store_commits: u64,

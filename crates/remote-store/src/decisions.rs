@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use asterism_function::NetworkFunction;
-use asterism_state::{BadBytes, Depends, LANE_ANY, LANE_ROOM, Tick, Transaction, stable_hash};
+use asterism_state::{
+    BadBytes, Depends, LANE_ANY, LANE_ROOM, Query, Tick, Transaction, stable_hash,
+};
 
 use crate::mutant::{self, Mutant};
 use crate::reads::any_answer;
@@ -43,9 +45,7 @@ pub(crate) fn still_holds<F: NetworkFunction>(
     let is_read_so = transaction.reads().all(|(query, depends)| {
         let answered = match depends {
             Depends::OnAnswer(hash) => hash,
-            Depends::OnEntry(hash) => {
-                return bench.has_entry(&query, hash) || mutant::active(Mutant::MemberUnchecked);
-            }
+            Depends::OnEntry(hash) => return has_member(&query, hash, bench),
         };
         let answer = match query.lane {
             _ if query.is_of_sums() => stable_hash(&NOTHING),
@@ -64,6 +64,11 @@ pub(crate) fn still_holds<F: NetworkFunction>(
         && written.is_ok()
         && added
             .all(|(object, count)| count == 0 || entries(object) + count <= bench.capacity(object))
+}
+
+/// Whether the member of a group is there that a transaction took.
+fn has_member<F: NetworkFunction>(query: &Query<'_>, hash: u64, bench: &Workbench<F>) -> bool {
+    bench.has_entry(query, hash) || mutant::active(Mutant::MemberUnchecked)
 }
 
 /// Makes the writes of a transaction at the workbench, counts entries, and notes what it adds to sums.

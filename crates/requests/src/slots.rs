@@ -227,7 +227,7 @@ impl Slots {
         self.note_new(number);
     }
     /// Has all that a packet was answered asked again, under other tickets.
-    pub fn ask_anew(&mut self, number: u16) {
+    pub fn ask_all_again(&mut self, number: u16) {
         let Some(slot) = self.get_mut(number) else {
             return;
         };

@@ -278,7 +278,10 @@ impl Context {
             call.unspend();
         }
         call.wait = Wait::Answers;
-        self.requests.slots.borrow_mut().ask_anew(call.requests);
+        self.requests
+            .slots
+            .borrow_mut()
+            .ask_all_again(call.requests);
         self.requests.any_new.set(true);
     }
     /// A call ended for good: nobody waits for answers to it.

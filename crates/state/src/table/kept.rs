@@ -17,7 +17,7 @@ use crate::mutant::{self, Mutant};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Kept<R: Row, V: Value> {
+pub(super) struct KeptEntries<R: Row, V: Value> {
     /// The one of the two tables that is not in the other's place.
     other: Table<R, V>,
     is_shown: bool,
@@ -34,7 +34,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         let mut settings = self.settings;
         settings.expected = 0;
-        self.kept = Some(Box::new(Kept {
+        self.kept = Some(Box::new(KeptEntries {
             other: Self::new(self.context.clone(), self.object, settings),
             is_shown: false,
             through: Vec::new(),
@@ -53,7 +53,7 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// The kept entries, while they are not shown.
-    fn hidden(&mut self) -> Option<&mut Kept<R, V>> {
+    fn hidden(&mut self) -> Option<&mut KeptEntries<R, V>> {
         let kept = self.kept.as_deref_mut()?;
         debug_assert!(!kept.is_shown, "they may be read now");
         Some(kept)

@@ -138,7 +138,7 @@ pub struct Table<R: Row, V: Value> {
     /// Those three are not needed where the entries are in a store.
     goes_unfollowed: bool,
     /// Of a table in a store: entries that stay here between calls.
-    kept: Option<Box<kept::Kept<R, V>>>,
+    kept: Option<Box<kept::KeptEntries<R, V>>>,
     /// What others' repairs remove here, while it is looked for.
     purges: Vec<purge::Purge>,
     /// What came to live or ended last; see `totals.rs`.
