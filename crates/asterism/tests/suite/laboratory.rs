@@ -1,6 +1,6 @@
 //! `asterism lab` as it is called. What needs root says `SKIPPED` without.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -182,12 +182,22 @@ fn without_root_it_says_what_is_needed() {
     for path in [folder.path(), program.as_path()] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let output = Command::new(&program)
-        .args(["lab", "up", &plan])
-        .uid(65_534)
-        .gid(65_534)
-        .output()
-        .unwrap();
+    // A process that another test begins meanwhile has the copy open for writing until it runs its own program.
+    let mut run = None;
+    let has_run = || {
+        let output = Command::new(&program)
+            .args(["lab", "up", &plan])
+            .uid(65_534)
+            .gid(65_534)
+            .output();
+        let is_busy = |error: &std::io::Error| error.kind() == ErrorKind::ExecutableFileBusy;
+        let has_run = !output.as_ref().is_err_and(is_busy);
+        run = Some(output);
+        has_run
+    };
+    let patience = std::time::Duration::from_secs(5);
+    asterism_lab::wait_until("a copy that can be run", patience, has_run).unwrap();
+    let output = run.expect("it was tried").unwrap();
     assert_eq!(output.status.code(), Some(5));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
