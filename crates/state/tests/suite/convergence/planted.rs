@@ -6,7 +6,7 @@ use asterism_state::mutant::{self, Mutant};
 
 /// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs`, `.../token_rates.rs` and `.../recorded.rs`, and those that tests
 /// of the packet loop find.
-const ELSEWHERE: [Mutant; 37] = [
+const ELSEWHERE: [Mutant; 38] = [
     Mutant::HeldNotAnnounced,
     Mutant::LocalEndForgotten,
     Mutant::AnnouncedUnderOwnStamp,
@@ -44,6 +44,7 @@ const ELSEWHERE: [Mutant; 37] = [
     Mutant::UnconfirmedReadLeaves,
     Mutant::FirstChangeConfirmsAll,
     Mutant::StageForgetsDependency,
+    Mutant::KeptOutlivesItsEnd,
 ];
 
 #[test]
