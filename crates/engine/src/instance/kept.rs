@@ -244,6 +244,7 @@ impl<F: NetworkFunction> Instance<F> {
     /// The packet is as it came, and is to be called again with answers of the store.
     fn retract_kept(&mut self, slot: &mut Frame, emitted_before: usize) -> Result<Verdict, Late> {
         self.emissions.take_after(emitted_before, |_, _| {});
+        let late = self.context.retract();
         let another = self.pool.allocate();
         let keeping = self.stored.as_mut().map(|stored| &mut stored.keeping);
         let original =
@@ -255,6 +256,6 @@ impl<F: NetworkFunction> Instance<F> {
             core::mem::swap(slot, &mut original);
         }
         self.pool.release(original);
-        Err(self.context.retract())
+        Err(late)
     }
 }

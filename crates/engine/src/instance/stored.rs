@@ -207,7 +207,7 @@ impl<F: NetworkFunction> Instance<F> {
                 && keeps
                 && let Some(object) = state.object_mut(query.object)
             {
-                object.keep(query.lane, &out[from..]);
+                object.keep(query.lane, query.hash, &out[from..]);
             }
             is_answered
         })

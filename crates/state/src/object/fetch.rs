@@ -80,8 +80,8 @@ pub trait Fetch {
     }
     /// Answers may be kept here between calls from now on, as [`Fetch::keep`] does.
     fn expect_kept(&mut self) {}
-    /// Has the entry of an answer here between calls: what the answer is of is so until [`Fetch::drop_kept`] says otherwise.
-    fn keep(&mut self, _lane: u8, _answer: &[u8]) {}
+    /// Has the entry of an answer here between calls, if it is of the key with this hash: it is so until [`Fetch::drop_kept`] says otherwise.
+    fn keep(&mut self, _lane: u8, _hash: u64, _answer: &[u8]) {}
     /// An answer that was kept is not so any more, or nobody knows that it is: by the lane and the hash of its key.
     fn drop_kept(&mut self, _lane: u8, _hash: u64) {}
     /// The same of all answers.

@@ -284,8 +284,8 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
         self.swap_kept(shows);
     }
 
-    fn keep(&mut self, lane: u8, answer: &[u8]) {
-        self.keep_answered(lane.into(), answer);
+    fn keep(&mut self, lane: u8, hash: u64, answer: &[u8]) {
+        self.keep_answered(lane.into(), hash, answer);
     }
 
     fn drop_kept(&mut self, lane: u8, hash: u64) {

@@ -59,18 +59,22 @@ impl<R: Row, V: Value> Table<R, V> {
         Some(kept)
     }
 
-    pub(super) fn keep_answered(&mut self, lane: usize, answer: &[u8]) {
+    pub(super) fn keep_answered(&mut self, lane: usize, hash: u64, answer: &[u8]) {
         let context = self.context.clone();
         let Some(kept) = self.hidden().filter(|_| lane < R::UNIQUE) else {
             return;
         };
         let (mut found, mut count) = (None, 0);
-        let read = read_entries(answer, context.addresses(), |row, value, known, _, _| {
+        let read = read_entries(answer, context.addresses(), |row: R, value, known, _, _| {
             (found, count) = (Some((row, value, known)), count + 1);
         });
         let Some((row, value, known)) = found.filter(|_| read.is_ok() && count == 1) else {
             return;
         };
+        // One of another key would be found by that, and stay when this answer goes.
+        if row.lane_hash(lane, context.seed()) != hash {
+            return;
+        }
         let table = &mut kept.other;
         if let Some(number) = table.identity(&row) {
             table.take_out(number);

@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Addition, Answered, Builder, Call, Context, Counter, Counters, Fetch, Grouped, Identity, Key,
-    LANE_SUM, Late, ObjectSettings, Query, Register, Row, Sequencer, State, Table, Transaction,
-    Value, Vector, Wait, Wire, Writer, state, write_sums,
+    Addition, Builder, Context, Counter, Counters, Fetch, Grouped, Identity, Key, LANE_SUM, Late,
+    ObjectSettings, Query, Register, Row, Sequencer, State, Table, Value, Vector, Wire, Writer,
+    state, write_sums,
 };
+
+use crate::both::Both;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 struct Word(u32);
@@ -79,94 +81,13 @@ fn build(settings: fn(&str) -> ObjectSettings) -> (Rc<Context>, Sums) {
     (context, builder.built(state))
 }
 
-/// An instance and its store.
-struct Both {
-    context: Rc<Context>,
-    instance: Sums,
-    store_context: Rc<Context>,
-    store: Sums,
-}
-
-type Writes<'a> = <Sums as State>::Act<'a>;
-
-impl Both {
-    fn new() -> Self {
-        let (context, instance) = build(|_| ObjectSettings::REMOTE);
-        let (store_context, store) = build(|_| ObjectSettings::LOCAL);
-        Self {
-            context,
-            instance,
-            store_context,
-            store,
-        }
-    }
-
-    /// Has all that is asked for answered.
-    fn answer(&mut self) {
-        let (context, store) = (&self.context, &self.store);
-        let mut answers = Vec::new();
-        context.take_requests(|ticket, query| {
-            let mut answer = Vec::new();
-            store.extract(&query, &mut answer);
-            answers.push((ticket, answer));
-        });
-        for (ticket, answer) in &answers {
-            assert_ne!(context.take_answer(*ticket, answer), Answered::Unasked);
-        }
-    }
-
-    /// Calls until the call is not late, which reads and then writes; what it read, and its transaction.
-    fn packet<T>(
-        &mut self,
-        read: impl Fn(&Sums) -> Result<T, Late>,
-        write: impl FnOnce(&mut Writes<'_>, &mut T),
-    ) -> (T, Transaction) {
-        self.context.begin_next();
-        let mut late = 0;
-        loop {
-            let found = read(&self.instance);
-            let acts = found.and_then(|found| self.context.act_uncommonly().map(|()| found));
-            if let Ok(mut found) = acts {
-                assert!(self.context.is_staged());
-                self.instance
-                    .for_each_object(|object| object.begin_recording());
-                write(&mut self.instance.act(), &mut found);
-                self.instance
-                    .for_each_object(|object| object.end_recording());
-                let mut transaction = Transaction::default();
-                self.context.seal(&mut transaction);
-                self.instance.withdraw();
-                let (call, _) = self.context.park();
-                self.context.abandon(call, |_, _| {});
-                return (found, transaction);
-            }
-            late += 1;
-            assert!(late < 4, "it is late again and again");
-            self.instance.withdraw();
-            let (call, wait): (Call, Wait) = self.context.park();
-            assert_eq!(wait, Wait::Answers);
-            self.answer();
-            assert!(self.context.has_all_answers(call.requests()));
-            self.context.resume(call);
-            self.instance
-                .install(&self.context)
-                .expect("these are answers");
-        }
-    }
-
-    fn commit(&mut self, transaction: &Transaction) {
-        assert!(self.store.still_holds(transaction));
-        let made = self
-            .store
-            .commit(&self.store_context, transaction.writes(), |_| true);
-        made.expect("recorded writes are writes");
-        self.store_context.end(|_, _| {});
-    }
+fn both() -> Both<Sums> {
+    Both::of(build)
 }
 
 #[test]
 fn a_call_that_only_adds_is_called_again_at_once_and_leaves_nothing_here() {
-    let mut both = Both::new();
+    let mut both = both();
     for amount in 1..4 {
         let ((), transaction) = both.packet(
             |_| Ok(()),
@@ -203,7 +124,7 @@ fn a_call_that_only_adds_is_called_again_at_once_and_leaves_nothing_here() {
 
 #[test]
 fn keys_begin_where_there_is_room() {
-    let mut both = Both::new();
+    let mut both = both();
     for (key, has_room) in [(5, true), (300, true), (7, false), (5, true)] {
         let (tally, transaction) = both.packet(
             |sums| sums.counters.find(&key),
@@ -228,7 +149,7 @@ fn keys_begin_where_there_is_room() {
 
 #[test]
 fn the_lowest_place_is_found_by_one_read() {
-    let mut both = Both::new();
+    let mut both = both();
     let ((), transaction) = both.packet(
         |_| Ok(()),
         |act, ()| (0..11).for_each(|place| act.vector.add(place, 20 - i64::from(place))),
@@ -241,8 +162,8 @@ fn the_lowest_place_is_found_by_one_read() {
 
 #[test]
 fn a_register_is_checked_when_the_call_is_committed_and_sums_are_not() {
-    let mut both = Both::new();
-    let count_up = |both: &mut Both| {
+    let mut both = both();
+    let count_up = |both: &mut Both<Sums>| {
         both.packet(
             |sums| {
                 let read = (sums.register.get(), sums.counter.get());
@@ -273,7 +194,7 @@ fn a_register_is_checked_when_the_call_is_committed_and_sums_are_not() {
 
 #[test]
 fn additions_are_reported_by_field() {
-    let mut both = Both::new();
+    let mut both = both();
     let (_, transaction) = both.packet(
         |sums| sums.counters.find(&0x0102_0304),
         |act, tally| {
@@ -304,7 +225,7 @@ fn additions_are_reported_by_field() {
 
 #[test]
 fn what_is_no_answer_is_refused() {
-    let mut both = Both::new();
+    let mut both = both();
     for object in 0..4 {
         let object = both.instance.object_mut(object).expect("an object");
         for answer in [
@@ -333,7 +254,7 @@ fn what_is_no_answer_is_refused() {
     assert_eq!(answer, [0, 0], "no place");
 }
 
-impl Both {
+impl Both<Sums> {
     /// Has members of group 7 join.
     fn join(&mut self, numbers: core::ops::Range<u32>) {
         for number in numbers {
@@ -364,7 +285,7 @@ impl Both {
 
 #[test]
 fn a_call_depends_on_the_member_of_a_group_that_it_took_not_on_the_others() {
-    let mut both = Both::new();
+    let mut both = both();
     both.join(0..3);
     let ((any, _), takes) = both.packet(
         |sums| {
@@ -386,7 +307,7 @@ fn a_call_depends_on_the_member_of_a_group_that_it_took_not_on_the_others() {
 
 #[test]
 fn a_call_that_found_no_member_or_took_several_depends_on_the_group() {
-    let mut both = Both::new();
+    let mut both = both();
     let (none, finds_none) = both.packet(|sums| sums.members.any_of(0, &7), |_, _| {});
     assert_eq!(none, None);
     assert!(both.store.still_holds(&finds_none));
@@ -405,4 +326,46 @@ fn a_call_that_found_no_member_or_took_several_depends_on_the_group() {
     assert!(both.store.still_holds(&takes_both));
     both.join(2..3);
     assert!(!both.store.still_holds(&takes_both));
+}
+
+#[test]
+fn an_entry_is_kept_under_the_key_that_was_asked_for_until_it_is_dropped() {
+    let mut both = both();
+    both.join(0..2);
+    let (seed, mut key, mut answer) = (both.store_context.seed(), Vec::new(), Vec::new());
+    1_u32.encode(&mut Writer::new(&mut key, &[]));
+    let query = Query {
+        object: 4,
+        lane: 0,
+        hash: 1_u32.hash(seed),
+        key: &key,
+    };
+    both.store.extract(&query, &mut answer);
+    let one = Member {
+        number: 1,
+        group: 7,
+    };
+    let is_kept = |both: &mut Both<Sums>| {
+        both.instance.members.show_kept(true);
+        let found = both.instance.members.value_now(&one);
+        both.instance.members.show_kept(false);
+        found == Some(Word(1))
+    };
+    both.instance.members.expect_kept();
+    // A store that answers with another entry than that of the key.
+    Fetch::keep(&mut both.instance.members, 0, 0_u32.hash(seed), &answer);
+    assert!(!is_kept(&mut both));
+    for bytes in [&answer[..], &answer[..answer.len() - 1], &[9]] {
+        Fetch::keep(&mut both.instance.members, 0, query.hash, bytes);
+        assert!(is_kept(&mut both), "what is no answer changes nothing");
+        assert_eq!(
+            both.instance.members.value_now(&one),
+            None,
+            "it is not shown"
+        );
+    }
+    // Of a group nothing is kept.
+    Fetch::keep(&mut both.instance.members, 1, 7_u16.hash(seed), &answer);
+    both.instance.members.drop_kept(0, query.hash);
+    assert!(!is_kept(&mut both));
 }
