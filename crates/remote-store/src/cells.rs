@@ -1,14 +1,12 @@
 //! Reads that name several sums of an object at once, in one hash or in those of buckets of time.
 //!
 //! All that were asked for since the last command are asked for together: each hash by one command, each field once. A read is answered when
-//! the last of these commands is, with the sum of each field over the buckets that it names, or with that of each bucket.
+//! the last of these commands is, with the sum of each field over the buckets that it names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use asterism_resp::{CommandWriter, Value};
-use asterism_state::{
-    PlaceField, Query, SumsRead, SumsShown, Tick, Ticket, append_sum, write_sums,
-};
+use asterism_state::{Query, SumsRead, SumsShown, Tick, Ticket, append_sum, write_sums};
 
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
@@ -273,15 +271,6 @@ impl Group {
             write_sums([], &mut answer);
             return answer;
         };
-        if read.is_by_bucket {
-            let field = read.fields().next().unwrap_or_default();
-            let sums = read
-                .each_bucket()
-                .filter_map(|bucket| Some((PlaceField::new(bucket), self.sum(bucket, field)?)));
-            let sums: Vec<_> = sums.collect();
-            write_sums(sums.iter().map(|(at, sum)| (at.bytes(), *sum)), &mut answer);
-            return answer;
-        }
         let over_all = |field: &[u8]| {
             let sums = read
                 .each_bucket()

@@ -1,7 +1,7 @@
 //! Requests that name several sums of a store at once, and what was answered of sums.
 //!
 //! A request names fields, and buckets of time if the object has its sums by buckets: of each field the store answers the sum over these
-//! buckets, or that of each bucket by itself. Answers are as in `sums.rs`; a field that is in none of the buckets is not in the answer.
+//! buckets. Answers are as in `sums.rs`; a field that is in none of the buckets is not in the answer.
 
 use core::ops::RangeInclusive;
 
@@ -19,41 +19,28 @@ pub struct SumsRead<'a> {
     pub from: u32,
     /// How many buckets there are from that one on.
     pub buckets: u32,
-    /// The answer has the sum of each bucket, under the bucket's number; the request names one field.
-    pub is_by_bucket: bool,
     /// The answer has the number of the object's keys, too, under an empty field.
     pub counts_keys: bool,
     fields: &'a [u8],
 }
 
-/// What a request asks for beside sums of fields over all buckets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Also {
-    /// Nothing.
-    Nothing,
-    /// See [`SumsRead::is_by_bucket`].
-    Buckets,
-    /// See [`SumsRead::counts_keys`].
-    Keys,
-}
-
 impl<'a> SumsRead<'a> {
     /// Writes a request for these fields of an object without buckets.
     pub fn write<F: AsRef<[u8]>>(out: &mut Writer<'_>, fields: impl IntoIterator<Item = F>) {
-        Self::write_of(out, 0..=0, Also::Nothing, fields);
+        Self::write_of(out, 0..=0, false, fields);
     }
 
-    /// Writes a request for these fields in these buckets.
+    /// Writes a request for these fields in these buckets, and for the number of keys, if it is counted.
     pub fn write_of<F: AsRef<[u8]>>(
         out: &mut Writer<'_>,
         buckets: RangeInclusive<u32>,
-        also: Also,
+        counts_keys: bool,
         fields: impl IntoIterator<Item = F>,
     ) {
         let (from, last) = buckets.into_inner();
         out.varint(from.into());
         out.varint((last.saturating_sub(from) + 1).into());
-        out.raw(&[also as u8]);
+        out.raw(&[u8::from(counts_keys)]);
         for field in fields {
             let field = field.as_ref();
             out.varint(field.len() as u64);
@@ -69,13 +56,12 @@ impl<'a> SumsRead<'a> {
         let mut input = Reader::new(request, &[]);
         let from = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
         let buckets = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
-        let also = input.raw(1)?;
+        let counts_keys = input.raw(1)? == [1];
         let fields = &request[request.len() - input.left()..];
         let read = Self {
             from,
             buckets,
-            is_by_bucket: also == [Also::Buckets as u8],
-            counts_keys: also == [Also::Keys as u8],
+            counts_keys,
             fields,
         };
         let mut left = Reader::new(fields, &[]);
@@ -211,17 +197,12 @@ mod tests {
         let mut bytes = Vec::new();
         SumsRead::write(&mut Writer::new(&mut bytes, &[]), [&b"7"[..], b""]);
         let read = SumsRead::read(&bytes).unwrap();
-        assert!(!read.is_by_bucket && !read.counts_keys && read.each_bucket().eq([0]));
+        assert!(!read.counts_keys && read.each_bucket().eq([0]));
         assert!(read.fields().eq([&b"7"[..], b""]));
         bytes.clear();
-        SumsRead::write_of(
-            &mut Writer::new(&mut bytes, &[]),
-            9..=11,
-            Also::Buckets,
-            [[1, 2, 3]],
-        );
+        SumsRead::write_of(&mut Writer::new(&mut bytes, &[]), 9..=11, true, [[1, 2, 3]]);
         let read = SumsRead::read(&bytes).unwrap();
-        assert!(read.is_by_bucket && read.each_bucket().eq([9, 10, 11]));
+        assert!(read.counts_keys && read.each_bucket().eq([9, 10, 11]));
         assert!(read.fields().eq([[1, 2, 3]]));
         for length in 0..bytes.len() {
             // Without its fields it is a request for none.
@@ -229,7 +210,7 @@ mod tests {
         }
         for range in [1..=BUCKETS_READ_MAX + 1, u32::MAX..=u32::MAX] {
             bytes.clear();
-            SumsRead::write_of(&mut Writer::new(&mut bytes, &[]), range, Also::Keys, [b"0"]);
+            SumsRead::write_of(&mut Writer::new(&mut bytes, &[]), range, true, [b"0"]);
             assert_eq!(SumsRead::read(&bytes), Err(BadBytes));
         }
     }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use asterism_memory::index::Index;
 use asterism_memory::prefetch_hints::PrefetchHints;
 
+use super::in_store::InStore;
 use super::writer_counters::{Totals, Whose, WriterCounters};
 use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
@@ -50,15 +51,6 @@ pub struct Counters<K: Key> {
     known: KeySums<K>,
 }
 
-/// What a store said of sums that are there.
-#[derive(Debug)]
-struct InStore<K> {
-    /// For the call under way.
-    answered: KeySums<K>,
-    /// How many keys may begin.
-    room: u32,
-}
-
 /// A key's counter as it was found, or the permission to start one.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally<K> {
@@ -86,10 +78,7 @@ impl<K: Key> Counters<K> {
         if settings.is_remote() {
             context.expect_written_unread(object);
         }
-        let stored = settings.is_remote().then_some(InStore {
-            answered: KeySums::default(),
-            room: 0,
-        });
+        let stored = settings.is_remote().then(InStore::default);
         let mut counters = Self {
             context,
             object,
@@ -137,7 +126,7 @@ impl<K: Key> Counters<K> {
     pub fn get(&self, key: &K) -> Result<u64, Late> {
         if let Some(stored) = &self.stored {
             self.answered(key)?;
-            return Ok(stored.answered.get(key).unwrap_or(0));
+            return Ok(stored.sum(key));
         }
         Ok(self
             .query(key)?
@@ -156,15 +145,8 @@ impl<K: Key> Counters<K> {
     fn find_there(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
         let room = self.context.answered((self.object, LANE_ROOM, 0), |_| {});
         self.answered(key).and(room)?;
-        let Some(stored) = &self.stored else {
-            return Ok(None);
-        };
-        let total = stored.answered.get(key);
-        Ok((total.is_some() || stored.room > 0).then_some(Tally {
-            number: None,
-            key: *key,
-            total: total.unwrap_or(0),
-        }))
+        let stored = self.stored.as_ref();
+        Ok(stored.and_then(|stored| stored.find(key)))
     }
 
     /// [`Counters::get`] for the control plane: never late. In a store as of some seconds ago, and 0 while there are more than
@@ -482,24 +464,13 @@ impl<K: Key> Fetch for Counters<K> {
         write_sums(sums.iter().map(|(field, sum)| (&**field, *sum)), out);
     }
     fn install(&mut self, lane: u8, answer: &[u8]) -> Result<(), BadBytes> {
-        let mut stored = self.stored.take().ok_or(BadBytes)?;
-        let installed = match lane {
-            LANE_ROOM => match answer.get(2..).and_then(<[u8]>::first_chunk) {
-                Some(room) => {
-                    stored.room = u32::from_le_bytes(*room);
-                    Ok(())
-                }
-                None => Err(BadBytes),
-            },
-            _ => {
-                let addresses = self.context.addresses();
-                let most = self.settings.capacity;
-                let added = stored.answered.add(answer, most, addresses);
-                added.map(|_| ())
-            }
-        };
-        self.stored = Some(stored);
-        installed
+        let stored = self.stored.as_mut().ok_or(BadBytes)?;
+        if lane == LANE_ROOM {
+            let room = answer.get(2..).and_then(<[u8]>::first_chunk);
+            stored.room = u32::from_le_bytes(*room.ok_or(BadBytes)?);
+            return Ok(());
+        }
+        stored.take(answer, self.settings.capacity, self.context.addresses())
     }
     fn has_sums(&self) -> bool {
         true
@@ -524,8 +495,7 @@ impl<K: Key> Fetch for Counters<K> {
     }
     fn withdraw(&mut self) {
         if let Some(stored) = &mut self.stored {
-            stored.answered.clear();
-            stored.room = 0;
+            stored.withdraw();
         }
     }
 }

@@ -10,7 +10,7 @@
 //! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` accounts for
 //! spending that way; levels and rates are `asterism-token-buckets`'. `top_k.rs` shares the places of a
 //! summary. `announced.rs` has the digests that hosts compare; those of objects that forget are `asterism-windows`'. What a call adds that a store may refuse is recorded: see `recording.rs` of the crate;
-//! answers of a store about sums that are there are `asterism-wire`'s.
+//! `in_store.rs` has what a store answered of sums by key, which `asterism-wire` reads.
 
 mod announced;
 mod bloom;
@@ -18,6 +18,7 @@ mod count_min;
 mod counter;
 mod counters;
 mod counting_bloom;
+mod in_store;
 mod keyed;
 mod sketch;
 mod timed;

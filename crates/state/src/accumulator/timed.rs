@@ -17,7 +17,7 @@ use crate::context::{Context, OPERATION_BYTES_MAX, Query};
 use crate::mutant::{self, Mutant};
 use crate::object::{ObjectSettings, Part};
 use crate::stamp::{NamedOrigins, Origin, Stamp};
-use crate::wire::{BadBytes, PlaceField, Reader, SumsRead, Writer, write_sums};
+use crate::wire::{BadBytes, Reader, SumsRead, Writer, write_sums};
 
 /// Flag of an operation and of an entry of a snapshot: not a total, but where the ring ends.
 pub(super) const ADVANCE: u8 = 1;
@@ -144,26 +144,17 @@ impl TimedWriterCounters {
         place: impl Fn(&[u8]) -> Option<u32>,
     ) {
         let read = SumsRead::read(query.key);
-        let mut sums = Vec::new();
-        for (read, field) in read
-            .iter()
-            .flat_map(|read| read.fields().map(move |field| (read, field)))
-        {
-            let of = |bucket| place(field).map_or(0, |place| self.sum_in(place, bucket));
-            if read.is_by_bucket {
-                let each = read.each_bucket().map(|bucket| (bucket, of(bucket)));
-                sums.extend(
-                    each.map(|(bucket, sum)| (PlaceField::new(bucket).as_ref().to_vec(), sum)),
-                );
-            } else {
-                sums.push((
-                    field.to_vec(),
-                    read.each_bucket().map(of).fold(0, u64::wrapping_add),
-                ));
-            }
-        }
-        let sums = sums.iter().filter(|(_, sum)| *sum != 0);
-        write_sums(sums.map(|(field, sum)| (&**field, *sum as i64)), out);
+        let fields = read.iter().flat_map(|read| {
+            let each = read.fields();
+            each.map(move |field| (field, read.each_bucket()))
+        });
+        let sums = fields.filter_map(|(field, buckets)| {
+            let place = place(field)?;
+            let each = buckets.map(|bucket| self.sum_in(place, bucket));
+            let sum = each.fold(0, u64::wrapping_add);
+            (sum != 0).then_some((field, sum as i64))
+        });
+        write_sums(sums, out);
     }
 
     /// Whether no bucket that is kept holds anything of a place.

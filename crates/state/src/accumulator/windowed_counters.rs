@@ -6,6 +6,7 @@ use std::rc::Rc;
 use asterism_memory::prefetch_hints::PrefetchHints;
 use asterism_windows::{Ring, Window, WindowTally, read_bucket};
 
+use super::in_store::InStore;
 use super::keyed::Keyed;
 use super::timed::{ADVANCE, LISTED, TimedWriterCounters, too_many_buckets};
 use super::{Tally, Writing, late, read_cell, read_saved, read_writing};
@@ -21,7 +22,7 @@ use crate::object::{
 use crate::recording::{ADDS, BEGINS, committed_at};
 use crate::shown::{Recent, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{Also, BadBytes, KeySums, Reader, SumsRead, Writer, amount_in_store, append_sum};
+use crate::wire::{BadBytes, KeySums, Reader, SumsRead, Writer, amount_in_store, append_sum};
 
 /// A counter for each key that forgets: what was added in the last so many buckets of time, over all instances. Keys of which no
 /// bucket holds anything any more are forgotten, and their room is free.
@@ -38,14 +39,6 @@ pub struct WindowedCounters<K: Key> {
     stored: Option<InStore<K>>,
     /// What a store was said to have, some seconds ago, or to be shown.
     known: KeySums<K>,
-}
-
-/// What a store said of sums that are there, for the call under way.
-#[derive(Debug)]
-struct InStore<K> {
-    answered: KeySums<K>,
-    /// How many keys may begin.
-    room: u32,
 }
 
 impl<K: Key> WindowedCounters<K> {
@@ -72,10 +65,7 @@ impl<K: Key> WindowedCounters<K> {
             keys,
             writer_counters,
             is_listed: false,
-            stored: settings.is_remote().then(|| InStore {
-                answered: KeySums::default(),
-                room: 0,
-            }),
+            stored: settings.is_remote().then(InStore::default),
             known: KeySums::default(),
         }
     }
@@ -113,8 +103,8 @@ impl<K: Key> WindowedCounters<K> {
         let hash = self.keys.hash(key);
         if !self.context.answers_plainly() {
             if let Some(stored) = &self.stored {
-                self.answered((key, hash), Also::Nothing)?;
-                return Ok(stored.answered.get(key).unwrap_or(0));
+                self.answered((key, hash), false)?;
+                return Ok(stored.sum(key));
             }
             self.ahead(hash)?;
         }
@@ -124,18 +114,18 @@ impl<K: Key> WindowedCounters<K> {
 
     /// Whether the store said what the sum for a key is in the window that ends at the packet's arrival.
     #[cold]
-    fn answered(&self, (key, hash): (&K, u64), also: Also) -> Result<(), Late> {
+    fn answered(&self, (key, hash): (&K, u64), counts_keys: bool) -> Result<(), Late> {
         let buckets = self
             .writer_counters
             .ring
             .read_at(self.context.arrived_tick());
         // A call may ask for a key in both ways.
-        let hash = hash ^ also as u64;
+        let hash = hash ^ u64::from(counts_keys);
         self.context
             .answered((self.object, LANE_CELLS, hash), |out| {
                 let mut field = Vec::new();
                 key.encode(&mut Writer::new(&mut field, self.context.addresses()));
-                SumsRead::write_of(out, buckets, also, [field]);
+                SumsRead::write_of(out, buckets, counts_keys, [field]);
             })
     }
 
@@ -146,13 +136,8 @@ impl<K: Key> WindowedCounters<K> {
         stored: &InStore<K>,
         (key, hash): (&K, u64),
     ) -> Result<Option<Tally<K>>, Late> {
-        self.answered((key, hash), Also::Keys)?;
-        let total = stored.answered.get(key);
-        Ok((total.is_some() || stored.room > 0).then_some(Tally {
-            number: None,
-            key: *key,
-            total: total.unwrap_or(0),
-        }))
+        self.answered((key, hash), true)?;
+        Ok(stored.find(key))
     }
 
     /// What was not taken up.
@@ -472,18 +457,11 @@ impl<K: Key> Fetch for WindowedCounters<K> {
     }
     fn install(&mut self, _: u8, answer: &[u8]) -> Result<(), BadBytes> {
         let stored = self.stored.as_mut().ok_or(BadBytes)?;
-        let addresses = self.context.addresses();
-        let keys = stored.answered.add(answer, self.capacity, addresses)?;
-        if let Some(keys) = keys {
-            let keys = u32::try_from(keys).unwrap_or(u32::MAX);
-            stored.room = self.capacity.saturating_sub(keys);
-        }
-        Ok(())
+        stored.take(answer, self.capacity, self.context.addresses())
     }
     fn withdraw(&mut self) {
         if let Some(stored) = &mut self.stored {
-            stored.answered.clear();
-            stored.room = 0;
+            stored.withdraw();
         }
     }
     fn has_sums(&self) -> bool {

@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Addition, Answered, Builder, Call, Context, CountMin, Fetch, Identity, LANE_CELLS, Late,
-    ObjectSettings, Sequencer, State, SumsRead, SumsShown, Transaction, Wait, Window,
-    WindowedCountMin, WindowedCounters, state, write_sums,
+    Addition, Builder, Context, CountMin, Fetch, Identity, LANE_CELLS, Late, ObjectSettings,
+    Sequencer, State, SumsRead, SumsShown, Transaction, Window, WindowedCountMin, WindowedCounters,
+    state, write_sums,
 };
+
+use crate::both::Both;
 
 #[state]
 struct Sums {
@@ -38,96 +40,16 @@ fn build(settings: fn(&str) -> ObjectSettings) -> (Rc<Context>, Sums) {
     (context, builder.built(state))
 }
 
-/// An instance and its store.
-struct Both {
-    context: Rc<Context>,
-    instance: Sums,
-    store_context: Rc<Context>,
-    store: Sums,
-    /// Requests that were made.
-    asked: Vec<(u8, Vec<u8>)>,
+fn both() -> Both<Sums> {
+    Both::of(build)
 }
 
-type Writes<'a> = <Sums as State>::Act<'a>;
-
-impl Both {
-    fn new() -> Self {
-        let (context, instance) = build(|_| ObjectSettings::REMOTE);
-        let (store_context, store) = build(|_| ObjectSettings::LOCAL);
-        Self {
-            context,
-            instance,
-            store_context,
-            store,
-            asked: Vec::new(),
-        }
-    }
-
+impl Both<Sums> {
     fn at(&self, tick: u32) {
         self.context.set_now(u64::from(tick) * 1_000_000, tick);
         self.context.arrive(u64::from(tick) * 1_000_000);
         self.store_context
             .set_now(u64::from(tick) * 1_000_000, tick);
-    }
-
-    fn answer(&mut self) {
-        let (context, store, asked) = (&self.context, &self.store, &mut self.asked);
-        let mut answers = Vec::new();
-        context.take_requests(|ticket, query| {
-            let mut answer = Vec::new();
-            store.extract(&query, &mut answer);
-            answers.push((ticket, answer));
-            if query.lane == LANE_CELLS {
-                asked.push((query.object, query.key.to_vec()));
-            }
-        });
-        for (ticket, answer) in &answers {
-            assert_ne!(context.take_answer(*ticket, answer), Answered::Unasked);
-        }
-    }
-
-    /// Calls until the call is not late, which reads and then writes; what it read, and its transaction.
-    fn packet<T>(
-        &mut self,
-        read: impl Fn(&Sums) -> Result<T, Late>,
-        write: impl FnOnce(&mut Writes<'_>, &T),
-    ) -> (T, Transaction) {
-        self.context.begin_next();
-        for _ in 0..4 {
-            let found = read(&self.instance);
-            let acts = found.and_then(|found| self.context.act_uncommonly().map(|()| found));
-            if let Ok(found) = acts {
-                self.instance
-                    .for_each_object(|object| object.begin_recording());
-                write(&mut self.instance.act(), &found);
-                self.instance
-                    .for_each_object(|object| object.end_recording());
-                let mut transaction = Transaction::default();
-                self.context.seal(&mut transaction);
-                self.instance.withdraw();
-                let (call, _) = self.context.park();
-                self.context.abandon(call, |_, _| {});
-                return (found, transaction);
-            }
-            self.instance.withdraw();
-            let (call, wait): (Call, Wait) = self.context.park();
-            assert_eq!(wait, Wait::Answers);
-            self.answer();
-            self.context.resume(call);
-            self.instance
-                .install(&self.context)
-                .expect("these are answers");
-        }
-        panic!("it is late again and again");
-    }
-
-    fn commit(&mut self, transaction: &Transaction) {
-        assert!(self.store.still_holds(transaction));
-        let made = self
-            .store
-            .commit(&self.store_context, transaction.writes(), |_| true);
-        made.expect("recorded writes are writes");
-        self.store_context.end(|_, _| {});
     }
 
     /// What a transaction adds, by object, bucket and field.
@@ -150,7 +72,7 @@ impl Both {
 
 #[test]
 fn an_estimate_is_one_request_for_a_cell_of_each_row() {
-    let mut both = Both::new();
+    let mut both = both();
     for key in [7, 7, 300] {
         let ((), transaction) = both.packet(
             |_| Ok(()),
@@ -195,7 +117,7 @@ fn an_estimate_is_one_request_for_a_cell_of_each_row() {
 
 #[test]
 fn sums_are_of_the_window_that_ends_at_the_arrival() {
-    let mut both = Both::new();
+    let mut both = both();
     for (second, amount) in [(100, 1), (112, 10), (125, 100)] {
         both.at(second);
         let (_, transaction) = both.packet(
@@ -231,12 +153,12 @@ fn sums_are_of_the_window_that_ends_at_the_arrival() {
     }
     let read = SumsRead::read(&both.asked.last().expect("requests").1).expect("a request");
     // Three of the window, and two of clocks that may be ahead.
-    assert!(read.each_bucket().eq(14..=18) && !read.is_by_bucket);
+    assert!(read.each_bucket().eq(14..=18) && !read.counts_keys);
 }
 
 #[test]
 fn keys_begin_where_there_is_room() {
-    let mut both = Both::new();
+    let mut both = both();
     both.at(100);
     for (key, has_room) in [(5, true), (300, true), (7, false), (5, true)] {
         let (tally, transaction) = both.packet(
@@ -265,7 +187,7 @@ fn keys_begin_where_there_is_room() {
 
 #[test]
 fn what_is_no_answer_is_refused() {
-    let mut both = Both::new();
+    let mut both = both();
     for object in 0..3 {
         let at = both.instance.object_mut(object).expect("an object");
         for answer in [&[][..], &[0], &[0, 0, 9], &[3, 0, 1, 2], &[0, 0, 4, 0xff]] {

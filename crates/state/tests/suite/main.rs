@@ -3,6 +3,7 @@
 mod accumulators;
 mod announced;
 mod block_assignment;
+mod both;
 mod cells_in_store;
 mod convergence;
 mod generations;
