@@ -1,7 +1,6 @@
 //! Answers that are kept: how stale one may be that is given out, and that a flow reads what it wrote.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::Attempt;
@@ -11,7 +10,7 @@ use asterism_function::{
 use asterism_placement::Time;
 use asterism_remote_store::{CacheConfig, Client, ClientConfig, ClientEvent, ClientTally};
 use asterism_resp::Value as Reply;
-use asterism_state::{ObjectSettings, Query, Ticket, hash};
+use asterism_state::{Query, Ticket, hash};
 
 use crate::tills::{number_of, packet};
 use crate::wires::Faults;
@@ -102,10 +101,6 @@ impl NetworkFunction for Counting {
     }
 }
 
-pub(crate) fn settings(_: &str) -> ObjectSettings {
-    ObjectSettings::REMOTE
-}
-
 pub(crate) fn client(number: usize, commit_pipes: usize) -> ClientConfig {
     ClientConfig {
         function: "counting".to_owned(),
@@ -146,14 +141,7 @@ pub(crate) fn run(
     key: fn(u64, u64) -> u64,
     (faults, seed): (Faults, u64),
 ) -> (Vec<Left>, Vec<ClientTally>) {
-    let setup = Setup {
-        function: Arc::new(Counting),
-        settings,
-        client,
-        commit_pipes: 2,
-        faults,
-        ports: 1,
-    };
+    let setup = Setup::of(Counting, client, faults);
     let mut world = World::new(setup, 3);
     let draw = |number: u64, what: u64, below: u64| hash::words(number, what, seed) % below;
     let mut given = BTreeMap::new();
@@ -240,14 +228,7 @@ fn what_is_kept_is_never_staler_than_it_may_be() {
 
 #[test]
 fn what_is_read_of_several_keys_was_so_at_one_time() {
-    let setup = Setup {
-        function: Arc::new(Counting),
-        settings,
-        client: client_that_serves_known,
-        commit_pipes: 2,
-        faults: Faults::none(150),
-        ports: 1,
-    };
+    let setup = Setup::of(Counting, client_that_serves_known, Faults::none(150));
     let mut world = World::new(setup, 3);
     let draw = |number: u64, what: u64, below: u64| hash::words(number, what, 3) % below;
     let mut left = 0;
@@ -311,15 +292,7 @@ fn known_flows_go_on_while_the_store_is_away_as_long_as_they_may() {
         (client as fn(usize, usize) -> ClientConfig, false),
         (client_that_serves_known, true),
     ] {
-        let setup = Setup {
-            function: Arc::new(Counting),
-            settings,
-            client,
-            commit_pipes: 2,
-            faults: Faults::none(100),
-            ports: 1,
-        };
-        let mut world = World::new(setup, 1);
+        let mut world = one_instance(client);
         let known = 0..4;
         assert_eq!(pass(&mut world, known.clone(), 1), (4, 0));
         assert_eq!(pass(&mut world, known.clone(), 2), (4, 0));
@@ -366,14 +339,7 @@ fn client_that_serves_known_for_long(number: usize, commit_pipes: usize) -> Clie
 }
 
 fn one_instance(client: fn(usize, usize) -> ClientConfig) -> World<Counting> {
-    let setup = Setup {
-        function: Arc::new(Counting),
-        settings,
-        client,
-        commit_pipes: 2,
-        faults: Faults::none(100),
-        ports: 1,
-    };
+    let setup = Setup::of(Counting, client, Faults::none(100));
     World::new(setup, 1)
 }
 

@@ -1,22 +1,16 @@
 //! Sums in a store: what a packet adds counts once and only if the packet is committed, over wires that break and deaths.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_embedded_store::Session;
 use asterism_function::{
     Ask, Builder, Counter, Counters, Late, Map, NetworkFunction, PortNumber, Reason, Register,
     Value, Vector, Verdict, Wire, state,
 };
-use asterism_placement::Time;
-use asterism_remote_store::{CacheConfig, ClientConfig};
-use asterism_resp::{CommandWriter, Value as Reply};
-use asterism_state::ObjectSettings;
+use asterism_remote_store::ClientConfig;
 
-use crate::tills::{number_of, packet};
+use crate::tills::number_of;
 use crate::wires::Faults;
-use crate::world::{SEED, Setup, World};
+use crate::world::{Setup, World, cached, client_of};
 
 const PLACES: u32 = 8;
 /// Flows that have a sum of their own.
@@ -109,26 +103,11 @@ impl NetworkFunction for Meters {
 }
 
 fn config(number: usize, commit_pipes: usize) -> ClientConfig {
-    ClientConfig {
-        function: "meters".to_owned(),
-        client: format!("0.1.{number}"),
-        seed: SEED,
-        objects: 0b1_1111,
-        commit_pipes,
-        cache: None,
-    }
+    client_of(("meters", 0b1_1111), (number, commit_pipes))
 }
 
 fn config_cached(number: usize, commit_pipes: usize) -> ClientConfig {
-    ClientConfig {
-        cache: Some(CacheConfig {
-            entries: 1_024,
-            staleness: STALENESS,
-            staleness_away: STALENESS,
-            has_filter: false,
-        }),
-        ..config(number, commit_pipes)
-    }
+    cached(config(number, commit_pipes), STALENESS)
 }
 
 fn world(
@@ -136,60 +115,8 @@ fn world(
     faults: Faults,
     client: fn(usize, usize) -> ClientConfig,
 ) -> World<Meters> {
-    let setup = Setup {
-        function: Arc::new(Meters),
-        settings: |_| ObjectSettings::REMOTE,
-        client,
-        commit_pipes: 2,
-        faults,
-        ports: 1,
-    };
+    let setup = Setup::of(Meters, client, faults);
     World::new(setup, instances)
-}
-
-impl<F: NetworkFunction + Send + Sync> World<F> {
-    pub(crate) fn integer(&self, words: &[&[u8]]) -> i64 {
-        let mut numbers = Vec::new();
-        self.each_reply(words, &mut |value| match value {
-            Reply::Integer(number) => numbers.push(number),
-            _ => numbers.push(0),
-        });
-        numbers[0]
-    }
-
-    pub(crate) fn each_reply(&self, words: &[&[u8]], each: &mut dyn FnMut(Reply<'_>)) {
-        let mut command = Vec::new();
-        CommandWriter::new(&mut command).command(words);
-        let (sent, _) = Reply::read(&command).expect("a command").expect("whole");
-        let mut reply = Vec::new();
-        let mut store = self.store.keyspace.borrow_mut();
-        Session::new().call(&mut store, sent, &mut reply, None);
-        match Reply::read(&reply).expect("a reply").expect("whole").0 {
-            Reply::Array(values) => values.for_each(each),
-            value => each(value),
-        }
-    }
-
-    /// The fields of a hash.
-    pub(crate) fn hash_fields(&self, key: &[u8]) -> BTreeMap<Vec<u8>, i64> {
-        let mut words = Vec::new();
-        self.each_reply(&[b"HGETALL", key], &mut |value| {
-            words.push(value.bytes().expect("a word").to_vec());
-        });
-        let number = |text: &[u8]| -> i64 {
-            let text = core::str::from_utf8(text).expect("digits");
-            text.parse().expect("a number")
-        };
-        let pairs = words.chunks(2);
-        pairs
-            .map(|pair| (pair[0].clone(), number(&pair[1])))
-            .collect()
-    }
-
-    pub(crate) fn send_packet(&mut self, flow: u16, number: u32, to: usize) {
-        let now = Time::from_micros(self.now_us);
-        assert!(self.instances[to].inject(now, PortNumber(0), &packet(flow, number)));
-    }
 }
 
 impl World<Meters> {

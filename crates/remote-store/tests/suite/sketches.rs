@@ -1,18 +1,16 @@
 //! Sketches in a store: each addition counts once in each row and in the sum of all, over wires that break, and no estimate is too small.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_function::{
     Ask, Builder, CountMin, Late, Map, NetworkFunction, PortNumber, Reason, Verdict, state,
 };
-use asterism_remote_store::{CacheConfig, ClientConfig};
-use asterism_state::ObjectSettings;
+use asterism_remote_store::ClientConfig;
 
 use crate::tills::number_of;
 use crate::wires::Faults;
-use crate::world::{SEED, Setup, World};
+use crate::world::{Setup, World, cached, client_of};
 
 const STALENESS: Duration = Duration::from_millis(10);
 /// Three rows of so many cells.
@@ -79,26 +77,11 @@ impl NetworkFunction for Sketches {
 }
 
 fn config(number: usize, commit_pipes: usize) -> ClientConfig {
-    ClientConfig {
-        function: "sketches".to_owned(),
-        client: format!("0.1.{number}"),
-        seed: SEED,
-        objects: 0b11,
-        commit_pipes,
-        cache: None,
-    }
+    client_of(("sketches", 0b11), (number, commit_pipes))
 }
 
 fn config_cached(number: usize, commit_pipes: usize) -> ClientConfig {
-    ClientConfig {
-        cache: Some(CacheConfig {
-            entries: 1_024,
-            staleness: STALENESS,
-            staleness_away: STALENESS,
-            has_filter: false,
-        }),
-        ..config(number, commit_pipes)
-    }
+    cached(config(number, commit_pipes), STALENESS)
 }
 
 fn world(
@@ -106,14 +89,7 @@ fn world(
     faults: Faults,
     client: fn(usize, usize) -> ClientConfig,
 ) -> World<Sketches> {
-    let setup = Setup {
-        function: Arc::new(Sketches),
-        settings: |_| ObjectSettings::REMOTE,
-        client,
-        commit_pipes: 2,
-        faults,
-        ports: 1,
-    };
+    let setup = Setup::of(Sketches, client, faults);
     World::new(setup, instances)
 }
 

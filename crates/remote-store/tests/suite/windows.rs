@@ -21,7 +21,7 @@ use asterism_state::ObjectSettings;
 use crate::stores::{Kind, Stores, on};
 use crate::tills::{number_of, packet};
 use crate::wires::Faults;
-use crate::world::{SEED, Setup, World};
+use crate::world::{SEED, Setup, World, client_of};
 
 /// Flows that may have a sum of their own.
 const FLOWS_MAX: u32 = 6;
@@ -96,25 +96,11 @@ impl NetworkFunction for Recent {
 }
 
 fn config(number: usize, commit_pipes: usize) -> ClientConfig {
-    ClientConfig {
-        function: "recent".to_owned(),
-        client: format!("0.1.{number}"),
-        seed: SEED,
-        objects: 0b111,
-        commit_pipes,
-        cache: None,
-    }
+    client_of(("recent", 0b111), (number, commit_pipes))
 }
 
 fn world(instances: usize, faults: Faults) -> World<Recent> {
-    let setup = Setup {
-        function: Arc::new(Recent),
-        settings: |_| ObjectSettings::REMOTE,
-        client: config,
-        commit_pipes: 2,
-        faults,
-        ports: 1,
-    };
+    let setup = Setup::of(Recent, config, faults);
     World::new(setup, instances)
 }
 

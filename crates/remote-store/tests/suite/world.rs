@@ -1,20 +1,23 @@
 //! Instances of a function that share a store in virtual time, over wires that break.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use asterism_embedded_store::{Keyspace, Session};
 use asterism_engine::{Instance, InstanceParts};
-use asterism_function::NetworkFunction;
+use asterism_function::{NetworkFunction, PortNumber};
 use asterism_io::frame::FramePool;
 use asterism_lab::outside;
 use asterism_placement::Time;
-use asterism_remote_store::{ClientConfig, ClientTally};
+use asterism_remote_store::{CacheConfig, ClientConfig, ClientTally};
 use asterism_resp::{CommandWriter, Value as Reply};
 use asterism_state::ObjectSettings;
 
+use crate::tills::packet;
 use crate::wires::{Faults, Shared, Wires};
 
 pub(crate) const SEED: u64 = 0x5EED;
@@ -40,6 +43,52 @@ pub(crate) struct Setup<F> {
     pub(crate) faults: Faults,
     /// Ports of the function.
     pub(crate) ports: usize,
+}
+
+impl<F> Setup<F> {
+    /// Of a function with one port, all of whose objects are in the store.
+    pub(crate) fn of(
+        function: F,
+        client: fn(usize, usize) -> ClientConfig,
+        faults: Faults,
+    ) -> Self {
+        Self {
+            function: Arc::new(function),
+            settings: |_| ObjectSettings::REMOTE,
+            client,
+            commit_pipes: 2,
+            faults,
+            ports: 1,
+        }
+    }
+}
+
+/// A client of a function that has these objects in the store: its number, and its pipes. It keeps no answers.
+pub(crate) fn client_of(
+    (function, objects): (&str, u64),
+    (number, commit_pipes): (usize, usize),
+) -> ClientConfig {
+    ClientConfig {
+        function: function.to_owned(),
+        client: format!("0.1.{number}"),
+        seed: SEED,
+        objects,
+        commit_pipes,
+        cache: None,
+    }
+}
+
+/// The same that keeps answers.
+pub(crate) fn cached(client: ClientConfig, staleness: Duration) -> ClientConfig {
+    ClientConfig {
+        cache: Some(CacheConfig {
+            entries: 1_024,
+            staleness,
+            staleness_away: staleness,
+            has_filter: false,
+        }),
+        ..client
+    }
 }
 
 pub(crate) struct World<F: NetworkFunction> {
@@ -188,5 +237,43 @@ impl<F: NetworkFunction + Send + Sync> World<F> {
             }
         }
         strings
+    }
+
+    pub(crate) fn integer(&self, words: &[&[u8]]) -> i64 {
+        let mut numbers = Vec::new();
+        self.each_reply(words, &mut |value| match value {
+            Reply::Integer(number) => numbers.push(number),
+            _ => numbers.push(0),
+        });
+        numbers[0]
+    }
+
+    pub(crate) fn each_reply(&self, words: &[&[u8]], each: &mut dyn FnMut(Reply<'_>)) {
+        let reply = self.ask(words);
+        match Reply::read(&reply).expect("a reply").expect("whole").0 {
+            Reply::Array(values) => values.for_each(each),
+            value => each(value),
+        }
+    }
+
+    /// The fields of a hash.
+    pub(crate) fn hash_fields(&self, key: &[u8]) -> BTreeMap<Vec<u8>, i64> {
+        let mut words = Vec::new();
+        self.each_reply(&[b"HGETALL", key], &mut |value| {
+            words.push(value.bytes().expect("a word").to_vec());
+        });
+        let number = |text: &[u8]| -> i64 {
+            let text = core::str::from_utf8(text).expect("digits");
+            text.parse().expect("a number")
+        };
+        let pairs = words.chunks(2);
+        pairs
+            .map(|pair| (pair[0].clone(), number(&pair[1])))
+            .collect()
+    }
+
+    pub(crate) fn send_packet(&mut self, flow: u16, number: u32, to: usize) {
+        let now = Time::from_micros(self.now_us);
+        assert!(self.instances[to].inject(now, PortNumber(0), &packet(flow, number)));
     }
 }
