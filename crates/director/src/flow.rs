@@ -23,6 +23,9 @@ pub enum FlowBy {
     FiveTuple,
     /// The same, with both directions of a flow together.
     BothWays,
+    /// Both addresses: all that two hosts say to each other is together, fragments and ICMP errors included. A store whose shards have whole
+    /// conversations may be spread likewise.
+    Conversation,
     /// The source address. On one arm with [`FlowBy::Destination`] on the other, all of a host's traffic is together.
     Source,
     /// The destination address.
@@ -101,6 +104,7 @@ impl FlowHash {
         let (order, first_mask, second_mask) = match by {
             FlowBy::FiveTuple => (Order::AsSent, END | PROTOCOL, END),
             FlowBy::BothWays => (Order::Sorted, END | PROTOCOL, END),
+            FlowBy::Conversation => (Order::Sorted, ADDRESS, ADDRESS),
             FlowBy::Source => (Order::AsSent, ADDRESS, 0),
             FlowBy::Destination => (Order::Reversed, ADDRESS, 0),
             FlowBy::OutsideEndpoint => {
@@ -116,8 +120,7 @@ impl FlowHash {
             first_mask,
             second_mask,
             fragments,
-            // Buckets are drawn with the seed itself.
-            seed: hash::word(0x666c_6f77, seed),
+            seed: asterism_rendezvous::flow_seed(seed),
         }
     }
 
@@ -223,17 +226,8 @@ impl FlowHash {
     }
 
     fn ends(&self, addresses: (IpAddr, IpAddr), ports: (u16, u16), protocol: u8) -> Ends {
-        let end = |address: IpAddr, port: u16| {
-            // Of an IPv6 address 32 bits of a hash: addresses that meet there share a bucket, no more.
-            let address = match address {
-                IpAddr::V4(address) => u64::from(address.to_bits()),
-                IpAddr::V6(address) => {
-                    let bits = address.to_bits();
-                    hash::words((bits >> 64) as u64, bits as u64, self.seed) >> 32
-                }
-            };
-            address << 16 | u64::from(port)
-        };
+        let end =
+            |address: IpAddr, port: u16| hash::address(address, self.seed) << 16 | u64::from(port);
         Ends {
             source: end(addresses.0, ports.0),
             destination: end(addresses.1, ports.1),

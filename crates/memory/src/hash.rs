@@ -4,6 +4,8 @@
 //! The seed is secret (drawn from the cluster key), so that nobody outside can choose keys that
 //! collide. Tables' hashes never travel; choices by hash agree because the seed is the cluster's.
 
+use core::net::IpAddr;
+
 const FIRST: u64 = 0x9E37_79B9_7F4A_7C15;
 const SECOND: u64 = 0xD6E8_FEB8_6659_FD93;
 
@@ -23,6 +25,26 @@ pub const fn word(word: u64, seed: u64) -> u64 {
 #[inline(always)]
 pub const fn words(first: u64, second: u64, seed: u64) -> u64 {
     fold(fold(first ^ seed, FIRST) ^ second, SECOND ^ seed)
+}
+
+/// Hashes a *conversation*: all that two addresses say to each other, in both directions. With one seed it is the same for a director that
+/// spreads packets by conversation and for a store whose shards have whole conversations.
+#[inline]
+pub fn conversation(one: IpAddr, other: IpAddr, seed: u64) -> u64 {
+    let (one, other) = (address(one, seed), address(other, seed));
+    words(one.min(other) << 16, one.max(other) << 16, seed)
+}
+
+/// An address in 32 bits: of IPv6 a hash. Addresses that meet there share a bucket, no more.
+#[inline(always)]
+pub fn address(address: IpAddr, seed: u64) -> u64 {
+    match address {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            words((bits >> 64) as u64, bits as u64, seed) >> 32
+        }
+    }
 }
 
 /// What derived keys are hashed from: fields of known width, side by side in words, so that no two can cancel each other. One

@@ -1,14 +1,13 @@
 //! The table: the flow space in a power of two of buckets, and the target of each. No I/O.
 //!
-//! `assign.rs` computes which target has which bucket. A [`Table`] is made from targets and shares on the thread that
+//! `asterism-rendezvous` computes which target has which bucket. A [`Table`] is made from targets and shares on the thread that
 //! decides, and handed to the packet loop whole. Single buckets can be moved ([`Table::move_bucket`]). A bucket of a target that
 //! drains has two targets: the new one, and the one that keeps the TCP connections that it has.
-
-mod assign;
 
 use std::collections::BTreeMap;
 
 use asterism_memory::hash;
+use asterism_rendezvous::Target;
 
 /// The fewest buckets of a table.
 pub const BUCKETS_MIN: u32 = 256;
@@ -101,6 +100,17 @@ pub struct Share<'a> {
     pub name: &'a str,
     /// Its weight beside the others': 1 and more.
     pub weight: u16,
+}
+
+/// The target of each bucket.
+fn assign(space: BucketSpace, shares: &[Share<'_>]) -> Vec<Option<Slot>> {
+    let names = shares.iter().map(|share| (share.name, share.weight));
+    let targets: Vec<_> = names
+        .map(|(name, weight)| Target { name, weight })
+        .collect();
+    let slot = |place: usize| shares.get(place).map(|share| share.slot);
+    let assigned = asterism_rendezvous::assign(space.buckets(), space.seed, &targets).into_iter();
+    assigned.map(|place| place.and_then(slot)).collect()
 }
 
 /// The bits of a slot in a bucket's byte.
@@ -199,12 +209,12 @@ impl Table {
         drainers: &[Share<'_>],
         moved: &BTreeMap<u32, Slot>,
     ) -> Table {
-        let mut after = assign::assign(space, takers);
+        let mut after = assign(space, takers);
         let all: Vec<Share<'_>> = takers.iter().chain(drainers).copied().collect();
         let drains = |slot: &Slot| drainers.iter().any(|one| one.slot == *slot);
         let mut leaving: Box<[u8]> = Box::default();
         if !drainers.is_empty() && !takers.is_empty() {
-            let before = assign::assign(space, &all);
+            let before = assign(space, &all);
             let kept = before.iter().map(|slot| slot.filter(drains));
             leaving = kept
                 .map(|slot| slot.map_or(NOBODY, |slot| slot.0))

@@ -11,6 +11,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("state-macro", &[]),
     ("state-mutants", &["mutant"]),
     ("memory", &[]),
+    ("rendezvous", &["memory"]),
     ("resp", &[]),
     ("embedded-store", &["resp"]),
     ("wire", &["packet", "memory"]),
@@ -59,6 +60,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "remote-store",
         &[
             "mutant",
+            "memory",
+            "rendezvous",
             "resp",
             "sketches",
             "state",
@@ -120,7 +123,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Decisions by samples alone.
     ("elasticity", &["mutant"]),
     // An ingress stage of its own: beside the engine, and unaware of functions and their state.
-    ("director", &["packet", "memory", "placement", "io"]),
+    (
+        "director",
+        &["packet", "memory", "rendezvous", "placement", "io"],
+    ),
     // What orchestrators command directors by.
     ("director-control", &["secure-channel"]),
     // Segments, director and traffic of a cluster on one machine: from outside of the hosts.

@@ -1,4 +1,4 @@
-//! Which target has which bucket: weighted rendezvous, in whole numbers.
+//! Which target has which bucket: weighted rendezvous, in whole numbers. Directors assign buckets of packets so, and stores those of keys.
 //!
 //! Each bucket draws a number for each target from the target's name and the seed, and the target with the least
 //! `-log2(draw) / weight` has it. So a target that leaves gives up only its own buckets, one that comes takes only those that it
@@ -7,32 +7,47 @@
 
 use asterism_memory::hash;
 
-use super::{BucketSpace, Share, Slot};
-
 /// Binary digits of a logarithm after the point.
 const FRACTION_BITS: u32 = 24;
+
+/// With which seed flows are hashed to be put into buckets; the buckets themselves are drawn with `seed`.
+#[must_use]
+pub fn flow_seed(seed: u64) -> u64 {
+    hash::word(0x666c_6f77, seed)
+}
+
+/// A target that is to get a share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target<'a> {
+    /// Its name, from which its buckets follow.
+    pub name: &'a str,
+    /// Its weight beside the others': 1 and more.
+    pub weight: u16,
+}
 
 /// One target while buckets are assigned.
 struct Candidate {
     identity: u64,
     weight: u64,
-    slot: Slot,
+    place: usize,
 }
 
-/// The target of each bucket; none without targets. Costs a logarithm for each bucket and target: some 70 ns.
-pub(super) fn assign(space: BucketSpace, targets: &[Share<'_>]) -> Vec<Option<Slot>> {
-    let candidate = |target: &Share<'_>| Candidate {
-        identity: hash::bytes(target.name.as_bytes(), space.seed),
+/// The target of each of so many buckets, by its place in the list; none without targets. Costs a logarithm for each bucket and target: some
+/// 70 ns.
+#[must_use]
+pub fn assign(buckets: u32, seed: u64, targets: &[Target<'_>]) -> Vec<Option<usize>> {
+    let candidate = |(place, target): (usize, &Target<'_>)| Candidate {
+        identity: hash::bytes(target.name.as_bytes(), seed),
         weight: u64::from(target.weight.max(1)),
-        slot: target.slot,
+        place,
     };
-    let mut candidates: Vec<Candidate> = targets.iter().map(candidate).collect();
+    let mut candidates: Vec<Candidate> = targets.iter().enumerate().map(candidate).collect();
     // The order of targets means nothing, not even where two draw alike.
     candidates.sort_by_key(|one| one.identity);
     let winner = |bucket: u32| {
         let mut best: Option<(u64, &Candidate)> = None;
         for candidate in &candidates {
-            let draw = hash::words(u64::from(bucket), candidate.identity, space.seed);
+            let draw = hash::words(u64::from(bucket), candidate.identity, seed);
             let cost = negated_log2(draw);
             let wins =
                 best.is_none_or(|(least, holder)| cost * holder.weight < least * candidate.weight);
@@ -40,9 +55,9 @@ pub(super) fn assign(space: BucketSpace, targets: &[Share<'_>]) -> Vec<Option<Sl
                 best = Some((cost, candidate));
             }
         }
-        best.map(|(_, candidate)| candidate.slot)
+        best.map(|(_, candidate)| candidate.place)
     };
-    (0..space.buckets()).map(winner).collect()
+    (0..buckets).map(winner).collect()
 }
 
 /// `-log2((draw + 1) / 2^64)` with [`FRACTION_BITS`] after the point, rounded up: never zero.
