@@ -564,6 +564,7 @@ impl StateChannel {
                     lane,
                     hash,
                     key,
+                    conversation: 0,
                 };
                 if let Some(home) = &mut self.protocols.home {
                     home.ask(now, number, ticket, query);

@@ -101,6 +101,11 @@ pub trait Store {
     fn answer_at_once(&mut self, _query: Query<'_>, _now: Time, _out: &mut Vec<u8>) -> bool {
         false
     }
+    /// With which seed it wants the conversations of packets in their reads and transactions ([`Query::conversation`]), of a store of several
+    /// shards; `None`: it wants none.
+    fn conversation_seed(&self) -> Option<u64> {
+        None
+    }
     /// Whether [`Store::keeps`] is ever true.
     fn may_keep(&self) -> bool {
         false

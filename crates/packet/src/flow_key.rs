@@ -1,6 +1,6 @@
 //! The key by which packets are kept in order.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::embedded::Embedded;
 use crate::layout::{Fragment, Network};
@@ -69,6 +69,21 @@ impl FlowKey {
     #[must_use]
     pub fn between(one: (IpAddr, u16), other: (IpAddr, u16), protocol: u8) -> FlowKey {
         FlowKey::of_ip(one.0, other.0, protocol, Some((one.1, other.1)), None)
+    }
+
+    /// The two addresses, of a key of IP packets.
+    #[must_use]
+    pub fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        let form = self.rest as u8;
+        let is = |one: Form| form == one as u8;
+        let address = |[first, second]: [u64; 2]| match is(Form::Ipv4) || is(Form::Ipv4Fragment) {
+            true => IpAddr::V4(Ipv4Addr::from_bits(first as u32)),
+            false => IpAddr::V6(Ipv6Addr::from_bits(
+                u128::from(first) << 64 | u128::from(second),
+            )),
+        };
+        let [one, other] = self.addresses;
+        (!is(Form::Link)).then(|| (address(one), address(other)))
     }
 
     /// A hash of the key for tables and for spreading flows over instances. Not cryptographic: `seed` must be secret

@@ -16,6 +16,7 @@ use crate::filter::{Filter, Rooms};
 use crate::keys::Keys;
 use crate::loaded::Outdated;
 use crate::reads::{Answered, Reads, any_answer, room_answer};
+use crate::shards::Shard;
 use crate::steps::{Replicas, Replied, Try};
 use crate::sums::{FOR_PEOPLE_MAX, KeptSums};
 use crate::workbench::{NOTHING, Workbench};
@@ -35,6 +36,8 @@ pub struct ClientConfig {
     pub commit_pipes: usize,
     /// How answers are kept; `None`: each read is asked for.
     pub cache: Option<CacheConfig>,
+    /// Of a store of several shards the one that it is a client of.
+    pub shard: Option<Shard>,
 }
 
 /// What came from the store.
@@ -119,6 +122,8 @@ pub struct ClientTally {
     pub refused: u64,
     /// Connections that were given up, since a reply was none to what was sent.
     pub nonsense: u64,
+    /// Reads and transactions of keys that another shard has, and that were refused: the function's keys are not those of its packets.
+    pub misplaced: u64,
     /// Connections that it needs now, by the load.
     pub connections: u64,
 }
@@ -171,6 +176,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     /// For the instances of a function.
     pub fn new(function: &F, config: &ClientConfig) -> Self {
         let bench = Workbench::new(function, config.seed, config.objects);
+        let bench = bench.of_shard(config.shard.clone());
         let that_end = bench.that_end();
         let keys = Keys::new(&config.function).with_sums(bench.sums(), bench.timed());
         let pipe = |number| {
@@ -265,8 +271,12 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         self.bench.set_tick(tick);
     }
 
-    /// Asks for a read; one that is asked for already is not asked for twice.
+    /// Asks for a read; one that is asked for already is not asked for twice. A key that another shard has is not answered.
     pub fn ask(&mut self, ticket: Ticket, query: &Query<'_>, now_us: u64) {
+        if !self.bench.is_here(query) {
+            self.tally.misplaced += 1;
+            return;
+        }
         if !self.reads.is_asked(ticket) {
             // It was not there when the packet came, or the connection is lost since.
             let mut answer = self.spare.pop().unwrap_or_default();
@@ -286,6 +296,9 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         let Some(cache) = &mut self.cache else {
             return false;
         };
+        if !self.bench.is_here(query) {
+            return false;
+        }
         if query.is_of_sums() {
             let kept = self.kept_sums.as_mut();
             let answer = kept.and_then(|kept| kept.get(query, now_us));
@@ -343,6 +356,12 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     }
     /// Has a transaction committed; one that waits for that already is not committed twice.
     pub fn commit(&mut self, name: A, transaction: &Transaction, now_us: u64) {
+        if !self.bench.is_whole_here(transaction) {
+            self.tally.misplaced += 1;
+            let is_committed = false;
+            let decision = ClientEvent::Decision { name, is_committed };
+            return self.events.push_back(decision);
+        }
         if !self.reads_connected && self.goes_without_store(transaction, now_us) {
             self.forget(name);
             self.tally.decided_away += 1;

@@ -10,6 +10,8 @@
 //! becomes of it is computed here, by objects of the same function that hold these entries alone (`workbench.rs`, `decisions.rs`, `loaded.rs`). Transactions
 //! that wait are committed together, by two round trips for all (`steps.rs` has what is waited for meanwhile). Where packets leave only when a replica has their writes, `WAIT` goes behind `EXEC`.
 //!
+//! A store may have several shards, each with whole conversations (`shards.rs`): an instance has a client of each.
+//!
 //! Entries end by commits of their own (`ends.rs`). `sums.rs` has what is added to sums, and what is answered of them.
 //!
 //! Read first: `keys.rs`, then `commits.rs`.
@@ -34,6 +36,7 @@ pub mod mutant;
 mod network;
 mod primary;
 mod reads;
+mod shards;
 mod statistics;
 mod steps;
 mod sums;
@@ -46,5 +49,6 @@ pub use link::{RemoteConfig, RemoteStore};
 pub use listing::{Listed, Listing, StoreListing};
 pub use login::{Greeting, Login};
 pub use network::{Network, Sockets};
+pub use shards::{SHARDS_MAX, Shard, ShardedStore, Shards};
 pub use statistics::{AwayReason, StoreSnapshot, StoreStatistics};
 pub use steps::Try;

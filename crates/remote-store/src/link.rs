@@ -175,6 +175,22 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
         &self.client
     }
 
+    /// Takes what came next, if anything did.
+    pub(crate) fn take_event(&mut self, now: Time) -> bool {
+        if !core::mem::replace(&mut self.has_read, true) && self.is_due(now) {
+            self.receive(now);
+        }
+        let taken = core::mem::replace(&mut self.event, self.client.next_event());
+        taken
+            .into_iter()
+            .for_each(|event| self.client.recycle(event));
+        self.event.is_some()
+    }
+    /// What was taken last.
+    pub(crate) fn event(&self) -> Option<StoreEvent<'_>> {
+        self.event.as_ref().map(ClientEvent::for_instance)
+    }
+
     /// Goes on with connections that are not open, and takes the replies that have come by the others.
     fn receive(&mut self, now: Time) {
         let now_us = now.as_micros();
@@ -371,14 +387,8 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
     }
 
     fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
-        if !core::mem::replace(&mut self.has_read, true) && self.is_due(now) {
-            self.receive(now);
-        }
-        let taken = core::mem::replace(&mut self.event, self.client.next_event());
-        taken
-            .into_iter()
-            .for_each(|event| self.client.recycle(event));
-        self.event.as_ref().map(ClientEvent::for_instance)
+        self.take_event(now);
+        self.event()
     }
 
     fn send(&mut self, now: Time) {

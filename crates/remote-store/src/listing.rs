@@ -188,6 +188,7 @@ impl Asker {
             lane: 0,
             hash: 0,
             key: b"*",
+            conversation: 0,
         };
         let pattern = self.keys.of_read(&query);
         let each = KEYS_EACH.as_bytes();

@@ -61,6 +61,10 @@ asterism_mutant::planted! {
     MovedAlone,
     /// A packet leaves although no replica has what it wrote (an acknowledged write that a failover forgets).
     ReplicaNotAwaited,
+    /// A packet's reads and writes go to a shard that has others' entries (a map of the shards that is not everybody's).
+    ShardOfAnother,
+    /// Whether a shard has the keys that it is asked for nobody looks at (state of one key in two places).
+    ShardUnchecked,
     /// A new connection asks which replicas have what another one wrote (`WAIT` is about its own writes).
     WaitWithoutWrite,
 }

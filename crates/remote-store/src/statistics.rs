@@ -160,6 +160,7 @@ pub struct StoreStatistics {
     crossed: AtomicU64,
     refused: AtomicU64,
     nonsense: AtomicU64,
+    misplaced: AtomicU64,
     connections: AtomicU64,
     entry_counts: EntryCounts,
     /// Where primaries were found, and the place of the last one, counted from 1 on.
@@ -229,6 +230,7 @@ impl StoreStatistics {
                 crossed: read(&self.crossed),
                 refused: read(&self.refused),
                 nonsense: read(&self.nonsense),
+                misplaced: read(&self.misplaced),
                 connections: read(&self.connections),
             },
         }
@@ -313,6 +315,7 @@ impl StoreStatistics {
             (&self.crossed, tally.crossed),
             (&self.refused, tally.refused),
             (&self.nonsense, tally.nonsense),
+            (&self.misplaced, tally.misplaced),
             (&self.connections, tally.connections),
         ] {
             place.store(value, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use asterism_state::{
 use crate::keys::Timed;
 
 use crate::mutant::{self, Mutant};
+use crate::shards::Shard;
 use crate::sums::Additions;
 
 /// The answer to a read by a key that finds nothing.
@@ -52,8 +53,14 @@ impl Read {
             lane: self.lane,
             hash: self.hash,
             key: &self.key,
+            conversation: 0,
         }
     }
+}
+
+/// Whether nobody looks at whose keys a shard is asked for.
+fn is_unchecked() -> bool {
+    mutant::active(Mutant::ShardUnchecked)
 }
 
 /// A function's objects.
@@ -62,6 +69,8 @@ pub(crate) struct Workbench<F: NetworkFunction> {
     context: Rc<Context>,
     /// Those that are in the store, a bit for each.
     objects: u64,
+    /// Of whose entries it has one shard's.
+    shard: Option<Shard>,
     answer: Vec<u8>,
 }
 
@@ -87,8 +96,36 @@ impl<F: NetworkFunction> Workbench<F> {
             state,
             context,
             objects,
+            shard: None,
             answer: Vec::new(),
         }
+    }
+
+    /// The same of one shard.
+    pub(crate) fn of_shard(self, shard: Option<Shard>) -> Self {
+        Self { shard, ..self }
+    }
+
+    /// Whether a read is of this shard: by a key that it has, or by none.
+    pub(crate) fn is_here(&self, query: &Query<'_>) -> bool {
+        let Some(shard) = self.shard.as_ref().filter(|_| !is_unchecked()) else {
+            return true;
+        };
+        let (object, seed) = (self.object(query.object), shard.all.conversation_seed());
+        let conversation = object.map(|object| object.conversation_of(query, seed));
+        query.is_without_key() || matches!(conversation, Ok(Some(one)) if shard.has(one))
+    }
+
+    /// Whether all that a transaction reads and writes is.
+    pub(crate) fn is_whole_here(&self, transaction: &Transaction) -> bool {
+        if self.shard.is_none() {
+            return true;
+        }
+        let mut is_here = transaction.reads().all(|(query, _)| self.is_here(&query));
+        let written = self.each_written(transaction, |_, _, entry| {
+            is_here &= entry.reads.iter().all(|read| self.is_here(read));
+        });
+        is_here && written.is_ok()
     }
 
     pub(crate) fn set_tick(&self, tick: Tick) {
@@ -104,10 +141,11 @@ impl<F: NetworkFunction> Workbench<F> {
         self.state.object(object).ok_or(BadBytes)
     }
 
-    /// Entries that an object may have.
+    /// Entries that an object may have here: of several shards each has room for an equal part.
     pub(crate) fn capacity(&self, object: u8) -> u64 {
-        self.object(object)
-            .map_or(0, |object| object.capacity().into())
+        let whole = self.object(object).map_or(0, |object| object.capacity());
+        let shards = self.shard.as_ref().map_or(1, |shard| shard.all.count());
+        u64::from(whole).div_ceil(shards as u64)
     }
 
     /// The objects in the store of which something is so.

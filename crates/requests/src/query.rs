@@ -44,9 +44,16 @@ pub struct Query<'a> {
     pub hash: u64,
     /// The key's bytes; none where the lane has no keys.
     pub key: &'a [u8],
+    /// The conversation of the packet that reads, for a store of several shards ([`Slots::set_conversation`](crate::Slots::set_conversation));
+    /// else 0.
+    pub conversation: u64,
 }
 
 impl Query<'_> {
+    /// Whether it names no key of an entry: it asks for room, for any entry, or for sums.
+    pub fn is_without_key(&self) -> bool {
+        matches!(self.lane, LANE_ROOM | LANE_ANY) || self.is_of_sums()
+    }
     /// Whether it reads sums: what is answered may be otherwise when the call is committed.
     pub fn is_of_sums(&self) -> bool {
         matches!(self.lane, LANE_SUMS | LANE_SUM | LANE_CELLS)

@@ -82,6 +82,8 @@ struct Slot {
     requests: [Request; REQUESTS_PER_PACKET_MAX],
     count: usize,
     unanswered: usize,
+    /// Of the packet: see [`Slots::set_conversation`].
+    conversation: u64,
     keys: Vec<u8>,
     answers: Vec<u8>,
     /// Its requests, or their answers, were too many.
@@ -91,7 +93,7 @@ struct Slot {
 impl Slot {
     fn reset(&mut self) {
         self.generation = self.generation.wrapping_add(1);
-        (self.count, self.unanswered) = (0, 0);
+        (self.count, self.unanswered, self.conversation) = (0, 0, 0);
         self.keys.clear();
         self.answers.clear();
         self.is_too_much = false;
@@ -105,6 +107,7 @@ impl Slot {
             lane,
             hash,
             key: self.keys.get(range(request.key)).unwrap_or_default(),
+            conversation: self.conversation,
         }
     }
     fn requests(&self) -> &[Request] {
@@ -299,6 +302,12 @@ impl Slots {
         self.get(number).is_some_and(|slot| slot.unanswered == 0)
     }
 
+    /// A packet is of this conversation, which its reads and its transaction say from here on: a hash of its two addresses.
+    pub fn set_conversation(&mut self, number: u16, conversation: u64) {
+        if let Some(slot) = self.get_mut(number) {
+            slot.conversation = conversation;
+        }
+    }
     /// A packet is called with its answers.
     pub fn begin_call(&mut self, number: u16) {
         if let Some(slot) = self.get_mut(number) {
@@ -335,6 +344,8 @@ impl Slots {
     }
     /// Notes what a packet was answered in a transaction, and what its call depends on.
     pub fn seal(&self, number: u16, transaction: &mut Transaction) {
+        let slot = self.get(number);
+        transaction.set_conversation(slot.map_or(0, |slot| slot.conversation));
         self.each_answered(number, |query, answer, used| {
             let depends = match used {
                 Used::Entry(entry) => Depends::OnEntry(entry),

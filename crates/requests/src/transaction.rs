@@ -9,6 +9,8 @@ pub struct Transaction {
     reads: Vec<u8>,
     /// For each write a tag, its length in two bytes, and what its object recorded.
     writes: Vec<u8>,
+    /// Of the packet: see [`Query::conversation`].
+    conversation: u64,
 }
 
 impl Transaction {
@@ -16,11 +18,21 @@ impl Transaction {
     pub fn clear(&mut self) {
         self.reads.clear();
         self.writes.clear();
+        self.conversation = 0;
+    }
+
+    /// The conversation of its packet, for a store of several shards; else 0. It is not carried to where the transaction is committed.
+    pub fn conversation(&self) -> u64 {
+        self.conversation
+    }
+
+    pub(crate) fn set_conversation(&mut self, conversation: u64) {
+        self.conversation = conversation;
     }
 
     /// What was read, and what of it must be so when the transaction is committed: see `State::still_holds`.
     pub fn reads(&self) -> impl Iterator<Item = (Query<'_>, Depends)> {
-        let mut rest = self.reads.as_slice();
+        let (mut rest, conversation) = (self.reads.as_slice(), self.conversation);
         core::iter::from_fn(move || {
             let (head, after) = rest.split_at_checked(READ_HEAD_BYTES)?;
             let word = |from: usize| {
@@ -35,6 +47,7 @@ impl Transaction {
                 lane: head[1],
                 hash: word(3),
                 key,
+                conversation,
             };
             let depends = match head[2] {
                 ON_ENTRY => Depends::OnEntry(word(11)),
@@ -88,6 +101,7 @@ impl Transaction {
             lane,
             hash,
             key,
+            conversation: _,
         } = query;
         let (kind, depended) = match depends {
             Depends::OnAnswer(hash) => (0, hash),

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use syn::{DeriveInput, Result};
+use syn::{DeriveInput, Path, Result};
 
 use crate::shape::{Named, NamedField, Shape, bounded};
 
@@ -57,6 +57,16 @@ pub(crate) fn expand(input: &DeriveInput, krate: &TokenStream) -> Result<TokenSt
             }
         }
     };
+    let between = between(input)?.map(|between| {
+        quote! {
+            const IS_OF_CONVERSATION: ::core::primitive::bool = true;
+            fn between(
+                &self,
+            ) -> ::core::option::Option<(::core::net::IpAddr, ::core::net::IpAddr)> {
+                ::core::option::Option::Some(#between(self))
+            }
+        }
+    });
     let name = &input.ident;
     let generics = bounded(&input.generics, &quote!(#krate::Key));
     let (parameters, arguments, bounds) = generics.split_for_impl();
@@ -64,8 +74,25 @@ pub(crate) fn expand(input: &DeriveInput, krate: &TokenStream) -> Result<TokenSt
         #[automatically_derived]
         impl #parameters #krate::Key for #name #arguments #bounds {
             #methods
+            #between
         }
     })
+}
+
+/// What says of a key between which two addresses its packets are.
+fn between(input: &DeriveInput) -> Result<Option<Path>> {
+    let mut between = None;
+    let attributes = input.attrs.iter();
+    for attribute in attributes.filter(|attribute| attribute.path().is_ident("key")) {
+        attribute.parse_nested_meta(|meta| {
+            if !meta.path.is_ident("between") || between.is_some() {
+                return Err(meta.error("a key takes `#[key(between = path)]` once"));
+            }
+            between = Some(meta.value()?.parse()?);
+            Ok(())
+        })?;
+    }
+    Ok(between)
 }
 
 /// The methods of a key that lies in others field by field.

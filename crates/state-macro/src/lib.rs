@@ -60,13 +60,16 @@ pub fn derive_wire_below(input: TokenStream) -> TokenStream {
 /// have fields hashes its tag first: two multiplications.
 ///
 /// Tags are those of [`Wire`](macro@Wire). Reordering fields changes the hash: hosts of both versions cannot share a table.
-#[proc_macro_derive(Key, attributes(wire))]
+///
+/// `#[key(between = path)]` on a type names a function of the key: the two addresses (`core::net::IpAddr`) of all packets that read and write under it, in any order. Tables of
+/// such keys can live in a store of several shards.
+#[proc_macro_derive(Key, attributes(wire, key))]
 pub fn derive_key(input: TokenStream) -> TokenStream {
     derive(input, ImportPath::Function, key::expand)
 }
 
 /// As `Key`, for crates below the one that network functions import.
-#[proc_macro_derive(KeyBelow, attributes(wire))]
+#[proc_macro_derive(KeyBelow, attributes(wire, key))]
 pub fn derive_key_below(input: TokenStream) -> TokenStream {
     derive(input, ImportPath::Below, key::expand)
 }

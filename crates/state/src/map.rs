@@ -2,6 +2,7 @@
 
 use core::cmp::Ordering;
 use core::fmt::Debug;
+use core::net::IpAddr;
 use core::ops::Range;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
@@ -52,6 +53,10 @@ impl<K: Key> Row for Single<K> {
     #[inline(always)]
     fn lane_equal(&self, _: usize, other: &Self) -> bool {
         self.0 == other.0
+    }
+    const IS_OF_CONVERSATION: bool = K::IS_OF_CONVERSATION;
+    fn between(_: usize, key: &mut Reader<'_>) -> Result<Option<(IpAddr, IpAddr)>, BadBytes> {
+        K::decode(key).map(|key| key.between())
     }
     fn order(&self, _: &Self) -> Ordering {
         Ordering::Equal

@@ -375,6 +375,7 @@ impl<V: Value> Register<V> {
             lane: 0,
             hash: 0,
             key: &[],
+            conversation: 0,
         }
     }
 }

@@ -195,6 +195,10 @@ impl core::fmt::Debug for Flow {
 }
 
 impl Key for Flow {
+    const IS_OF_CONVERSATION: bool = true;
+    fn between(&self) -> Option<(IpAddr, IpAddr)> {
+        Some((self.first.address(), self.second.address()))
+    }
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
         let [a, b] = self.ports;

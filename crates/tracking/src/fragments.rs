@@ -3,6 +3,8 @@
 //! Nothing is reassembled (RFC 791 §3.2, RFC 8200 §4.5): a tracker passes fragments that a receiver may refuse. Any function
 //! that judges packets by their ports can use such a table without a [`Track`](crate::Track).
 
+use core::net::IpAddr;
+
 use asterism_function::objects::TableAct;
 use asterism_function::{
     Ask, At, Builder, Fragment, Host, Key, Late, Map, Packet, Protocol, Reason, Single, State,
@@ -30,6 +32,7 @@ pub fn fragments(builder: &Builder, datagrams_max: u32) -> Fragments {
 
 /// Names a fragmented datagram (RFC 791 §3.2, RFC 8200 §4.5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Key)]
+#[key(between = Self::hosts)]
 pub struct Datagram {
     source: Host,
     destination: Host,
@@ -54,6 +57,10 @@ impl Datagram {
             identification,
             kind: kind_of(vlan, protocol),
         })
+    }
+
+    fn hosts(&self) -> (IpAddr, IpAddr) {
+        (self.source.address(), self.destination.address())
     }
 }
 

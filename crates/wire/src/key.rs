@@ -1,6 +1,7 @@
 //! What entries are found by: values that are hashed, compared and encoded.
 
 use core::fmt::Debug;
+use core::net::IpAddr;
 
 use asterism_memory::hash::Packed;
 
@@ -8,8 +9,15 @@ use crate::wire::Wire;
 
 /// What entries are found by. Plain data of a few words. `#[derive(Key)]` hashes all fields.
 pub trait Key: Copy + Eq + Ord + Debug + Wire + 'static {
+    /// Each such key is of one *conversation*, of all that two addresses say to each other: [`Key::between`] says which.
+    const IS_OF_CONVERSATION: bool = false;
     /// A keyed hash; use [`asterism_memory::hash`].
     fn hash(&self, seed: u64) -> u64;
+    /// The two addresses of all packets that read and write under it, in any order; `None`: they have others too. Fragments and ICMP errors
+    /// have those of their flow. `#[key(between = path)]` on a type with a derived key names a function of the key that says so.
+    fn between(&self) -> Option<(IpAddr, IpAddr)> {
+        None
+    }
     /// Of a key that lies in a derived one: its fields of known width, beside those before it. A key with a hash of its own has none.
     #[doc(hidden)]
     #[inline(always)]

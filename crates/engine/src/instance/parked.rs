@@ -65,6 +65,7 @@ impl<F: NetworkFunction> Instance<F> {
         let since_us = self.context.late_since_us().unwrap_or(self.now_us);
         let late_until_us = since_us.saturating_add(late_us_max);
         if self.stored.is_some() {
+            self.note_conversation(&mut frame);
             if self.is_answered_at_once() {
                 return self.call_with_answers(frame, late_until_us);
             }

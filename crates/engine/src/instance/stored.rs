@@ -5,9 +5,11 @@
 //! while, so the flow keeps its order. Committed, it leaves. Refused, it is as it came, its reads are asked for again, and the function is
 //! called again with the same pinned call.
 
-use asterism_function::{Fragment, Layout, NetworkFunction, PortNumber, Reason, Verdict, decided};
+use asterism_function::{
+    FlowKey, Fragment, Layout, NetworkFunction, Packet, PortNumber, Reason, Verdict, decided,
+};
 use asterism_placement::Time;
-use asterism_state::{Answered, Call, Context, State, Transaction};
+use asterism_state::{Answered, Call, Context, State, Transaction, hash};
 
 use super::Instance;
 use super::homes::{HomeEnd, Upward};
@@ -191,6 +193,22 @@ impl<F: NetworkFunction> Instance<F> {
         });
         tally.store_without_room = store.requests_without_room();
         store.send(now);
+    }
+
+    /// Says of what the call asked for whose packet it is, if the store has several shards: this one, which is as it came.
+    pub(super) fn note_conversation(&mut self, frame: &mut Frame) {
+        let store = self.stored.as_ref().map(|stored| &stored.store);
+        let Some(seed) = store.and_then(HomeEnd::conversation_seed) else {
+            return;
+        };
+        let Ok(layout) = Layout::parse_unverified(self.pool.bytes(frame)) else {
+            return;
+        };
+        let key = FlowKey::of(&Packet::with_layout(self.pool.bytes_mut(frame), layout));
+        if let Some((one, other)) = key.addresses() {
+            self.context
+                .set_conversation(hash::conversation(one, other, seed));
+        }
     }
 
     /// Whether the store has answered at once all that the call asked for that is late.

@@ -1,5 +1,7 @@
 //! What all instances know of the signatures found, and of who is blocked.
 
+use core::net::IpAddr;
+
 use asterism_function::notice::End;
 use asterism_function::objects::hash;
 use asterism_function::{Ask, Key, Late, Reason, Tick, Value, Verdict, Wire};
@@ -20,6 +22,10 @@ pub struct Subject {
 }
 
 impl Key for Subject {
+    const IS_OF_CONVERSATION: bool = true;
+    fn between(&self) -> Option<(IpAddr, IpAddr)> {
+        self.stream.between()
+    }
     fn hash(&self, seed: u64) -> u64 {
         hash::word(self.id.into(), self.stream.hash(seed))
     }

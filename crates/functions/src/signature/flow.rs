@@ -1,10 +1,13 @@
 //! Streams, connections and blocks of a stream as keys.
 
+use core::net::IpAddr;
+
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Host, Key, Packet, Protocol, Reader, Wire, Writer, layout};
 
 /// One direction of a TCP connection or of UDP between two endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Key)]
+#[key(between = Self::hosts)]
 pub struct Stream {
     /// Who sends, and from which port.
     pub source: (Host, u16),
@@ -37,6 +40,10 @@ impl Stream {
             destination: (destination, destination_port),
             is_tcp,
         })
+    }
+
+    fn hosts(&self) -> (IpAddr, IpAddr) {
+        (self.source.0.address(), self.destination.0.address())
     }
 
     /// The stream back.
@@ -147,6 +154,10 @@ impl Place {
 }
 
 impl Key for Place {
+    const IS_OF_CONVERSATION: bool = true;
+    fn between(&self) -> Option<(IpAddr, IpAddr)> {
+        self.stream.between()
+    }
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
         let word = u64::from(self.list) << 32 | u64::from(self.block);

@@ -8,6 +8,7 @@
 
 use core::cmp::Ordering;
 use core::fmt;
+use core::net::IpAddr;
 
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Key, Reader, Value, Wire, Writer, layout};
@@ -32,6 +33,10 @@ pub struct Reading {
 }
 
 impl Key for Reading {
+    const IS_OF_CONVERSATION: bool = true;
+    fn between(&self) -> Option<(IpAddr, IpAddr)> {
+        self.stream.between()
+    }
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
         hash::word(self.list.into(), self.stream.hash(seed))

@@ -73,6 +73,7 @@ fn client(number: usize, commit_pipes: usize) -> ClientConfig {
         objects: 0b101,
         commit_pipes,
         cache: None,
+        shard: None,
     }
 }
 

@@ -92,6 +92,7 @@ pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
         objects: 1,
         commit_pipes,
         cache: None,
+        shard: None,
     }
 }
 

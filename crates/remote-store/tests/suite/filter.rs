@@ -171,6 +171,7 @@ fn room_is_not_asked_for_while_there_is_plenty() {
             lane: LANE_ROOM,
             hash: 0,
             key: &[],
+            conversation: 0,
         };
         let mut answer = Vec::new();
         let is_at_once = driven
@@ -282,6 +283,7 @@ impl Asking {
             lane: 0,
             hash: u64::from(key),
             key: &key.to_le_bytes(),
+            conversation: 0,
         };
         let mut answer = Vec::new();
         if self.store.answer_at_once(query, self.now(), &mut answer) {

@@ -114,6 +114,7 @@ pub(crate) fn client(number: usize, commit_pipes: usize) -> ClientConfig {
             staleness_away: Duration::ZERO,
             has_filter: false,
         }),
+        shard: None,
     }
 }
 
@@ -414,6 +415,7 @@ impl Driven {
             lane: 0,
             hash: u64::from(key),
             key: &key.to_le_bytes(),
+            conversation: 0,
         };
         let ticket = Ticket::from_bits(self.tickets);
         self.client.ask(ticket, &query, self.now_us);

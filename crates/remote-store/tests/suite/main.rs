@@ -13,6 +13,7 @@ mod meters;
 mod over_wires;
 mod real_stores;
 mod scripted;
+mod shards;
 mod sketches;
 mod stores;
 mod streams;

@@ -26,6 +26,7 @@ pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
         objects: IN_STORE,
         commit_pipes,
         cache: None,
+        shard: None,
     }
 }
 
@@ -241,6 +242,7 @@ fn every_planted_bug_is_found() {
             let others = kept.chain(&crate::ends::TESTS).chain(&crate::meters::TESTS);
             let others = others.chain(&crate::sketches::TESTS);
             let others = others.chain(&crate::windows::TESTS);
+            let others = others.chain(&crate::shards::TESTS);
             let survives = tests.iter().chain(others).all(passes);
             select(None);
             survives

@@ -49,6 +49,7 @@ fn client(number: usize, commit_pipes: usize) -> ClientConfig {
         objects: remote.fold(0, |bits, (place, _)| bits | 1 << place),
         commit_pipes,
         cache: None,
+        shard: None,
     }
 }
 

@@ -75,6 +75,7 @@ pub(crate) fn client_of(
         objects,
         commit_pipes,
         cache: None,
+        shard: None,
     }
 }
 

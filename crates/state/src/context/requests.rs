@@ -114,6 +114,13 @@ impl Context {
         Err(Late::new())
     }
 
+    /// The packet of the call under way is of this conversation, for a store of several shards.
+    pub fn set_conversation(&self, conversation: u64) {
+        let number = self.call.borrow().requests;
+        let mut slots = self.requests.slots.borrow_mut();
+        slots.set_conversation(number, conversation);
+    }
+
     /// Hands out the requests that were made since the last time, of packets that are parked or under way.
     pub fn take_requests(&self, each: impl FnMut(Ticket, Query<'_>)) {
         if self.requests.any_new.take() {

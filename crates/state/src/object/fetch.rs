@@ -64,6 +64,14 @@ pub trait Fetch {
     fn stays_because(&self) -> Option<&'static str> {
         Some("a store keeps tables, registers and sums alone")
     }
+    /// Whether each of its keys is of one conversation: so a store of several shards can have it, each with whole conversations.
+    fn is_by_conversation(&self) -> bool {
+        false
+    }
+    /// The [conversation](asterism_memory::hash::conversation) of a key that is read; `None`: it says none, or is no key of this object.
+    fn conversation_of(&self, _query: &Query<'_>, _seed: u64) -> Option<u64> {
+        None
+    }
     /// Appends the answer to a read: two bytes with the length of the part that must be the same when the call is committed, that part, and
     /// what may have changed by then.
     fn extract(&self, _query: &Query<'_>, _out: &mut Vec<u8>) {}

@@ -3,6 +3,8 @@
 //! The store's side is a table too, with all the entries. It answers a read with the live entries under a key
 //! ([`Fetch::extract`]), and makes the writes that a call recorded ([`Operations::commit`]) as its own.
 
+use asterism_memory::hash;
+
 use super::lanes::MEMBERS_SEEN_MAX;
 use super::record::{CONFIRMED, DOMINATED, Header, LIVE, LIVED, Record, USED};
 use super::{LANES_MAX, Row, Table, Value};
@@ -148,6 +150,7 @@ impl<R: Row, V: Value> Table<R, V> {
             lane: lane as u8,
             hash: hashes[lane],
             key: &keys[lane],
+            conversation: 0,
         })
     }
 
@@ -204,6 +207,16 @@ impl<R: Row, V: Value> Fetch for Table<R, V> {
         let is_followed = self.on_forget.is_some() || self.on_adopt.is_some() || turns;
         (is_followed && !self.goes_unfollowed)
             .then_some("other objects follow the end and the arrival of its entries")
+    }
+
+    fn is_by_conversation(&self) -> bool {
+        R::IS_OF_CONVERSATION
+    }
+
+    fn conversation_of(&self, query: &Query<'_>, seed: u64) -> Option<u64> {
+        let mut key = Reader::new(query.key, self.context.addresses());
+        let (one, other) = R::between(query.lane.into(), &mut key).ok()??;
+        key.is_empty().then(|| hash::conversation(one, other, seed))
     }
 
     fn extract(&self, query: &Query<'_>, out: &mut Vec<u8>) {

@@ -2,13 +2,14 @@
 
 use core::cmp::Ordering;
 use core::fmt::Debug;
+use core::net::IpAddr;
 
 use asterism_memory::region::Zeroed;
 
 use super::LANES_MAX;
 use crate::context::Tick;
 use crate::stamp::{Origin, Stamp};
-use crate::wire::{Wire, Writer};
+use crate::wire::{BadBytes, Reader, Wire, Writer};
 
 /// What an entry is found by. Rows are plain data; equal rows are the same entry.
 ///
@@ -25,6 +26,15 @@ pub trait Row: Copy + Eq + Debug + Wire + 'static {
     fn lane_key(&self, lane: usize, out: &mut Writer<'_>);
     /// Whether two rows have the same key in a lane.
     fn lane_equal(&self, lane: usize, other: &Self) -> bool;
+    /// Each key, in all lanes, is of one conversation, which is that of the row: [`Key::IS_OF_CONVERSATION`](crate::Key::IS_OF_CONVERSATION).
+    const IS_OF_CONVERSATION: bool = false;
+    /// The two addresses of a key in a lane, which is read as [`Row::lane_key`] writes it: [`Key::between`](crate::Key::between).
+    ///
+    /// # Errors
+    /// It is no key of that lane.
+    fn between(_lane: usize, _key: &mut Reader<'_>) -> Result<Option<(IpAddr, IpAddr)>, BadBytes> {
+        Ok(None)
+    }
     /// Which of two different rows that share a unique key is better. A total order, the same everywhere.
     fn order(&self, other: &Self) -> Ordering;
 }

@@ -248,6 +248,7 @@ fn what_is_no_answer_is_refused() {
         lane: LANE_SUM,
         hash: 0,
         key: b"99",
+        conversation: 0,
     };
     let mut answer = Vec::new();
     both.store.extract(&query, &mut answer);
@@ -339,6 +340,7 @@ fn an_entry_is_kept_under_the_key_that_was_asked_for_until_it_is_dropped() {
         lane: 0,
         hash: 1_u32.hash(seed),
         key: &key,
+        conversation: 0,
     };
     both.store.extract(&query, &mut answer);
     let one = Member {

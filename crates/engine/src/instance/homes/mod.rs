@@ -45,6 +45,14 @@ impl HomeEnd {
         }
     }
 
+    /// As [`Store::conversation_seed`].
+    pub(super) fn conversation_seed(&self) -> Option<u64> {
+        match self {
+            Self::Store(store) => store.conversation_seed(),
+            Self::OnChannel(_) => None,
+        }
+    }
+
     /// As [`Store::may_keep`].
     pub(super) fn may_keep(&self) -> bool {
         match self {

@@ -32,6 +32,7 @@ impl OnChannel {
             lane,
             hash,
             key,
+            conversation: _,
         } = query;
         let ask = Up::Ask {
             ticket: ticket.to_bits(),
@@ -103,6 +104,7 @@ mod tests {
             lane: 0,
             hash: 5,
             key: &[7; 40],
+            conversation: 0,
         };
         let mut up = Upward {
             ring: Some(&mut ring),
