@@ -17,6 +17,7 @@ pub(crate) use super::port::PORTS;
 use super::release::{self, HOLD};
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
 use super::store_cache::{self, CACHE};
+use super::store_shards::{SHARD, SHARDS_MAX};
 use super::tenants::TENANT;
 use asterism_notation::value;
 
@@ -315,7 +316,7 @@ section! {
 }
 
 /// Addresses of a store at most.
-const STORE_ADDRESSES_MAX: usize = 16;
+pub(super) const STORE_ADDRESSES_MAX: usize = 16;
 
 section! {
     /// The store of remote objects.
@@ -328,8 +329,26 @@ section! {
                     of: &Kind::Socket,
                     most: STORE_ADDRESSES_MAX,
                 },
-                default: Default::Required("\"10.0.0.5:6379\""),
+                default: Default::Unset("needed without `shards`"),
                 meaning: "The store's address and port; or those of a primary and its replicas, or of members of a Redis cluster, as a list in any order. Hosts use the one that is the primary, and look for it again when they lose it.",
+            },
+            shards: Vec<NamedValues> = Setting {
+                kind: Kind::Named {
+                    section: SHARD.section(),
+                    most: SHARDS_MAX,
+                },
+                default: Default::Is("{}"),
+                meaning: "The parts of a store of several, by their names: in place of `address`.",
+            },
+            buckets: u64 = Setting {
+                kind: Kind::Count { least: 256, most: 65_536 },
+                default: Default::Is("16_384"),
+                meaning: "With `shards`: parts of all conversations, each of which one shard has. A power of two, and that of directors that are to send packets to the host beside their shard.",
+            },
+            seed: u64 = Setting {
+                kind: Kind::Count { least: 0, most: i64::MAX as u64 },
+                default: Default::Is("0"),
+                meaning: "With `shards`: which conversations share one follows from it. The same as `seed` of such directors.",
             },
             user: String = Setting {
                 kind: Kind::Name,

@@ -34,6 +34,7 @@ mod release;
 pub mod section;
 mod store;
 mod store_cache;
+mod store_shards;
 mod tenants;
 pub mod wiring;
 
@@ -55,6 +56,7 @@ pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT}
 pub use purpose::Purpose;
 pub use store::Store;
 pub use store_cache::StoreCache;
+pub use store_shards::{StoreShard, StoreShards};
 pub use tenants::{TENANTS_MAX, Tenant};
 
 use core::ops::Range;

@@ -149,8 +149,12 @@ impl ObjectChoice {
                 "hosts would spend the tokens of one bucket twice; leave it as it is, or stop all hosts, then start them with it"
             }
             ObjectKind::Derived => "it follows from other objects; leave it as it is",
-            ObjectKind::Table | ObjectKind::Counter if self.movable.is_some() => STAYS_BY_KIND,
-            ObjectKind::Table | ObjectKind::Counter => {
+            ObjectKind::Table | ObjectKind::Conversations | ObjectKind::Counter
+                if self.movable.is_some() =>
+            {
+                STAYS_BY_KIND
+            }
+            ObjectKind::Table | ObjectKind::Conversations | ObjectKind::Counter => {
                 "one instance alone has the state, so it makes no difference; leave it as it is, or stop the host, then start it with it"
             }
         }
@@ -466,7 +470,10 @@ fn chosen_absent(one: &Chosen<'_>) -> Absent {
 /// What holds of an object while it is replicated, if it may be changed while the host runs.
 fn replicated(one: &Chosen<'_>, sharing: Sharing) -> Option<Replicated> {
     let is_movable = sharing.is_shared()
-        && matches!(one.object.kind, ObjectKind::Table | ObjectKind::Counter)
+        && matches!(
+            one.object.kind,
+            ObjectKind::Table | ObjectKind::Conversations | ObjectKind::Counter
+        )
         && matches!(
             one.placement,
             Some(Placement::Local | Placement::Replicated)

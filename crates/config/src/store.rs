@@ -12,7 +12,9 @@ use super::ack::StoreAck;
 use super::diagnostic::{Diagnostic, Report};
 use super::fields::STORE;
 use super::objects::{ObjectChoice, Placement, Sharing};
+use super::section::{Key, List, Values};
 use super::store_cache::{self, StoreCache};
+use super::store_shards::{self, StoreShard, StoreShards};
 use super::{Function, Purpose, Settings, overlay};
 
 /// Entries of objects in the store, together, that a filter is made for at most. It takes eight bytes an entry.
@@ -21,8 +23,10 @@ const FILTERED_MAX: u64 = 1 << 24;
 /// A store that speaks the protocol of Redis, files as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// Where its servers are, as written: a primary and its replicas, or members of a cluster.
+    /// Where its servers are, as written: a primary and its replicas, or members of a cluster. None of a store with shards.
     pub addresses: Vec<SocketAddr>,
+    /// Its shards, if it has several.
+    pub shards: Option<StoreShards>,
     /// The user as which instances log in; `None`: the store's default user.
     pub user: Option<String>,
     /// The file with the password; `None`: instances do not log in.
@@ -43,8 +47,18 @@ impl Store {
     /// Its addresses, as words.
     #[must_use]
     pub fn place(&self) -> String {
-        let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
-        addresses.join(", ")
+        let words = |addresses: &[SocketAddr]| {
+            let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+            addresses.join(", ")
+        };
+        let shard = |shard: &StoreShard| format!("{} at {}", shard.name, words(&shard.addresses));
+        match &self.shards {
+            None => words(&self.addresses),
+            Some(shards) => {
+                let each: Vec<String> = shards.each.iter().map(shard).collect();
+                each.join("; ")
+            }
+        }
     }
 }
 
@@ -67,6 +81,9 @@ pub(super) fn read(
     let function = function?;
     if (store.as_ref().and_then(|store| store.cache)).is_some_and(|cache| cache.filter) {
         check_filter(document, function, report);
+    }
+    if (store.as_ref()).is_some_and(|store| store.shards.is_some()) {
+        store_shards::check_objects(document, function, report);
     }
     let is_remote = |object: &ObjectChoice| object.placement == Placement::Remote;
     let first = place_of(document, function, is_remote);
@@ -175,8 +192,56 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
         );
         return None;
     }
-    let written = values.get(STORE.address)?;
+    let shards = store_shards::read(&values, report)?;
+    let addresses = match &shards {
+        Some(_) => Vec::new(),
+        None if values.get(STORE.address).is_some() => addresses(&values, STORE.address, report)?,
+        None => {
+            let key = overlay::get(document, "store").map_or(0..0, |(key, _)| key.span());
+            report.add(
+                Diagnostic::error("a store has an address", key).help(
+                    "write address = \"10.0.0.5:6379\", or name `shards` with an address each",
+                ),
+            );
+            return None;
+        }
+    };
+    let of_shards = shards.iter().flat_map(|shards| &shards.each);
+    let of_shards = of_shards.flat_map(|shard| &shard.addresses);
+    let is_here = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
+    if password.is_some() && !addresses.iter().chain(of_shards).all(is_here) {
+        report.add(
+            Diagnostic::warning(
+                "the password crosses the network in the clear",
+                values.span_of(STORE.password_file),
+            )
+            .help("reach the store by a network that hosts alone use, or by a tunnel that ends on this machine"),
+        );
+    }
+    let name = values
+        .get(STORE.name)
+        .or_else(|| cluster.map(str::to_owned));
+    Some(Store {
+        addresses,
+        shards,
+        user,
+        password,
+        connections: usize::try_from(values.get(STORE.connections)?).ok()?,
+        name: name?,
+        ack: values.get(STORE.ack)?,
+        timeout: values.get(STORE.timeout)?,
+        cache: store_cache::read(document, &values, report)?,
+    })
+}
+
+/// The addresses of a store, or of a shard: one at least, each once.
+pub(super) fn addresses(
+    values: &Values,
+    field: Key<List<SocketAddr>>,
+    report: &mut Report,
+) -> Option<Vec<SocketAddr>> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
+    let written = values.get(field)?;
     for (address, place) in written {
         let nowhere =
             address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast();
@@ -195,34 +260,12 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
     }
     if addresses.is_empty() {
         report.add(
-            Diagnostic::error("a store has an address", values.span_of(STORE.address))
+            Diagnostic::error("a store has an address", values.span_of(field))
                 .help("write the store's address and port, such as \"10.0.0.5:6379\""),
         );
         return None;
     }
-    let is_here = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
-    if password.is_some() && !addresses.iter().all(is_here) {
-        report.add(
-            Diagnostic::warning(
-                "the password crosses the network in the clear",
-                values.span_of(STORE.password_file),
-            )
-            .help("reach the store by a network that hosts alone use, or by a tunnel that ends on this machine"),
-        );
-    }
-    let name = values
-        .get(STORE.name)
-        .or_else(|| cluster.map(str::to_owned));
-    Some(Store {
-        addresses,
-        user,
-        password,
-        connections: usize::try_from(values.get(STORE.connections)?).ok()?,
-        name: name?,
-        ack: values.get(STORE.ack)?,
-        timeout: values.get(STORE.timeout)?,
-        cache: store_cache::read(document, &values, report)?,
-    })
+    Some(addresses)
 }
 
 /// What of a NAT whose sessions are to live in a store needs every instance to hear of all of them, and where that is written.
@@ -276,7 +319,7 @@ pub(super) fn check_alerts(document: &DeTable<'_>, function: &Function, report: 
 }
 
 /// The first such object, and where its placement is written.
-fn place_of(
+pub(super) fn place_of(
     document: &DeTable<'_>,
     function: &Function,
     is_such: impl Fn(&ObjectChoice) -> bool,

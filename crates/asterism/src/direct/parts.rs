@@ -140,6 +140,7 @@ fn arm_config(arm: &DirectorArm, mac: MacAddress, own_address: Option<Ipv4Addr>)
         by: match arm.by {
             DirectorBy::FiveTuple => FlowBy::FiveTuple,
             DirectorBy::BothWays => FlowBy::BothWays,
+            DirectorBy::Conversation => FlowBy::Conversation,
             DirectorBy::Source => FlowBy::Source,
             DirectorBy::Destination => FlowBy::Destination,
             DirectorBy::OutsideEndpoint => FlowBy::OutsideEndpoint,

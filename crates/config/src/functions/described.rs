@@ -60,6 +60,8 @@ impl DescribedObject {
 pub enum ObjectKind {
     /// A map, a set or a two-way map.
     Table,
+    /// One by keys each of which is of one conversation, of all that two addresses say to each other: a store of several shards can have it.
+    Conversations,
     /// Limited items, assigned to hosts in blocks.
     Pool,
     /// A counter, or one for each key.

@@ -75,7 +75,7 @@ impl FirewallSettings {
 
 objects! {
     "firewall":
-    flows: Table = "The state of each flow.",
+    flows: Conversations = "The state of each flow.",
         [placement(REPLICATED), delay(), absent(DROP), release(), flow_capacity("65_536")];
     handshakes: Counter = "Connections begun and completed within the last minute by source; two entries for each.",
         [placement(REPLICATED), delay(), capacity("16_384")];
@@ -83,7 +83,7 @@ objects! {
         [placement(REPLICATED), delay(), capacity("16_384")];
     links: Counter = "Connections begun and completed within the last minute on each link.",
         [placement(REPLICATED), delay()];
-    fragments: Table = "Fragmented datagrams whose first fragment passed.",
+    fragments: Conversations = "Fragmented datagrams whose first fragment passed.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
     blocked: Table = "Sources blocked by a rule, or manually.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];

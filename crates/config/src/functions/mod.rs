@@ -370,7 +370,7 @@ mod tests {
     struct Stays<'a>(&'a [ObjectChoice]);
 
     impl WithFunction for Stays<'_> {
-        type Output = Vec<Option<&'static str>>;
+        type Output = Vec<(Option<&'static str>, bool)>;
         fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
             let function = settings.function(self.0).unwrap();
             let context = Context::new(Identity::alone(), Sequencer::Own(0.into()), 0, Vec::new());
@@ -378,7 +378,10 @@ mod tests {
             let state = builder.built(function.state(&builder));
             let numbers = 0..self.0.len() as u8;
             numbers
-                .map(|number| state.object(number).unwrap().stays_because())
+                .map(|number| {
+                    let object = state.object(number).unwrap();
+                    (object.stays_because(), object.is_by_conversation())
+                })
                 .collect()
         }
         fn with_outside(self, _: &Outside) -> Self::Output {
@@ -394,9 +397,15 @@ mod tests {
             let function = made(described);
             let stays = function.settings.with(Stays(&function.objects));
             assert_eq!(stays.len(), described.objects.len(), "{}", described.name);
-            for (object, why) in described.objects.iter().zip(stays) {
+            for (object, (why, is_by_conversation)) in described.objects.iter().zip(stays) {
                 let name = format!("{} of {}", object.name, described.name);
                 assert_eq!(object.can_be_remote(), why.is_none(), "{name}: {why:?}");
+                let may_be_in_shards = object.kind == ObjectKind::Conversations;
+                assert_eq!(
+                    may_be_in_shards,
+                    is_by_conversation && why.is_none(),
+                    "{name}"
+                );
                 remote += usize::from(why.is_none());
                 let placement = &object.section.fields[0];
                 let Kind::Choice { refused, .. } = placement.kind else {

@@ -66,13 +66,13 @@ pub struct Wanted {
 
 objects! {
     "signature":
-    pieces: Table = "Pieces of signatures at segment edges; an entry for each 16 KiB of a stream with pieces.",
+    pieces: Conversations = "Pieces of signatures at segment edges; an entry for each 16 KiB of a stream with pieces.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
     blocked: Table = "Connections or sources blocked for a signature.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     manual: Table = "Sources blocked manually.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
-    alerts: Table = "Signatures found: one for each stream and signature.",
+    alerts: Conversations = "Signatures found: one for each stream and signature.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("8_192")];
     short: Counter = "TCP segments that are not inspected, with fewer bytes than the shortest piece.",
         [placement(REPLICATED), delay()];
@@ -80,7 +80,7 @@ objects! {
         [placement(REPLICATED), delay()];
     unrecorded: Counter = "How often an entry found no room.",
         [placement(REPLICATED), delay()];
-    streams: Table = "With `reassembly`: reassembled TCP streams, an entry for each direction with data.",
+    streams: Conversations = "With `reassembly`: reassembled TCP streams, an entry for each direction with data.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("65_536")];
     out_of_order: Counter = "With `reassembly`: segments that left a gap in their stream before them.",
         [placement(REPLICATED), delay()];

@@ -125,6 +125,7 @@ choices! {
     pub enum DirectorBy {
         FiveTuple = "five-tuple", "Those of one direction of a flow.";
         BothWays = "both-ways", "Those of both directions of a flow.";
+        Conversation = "conversation", "Those of two addresses, in both directions, with fragments and ICMP errors: a store of several shards has their state together.";
         Source = "source", "Those of one source address.";
         Destination = "destination", "Those of one destination address.";
         OutsideEndpoint = "outside-endpoint", "Those of one address and port outside, in both directions, also through a NAT.";
