@@ -302,11 +302,14 @@ fn cost(object: &ObjectChoice, config: &Config) -> String {
         Placement::Replicated => "a memory access; no other instance needs updates".to_owned(),
         Placement::Remote => match &config.store {
             Some(store) => format!(
-                "a round trip to the store {}{}, in which many packets share; packets leave when it has what they wrote",
-                store.addresses[0],
-                match store.addresses.len() {
-                    1 => "",
-                    _ => " or another one of its servers",
+                "a round trip to the store{}, in which many packets share; packets leave when it has what they wrote",
+                match (store.addresses.as_slice(), &store.shards) {
+                    ([one], _) => format!(" {one}"),
+                    ([], Some(shards)) => format!(
+                        " of {} shards, one of which has each conversation",
+                        shards.each.len()
+                    ),
+                    (several, _) => format!(" {} or another one of its servers", several[0]),
                 }
             ),
             // A single instance keeps it.

@@ -55,7 +55,7 @@ pub use applying::APPLY_GROUPS_PER_TURN;
 use chained::take_within;
 use held::{burst_sent, take_followers};
 pub(crate) use parts::Exchange;
-pub use parts::{InstanceParts, MisplacedError, check_placed, shape_of};
+pub use parts::{InstanceParts, MisplacedError, check_in_shards, check_placed, shape_of};
 use recency::Recency;
 pub use repair::{Removal, Repair, Repaired};
 pub(crate) use reports::Reports;

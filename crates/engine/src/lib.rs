@@ -26,8 +26,8 @@ pub use host::{HostConfig, HostError, Placed, hash_seed, host};
 pub use instance::{
     APPLY_GROUPS_PER_TURN, Instance, InstanceParts, MisplacedError, ObjectUse, Removal, Repair,
     Repaired, SAVED_PART_BYTES_MAX, SNAPSHOT_PARTS_PER_TURN, SNAPSHOT_PLACES_PER_TURN, StopReason,
-    TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep, check_placed, origin_of,
-    shape_of,
+    TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep, check_in_shards,
+    check_placed, origin_of, shape_of,
 };
 pub use parking::{
     PARKED_ABSENT_MAX, PARKED_BEHIND_MAX, PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX,

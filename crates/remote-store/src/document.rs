@@ -15,6 +15,9 @@ pub struct StoreDocument {
     /// All addresses of the store, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
+    /// Its shards, if it has several, in the order of their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<ShardDocument>,
     /// What begins the names of its keys.
     pub name: String,
     /// Whether all connections of all instances are open.
@@ -49,6 +52,9 @@ pub struct StoreDocument {
     pub refused: u64,
     /// Replies that were none to what was asked.
     pub nonsense: u64,
+    /// Reads and packets that were refused since their keys are another shard's: the function's keys are not those of its packets.
+    #[serde(default)]
+    pub misplaced: u64,
     /// Connections that instances need now, by their load.
     #[serde(default)]
     pub connections: u64,
@@ -56,6 +62,29 @@ pub struct StoreDocument {
     pub connects: u64,
     /// Connections that were given up since a reply did not come in time.
     pub timeouts: u64,
+}
+
+/// One of several shards of a store, as all instances of a host see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardDocument {
+    /// Its name.
+    pub name: String,
+    /// The address of its primary, or all of its addresses before one was found.
+    pub address: String,
+    /// Whether all connections of all instances to it are open.
+    pub connected: bool,
+    /// For how long that has been so, in microseconds.
+    pub for_us: u64,
+    /// Why a connection is not open; absent while all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away: Option<String>,
+    /// The average time until a reply, in microseconds, of the slowest instance; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_us: Option<u64>,
+    /// Keys that were read from it.
+    pub keys_read: u64,
+    /// Packets whose writes it took or refused.
+    pub decided: u64,
 }
 
 /// What instances keep of the store's answers.
@@ -92,8 +121,10 @@ pub struct FilterDocument {
 /// The store as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorePlace {
-    /// All its addresses.
+    /// All its addresses; of one with shards none.
     pub addresses: Vec<SocketAddr>,
+    /// Its shards, if it has several: of each its name and its addresses.
+    pub shards: Vec<(String, Vec<SocketAddr>)>,
     /// What begins the names of its keys.
     pub name: String,
     /// Whether instances keep its answers.
@@ -104,15 +135,26 @@ pub struct StorePlace {
 
 impl core::fmt::Display for StorePlace {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
-        formatter.write_str(&addresses.join(", "))
+        let shards = self.shards.iter().flat_map(|(_, addresses)| addresses);
+        formatter.write_str(&joined(self.addresses.iter().chain(shards)))
     }
 }
 
-impl StoreDocument {
-    /// Of a store that instances see so at this time of their clock, without the entries of objects.
-    #[must_use]
-    pub fn new(store: &StorePlace, snapshots: &[StoreSnapshot], now_us: u64) -> StoreDocument {
+fn joined<'a>(addresses: impl IntoIterator<Item = &'a SocketAddr>) -> String {
+    let addresses: Vec<String> = addresses.into_iter().map(SocketAddr::to_string).collect();
+    addresses.join(", ")
+}
+
+/// Whether all instances have a store, or a shard: and since when, why not, and how long a reply takes.
+struct Standing {
+    connected: bool,
+    for_us: u64,
+    away: Option<String>,
+    round_trip_us: Option<u64>,
+}
+
+impl Standing {
+    fn of(snapshots: &[StoreSnapshot], now_us: u64) -> Self {
         let connected = snapshots.iter().all(|one| one.is_connected);
         let alike = snapshots.iter().filter(|one| one.is_connected == connected);
         // All are connected since the last one is; one is away since the first one was.
@@ -122,14 +164,7 @@ impl StoreDocument {
             false => since.min(),
         };
         let round_trip_us = snapshots.iter().map(|one| one.round_trip_us).max();
-        let sum = |of: fn(&StoreSnapshot) -> u64| snapshots.iter().map(of).sum();
-        StoreDocument {
-            address: place(store, snapshots),
-            addresses: match store.addresses.as_slice() {
-                [_] => Vec::new(),
-                several => several.iter().map(SocketAddr::to_string).collect(),
-            },
-            name: store.name.clone(),
+        Self {
             connected,
             for_us: now_us.saturating_sub(since_us.unwrap_or(0)),
             away: alike
@@ -137,6 +172,64 @@ impl StoreDocument {
                 .next()
                 .filter(|_| !connected),
             round_trip_us: round_trip_us.filter(|us| *us > 0),
+        }
+    }
+}
+
+impl ShardDocument {
+    fn new(
+        (name, addresses): &(String, Vec<SocketAddr>),
+        snapshots: &[StoreSnapshot],
+        now_us: u64,
+    ) -> Self {
+        let Standing {
+            connected,
+            for_us,
+            away,
+            round_trip_us,
+        } = Standing::of(snapshots, now_us);
+        let sum = |of: fn(&StoreSnapshot) -> u64| snapshots.iter().map(of).sum();
+        Self {
+            name: name.clone(),
+            address: found(snapshots).unwrap_or_else(|| joined(addresses)),
+            connected,
+            for_us,
+            away,
+            round_trip_us,
+            keys_read: sum(|one| one.tally.keys_read),
+            decided: sum(|one| one.tally.decided),
+        }
+    }
+}
+
+impl StoreDocument {
+    /// Of a store that instances see so at this time of their clock, without the entries of objects: by its shards, of one without any as if it were
+    /// one.
+    #[must_use]
+    pub fn new(store: &StorePlace, by_shard: &[Vec<StoreSnapshot>], now_us: u64) -> StoreDocument {
+        let snapshots = &*by_shard.concat();
+        let Standing {
+            connected,
+            for_us,
+            away,
+            round_trip_us,
+        } = Standing::of(snapshots, now_us);
+        let shards = store.shards.iter().zip(by_shard);
+        let sum = |of: fn(&StoreSnapshot) -> u64| snapshots.iter().map(of).sum();
+        StoreDocument {
+            address: found(snapshots).unwrap_or_else(|| store.to_string()),
+            addresses: match store.addresses.as_slice() {
+                [] | [_] => Vec::new(),
+                several => several.iter().map(SocketAddr::to_string).collect(),
+            },
+            shards: shards
+                .map(|(shard, snapshots)| ShardDocument::new(shard, snapshots, now_us))
+                .collect(),
+            name: store.name.clone(),
+            connected,
+            for_us,
+            away,
+            round_trip_us,
             keys_read: sum(|one| one.tally.keys_read),
             entries: BTreeMap::new(),
             cache: store.has_cache.then(|| CacheDocument {
@@ -158,23 +251,31 @@ impl StoreDocument {
             expired: sum(|one| one.tally.additions_expired),
             refused: sum(|one| one.tally.refused),
             nonsense: sum(|one| one.tally.nonsense),
+            misplaced: sum(|one| one.tally.misplaced),
             connections: sum(|one| one.tally.connections),
             connects: sum(|one| one.connects),
             timeouts: sum(|one| one.timeouts),
         }
     }
-}
 
-/// The addresses of primaries that instances have found, or all of the store's.
-fn place(store: &StorePlace, snapshots: &[StoreSnapshot]) -> String {
-    let found: BTreeSet<_> = snapshots.iter().filter_map(|one| one.address).collect();
-    match found.is_empty() {
-        true => store.to_string(),
-        false => {
-            let found: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
-            found.join(", ")
+    /// What of it is away, as words: its address, or the names of shards.
+    #[must_use]
+    pub fn part_away(&self) -> String {
+        let away = self.shards.iter().filter(|shard| !shard.connected);
+        let names: Vec<String> = away
+            .map(|shard| format!("shard {} at {}", shard.name, shard.address))
+            .collect();
+        match names.is_empty() {
+            true => self.address.clone(),
+            false => names.join(", "),
         }
     }
+}
+
+/// The addresses of primaries that instances have found, if there are any.
+fn found(snapshots: &[StoreSnapshot]) -> Option<String> {
+    let found: BTreeSet<_> = snapshots.iter().filter_map(|one| one.address).collect();
+    (!found.is_empty()).then(|| joined(&found))
 }
 
 #[cfg(test)]
@@ -198,12 +299,13 @@ mod tests {
         let at = |last| SocketAddr::from(([192, 0, 2, last], 6_379));
         let mut store = StorePlace {
             addresses: vec![at(1)],
+            shards: Vec::new(),
             name: "b".to_owned(),
             has_cache: true,
             has_filter: true,
         };
         let document = |store: &StorePlace, snapshots: &[StoreSnapshot]| {
-            StoreDocument::new(store, snapshots, 100)
+            StoreDocument::new(store, &[snapshots.to_vec()], 100)
         };
         let shown = document(&store, &[here(10), here(30)]);
         assert_eq!(shown.address, "192.0.2.1:6379");
@@ -237,5 +339,17 @@ mod tests {
         assert_eq!(document(&store, &found).address, "192.0.2.2:6379");
         assert_eq!(shown.away.as_deref(), Some("not-tried"));
         assert_eq!((shown.for_us, shown.round_trip_us), (100, None));
+        // With shards each is shown, and named where it is away.
+        let store = StorePlace {
+            addresses: Vec::new(),
+            shards: vec![("a".to_owned(), vec![at(1)]), ("b".to_owned(), vec![at(2)])],
+            ..store
+        };
+        let by_shard = [vec![here(10), here(30)], vec![here(5), away(60)]];
+        let shown = StoreDocument::new(&store, &by_shard, 100);
+        assert!(!shown.connected && shown.shards[0].connected);
+        assert_eq!((shown.for_us, shown.shards[1].for_us), (40, 40));
+        assert_eq!(shown.part_away(), "shard b at 192.0.2.2:6379");
+        assert_eq!(shown.address, "192.0.2.1:6379, 192.0.2.2:6379");
     }
 }

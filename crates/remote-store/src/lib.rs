@@ -44,7 +44,7 @@ mod workbench;
 
 pub use cache::CacheConfig;
 pub use client::{Client, ClientConfig, ClientEvent, ClientTally};
-pub use document::{CacheDocument, FilterDocument, StoreDocument, StorePlace};
+pub use document::{CacheDocument, FilterDocument, ShardDocument, StoreDocument, StorePlace};
 pub use link::{RemoteConfig, RemoteStore};
 pub use listing::{Listed, Listing, StoreListing};
 pub use login::{Greeting, Login};

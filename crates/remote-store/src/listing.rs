@@ -49,22 +49,22 @@ pub trait Listing: Send + Sync {
     ) -> Result<Listed, AwayReason>;
 }
 
-/// A function's listing: one connection for each.
+/// A function's listing: one connection for each, of several shards one after the other.
 pub struct StoreListing<F> {
     function: Arc<F>,
-    config: RemoteConfig,
+    shards: Vec<RemoteConfig>,
 }
 
 impl<F> core::fmt::Debug for StoreListing<F> {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(formatter, "StoreListing({:?})", self.config)
+        write!(formatter, "StoreListing({:?})", self.shards)
     }
 }
 
 impl<F> StoreListing<F> {
-    /// Of the store that instances of this function use.
-    pub fn new(function: Arc<F>, config: RemoteConfig) -> Self {
-        Self { function, config }
+    /// Of the store that instances of this function use, or of each of its shards.
+    pub fn new(function: Arc<F>, shards: Vec<RemoteConfig>) -> Self {
+        Self { function, shards }
     }
 }
 
@@ -76,7 +76,24 @@ impl<F: NetworkFunction + Send + Sync> Listing for StoreListing<F> {
         is_over: &dyn Fn() -> bool,
         each: &mut dyn FnMut(u8, &Shown<'_>) -> bool,
     ) -> Result<Listed, AwayReason> {
-        let client = &self.config.client;
+        for shard in &self.shards {
+            if self.list_one(shard, (object, tick), is_over, each)? == Listed::Some {
+                return Ok(Listed::Some);
+            }
+        }
+        Ok(Listed::All)
+    }
+}
+
+impl<F: NetworkFunction> StoreListing<F> {
+    fn list_one(
+        &self,
+        config: &RemoteConfig,
+        (object, tick): (Option<u8>, Tick),
+        is_over: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(u8, &Shown<'_>) -> bool,
+    ) -> Result<Listed, AwayReason> {
+        let client = &config.client;
         let in_store = (0..u64::BITS as u8).filter(|number| client.objects >> number & 1 != 0);
         let asked = in_store.filter(|number| object.is_none_or(|object| object == *number));
         let asked: Vec<u8> = asked.collect();
@@ -85,7 +102,7 @@ impl<F: NetworkFunction + Send + Sync> Listing for StoreListing<F> {
         }
         let mut bench = Workbench::new(&*self.function, client.seed, client.objects);
         bench.set_tick(tick);
-        let mut asker = Asker::open(&self.config)?;
+        let mut asker = Asker::open(config)?;
         asker.keys = asker.keys.with_sums(bench.sums(), bench.timed());
         for object in asked {
             let has_sums = bench.has_sums(object);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use asterism_engine::{Attempt, Dropped, Store, StoreEvent};
 use asterism_function::NetworkFunction;
+use asterism_memory::hash;
 use asterism_placement::Time;
 use asterism_rendezvous::{Target, assign, flow_seed};
 use asterism_state::{Query, Tick, Ticket, Transaction};
@@ -59,6 +60,17 @@ impl Shards {
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// A number that those who divide conversations alike have in common, and others but by chance.
+    #[must_use]
+    pub fn digest(&self, seed: u64) -> u64 {
+        let names = self.names.iter().map(|name| name.as_bytes());
+        let names = names.fold(
+            hash::words(self.seed, self.buckets.len() as u64, seed),
+            |sum, name| hash::bytes(name, sum),
+        );
+        hash::bytes(&self.buckets, names)
     }
 
     /// With which seed conversations are hashed.

@@ -132,20 +132,45 @@ fn placement_text(placement: &PlacementDocument) -> String {
     text
 }
 
+/// Whether a store, or a shard, is there.
+fn standing_text(connected: bool, away: Option<&str>) -> String {
+    match (away, connected) {
+        (_, true) => "connected".to_owned(),
+        (Some(why), false) => format!("away ({why})"),
+        (None, false) => "away".to_owned(),
+    }
+}
+
+fn round_trip_text(us: Option<u64>) -> String {
+    us.map_or_else(String::new, |us| format!(", round trip {}", span(us)))
+}
+
 /// The store of remote objects.
 fn store_text(store: Option<&StoreDocument>) -> String {
     let Some(store) = store else {
         return String::new();
     };
-    let standing = match (&store.away, store.connected) {
-        (_, true) => "connected".to_owned(),
-        (Some(why), false) => format!("away ({why})"),
-        (None, false) => "away".to_owned(),
-    };
-    let round_trip = store
-        .round_trip_us
-        .map_or_else(String::new, |us| format!(", round trip {}", span(us)));
+    let standing = standing_text(store.connected, store.away.as_deref());
+    let round_trip = round_trip_text(store.round_trip_us);
     let mut entries = String::new();
+    for shard in &store.shards {
+        let standing = standing_text(shard.connected, shard.away.as_deref());
+        entries.push_str(&format!(
+            "  shard {} at {}: {standing} for {}{}; {} keys read, {} packets decided\n",
+            shard.name,
+            shard.address,
+            span(shard.for_us),
+            round_trip_text(shard.round_trip_us),
+            shard.keys_read,
+            shard.decided,
+        ));
+    }
+    if store.misplaced > 0 {
+        entries.push_str(&format!(
+            "  {} reads and packets refused whose keys are another shard's\n",
+            store.misplaced
+        ));
+    }
     for (object, count) in &store.entries {
         entries.push_str(&format!("  {object}: {count} entries\n"));
     }

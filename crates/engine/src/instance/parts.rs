@@ -122,6 +122,8 @@ pub enum MisplacedError {
         /// Why.
         why: &'static str,
     },
+    /// Its entries are not each of one conversation, and the store has several shards.
+    Whole(&'static str),
 }
 
 impl core::fmt::Display for MisplacedError {
@@ -132,6 +134,13 @@ impl core::fmt::Display for MisplacedError {
             }
             Self::Stays { object, why } => {
                 write!(formatter, "`{object}` cannot live in a store, since {why}")
+            }
+            Self::Whole(object) => {
+                let why = "its entries are not each of one conversation";
+                write!(
+                    formatter,
+                    "`{object}` cannot live in a store of several shards, since {why}"
+                )
             }
         }
     }
@@ -147,11 +156,41 @@ pub fn check_placed<F: NetworkFunction>(
     function: &F,
     settings: impl Fn(&str) -> ObjectSettings + 'static,
 ) -> Result<(), MisplacedError> {
+    let (state, in_store) = built(function, settings);
+    check_placed_in(&state, in_store, true)
+}
+
+/// The same for a store of several shards, each of which has whole conversations.
+///
+/// # Errors
+/// The first object that cannot.
+pub fn check_in_shards<F: NetworkFunction>(
+    function: &F,
+    settings: impl Fn(&str) -> ObjectSettings + 'static,
+) -> Result<(), MisplacedError> {
+    let (state, in_store) = built(function, settings);
+    check_placed_in(&state, in_store, true)?;
+    let mut there = (0..).zip(state.objects().iter().copied());
+    let whole = there.find(|(number, _)| {
+        let object = state.object(*number);
+        in_store & 1 << number != 0 && !object.is_some_and(|object| object.is_by_conversation())
+    });
+    match whole {
+        Some((_, object)) => Err(MisplacedError::Whole(object)),
+        None => Ok(()),
+    }
+}
+
+/// A function's state with these settings, and which of its objects are to live in a store.
+fn built<F: NetworkFunction>(
+    function: &F,
+    settings: impl Fn(&str) -> ObjectSettings + 'static,
+) -> (F::State, u64) {
     let sequencer = Sequencer::Own(core::cell::Cell::new(0));
     let context = Rc::new(Context::new(Identity::alone(), sequencer, 0, Vec::new()));
     let builder = Builder::new(context.clone(), settings);
     let state = builder.built(function.state(&builder));
-    check_placed_in(&state, context.in_store(), true)
+    (state, context.in_store())
 }
 
 /// Whether these objects can live in a store, and there is one.

@@ -6,15 +6,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asterism_config::{Config, Store, StoreAck, files};
-use asterism_engine::{InstanceParts, MisplacedError, check_placed};
+use asterism_config::{Config, Store, StoreAck, StoreShard, files};
+use asterism_engine::{InstanceParts, MisplacedError, check_in_shards, check_placed};
 use asterism_function::{NetworkFunction, objects_of};
 use asterism_placement::Incarnation;
 use asterism_remote_store::{
-    CacheConfig, ClientConfig, Listing, Login, RemoteConfig, RemoteStore, StoreListing,
-    StoreStatistics,
+    CacheConfig, ClientConfig, Listing, Login, RemoteConfig, RemoteStore, Shard, ShardedStore,
+    Shards, StoreListing, StoreStatistics,
 };
 use thiserror::Error;
+
+use crate::view::store::ByShard;
 
 /// Bytes of a file with a password at most.
 const PASSWORD_FILE_BYTES_MAX: u64 = 4_096;
@@ -44,12 +46,13 @@ pub enum StoreError {
 /// A host's ends of its store.
 #[derive(Debug)]
 pub(super) struct Stores {
-    /// How an instance reaches it, but for what is its own.
-    remote: RemoteConfig,
+    /// How an instance reaches it, but for what is its own: of several shards each.
+    remotes: Vec<RemoteConfig>,
+    shards: Option<Arc<Shards>>,
     host: String,
     incarnation: Incarnation,
-    /// What each instance shows, by its number.
-    pub(super) statistics: Vec<Arc<StoreStatistics>>,
+    /// What each instance shows.
+    pub(super) statistics: ByShard,
 }
 
 impl Stores {
@@ -67,31 +70,56 @@ impl Stores {
             return Ok(None);
         };
         let settings = config.function.clone();
-        check_placed(function, move |name| settings.object_settings(name))?;
-        Ok(Some(Stores {
-            remote: RemoteConfig {
-                addresses: store.addresses.clone(),
-                login: login(store, file)?,
-                waits_for_replica: store.ack == StoreAck::Replica,
-                timeout: store.timeout,
-                layout,
-                client: ClientConfig {
-                    function: store.name.clone(),
-                    client: String::new(),
-                    seed: 0,
-                    objects: config.function.remote(objects_of(function)),
-                    commit_pipes: store.connections,
-                    cache: store.cache.map(|cache| CacheConfig {
-                        entries: cache.entries,
-                        staleness: cache.staleness,
-                        staleness_away: cache.known_for,
-                        has_filter: cache.filter,
-                    }),
-                },
+        let settings = move |name: &str| settings.object_settings(name);
+        match store.shards.is_some() {
+            true => check_in_shards(function, settings)?,
+            false => check_placed(function, settings)?,
+        }
+        let whole = RemoteConfig {
+            addresses: store.addresses.clone(),
+            login: login(store, file)?,
+            waits_for_replica: store.ack == StoreAck::Replica,
+            timeout: store.timeout,
+            layout,
+            client: ClientConfig {
+                function: store.name.clone(),
+                client: String::new(),
+                seed: 0,
+                objects: config.function.remote(objects_of(function)),
+                commit_pipes: store.connections,
+                cache: store.cache.map(|cache| CacheConfig {
+                    entries: cache.entries,
+                    staleness: cache.staleness,
+                    staleness_away: cache.known_for,
+                    has_filter: cache.filter,
+                }),
+                shard: None,
             },
+        };
+        let shards = store.shards.as_ref();
+        let spread = shards.and_then(|shards| {
+            // As directors of the cluster divide the flow space.
+            let seed = shards.seed ^ u64::from(config.cluster.id().0) << 32;
+            Shards::new(&shards.names(), (shards.buckets, seed)).map(Arc::new)
+        });
+        let remotes = match (shards, &spread) {
+            (Some(shards), Some(spread)) => {
+                let each = shards.each.iter().enumerate();
+                each.map(|(place, shard)| of_shard(&whole, shard, (spread, place)))
+                    .collect()
+            }
+            _ => vec![whole],
+        };
+        let of_instances = |_: &RemoteConfig| {
+            let instances = 0..config.host.instances;
+            instances.map(|_| Arc::default()).collect()
+        };
+        Ok(Some(Stores {
             host: config.host.name.clone(),
             incarnation,
-            statistics: (0..config.host.instances).map(|_| Arc::default()).collect(),
+            statistics: remotes.iter().map(of_instances).collect(),
+            shards: spread,
+            remotes,
         }))
     }
 
@@ -100,7 +128,7 @@ impl Stores {
         &self,
         function: &Arc<F>,
     ) -> Arc<dyn Listing> {
-        Arc::new(StoreListing::new(function.clone(), self.remote.clone()))
+        Arc::new(StoreListing::new(function.clone(), self.remotes.clone()))
     }
 
     /// Has an instance use it, under a name that no other has, nor has had.
@@ -110,14 +138,47 @@ impl Stores {
         function: &Arc<F>,
         instance: usize,
     ) -> InstanceParts {
-        let mut remote = self.remote.clone();
         let incarnation = self.incarnation.0;
-        remote.client.client = format!("{}:{incarnation:016x}:{instance}", self.host);
-        remote.client.seed = parts.seed();
-        let statistics = self.statistics.get(instance).cloned().unwrap_or_default();
-        let function = function.clone();
-        parts.with_store(move || Box::new(RemoteStore::new(&*function, &remote, statistics)))
+        let seed = parts.seed();
+        let own = |remote: &RemoteConfig| {
+            let mut own = remote.clone();
+            own.client.client = format!("{}:{incarnation:016x}:{instance}", self.host);
+            own.client.seed = seed;
+            own
+        };
+        let statistics = |shard: &Vec<Arc<StoreStatistics>>| {
+            let own = shard.get(instance);
+            own.cloned().unwrap_or_default()
+        };
+        let statistics = self.statistics.iter().map(statistics);
+        let each: Vec<_> = self.remotes.iter().map(own).zip(statistics).collect();
+        let (function, shards) = (function.clone(), self.shards.clone());
+        parts.with_store(move || match (shards, each) {
+            (Some(shards), each) => Box::new(ShardedStore::new(&*function, shards, each)),
+            (None, each) => {
+                let mut each = each.into_iter();
+                let (remote, statistics) = each.next().expect("a store without shards is one");
+                Box::new(RemoteStore::new(&*function, &remote, statistics))
+            }
+        })
     }
+}
+
+/// How a shard is reached: keys begin with its name too, and hosts that know of other shards have another layout.
+fn of_shard(
+    whole: &RemoteConfig,
+    shard: &StoreShard,
+    (shards, place): (&Arc<Shards>, usize),
+) -> RemoteConfig {
+    let mut remote = whole.clone();
+    remote.addresses = shard.addresses.clone();
+    remote.layout = shards.digest(whole.layout);
+    remote.client.function = format!("{}/{}", whole.client.function, shard.name);
+    remote.client.shard = Some(Shard {
+        all: shards.clone(),
+        place,
+    });
+    remote
 }
 
 /// The user as which instances log in. The file is read now.

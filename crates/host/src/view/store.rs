@@ -1,13 +1,17 @@
 //! The store of remote objects as `status`, health and metrics show it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use asterism_config::Store;
-pub use asterism_remote_store::{CacheDocument, FilterDocument, StoreDocument};
+use asterism_config::{Store, StoreShard};
+pub use asterism_remote_store::{CacheDocument, FilterDocument, ShardDocument, StoreDocument};
 use asterism_remote_store::{Listing, StorePlace, StoreStatistics};
 
 use super::health::HealthDocument;
+
+/// What instances show of each shard of a store, by their numbers.
+pub type ByShard = Vec<Vec<Arc<StoreStatistics>>>;
 
 /// A host's store, if it has one.
 #[derive(Debug, Default)]
@@ -17,14 +21,20 @@ struct Configured {
     store: StorePlace,
     /// All objects of the function, in the order of their numbers.
     objects: &'static [&'static str],
-    statistics: Vec<Arc<StoreStatistics>>,
+    /// What each instance shows of each shard; of a store without shards as if it were one.
+    statistics: ByShard,
     listing: Option<Arc<dyn Listing>>,
 }
 
 impl Configured {
-    /// Entries in the store, as the first instance that counted them has it.
+    /// Entries in the store, as the first instance that counted them has it; of several shards in those together that were counted.
     fn entries(&self) -> BTreeMap<String, u64> {
-        let counted = |object: u8| self.statistics.iter().find_map(|one| one.entries(object));
+        let counted = |object: u8| {
+            let by_shard = self.statistics.iter();
+            let counted =
+                by_shard.filter_map(|shard| shard.iter().find_map(|one| one.entries(object)));
+            counted.reduce(u64::saturating_add)
+        };
         let objects = (0_u8..).zip(self.objects);
         let entries =
             objects.filter_map(|(object, name)| Some(((*name).to_owned(), counted(object)?)));
@@ -41,14 +51,16 @@ impl core::fmt::Debug for Configured {
 impl StoreView {
     /// Of the configured store, whose instances show this.
     #[must_use]
-    pub fn new(
-        store: &Store,
-        objects: &'static [&'static str],
-        statistics: Vec<Arc<StoreStatistics>>,
-    ) -> StoreView {
+    pub fn new(store: &Store, objects: &'static [&'static str], statistics: ByShard) -> StoreView {
         StoreView(Some(Configured {
             store: StorePlace {
                 addresses: store.addresses.clone(),
+                shards: store
+                    .shards
+                    .iter()
+                    .flat_map(|shards| &shards.each)
+                    .map(named)
+                    .collect(),
                 name: store.name.clone(),
                 has_cache: store.cache.is_some(),
                 has_filter: store.cache.is_some_and(|cache| cache.filter),
@@ -79,9 +91,12 @@ impl StoreView {
     #[must_use]
     pub fn document(&self, now_us: u64) -> Option<StoreDocument> {
         let configured = self.0.as_ref()?;
-        let snapshots = configured.statistics.iter().map(|one| one.snapshot());
-        let snapshots: Vec<_> = snapshots.collect();
-        let mut document = StoreDocument::new(&configured.store, &snapshots, now_us);
+        let snapshots = |shard: &Vec<Arc<StoreStatistics>>| {
+            let snapshots = shard.iter().map(|one| one.snapshot());
+            snapshots.collect::<Vec<_>>()
+        };
+        let by_shard: Vec<_> = configured.statistics.iter().map(snapshots).collect();
+        let mut document = StoreDocument::new(&configured.store, &by_shard, now_us);
         document.entries = configured.entries();
         Some(document)
     }
@@ -90,7 +105,7 @@ impl StoreView {
     #[must_use]
     pub fn cure(&self) -> &'static str {
         let statistics = self.0.iter().flat_map(|configured| &configured.statistics);
-        let mut snapshots = statistics.map(|one| one.snapshot());
+        let mut snapshots = statistics.flatten().map(|one| one.snapshot());
         let away = snapshots.find(|one| !one.is_connected);
         away.unwrap_or_default().why.cure()
     }
@@ -100,12 +115,16 @@ impl StoreView {
         let store = self.document(now_us)?;
         (!store.connected).then(|| HealthDocument {
             item: "store-away".to_owned(),
-            member: format!("the store {}", store.address),
+            member: format!("the store {}", store.part_away()),
             for_us: store.for_us,
             effect: away_effect().to_owned(),
             cure: self.cure().to_owned(),
         })
     }
+}
+
+fn named(shard: &StoreShard) -> (String, Vec<SocketAddr>) {
+    (shard.name.clone(), shard.addresses.clone())
 }
 
 /// What a store that is away does to packets.

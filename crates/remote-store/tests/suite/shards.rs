@@ -205,7 +205,8 @@ impl<F: NetworkFunction + Send + Sync> Hosts<F> {
     /// Entries of an object in each shard.
     fn entries(&self, object: u8) -> Vec<usize> {
         let of_shard = |place: usize| {
-            let listing = StoreListing::new(self.subject.function.clone(), self.remote(0, place));
+            let listing =
+                StoreListing::new(self.subject.function.clone(), vec![self.remote(0, place)]);
             let mut count = 0;
             let listed = listing.list(Some(object), 1_000, &|| false, &mut |_, _| {
                 count += 1;

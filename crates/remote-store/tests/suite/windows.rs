@@ -351,7 +351,7 @@ fn a_store_has_them_and_lists_them(stores: Stores) {
     }
     let tick = (BEGINS_S + begun.elapsed().as_secs()) as u32;
     let mut listed = Vec::new();
-    let listing = StoreListing::new(Arc::new(Recent), remote());
+    let listing = StoreListing::new(Arc::new(Recent), vec![remote()]);
     let all = listing.list(None, tick, &|| false, &mut |object, shown| {
         if object > 0 {
             listed.push((object, format!("{shown:?}")));

@@ -186,6 +186,7 @@ fn config<F: NetworkFunction>(function: &F, in_store: &[&str], redis: &Redis) ->
         objects: objects.fold(0, |bits, (_, number)| bits | 1 << number),
         commit_pipes: 8,
         cache: None,
+        shard: None,
     };
     RemoteConfig::new(redis.address(), client)
 }

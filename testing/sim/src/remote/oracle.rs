@@ -180,6 +180,7 @@ impl Oracle {
             lane,
             hash,
             key,
+            conversation: _,
         } = *query;
         let name = [&key_of(object, format!("{lane}:").as_bytes())[..], key].concat();
         let known = (object, lane, hash, key.to_vec());
@@ -240,6 +241,7 @@ impl Oracle {
                     lane,
                     hash,
                     key: &key,
+                    conversation: 0,
                 });
             }
         }
@@ -254,6 +256,7 @@ impl Oracle {
             lane: *lane,
             hash: *hash,
             key: of,
+            conversation: 0,
         };
         let mut answer = Vec::new();
         self.alone.state().extract(&query, &mut answer);

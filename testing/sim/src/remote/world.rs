@@ -152,6 +152,7 @@ impl<'a> Run<'a> {
             objects: OBJECTS,
             commit_pipes: plan.commit_pipes,
             cache: (plan.keeps != Keeps::Nothing).then_some(cache),
+            shard: None,
         };
         let [first, ..] = addresses()[..] else {
             unreachable!("a store has servers");

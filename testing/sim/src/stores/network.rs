@@ -217,6 +217,7 @@ impl Store for HostEnd {
             lane,
             hash,
             key,
+            conversation: _,
         } = query;
         let request = Request::Read {
             ticket,

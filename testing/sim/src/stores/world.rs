@@ -302,6 +302,7 @@ impl<'a, W: World> Run<'a, W> {
                     lane,
                     hash,
                     key,
+                    conversation: 0,
                 });
                 FromStore::Answer(ticket, answer)
             }

@@ -5,7 +5,7 @@ use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 use crate::view::View;
 use crate::view::store::{CacheDocument, FilterDocument, StoreDocument};
 
-const STORE: [Metric<StoreDocument>; 12] = [
+const STORE: [Metric<StoreDocument>; 13] = [
     gauge(
         "asterism_store_up",
         "Whether all connections to the store of remote objects are open.",
@@ -55,6 +55,11 @@ const STORE: [Metric<StoreDocument>; 12] = [
         "asterism_store_nonsense_total",
         "Replies of the store that were none to what was asked.",
         |one| one.nonsense.into(),
+    ),
+    counter(
+        "asterism_store_misplaced_total",
+        "Reads and packets that were refused since their keys are another shard's.",
+        |one| one.misplaced.into(),
     ),
     counter(
         "asterism_store_connects_total",
@@ -119,6 +124,20 @@ pub(super) fn store(page: &mut Page, view: &View) {
         page.family(name, Kind::Gauge, help);
         for (object, entries) in &store.entries {
             page.sample(name, &[("object", object.as_str())], *entries);
+        }
+        if !store.shards.is_empty() {
+            let (name, help) = (
+                "asterism_store_shard_up",
+                "Whether all connections to a shard of the store are open.",
+            );
+            page.family(name, Kind::Gauge, help);
+            for shard in &store.shards {
+                page.sample(
+                    name,
+                    &[("shard", shard.name.as_str())],
+                    u64::from(shard.connected),
+                );
+            }
         }
         if let Some(cache) = &store.cache {
             page.table(&CACHE, cache);

@@ -152,6 +152,7 @@ fn view() -> (View, ChannelSnapshot, Writer) {
     view.nat_ports.is_on.store(true, Ordering::Relaxed);
     let store = asterism_config::Store {
         addresses: vec![([192, 0, 2, 7], 6_379).into()],
+        shards: None,
         user: None,
         password: None,
         connections: 2,
@@ -165,7 +166,7 @@ fn view() -> (View, ChannelSnapshot, Writer) {
             filter: true,
         }),
     };
-    view.store = StoreView::new(&store, &[], vec![Arc::default()]);
+    view.store = StoreView::new(&store, &[], vec![vec![Arc::default()]]);
     view.nat_ports.blocks_used.store(6, Ordering::Relaxed);
     let sink = Sink::open("/dev/null".as_ref(), u64::MAX).unwrap();
     let alerts = Writer::start("eve", sink, view.eve.clone()).unwrap();

@@ -44,7 +44,7 @@ impl StoreWatch {
             (None, false) if store.for_us >= AWAY_US => {
                 self.away = Some(since);
                 let event = Event::error("store-away")
-                    .with("store", &store.address)
+                    .with("store", store.part_away())
                     .with("why", store.away.as_deref().unwrap_or("?"));
                 Some(event.effect(away_effect()).cure(cure()))
             }
@@ -77,6 +77,7 @@ mod tests {
         StoreDocument {
             address: "192.0.2.7:6379".to_owned(),
             addresses: Vec::new(),
+            shards: Vec::new(),
             name: "lab".to_owned(),
             connected,
             for_us,
@@ -91,6 +92,7 @@ mod tests {
             expired: 0,
             refused: 0,
             nonsense: 0,
+            misplaced: 0,
             connections: 0,
             connects: 0,
             timeouts: 0,

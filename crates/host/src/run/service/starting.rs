@@ -299,7 +299,7 @@ fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
     let whole = config.store.as_ref().map_or(shape.whole, |store| {
         let mut addresses = store.addresses.clone();
         addresses.sort_unstable();
-        let place = format!("{addresses:?} {}", store.name);
+        let place = format!("{addresses:?} {} {:?}", store.name, store.shards);
         let place = hash::bytes(place.as_bytes(), shape.whole);
         let objects = config.function.objects.iter();
         let remote = objects.filter(|object| object.placement == Placement::Remote);
