@@ -9,9 +9,11 @@ use asterism_director::{
 };
 use asterism_io::frame::FramePool;
 use asterism_io::port::Port;
+use asterism_memory::hash;
 use asterism_packet::build::{self, Header4};
 use asterism_packet::{Packet, Protocol, TcpFlags};
 use asterism_placement::Time;
+use asterism_remote_store::Shards;
 
 use crate::harness::*;
 
@@ -363,6 +365,51 @@ fn an_icmp_error_reaches_the_host_of_its_flow() {
         let error = addressed(|out| build::icmp_unreachable(&answer, sent.source, 3, out));
         assert_eq!(world.target_of(&error), world.target_of(&udp(number)));
     }
+}
+
+/// Where the shards of a store are named as the hosts are, each packet comes to the host that its shard is beside.
+#[test]
+fn a_conversation_goes_to_the_host_that_its_shard_is_beside() {
+    let mut config = config();
+    config.arms[0].by = FlowBy::Conversation;
+    let mut world = World::new(config);
+    world.set_up();
+    let names: Vec<String> = NAMES[..3].iter().map(|name| (*name).to_owned()).collect();
+    let shards = Shards::new(&names, (BUCKETS, space().seed())).unwrap();
+    let mut counts = [0; 3];
+    for number in 0..600 {
+        // As many clients as flows.
+        let sent = flow(number * 50_001, Protocol::UDP);
+        let ends = (sent.source.into(), sent.destination.into());
+        let conversation = hash::conversation(ends.0, ends.1, shards.conversation_seed());
+        let shard = shards.of(conversation);
+        counts[shard] += 1;
+        let whole = frame(&sent, &[7; 100]);
+        let answer = frame(&sent.reversed(), b"answer");
+        let error = addressed(|out| build::icmp_unreachable(&answer, sent.source, 3, out));
+        let [first, later] = [(0x2000, 42), (5, 100)].map(|(word, length): (u16, usize)| {
+            let mut part = whole[..length].to_vec();
+            part[16..18].copy_from_slice(&(length as u16 - 14).to_be_bytes());
+            part[20..22].copy_from_slice(&word.to_be_bytes());
+            part[24..26].copy_from_slice(&[0, 0]);
+            let checksum = asterism_packet::checksum::of(&part[14..34]);
+            part[24..26].copy_from_slice(&checksum.to_be_bytes());
+            part
+        });
+        for (what, frame) in [
+            ("whole", whole),
+            ("answer", answer),
+            ("error", error),
+            ("first", first),
+            ("later", later),
+        ] {
+            assert_eq!(world.target_of(&frame), Some(shard), "{what} of {number}");
+        }
+    }
+    assert!(
+        counts.iter().all(|count| (140..260).contains(count)),
+        "{counts:?}"
+    );
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod recipe;
 mod reload;
 mod rules;
 mod shapes;
+mod sharded;
 mod sites;
 mod span;
 mod starts;
